@@ -1,0 +1,1 @@
+//! A remote namespace as a local block device

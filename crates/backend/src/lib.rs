@@ -1,0 +1,1 @@
+//! Block devices: bytes at offsets

@@ -1,0 +1,1 @@
+//! Load, latency histograms and reports

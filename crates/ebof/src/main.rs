@@ -1,0 +1,3 @@
+//! The one binary: argument parsing, configuration, logging, signals, output and wiring; no logic.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What a command means: subsystems, controllers, queues, discovery

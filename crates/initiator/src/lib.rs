@@ -1,0 +1,1 @@
+//! The host's I/O: connect, queue pairs, reconnect

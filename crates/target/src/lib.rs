@@ -1,0 +1,1 @@
+//! The target's I/O: threads, sockets and buffers

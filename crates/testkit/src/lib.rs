@@ -1,0 +1,1 @@
+//! Golden PDUs, builders and a model disk for tests
