@@ -1,1 +1,32 @@
-//! The words of NVMe on the wire
+//! The words of NVMe on the wire: commands, completions, status codes, names, registers and data structures.
+//!
+//! This crate owns layouts and meanings of bytes; it deliberately owns no behaviour: no state, no I/O, no clock.
+//! Multi-byte fields are little-endian; structs carry the specification's field names. 0's based numbers never
+//! leave the wire structs: accessors give plain counts. The revisions of the documents are pinned in docs/specs.md.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod command;
+pub mod connect;
+pub mod event;
+pub mod feature;
+pub mod id;
+pub mod identify;
+pub mod io;
+pub mod log;
+pub mod nqn;
+pub mod opcode;
+pub mod property;
+pub mod sgl;
+pub mod status;
+pub mod uri;
+pub mod uuid;
+
+pub use command::{Cqe, Sqe};
+pub use id::{Cid, ControllerId, Nsid, QueueId};
+pub use nqn::Nqn;
+pub use sgl::Sgl;
+pub use status::Status;
+pub use uuid::{HostId, Uuid};

@@ -1,0 +1,206 @@
+//! The status of a command (Base, Completion Queue Entry: Status Field), its names, and what they mean to people.
+
+use core::fmt;
+
+/// The 15-bit status field: SC in bits 7:0, SCT in 10:8, CRD in 12:11, M in 13, DNR in 14.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Status(pub u16);
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $sct:literal, $sc:literal, $text:literal;)*) => {
+        impl Status {
+            $($(#[$doc])* #[doc = concat!("\n\n*", $text, "*: SCT ", stringify!($sct), "h, SC ", stringify!($sc), ".")]
+            pub const $name: Self = Self(($sct << 8) | $sc);)*
+
+            /// The specification's name of the status, without regard to the M, CRD and DNR bits.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 & 0x7ff {
+                    $(x if x == (($sct << 8) | $sc) => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    SUCCESS = 0, 0x00, "Successful Completion";
+    INVALID_OPCODE = 0, 0x01, "Invalid Command Opcode";
+    INVALID_FIELD = 0, 0x02, "Invalid Field in Command";
+    CID_CONFLICT = 0, 0x03, "Command ID Conflict";
+    DATA_TRANSFER_ERROR = 0, 0x04, "Data Transfer Error";
+    POWER_LOSS_ABORT = 0, 0x05, "Commands Aborted due to Power Loss Notification";
+    INTERNAL_ERROR = 0, 0x06, "Internal Error";
+    ABORT_REQUESTED = 0, 0x07, "Command Abort Requested";
+    ABORTED_SQ_DELETION = 0, 0x08, "Command Aborted due to SQ Deletion";
+    ABORTED_FAILED_FUSED = 0, 0x09, "Command Aborted due to Failed Fused Command";
+    ABORTED_MISSING_FUSED = 0, 0x0a, "Command Aborted due to Missing Fused Command";
+    INVALID_NAMESPACE = 0, 0x0b, "Invalid Namespace or Format";
+    COMMAND_SEQUENCE_ERROR = 0, 0x0c, "Command Sequence Error";
+    INVALID_SGL_SEGMENT = 0, 0x0d, "Invalid SGL Segment Descriptor";
+    INVALID_SGL_COUNT = 0, 0x0e, "Invalid Number of SGL Descriptors";
+    DATA_SGL_LENGTH_INVALID = 0, 0x0f, "Data SGL Length Invalid";
+    METADATA_SGL_LENGTH_INVALID = 0, 0x10, "Metadata SGL Length Invalid";
+    SGL_TYPE_INVALID = 0, 0x11, "SGL Descriptor Type Invalid";
+    SGL_OFFSET_INVALID = 0, 0x16, "SGL Offset Invalid";
+    HOST_ID_INCONSISTENT = 0, 0x18, "Host Identifier Inconsistent Format";
+    KEEP_ALIVE_EXPIRED = 0, 0x19, "Keep Alive Timer Expired";
+    KEEP_ALIVE_INVALID = 0, 0x1a, "Keep Alive Timeout Invalid";
+    PREEMPT_ABORT = 0, 0x1b, "Command Aborted due to Preempt and Abort";
+    SANITIZE_FAILED = 0, 0x1c, "Sanitize Failed";
+    SANITIZE_IN_PROGRESS = 0, 0x1d, "Sanitize In Progress";
+    SGL_DATA_BLOCK_GRANULARITY = 0, 0x1e, "SGL Data Block Granularity Invalid";
+    NAMESPACE_WRITE_PROTECTED = 0, 0x20, "Namespace is Write Protected";
+    COMMAND_INTERRUPTED = 0, 0x21, "Command Interrupted";
+    TRANSIENT_TRANSPORT_ERROR = 0, 0x22, "Transient Transport Error";
+    PROHIBITED_BY_LOCKDOWN = 0, 0x23, "Command Prohibited by Command and Feature Lockdown";
+    MEDIA_NOT_READY = 0, 0x24, "Admin Command Media Not Ready";
+    LBA_OUT_OF_RANGE = 0, 0x80, "LBA Out of Range";
+    CAPACITY_EXCEEDED = 0, 0x81, "Capacity Exceeded";
+    NAMESPACE_NOT_READY = 0, 0x82, "Namespace Not Ready";
+    RESERVATION_CONFLICT = 0, 0x83, "Reservation Conflict";
+    FORMAT_IN_PROGRESS = 0, 0x84, "Format In Progress";
+
+    INVALID_QUEUE_ID = 1, 0x01, "Invalid Queue Identifier";
+    INVALID_QUEUE_SIZE = 1, 0x02, "Invalid Queue Size";
+    ABORT_LIMIT_EXCEEDED = 1, 0x03, "Abort Command Limit Exceeded";
+    ASYNC_EVENT_LIMIT_EXCEEDED = 1, 0x05, "Asynchronous Event Request Limit Exceeded";
+    INVALID_FIRMWARE_SLOT = 1, 0x06, "Invalid Firmware Slot";
+    INVALID_FIRMWARE_IMAGE = 1, 0x07, "Invalid Firmware Image";
+    INVALID_LOG_PAGE = 1, 0x09, "Invalid Log Page";
+    INVALID_FORMAT = 1, 0x0a, "Invalid Format";
+    FEATURE_NOT_SAVEABLE = 1, 0x0d, "Feature Identifier Not Saveable";
+    FEATURE_NOT_CHANGEABLE = 1, 0x0e, "Feature Not Changeable";
+    FEATURE_NOT_NAMESPACE_SPECIFIC = 1, 0x0f, "Feature Not Namespace Specific";
+    NAMESPACE_INSUFFICIENT_CAPACITY = 1, 0x15, "Namespace Insufficient Capacity";
+    NAMESPACE_ID_UNAVAILABLE = 1, 0x16, "Namespace Identifier Unavailable";
+    NAMESPACE_ALREADY_ATTACHED = 1, 0x18, "Namespace Already Attached";
+    NAMESPACE_IS_PRIVATE = 1, 0x19, "Namespace Is Private";
+    NAMESPACE_NOT_ATTACHED = 1, 0x1a, "Namespace Not Attached";
+    CONTROLLER_LIST_INVALID = 1, 0x1c, "Controller List Invalid";
+    COMMAND_SET_NOT_SUPPORTED = 1, 0x29, "I/O Command Set Not Supported";
+
+    CONNECT_INCOMPATIBLE_FORMAT = 1, 0x80, "Connect Incompatible Format";
+    CONNECT_CONTROLLER_BUSY = 1, 0x81, "Connect Controller Busy";
+    CONNECT_INVALID_PARAMETERS = 1, 0x82, "Connect Invalid Parameters";
+    CONNECT_RESTART_DISCOVERY = 1, 0x83, "Connect Restart Discovery";
+    CONNECT_INVALID_HOST = 1, 0x84, "Connect Invalid Host";
+    DISCOVERY_RESTART = 1, 0x90, "Discover Restart";
+    AUTHENTICATION_REQUIRED = 1, 0x91, "Authentication Required";
+
+    WRITE_FAULT = 2, 0x80, "Write Fault";
+    UNRECOVERED_READ_ERROR = 2, 0x81, "Unrecovered Read Error";
+    GUARD_CHECK_ERROR = 2, 0x82, "End-to-end Guard Check Error";
+    APPLICATION_TAG_CHECK_ERROR = 2, 0x83, "End-to-end Application Tag Check Error";
+    REFERENCE_TAG_CHECK_ERROR = 2, 0x84, "End-to-end Reference Tag Check Error";
+    COMPARE_FAILURE = 2, 0x85, "Compare Failure";
+    ACCESS_DENIED = 2, 0x86, "Access Denied";
+    DEALLOCATED_BLOCK = 2, 0x87, "Deallocated or Unwritten Logical Block";
+
+    INTERNAL_PATH_ERROR = 3, 0x00, "Internal Path Error";
+    ANA_PERSISTENT_LOSS = 3, 0x01, "Asymmetric Access Persistent Loss";
+    ANA_INACCESSIBLE = 3, 0x02, "Asymmetric Access Inaccessible";
+    ANA_TRANSITION = 3, 0x03, "Asymmetric Access Transition";
+    CONTROLLER_PATHING_ERROR = 3, 0x60, "Controller Pathing Error";
+    HOST_PATHING_ERROR = 3, 0x70, "Host Pathing Error";
+    HOST_ABORTED = 3, 0x71, "Command Aborted By Host";
+}
+
+impl Status {
+    const DNR: u16 = 1 << 14;
+    const MORE: u16 = 1 << 13;
+
+    /// The status with Do Not Retry set: the same command would fail again.
+    #[must_use]
+    pub const fn dnr(self) -> Self {
+        Self(self.0 | Self::DNR)
+    }
+
+    /// The status with More set: the Error Information log holds an entry about it.
+    #[must_use]
+    pub const fn more(self) -> Self {
+        Self(self.0 | Self::MORE)
+    }
+
+    /// Whether the command succeeded.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        self.0 & 0x7ff == 0
+    }
+
+    /// Whether retrying is pointless.
+    #[must_use]
+    pub const fn is_dnr(self) -> bool {
+        self.0 & Self::DNR != 0
+    }
+
+    /// Status code type, 0 to 7.
+    #[must_use]
+    pub const fn code_type(self) -> u8 {
+        (self.0 >> 8 & 0x7) as u8
+    }
+
+    /// Status code, 0 to 255.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        (self.0 & 0xff) as u8
+    }
+
+    /// Whether both are the same status, M, CRD and DNR aside.
+    #[must_use]
+    pub const fn is(self, other: Self) -> bool {
+        self.0 & 0x7ff == other.0 & 0x7ff
+    }
+
+    /// `Ok` on success, the status otherwise.
+    ///
+    /// # Errors
+    /// The status itself when it is not success.
+    pub const fn ok(self) -> Result<(), Self> {
+        if self.is_success() { Ok(()) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name().unwrap_or(match self.code_type() {
+            7 => "Vendor Specific",
+            _ => "Unknown Status",
+        });
+        write!(f, "{name} (SCT {:x}h, SC {:02x}h", self.code_type(), self.code())?;
+        if self.is_dnr() {
+            f.write_str(", DNR")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl core::error::Error for Status {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_status_says_its_name_and_codes() {
+        assert_eq!(Status::CONNECT_INVALID_HOST.dnr().to_string(), "Connect Invalid Host (SCT 1h, SC 84h, DNR)");
+        assert_eq!(Status(0x7ff).to_string(), "Vendor Specific (SCT 7h, SC ffh)");
+        assert_eq!(Status(0x17f).to_string(), "Unknown Status (SCT 1h, SC 7fh)");
+    }
+
+    #[test]
+    fn modifier_bits_do_not_change_what_a_status_is() {
+        let status = Status::LBA_OUT_OF_RANGE.dnr().more();
+        assert!(status.is(Status::LBA_OUT_OF_RANGE));
+        assert!(!status.is_success());
+        assert_eq!(status.0, 0x6080);
+    }
+}
