@@ -1,1 +1,4 @@
-//! Golden PDUs, builders and a model disk for tests
+//! Golden bytes, builders and a model disk for tests. Never part of the program.
+extern crate alloc;
+
+pub mod hex;
