@@ -1,1 +1,40 @@
-//! Block devices: bytes at offsets
+//! Block devices: bytes at offsets.
+//!
+//! Owns everything between "read these bytes of that device" and the kernel: opening and refusing drives, page-aligned
+//! buffers, the io_uring (or the threads that stand in for it) and what is in flight on it. Knows nothing of NVMe, of
+//! logical block addresses or of sockets: the caller turns blocks into bytes and [`Class`] into a status.
+//!
+//! ```no_run
+//! use ebof_backend::{Buffer, Device as _, Io, Operation, Request, Spec, Submitted, open};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = open(&"disk.img:10G".parse::<Spec>()?)?;
+//! let mut io = Io::new(128)?;
+//! let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+//! let completion = match device.submit(&mut io, Request { tag: 7, operation }) {
+//!     Submitted::Done(completion) => Some(completion),
+//!     Submitted::Pending => io.wait(None)?, // a reactor calls kick() once per turn, then poll() until None
+//!     Submitted::Busy(_request) => None,    // as many in flight as Io allows: submit again after a completion
+//! };
+//! # drop(completion);
+//! # Ok(())
+//! # }
+//! ```
+
+mod buffer;
+mod device;
+mod error;
+mod io;
+mod memory;
+mod null;
+mod open;
+mod spec;
+
+pub use buffer::{Buffer, PAGE_BYTES};
+pub use device::{Completion, Device, Geometry, Operation, Request, Submitted};
+pub use error::{Action, Class, Error, Holder, OpenError};
+pub use io::{Engine, Io, IoStats};
+pub use memory::Memory;
+pub use null::Null;
+pub use open::open;
+pub use spec::{BlockBytes, Name, Source, Spec, SpecError, SpecProblem, format_size, parse_size};

@@ -1,0 +1,411 @@
+//! What can go wrong with a device, said so that a person knows what to do, and classified so that a program does.
+//!
+//! [`Error`] is for a device at work, [`OpenError`] for opening one. It does not know what a host is told: [`Class`] is
+//! what the caller maps to a status.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// What was being done, without its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// `Operation::Read`
+    Read,
+    /// `Operation::Write`
+    Write,
+    /// `Operation::Flush`
+    Flush,
+    /// `Operation::WriteZeroes`
+    WriteZeroes,
+    /// `Operation::Deallocate`
+    Deallocate,
+}
+
+impl Action {
+    /// Whether it changes what the device holds.
+    #[must_use]
+    pub fn modifies(self) -> bool {
+        matches!(self, Action::Write | Action::WriteZeroes | Action::Deallocate)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Read => "read",
+            Action::Write => "write",
+            Action::Flush => "flush",
+            Action::WriteZeroes => "write zeroes",
+            Action::Deallocate => "deallocate",
+        })
+    }
+}
+
+/// What an [`Error`] means to the one who has to answer for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// No space where the device stores its bytes.
+    OutOfSpace,
+    /// The device must not be written.
+    ReadOnly,
+    /// Beyond the end of the device.
+    OutOfRange,
+    /// The bytes could not be read.
+    MediumRead,
+    /// The bytes could not be stored, or were acknowledged and then lost.
+    MediumWrite,
+    /// Nothing is wrong but the moment: trying again may succeed.
+    Busy,
+    /// Cancelled by [`Io::cancel`](crate::Io::cancel).
+    Aborted,
+    /// The medium cannot do this.
+    Unsupported,
+    /// The medium is gone: unplugged, or its connection is down.
+    Gone,
+    /// The caller broke the rules of this crate (alignment, buffer size).
+    Invalid,
+    /// The kernel refused to run I/O at all; the thread's `Io` is of no use any more.
+    Internal,
+}
+
+/// A failed operation, or an [`Io`](crate::Io) that cannot work.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// See [`Class::OutOfRange`].
+    #[error("{action} of {len} bytes at offset {offset} goes beyond the end of the device, which has {capacity} bytes")]
+    OutOfRange {
+        /// What was tried.
+        action: Action,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Size of the device.
+        capacity: u64,
+    },
+    /// Not in whole blocks of the medium.
+    #[error("{action} of {len} bytes at offset {offset}: the medium takes multiples of {block_bytes} bytes only")]
+    Misaligned {
+        /// What was tried.
+        action: Action,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// The medium's unit.
+        block_bytes: u32,
+    },
+    /// The transfer is longer than the buffer it came with.
+    #[error("{action} of {len} bytes with a buffer of {capacity} bytes")]
+    BufferTooSmall {
+        /// What was tried.
+        action: Action,
+        /// Bytes to transfer.
+        len: usize,
+        /// Bytes that fit.
+        capacity: usize,
+    },
+    /// The device was opened read-only.
+    #[error("{action} refused: the device was opened read-only")]
+    ReadOnly {
+        /// What was tried.
+        action: Action,
+    },
+    /// Cancelled before it was done; a write may have been done in part.
+    #[error("{action} cancelled")]
+    Aborted {
+        /// What was cancelled.
+        action: Action,
+    },
+    /// The operating system reported an error.
+    #[error("{action} of {len} bytes at offset {offset} of {}: {source}{}", path.display(), advice(source))]
+    Device {
+        /// The file or block device.
+        path: Arc<Path>,
+        /// What was tried.
+        action: Action,
+        /// First byte that was not transferred.
+        offset: u64,
+        /// Bytes that were left to transfer.
+        len: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file ends before the device does.
+    #[error(
+        "{action} at offset {offset} of {}: the file has become shorter than the {capacity} bytes it had when it was \
+         opened; do not truncate a file that is in use",
+        path.display()
+    )]
+    Truncated {
+        /// The file or block device.
+        path: Arc<Path>,
+        /// What was tried.
+        action: Action,
+        /// Where the end was met.
+        offset: u64,
+        /// Size when it was opened.
+        capacity: u64,
+    },
+    /// An earlier flush failed, so data that was acknowledged may be lost. The kernel reports this once and drops the
+    /// data; a later flush would succeed and lie to whoever did not see the first answer.
+    #[error(
+        "{action} refused: an earlier flush of {} failed, so data written before it may be lost; check the medium, \
+         then open the device again",
+        path.display()
+    )]
+    CacheLost {
+        /// The file or block device.
+        path: Arc<Path>,
+        /// What was tried.
+        action: Action,
+    },
+    /// The kernel's I/O interface failed as a whole.
+    #[error("cannot {what}: {source}{hint}")]
+    Engine {
+        /// What was tried.
+        what: &'static str,
+        /// What to do about it, or nothing.
+        hint: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What this means to the one who has to answer for it.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Error::OutOfRange { .. } => Class::OutOfRange,
+            Error::Misaligned { .. } | Error::BufferTooSmall { .. } => Class::Invalid,
+            Error::ReadOnly { .. } => Class::ReadOnly,
+            Error::Aborted { .. } => Class::Aborted,
+            Error::Device { action, source, .. } => classify(*action, source),
+            Error::Truncated { action, .. } => medium(*action),
+            Error::CacheLost { .. } => Class::MediumWrite,
+            Error::Engine { .. } => Class::Internal,
+        }
+    }
+}
+
+fn medium(action: Action) -> Class {
+    if action == Action::Read { Class::MediumRead } else { Class::MediumWrite }
+}
+
+fn classify(action: Action, source: &io::Error) -> Class {
+    match Errno::from_io_error(source) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Class::OutOfSpace,
+        Some(Errno::ROFS | Errno::PERM | Errno::ACCESS) => Class::ReadOnly,
+        Some(Errno::AGAIN | Errno::INTR | Errno::BUSY | Errno::NOMEM | Errno::NOBUFS) => Class::Busy,
+        Some(Errno::CANCELED) => Class::Aborted,
+        Some(Errno::OPNOTSUPP | Errno::NOSYS) => Class::Unsupported,
+        Some(Errno::NODEV | Errno::NXIO | Errno::NOMEDIUM | Errno::SHUTDOWN | Errno::NOLINK) => Class::Gone,
+        Some(Errno::INVAL) => Class::Invalid,
+        _ => medium(action),
+    }
+}
+
+/// What a person can do about an error of the operating system, to follow its text.
+fn advice(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::NOSPC) => "; free space on the file system that holds it",
+        Some(Errno::DQUOT) => "; raise the quota of its owner or free space",
+        Some(Errno::FBIG) => "; the file system or `ulimit -f` allows no file this large",
+        Some(Errno::ROFS) => "; its file system has become read-only: see the kernel log",
+        Some(Errno::IO | Errno::NODATA | Errno::REMOTEIO) => "; the medium failed: see the kernel log",
+        Some(Errno::NODEV | Errno::NXIO | Errno::NOMEDIUM) => "; the device is gone: check that it is plugged in",
+        _ => "",
+    }
+}
+
+/// Why a drive could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// No such file, and no size to make one.
+    #[error(
+        "{} does not exist: check the path, or add a size to create it (for example {}:10G)",
+        path.display(), path.display()
+    )]
+    Missing {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// No such device node; a file of that name would be a mistake.
+    #[error("{} does not exist: no such device (`lsblk` lists what there is)", path.display())]
+    MissingDevice {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// A file is to be created in a directory that does not exist.
+    #[error("{} cannot be created: the directory {} does not exist; create it first", path.display(), directory.display())]
+    MissingDirectory {
+        /// As it was given.
+        path: PathBuf,
+        /// What is missing.
+        directory: PathBuf,
+    },
+    /// A file is to be created read-only, which would be a drive that nobody can ever fill.
+    #[error("{} does not exist, and a new file cannot be read-only: drop `readonly` or check the path", path.display())]
+    CreateReadOnly {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// It may be read but not written.
+    #[error(
+        "{} cannot be opened for writing ({source}): offer it as it is with `{},readonly`, or make it writable",
+        path.display(), path.display()
+    )]
+    NotWritable {
+        /// As it was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory.
+    #[error("{} is a directory: a drive is a regular file or a block device", path.display())]
+    Directory {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// A character device, socket or pipe.
+    #[error("{} is a {kind}: a drive is a regular file or a block device", path.display())]
+    NotStorage {
+        /// As it was given.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// Nothing in it.
+    #[error(
+        "{} is empty: delete it and give a size to have it created (for example {}:10G), or `truncate -s 10G` it",
+        path.display(), path.display()
+    )]
+    Empty {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// Not a whole number of blocks.
+    #[error(
+        "{what} has {size_bytes} bytes, which is not a multiple of the block size {block_bytes}: \
+         {} bytes would be, or choose another block size with `block=512` or `block=4096`",
+        size_bytes.div_ceil(u64::from(*block_bytes)) * u64::from(*block_bytes)
+    )]
+    NotWholeBlocks {
+        /// The path, or the kind of memory.
+        what: crate::spec::Name,
+        /// Its size.
+        size_bytes: u64,
+        /// The block size asked for.
+        block_bytes: u32,
+    },
+    /// The size asked for is not the size it has.
+    #[error(
+        "{} has {actual_bytes} bytes ({}), but {asked_bytes} bytes ({}) were asked for: leave the size out to use \
+         it as it is, or resize it first (`truncate -s` for a file)",
+        path.display(), crate::format_size(*actual_bytes), crate::format_size(*asked_bytes)
+    )]
+    SizeDiffers {
+        /// As it was given.
+        path: PathBuf,
+        /// What it has.
+        actual_bytes: u64,
+        /// What was asked for.
+        asked_bytes: u64,
+    },
+    /// Another process holds a lock on it.
+    #[error("{} is in use{holder}: two writers would destroy it; stop the other one first", path.display())]
+    Locked {
+        /// As it was given.
+        path: PathBuf,
+        /// Who it is, as far as can be told.
+        holder: Holder,
+    },
+    /// A block device that is mounted, or part of something else.
+    #[error(
+        "{} is in use: it is mounted, used as swap, or part of a RAID, LVM or multipath device (see `lsblk {}`); \
+         release it first",
+        path.display(), path.display()
+    )]
+    Claimed {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// A file behind a loop device.
+    #[error(
+        "{} is in use: it is the backing file of {}; detach it first (`losetup -d {}`)",
+        path.display(), loop_device.display(), loop_device.display()
+    )]
+    LoopBacking {
+        /// As it was given.
+        path: PathBuf,
+        /// Which one.
+        loop_device: PathBuf,
+    },
+    /// No direct I/O there.
+    #[error("{}: its file system does not do direct I/O ({source}); leave out `direct`", path.display())]
+    NoDirect {
+        /// As it was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Blocks smaller than the medium's.
+    #[error(
+        "{} has blocks of {medium_bytes} bytes and cannot be offered with blocks of {asked_bytes}: \
+         use `block={medium_bytes}`{}", path.display(),
+        if *direct_file { ", or leave out `direct`" } else { "" }
+    )]
+    BlockTooSmall {
+        /// As it was given.
+        path: PathBuf,
+        /// What the medium has.
+        medium_bytes: u32,
+        /// What was asked for.
+        asked_bytes: u32,
+        /// It is a file, and only direct I/O is in the way.
+        direct_file: bool,
+    },
+    /// A block device whose blocks no host can use here.
+    #[error("{} has blocks of {medium_bytes} bytes: only 512 and 4096 are supported", path.display())]
+    BlockUnsupported {
+        /// As it was given.
+        path: PathBuf,
+        /// What the medium has.
+        medium_bytes: u64,
+    },
+    /// The operating system refused something else.
+    #[error("{}: cannot {what}: {source}{}", path.display(), advice(source))]
+    System {
+        /// As it was given.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Who holds a lock, as far as the system tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// Process id, if it is visible from here.
+    pub process_id: Option<u32>,
+    /// The process' name.
+    pub name: Option<Box<str>>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.process_id, &self.name) {
+            (Some(id), Some(name)) => write!(f, " by process {id} ({name})"),
+            (Some(id), None) => write!(f, " by process {id}"),
+            (None, _) => f.write_str(" by another process (`lsof` may tell which)"),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A device in memory, sparse: chunks appear when they are first written and go when they are deallocated.
+//!
+//! Every chunk has a lock of its own, so that threads meet only where their requests do. A transfer inside one chunk is
+//! atomic towards others; one that spans chunks is not, as on a disk that spans blocks.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use zerocopy::IntoBytes;
+
+use crate::buffer::{PAGE_BYTES, Page, zeroed_pages};
+use crate::{Completion, Device, Geometry, Io, Operation, Request, Submitted, format_size};
+
+/// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes a lock for each.
+const CHUNK_BYTES: usize = 64 << 10;
+/// The same, as a position on the device.
+const CHUNK_SPAN: u64 = 64 << 10;
+/// Chunks per group. Groups appear with their first chunk, so that an empty device of a terabyte costs 256 KiB of
+/// table rather than 400 MB of locks.
+const GROUP_CHUNKS: usize = 1024;
+
+/// `None` reads as zeros.
+type Chunk = RwLock<Option<Box<[Page]>>>;
+type Group = OnceLock<Box<[Chunk]>>;
+
+/// See the module's description.
+pub struct Memory {
+    geometry: Geometry,
+    groups: Box<[Group]>,
+}
+
+impl Memory {
+    /// An empty device of `capacity_bytes`, to be offered in blocks of `logical_block_bytes`.
+    #[must_use]
+    pub fn new(capacity_bytes: u64, logical_block_bytes: u32, read_only: bool) -> Memory {
+        let geometry = Geometry {
+            capacity_bytes,
+            block_bytes: 1,
+            logical_block_bytes,
+            read_only,
+            deallocates: true,
+            deallocate_granularity_bytes: 64 << 10,
+            writes_zeroes: true,
+            volatile_cache: false,
+        };
+        let (last_group, _) = place(capacity_bytes.saturating_sub(1) / CHUNK_SPAN);
+        Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Memory in use for data, in bytes. Counts chunks under their locks: for tests and for a person, not for a path
+    /// that is in a hurry.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
+        chunks.filter(|chunk| read_lock(chunk).is_some()).map(|_| CHUNK_SPAN).sum()
+    }
+
+    fn run(&self, mut request: Request) -> Completion {
+        let result = self.geometry.check(&request.operation).map(|()| self.apply(&mut request.operation));
+        request.complete(result)
+    }
+
+    fn apply(&self, operation: &mut Operation) {
+        match operation {
+            Operation::Read { offset, len, buffer } => self.read(*offset, &mut buffer.as_mut_slice()[..*len]),
+            Operation::Write { offset, len, buffer, .. } => self.write(*offset, &buffer.as_slice()[..*len]),
+            Operation::WriteZeroes { offset, len, .. } => self.clear(*offset, *len),
+            Operation::Deallocate { ranges } => {
+                for range in ranges {
+                    self.clear(range.start, range.end.saturating_sub(range.start));
+                }
+            }
+            Operation::Flush => {}
+        }
+    }
+
+    fn read(&self, offset: u64, mut into: &mut [u8]) {
+        let mut position = offset;
+        while !into.is_empty() {
+            let within = span(position, into.len());
+            let (piece, rest) = into.split_at_mut(within.len());
+            match self.chunk(position).map(read_lock).as_deref() {
+                Some(Some(pages)) => piece.copy_from_slice(&pages.as_bytes()[within.clone()]),
+                Some(None) | None => piece.fill(0),
+            }
+            position += length(&within);
+            into = rest;
+        }
+    }
+
+    fn write(&self, offset: u64, mut from: &[u8]) {
+        let mut position = offset;
+        while !from.is_empty() {
+            let within = span(position, from.len());
+            let (piece, rest) = from.split_at(within.len());
+            let mut chunk = write_lock(self.chunk_to_write(position));
+            let pages = chunk.get_or_insert_with(|| zeroed_pages(CHUNK_BYTES / PAGE_BYTES));
+            pages.as_mut_bytes()[within.clone()].copy_from_slice(piece);
+            position += length(&within);
+            from = rest;
+        }
+    }
+
+    /// Gives back whole chunks, and zeroes what is left at the edges.
+    fn clear(&self, offset: u64, len: u64) {
+        let end = offset + len;
+        let mut position = offset;
+        while position < end {
+            let (group, _) = place(position / CHUNK_SPAN);
+            if self.groups[group].get().is_none() {
+                // Nothing was ever written here: skip the group at once, a device may be very large and very empty.
+                let group_span = CHUNK_SPAN * 1024;
+                position = (position / group_span + 1) * group_span;
+                continue;
+            }
+            let within = span(position, usize::try_from(end - position).unwrap_or(usize::MAX));
+            if let Some(chunk) = self.chunk(position) {
+                let mut chunk = write_lock(chunk);
+                if within.len() == CHUNK_BYTES {
+                    *chunk = None;
+                } else if let Some(pages) = chunk.as_mut() {
+                    pages.as_mut_bytes()[within.clone()].fill(0);
+                }
+            }
+            position += length(&within);
+        }
+    }
+
+    fn chunk(&self, position: u64) -> Option<&Chunk> {
+        let (group, index) = place(position / CHUNK_SPAN);
+        self.groups[group].get().map(|chunks| &chunks[index])
+    }
+
+    fn chunk_to_write(&self, position: u64) -> &Chunk {
+        let (group, index) = place(position / CHUNK_SPAN);
+        let chunks = self.groups[group].get_or_init(|| (0..GROUP_CHUNKS).map(|_| RwLock::new(None)).collect());
+        &chunks[index]
+    }
+}
+
+/// Group and index within it of chunk number `chunk`.
+fn place(chunk: u64) -> (usize, usize) {
+    let chunk = usize::try_from(chunk).expect("a device in memory has no more chunks than memory has bytes");
+    (chunk / GROUP_CHUNKS, chunk % GROUP_CHUNKS)
+}
+
+/// The part of the chunk around `position` that a transfer of `len` bytes covers.
+fn span(position: u64, len: usize) -> Range<usize> {
+    let start = usize::try_from(position % CHUNK_SPAN).expect("less than a chunk");
+    start..start.saturating_add(len).min(CHUNK_BYTES)
+}
+
+fn length(within: &Range<usize>) -> u64 {
+    u64::try_from(within.len()).expect("at most a chunk")
+}
+
+// A lock is poisoned when a thread panicked while it held it. The bytes are then as valid as after any torn write.
+fn read_lock(chunk: &Chunk) -> RwLockReadGuard<'_, Option<Box<[Page]>>> {
+    chunk.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_lock(chunk: &Chunk) -> RwLockWriteGuard<'_, Option<Box<[Page]>>> {
+    chunk.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device for Memory {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, _io: &mut Io, request: Request) -> Submitted {
+        Submitted::Done(self.run(request))
+    }
+
+    fn describe(&self) -> String {
+        format!("memory, {}", format_size(self.geometry.capacity_bytes))
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,50 @@
+//! The device that is not there: reads give zeros, writes are forgotten. For measuring everything but a medium.
+
+use crate::{Completion, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Null {
+    geometry: Geometry,
+}
+
+impl Null {
+    /// A null device of `capacity_bytes`, to be offered in blocks of `logical_block_bytes`.
+    #[must_use]
+    pub fn new(capacity_bytes: u64, logical_block_bytes: u32, read_only: bool) -> Null {
+        let geometry = Geometry {
+            capacity_bytes,
+            block_bytes: 1,
+            logical_block_bytes,
+            read_only,
+            deallocates: true,
+            deallocate_granularity_bytes: logical_block_bytes,
+            writes_zeroes: true,
+            volatile_cache: false,
+        };
+        Null { geometry }
+    }
+
+    fn run(&self, mut request: Request) -> Completion {
+        let result: Result<(), Error> = self.geometry.check(&request.operation);
+        if let (Ok(()), Operation::Read { len, buffer, .. }) = (&result, &mut request.operation) {
+            // The buffer may hold what another host read or wrote: it must not leave as it came.
+            buffer.as_mut_slice()[..*len].fill(0);
+        }
+        request.complete(result)
+    }
+}
+
+impl Device for Null {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, _io: &mut Io, request: Request) -> Submitted {
+        Submitted::Done(self.run(request))
+    }
+
+    fn describe(&self) -> String {
+        format!("null, {}, reads zeros and forgets writes", format_size(self.geometry.capacity_bytes))
+    }
+}
