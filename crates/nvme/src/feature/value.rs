@@ -1,0 +1,364 @@
+//! Feature values of one dword: dword 11 of Set Features, dword 0 of the completion of Get Features. Every decoder
+//! accepts any value and ignores reserved bits; every encoder leaves them clear.
+
+use crate::identify::field::oaes;
+use crate::log::critical_warning;
+
+/// Arbitration (01h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arbitration {
+    /// Arbitration Burst (AB), the power of two; 7 is without limit.
+    pub burst_log2: u8,
+    /// Low Priority Weight, commands, 1 to 256.
+    pub low_weight: u16,
+    /// Medium Priority Weight, commands, 1 to 256.
+    pub medium_weight: u16,
+    /// High Priority Weight, commands, 1 to 256.
+    pub high_weight: u16,
+}
+
+impl Arbitration {
+    /// From dword 11 or dword 0.
+    #[must_use]
+    pub fn decode(dword: u32) -> Self {
+        let [burst, low, medium, high] = dword.to_le_bytes();
+        let weight = |field| u16::from(field) + 1;
+        Self {
+            burst_log2: burst & 7,
+            low_weight: weight(low),
+            medium_weight: weight(medium),
+            high_weight: weight(high),
+        }
+    }
+
+    /// To dword 11 or dword 0. Weights out of range become the nearest in it.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        let field = |weight: u16| u8::try_from(weight.saturating_sub(1)).unwrap_or(u8::MAX);
+        let [low, medium, high] = [self.low_weight, self.medium_weight, self.high_weight].map(field);
+        u32::from_le_bytes([self.burst_log2 & 7, low, medium, high])
+    }
+
+    /// Commands taken at once from a queue; `None` is without limit.
+    #[must_use]
+    pub fn burst_commands(self) -> Option<u8> {
+        (self.burst_log2 < 7).then(|| 1 << self.burst_log2)
+    }
+}
+
+impl Default for Arbitration {
+    fn default() -> Self {
+        Self::decode(0)
+    }
+}
+
+/// Power Management (02h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PowerManagement {
+    /// Power State (PS), 0 to 31.
+    pub power_state: u8,
+    /// Workload Hint (WH), 0 to 7.
+    pub workload_hint: u8,
+}
+
+impl PowerManagement {
+    /// From dword 11 or dword 0.
+    #[must_use]
+    pub const fn decode(dword: u32) -> Self {
+        let byte = dword.to_le_bytes()[0];
+        Self { power_state: byte & 0x1f, workload_hint: byte >> 5 }
+    }
+
+    /// To dword 11 or dword 0.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        u32::from(self.power_state & 0x1f) | u32::from(self.workload_hint & 7) << 5
+    }
+}
+
+/// Temperature Threshold (04h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemperatureThreshold {
+    /// Temperature Threshold (TMPTH), kelvin.
+    pub kelvin: u16,
+    /// Threshold Temperature Select (TMPSEL): 0 composite, 1 to 8 a sensor, 15 all (Set Features only).
+    pub sensor: u8,
+    /// Threshold Type Select (THSEL).
+    pub threshold: ThresholdType,
+    /// Temperature Threshold Hysteresis (TMPTHH), kelvin, 0 to 7.
+    pub hysteresis: u8,
+}
+
+impl TemperatureThreshold {
+    /// TMPSEL for all temperatures.
+    pub const ALL_SENSORS: u8 = 15;
+
+    /// From dword 11; in dword 0 only TMPTH and TMPTHH have a meaning.
+    #[must_use]
+    pub const fn decode(dword: u32) -> Self {
+        let [low, high, select, _] = dword.to_le_bytes();
+        Self {
+            kelvin: u16::from_le_bytes([low, high]),
+            sensor: select & 0x0f,
+            threshold: ThresholdType::decode(select >> 4),
+            hysteresis: (dword >> 22).to_le_bytes()[0] & 7,
+        }
+    }
+
+    /// To dword 11 or dword 0.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        u32::from(self.kelvin)
+            | u32::from(self.sensor & 0x0f) << 16
+            | u32::from(self.threshold.encode()) << 20
+            | u32::from(self.hysteresis & 7) << 22
+    }
+}
+
+/// Threshold Type Select (THSEL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThresholdType {
+    /// 0: over temperature threshold.
+    Over,
+    /// 1: under temperature threshold.
+    Under,
+    /// 2 and 3: what no specification names yet.
+    Reserved(u8),
+}
+
+impl ThresholdType {
+    const fn decode(bits: u8) -> Self {
+        match bits & 3 {
+            0 => Self::Over,
+            1 => Self::Under,
+            reserved => Self::Reserved(reserved),
+        }
+    }
+
+    const fn encode(self) -> u8 {
+        match self {
+            Self::Over => 0,
+            Self::Under => 1,
+            Self::Reserved(reserved) => reserved & 3,
+        }
+    }
+}
+
+/// Error Recovery (05h), of a namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorRecovery {
+    /// Time Limited Error Recovery (TLER), units of 100 ms; 0 is without limit.
+    pub time_limit_100ms: u16,
+    /// Deallocated or Unwritten Logical Block Error Enable (DULBE).
+    pub deallocated_error: bool,
+}
+
+impl ErrorRecovery {
+    /// From dword 11 or dword 0.
+    #[must_use]
+    pub const fn decode(dword: u32) -> Self {
+        let [low, high, flags, _] = dword.to_le_bytes();
+        Self { time_limit_100ms: u16::from_le_bytes([low, high]), deallocated_error: flags & 1 != 0 }
+    }
+
+    /// To dword 11 or dword 0.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        u32::from(self.time_limit_100ms) | u32::from(self.deallocated_error) << 16
+    }
+}
+
+/// Volatile Write Cache (06h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolatileWriteCache {
+    /// Volatile Write Cache Enable (WCE).
+    pub enabled: bool,
+}
+
+impl VolatileWriteCache {
+    /// From dword 11 or dword 0.
+    #[must_use]
+    pub const fn decode(dword: u32) -> Self {
+        Self { enabled: dword & 1 != 0 }
+    }
+
+    /// To dword 11 or dword 0.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        u32::from(self.enabled)
+    }
+}
+
+/// Number of Queues (07h): what a host asks for, and what it is given. 0's based only on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberOfQueues {
+    /// I/O submission queues (NSQR, NSQA), 1 to 65535.
+    pub submission: u16,
+    /// I/O completion queues (NCQR, NCQA), 1 to 65535.
+    pub completion: u16,
+}
+
+impl NumberOfQueues {
+    /// From dword 11 or dword 0; `None` for a number of 65536, which is refused as an invalid field.
+    #[must_use]
+    pub fn decode(dword: u32) -> Option<Self> {
+        let [low, high, low_completion, high_completion] = dword.to_le_bytes();
+        Some(Self {
+            submission: u16::from_le_bytes([low, high]).checked_add(1)?,
+            completion: u16::from_le_bytes([low_completion, high_completion]).checked_add(1)?,
+        })
+    }
+
+    /// To dword 11 or dword 0; 0 is taken for 1.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        u32::from(self.submission.saturating_sub(1)) | u32::from(self.completion.saturating_sub(1)) << 16
+    }
+}
+
+/// Write Atomicity Normal (0Ah).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteAtomicity {
+    /// Disable Normal (DN): only AWUPF need be honoured, not AWUN.
+    pub disable_normal: bool,
+}
+
+impl WriteAtomicity {
+    /// From dword 11 or dword 0.
+    #[must_use]
+    pub const fn decode(dword: u32) -> Self {
+        Self { disable_normal: dword & 1 != 0 }
+    }
+
+    /// To dword 11 or dword 0.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        u32::from(self.disable_normal)
+    }
+}
+
+/// Asynchronous Event Configuration (0Bh): dword 11 or dword 0 as it is. Bits 7:0 are those of Critical Warning, the
+/// notices' those of OAES.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AsyncEventConfig(pub u32);
+
+impl AsyncEventConfig {
+    /// Critical warning: spare.
+    pub const SPARE: Self = Self::warning(critical_warning::SPARE);
+    /// Critical warning: temperature.
+    pub const TEMPERATURE: Self = Self::warning(critical_warning::TEMPERATURE);
+    /// Critical warning: reliability.
+    pub const DEGRADED: Self = Self::warning(critical_warning::DEGRADED);
+    /// Critical warning: media read only.
+    pub const READ_ONLY: Self = Self::warning(critical_warning::READ_ONLY);
+    /// Critical warning: backup of volatile memory.
+    pub const VOLATILE_BACKUP: Self = Self::warning(critical_warning::VOLATILE_BACKUP);
+    /// Critical warning: persistent memory region.
+    pub const PERSISTENT_MEMORY: Self = Self::warning(critical_warning::PERSISTENT_MEMORY);
+    /// Namespace attribute changed.
+    pub const NAMESPACE_ATTRIBUTE: Self = Self(oaes::NAMESPACE_ATTRIBUTE);
+    /// Firmware activation.
+    pub const FIRMWARE_ACTIVATION: Self = Self(oaes::FIRMWARE_ACTIVATION);
+    /// Telemetry log; announced by LPA, not by OAES.
+    pub const TELEMETRY_LOG: Self = Self(1 << 10);
+    /// Asymmetric namespace access change.
+    pub const ANA_CHANGE: Self = Self(oaes::ANA_CHANGE);
+    /// Predictable latency event aggregate log change.
+    pub const PREDICTABLE_LATENCY: Self = Self(oaes::PREDICTABLE_LATENCY);
+    /// LBA status information alert.
+    pub const LBA_STATUS: Self = Self(oaes::LBA_STATUS);
+    /// Endurance group event aggregate log change.
+    pub const ENDURANCE_GROUP: Self = Self(oaes::ENDURANCE_GROUP);
+    /// Zone descriptor changed.
+    pub const ZONE_DESCRIPTOR: Self = Self(oaes::ZONE_DESCRIPTOR);
+    /// Discovery log page change.
+    pub const DISCOVERY_LOG: Self = Self(oaes::DISCOVERY_LOG);
+
+    /// These events and those.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are among these.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    const fn warning(bit: u8) -> Self {
+        Self(u32::from_le_bytes([bit, 0, 0, 0]))
+    }
+}
+
+/// Keep Alive Timer (0Fh): the Keep Alive Timeout (KATO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeepAliveTimer {
+    /// Milliseconds; 0 is off.
+    pub timeout_ms: u32,
+}
+
+impl KeepAliveTimer {
+    /// From dword 11 or dword 0.
+    #[must_use]
+    pub const fn decode(dword: u32) -> Self {
+        Self { timeout_ms: dword }
+    }
+
+    /// To dword 11 or dword 0.
+    #[must_use]
+    pub const fn encode(self) -> u32 {
+        self.timeout_ms
+    }
+
+    /// The time-out rounded up to the controller's granularity (KAS): what a controller keeps and returns.
+    #[must_use]
+    pub const fn rounded_up(self, granularity_ms: u32) -> Self {
+        match self.timeout_ms.checked_next_multiple_of(granularity_ms) {
+            Some(timeout_ms) => Self { timeout_ms },
+            None => self,
+        }
+    }
+}
+
+/// Namespace Write Protection Config (84h): the Write Protection State (WPS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteProtection {
+    /// 0: No Write Protect.
+    #[default]
+    None,
+    /// 1: Write Protect.
+    Protected,
+    /// 2: Write Protect Until Power Cycle.
+    UntilPowerCycle,
+    /// 3: Permanent Write Protect.
+    Permanent,
+    /// 4 to 7: what no specification names yet.
+    Reserved(u8),
+}
+
+impl WriteProtection {
+    /// From dword 11 or dword 0.
+    #[must_use]
+    pub const fn decode(dword: u32) -> Self {
+        match dword.to_le_bytes()[0] & 7 {
+            0 => Self::None,
+            1 => Self::Protected,
+            2 => Self::UntilPowerCycle,
+            3 => Self::Permanent,
+            reserved => Self::Reserved(reserved),
+        }
+    }
+
+    /// To dword 11 or dword 0.
+    #[must_use]
+    pub fn encode(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Protected => 1,
+            Self::UntilPowerCycle => 2,
+            Self::Permanent => 3,
+            Self::Reserved(reserved) => u32::from(reserved & 7),
+        }
+    }
+}
