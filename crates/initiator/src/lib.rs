@@ -1,1 +1,41 @@
-//! The host's I/O: connect, queue pairs, reconnect
+//! The host's I/O over NVMe/TCP: connect to a subsystem, run admin commands, own queue pairs, read and write
+//! namespaces.
+//!
+//! ```no_run
+//! use ebof_initiator::{Controller, Options};
+//! use ebof_nvme::{Nsid, uri::Uri};
+//!
+//! let uri = Uri::parse("nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0")?;
+//! let controller = Controller::connect(&Options::from_uri(&uri))?;
+//! let namespace = controller.namespace(Nsid(1))?;
+//! let mut block = vec![0; namespace.block_bytes() as usize];
+//! namespace.read(0, &mut block)?;
+//! controller.disconnect();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What bytes mean is in `ebof-nvme`, the protocol's state machine in `ebof-tcp`; here are sockets, threads, timers
+//! and buffers. There is no async runtime: a [`QueuePair`] belongs to one thread that submits and polls, and sleeps in
+//! poll(2) when there is nothing to do. One background thread per controller serves the Admin Queue.
+//!
+//! Everything that the target sends is taken as hostile: no answer can panic, hang or allocate without bound.
+#![forbid(unsafe_code)]
+
+mod connect_error;
+mod controller;
+mod discover;
+mod error;
+mod event;
+pub mod host;
+mod namespace;
+mod options;
+mod queue;
+
+pub use connect_error::{ConnectError, ConnectErrorKind, Step, Tried};
+pub use controller::{AdminData, Controller, State};
+pub use discover::{DiscoveryLog, discover};
+pub use error::{Error, Loss, SubmitError};
+pub use event::Event;
+pub use namespace::Namespace;
+pub use options::Options;
+pub use queue::{Buffer, Completion, Data, QueuePair};

@@ -1,0 +1,320 @@
+//! Why a connection could not be made, told so that it helps: what was tried, what the peer answered, what to do.
+//! The texts are in `connect_error/text.rs`.
+
+mod text;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use ebof_nvme::{Nqn, Status};
+use rustix::io::Errno;
+
+pub(crate) use text::errno_text;
+
+use crate::options::Options;
+
+/// Why a connection could not be made. `Display` gives several lines: what failed, then `tried:`, `answer:` and
+/// `to do:`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConnectError(Box<Failure>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Failure {
+    kind: ConnectErrorKind,
+    tried: Tried,
+}
+
+/// What was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// Address or host name as given.
+    pub traddr: String,
+    /// TCP port.
+    pub trsvcid: u16,
+    /// The address that the name meant, once known.
+    pub address: Option<SocketAddr>,
+    /// The subsystem.
+    pub nqn: Nqn,
+    /// The host.
+    pub host_nqn: Nqn,
+    /// The queue: 0 is the Admin Queue.
+    pub queue: u16,
+    /// The step that failed.
+    pub step: Step,
+}
+
+/// The steps of a connection, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// Looking up the name.
+    Resolve,
+    /// The TCP handshake.
+    Tcp,
+    /// `ICReq` and `ICResp`, NVMe/TCP's own handshake.
+    Init,
+    /// The Connect command.
+    Connect,
+    /// Reading properties and enabling the controller.
+    Enable,
+    /// Identify and the other commands that follow.
+    Identify,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectErrorKind {
+    /// The host name means no address.
+    NameNotResolved {
+        /// What the resolver said.
+        reason: String,
+    },
+    /// The local address or interface cannot be used.
+    LocalAddress {
+        /// `--host-traddr` or `--host-iface`, and its value.
+        option: String,
+        /// The operating system's answer.
+        errno: Errno,
+    },
+    /// Nobody listens there.
+    Refused,
+    /// No way there.
+    Unreachable {
+        /// The operating system's answer.
+        errno: Errno,
+    },
+    /// No answer in time.
+    TimedOut {
+        /// How long it was waited for.
+        after_ms: u64,
+    },
+    /// The peer closed before it said a word of NVMe.
+    ClosedDuringInit {
+        /// Whether with a reset.
+        reset: bool,
+    },
+    /// Something that is not NVMe/TCP answers there.
+    NotNvme {
+        /// The first bytes that came, at most 64.
+        first_bytes: Vec<u8>,
+    },
+    /// The target does not grant a digest that was asked for.
+    DigestRefused {
+        /// The header digest was refused.
+        header: bool,
+        /// The data digest was refused.
+        data: bool,
+    },
+    /// The target knows no such subsystem (or hides it from this host).
+    WrongNqn,
+    /// The subsystem does not admit this host.
+    HostNotAllowed,
+    /// No controller is free, or the subsystem is busy.
+    ControllerBusy {
+        /// The status.
+        status: Status,
+    },
+    /// Another parameter of Connect is refused.
+    InvalidParameter {
+        /// Whether the field is in Connect's data (else in the command).
+        in_data: bool,
+        /// Its byte offset.
+        offset: u16,
+        /// The status.
+        status: Status,
+    },
+    /// A discovery service answered where an I/O subsystem was meant.
+    IsDiscovery,
+    /// An I/O subsystem answered where a discovery service was meant.
+    NotDiscovery,
+    /// The target wants authentication.
+    AuthenticationRequired,
+    /// The target wants a fresh look at the discovery log first.
+    RestartDiscovery,
+    /// A command was refused with another status.
+    Status {
+        /// The command.
+        command: &'static str,
+        /// The status.
+        status: Status,
+    },
+    /// The peer closed after the NVMe/TCP handshake.
+    Closed {
+        /// With this error, if not in an orderly way.
+        errno: Option<Errno>,
+    },
+    /// The target ended the connection and said why.
+    Terminated {
+        /// Fatal Error Status.
+        fes: u16,
+        /// Fatal Error Information: for a wrong field, its offset in the PDU.
+        fei: u32,
+    },
+    /// The target did what the protocol forbids.
+    Protocol {
+        /// What.
+        violation: String,
+    },
+    /// The controller never became ready.
+    NotReady {
+        /// The CSTS property, as last seen.
+        csts: u32,
+        /// How long it was waited for.
+        after_ms: u64,
+    },
+    /// The controller lacks what is needed.
+    Unsupported {
+        /// What.
+        what: &'static str,
+    },
+    /// The operating system refused something.
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// The answer.
+        errno: Errno,
+    },
+    /// Disconnected while connecting.
+    Cancelled,
+}
+
+impl ConnectError {
+    pub(crate) fn new(kind: ConnectErrorKind, tried: Tried) -> Self {
+        Self(Box::new(Failure { kind, tried }))
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> &ConnectErrorKind {
+        &self.0.kind
+    }
+
+    /// What was tried.
+    #[must_use]
+    pub fn tried(&self) -> &Tried {
+        &self.0.tried
+    }
+
+    /// The first line: what failed.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        text::summary(&self.0.kind, &self.0.tried)
+    }
+
+    /// What was tried, in words.
+    #[must_use]
+    pub fn tried_text(&self) -> String {
+        text::tried(&self.0.tried)
+    }
+
+    /// What the peer, the network or the system answered, in words.
+    #[must_use]
+    pub fn answer(&self) -> String {
+        text::answer(&self.0.kind, &self.0.tried)
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn to_do(&self) -> String {
+        text::to_do(&self.0.kind, &self.0.tried)
+    }
+
+    /// Whether trying again, with nothing changed, may help: the peer may be starting or the network recovering.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        use ConnectErrorKind as K;
+        match self.kind() {
+            K::Refused
+            | K::Unreachable { .. }
+            | K::TimedOut { .. }
+            | K::ClosedDuringInit { .. }
+            | K::Closed { .. }
+            | K::Terminated { .. }
+            | K::ControllerBusy { .. }
+            | K::NotReady { .. }
+            | K::NameNotResolved { .. }
+            | K::System { .. } => true,
+            K::Status { status, .. } => !status.is_dnr(),
+            _ => false,
+        }
+    }
+}
+
+impl ConnectErrorKind {
+    /// The kind in kebab-case, for output that programs read. Stable.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NameNotResolved { .. } => "name-not-resolved",
+            Self::LocalAddress { .. } => "local-address",
+            Self::Refused => "refused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::TimedOut { .. } => "timed-out",
+            Self::ClosedDuringInit { .. } => "closed-during-init",
+            Self::NotNvme { .. } => "not-nvme",
+            Self::DigestRefused { .. } => "digest-refused",
+            Self::WrongNqn => "wrong-nqn",
+            Self::HostNotAllowed => "host-not-allowed",
+            Self::ControllerBusy { .. } => "controller-busy",
+            Self::InvalidParameter { .. } => "invalid-parameter",
+            Self::IsDiscovery => "is-discovery",
+            Self::NotDiscovery => "not-discovery",
+            Self::AuthenticationRequired => "authentication-required",
+            Self::RestartDiscovery => "restart-discovery",
+            Self::Status { .. } => "status",
+            Self::Closed { .. } => "closed",
+            Self::Terminated { .. } => "terminated",
+            Self::Protocol { .. } => "protocol-violation",
+            Self::NotReady { .. } => "not-ready",
+            Self::Unsupported { .. } => "unsupported",
+            Self::System { .. } => "system",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Tried {
+    pub(crate) fn new(options: &Options, queue: u16) -> Self {
+        Self {
+            traddr: options.traddr.clone(),
+            trsvcid: options.trsvcid,
+            address: None,
+            nqn: options.nqn.clone(),
+            host_nqn: options.host_nqn.clone(),
+            queue,
+            step: Step::Resolve,
+        }
+    }
+}
+
+impl Step {
+    /// In words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Resolve => "name lookup",
+            Self::Tcp => "TCP connect",
+            Self::Init => "NVMe/TCP handshake (ICReq)",
+            Self::Connect => "Connect command",
+            Self::Enable => "enabling the controller",
+            Self::Identify => "identifying the controller",
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.summary())?;
+        writeln!(f, "  tried:  {}", self.tried_text())?;
+        writeln!(f, "  answer: {}", self.answer())?;
+        write!(f, "  to do:  {}", self.to_do())
+    }
+}
+
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectError").field("kind", &self.0.kind).field("tried", &self.0.tried).finish()
+    }
+}
+
+impl std::error::Error for ConnectError {}

@@ -1,0 +1,313 @@
+//! The words of [`super::ConnectError`]: one place to read and to improve what people see when a connection fails.
+
+use ebof_nvme::connect::field_name;
+use ebof_nvme::property::Csts;
+use rustix::io::Errno;
+
+use super::{ConnectErrorKind as K, Step, Tried};
+
+/// The first line.
+pub(super) fn summary(kind: &K, tried: &Tried) -> String {
+    let to = address(tried);
+    let nqn = &tried.nqn;
+    match kind {
+        K::NameNotResolved { .. } => format!("cannot connect: {:?} is not a known host name or address", tried.traddr),
+        K::LocalAddress { option, .. } => format!("cannot connect to {to}: {option} cannot be used on this machine"),
+        K::Refused => format!("cannot connect to {to}: the connection was refused, nobody listens there"),
+        K::Unreachable { .. } => format!("cannot connect to {to}: there is no way to this address"),
+        K::TimedOut { .. } => format!("cannot connect to {to}: no answer ({})", tried.step.name()),
+        K::ClosedDuringInit { .. } => {
+            format!("cannot connect to {to}: the peer closed the connection before it said a word of NVMe/TCP")
+        }
+        K::NotNvme { first_bytes } => match guess(first_bytes) {
+            Some(what) => format!("cannot connect to {to}: that is not an NVMe/TCP target but {what}"),
+            None => format!("cannot connect to {to}: that is not an NVMe/TCP target"),
+        },
+        K::DigestRefused { header, data } => {
+            format!("cannot connect to {to}: the target refuses the {}", digests(*header, *data))
+        }
+        K::WrongNqn => format!("cannot connect to {to}: the target knows no subsystem {nqn} for this host"),
+        K::HostNotAllowed => format!("cannot connect to {to}: subsystem {nqn} does not admit this host"),
+        K::ControllerBusy { .. } => format!("cannot connect to {to}: subsystem {nqn} has no free controller"),
+        K::InvalidParameter { in_data, offset, .. } => {
+            format!("cannot connect to {to}: the target refuses {}", parameter(*in_data, *offset))
+        }
+        K::IsDiscovery => {
+            format!("cannot connect to {to}: {nqn} is a discovery service, not a subsystem with namespaces")
+        }
+        K::NotDiscovery => {
+            format!("cannot discover at {to}: {nqn} is a subsystem with namespaces, not a discovery service")
+        }
+        K::AuthenticationRequired => format!("cannot connect to {to}: the target wants this host to authenticate"),
+        K::RestartDiscovery => format!("cannot connect to {to}: the target's discovery log has changed"),
+        K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
+        K::Closed { .. } => format!("cannot connect to {to}: the target closed the connection ({})", tried.step.name()),
+        K::Terminated { .. } => format!("cannot connect to {to}: the target ended the connection with a complaint"),
+        K::Protocol { .. } => format!("cannot connect to {to}: the target broke the NVMe/TCP protocol"),
+        K::NotReady { .. } => format!("cannot connect to {to}: the controller does not become ready"),
+        K::Unsupported { what } => format!("cannot connect to {to}: {what}"),
+        K::System { action, .. } => format!("cannot connect to {to}: {action} failed on this machine"),
+        K::Cancelled => format!("connecting to {to} was cancelled"),
+    }
+}
+
+/// What was tried.
+pub(super) fn tried(tried: &Tried) -> String {
+    let queue = match tried.queue {
+        0 => "Admin Queue".to_owned(),
+        queue => format!("I/O queue {queue}"),
+    };
+    let address = match tried.address {
+        Some(found) if found.ip().to_string() != tried.traddr => format!("{} ({found})", address(tried)),
+        _ => address(tried),
+    };
+    format!(
+        "{} of the {queue}, address {address}, subsystem {}, as host {}",
+        tried.step.name(),
+        tried.nqn,
+        tried.host_nqn
+    )
+}
+
+/// What came back.
+pub(super) fn answer(kind: &K, tried: &Tried) -> String {
+    match kind {
+        K::NameNotResolved { reason } => reason.clone(),
+        K::LocalAddress { errno, .. } | K::Unreachable { errno } | K::System { errno, .. } => errno_text(*errno),
+        K::Refused => errno_text(Errno::CONNREFUSED),
+        K::TimedOut { after_ms } => format!("none within {after_ms} ms"),
+        K::ClosedDuringInit { reset: true } => errno_text(Errno::CONNRESET),
+        K::ClosedDuringInit { reset: false } => "end of stream where ICResp was expected".to_owned(),
+        K::NotNvme { first_bytes } => format!("the first bytes are {}", show(first_bytes)),
+        K::DigestRefused { header, data } => format!("ICResp without the {}", digests(*header, *data)),
+        K::WrongNqn => format!(
+            "{}, field {}",
+            ebof_nvme::Status::CONNECT_INVALID_PARAMETERS,
+            parameter(true, ebof_nvme::connect::ConnectData::SUBNQN_OFFSET)
+        ),
+        K::HostNotAllowed => ebof_nvme::Status::CONNECT_INVALID_HOST.to_string(),
+        K::ControllerBusy { status } => status.to_string(),
+        K::InvalidParameter { in_data, offset, status } => format!("{status}, field {}", parameter(*in_data, *offset)),
+        K::IsDiscovery => "Identify Controller: controller type 2, discovery controller".to_owned(),
+        K::NotDiscovery => "Identify Controller: not a discovery controller".to_owned(),
+        K::AuthenticationRequired => "Connect succeeded, authentication required before anything else".to_owned(),
+        K::RestartDiscovery => ebof_nvme::Status::CONNECT_RESTART_DISCOVERY.to_string(),
+        K::Status { status, .. } => status.to_string(),
+        K::Closed { errno: Some(errno) } => errno_text(*errno),
+        K::Closed { errno: None } => format!("end of stream ({})", tried.step.name()),
+        K::Terminated { fes, fei } => terminated(*fes, *fei),
+        K::Protocol { violation } => violation.clone(),
+        K::NotReady { csts, after_ms } => {
+            let what = if Csts(*csts).fatal() { "controller fatal status" } else { "not ready" };
+            format!("CSTS {csts:#x} ({what}) after {after_ms} ms")
+        }
+        K::Unsupported { .. } => "as the controller's own data say".to_owned(),
+        K::Cancelled => "none was waited for".to_owned(),
+    }
+}
+
+/// What to do.
+pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
+    match kind {
+        K::NameNotResolved { .. } => "check the spelling of --traddr, or give the address itself".to_owned(),
+        K::LocalAddress { .. } => "give --host-traddr an address of this machine, and --host-iface one of its interfaces \
+            (which may need root); `ip address` lists them"
+            .to_owned(),
+        K::Refused => format!(
+            "see whether the target runs and listens on port {}: on its machine `ss -ltn`; NVMe/TCP subsystems are \
+             usually on port 4420, discovery services on 8009 or 4420",
+            tried.trsvcid
+        ),
+        K::Unreachable { .. } => "check the address, the route (`ip route get ADDRESS`) and the firewalls".to_owned(),
+        K::TimedOut { .. } if tried.step <= Step::Tcp => {
+            "check the address and that no firewall swallows the packets: `ping`, then `nc -zv ADDRESS PORT`".to_owned()
+        }
+        K::TimedOut { .. } if tried.step == Step::Init => "something accepts connections there but does not speak: check \
+            that the port is an NVMe/TCP port, and that the target is not stopped or overloaded"
+            .to_owned(),
+        K::TimedOut { .. } => "the target is alive but slow: see its log, or give it more time".to_owned(),
+        K::ClosedDuringInit { .. } => "the target may have reached its limit of connections, may want TLS on this port, may \
+            be behind a proxy that has nobody behind it, or is not NVMe/TCP: see its log, and check the port"
+            .to_owned(),
+        K::NotNvme { first_bytes } if looks_like_tls(first_bytes) => {
+            "this port wants TLS: connect to a port without it".to_owned()
+        }
+        K::NotNvme { .. } => "check the port: NVMe/TCP subsystems are usually on port 4420, discovery services on 8009".to_owned(),
+        K::DigestRefused { header, data } => {
+            let flag = match (header, data) {
+                (true, true) => "--hdr-digest and --data-digest",
+                (true, false) => "--hdr-digest",
+                _ => "--data-digest",
+            };
+            format!("connect without {flag}, or allow digests on the target's port")
+        }
+        K::WrongNqn => format!(
+            "compare the name with what `ebof discover -t tcp -a {} -s {}` lists; a subsystem that does not admit host \
+             {} may be hidden from it",
+            tried.traddr, tried.trsvcid, tried.host_nqn
+        ),
+        K::HostNotAllowed => format!(
+            "add host {} to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is",
+            tried.host_nqn
+        ),
+        K::ControllerBusy { .. } => {
+            "disconnect a host that is not needed, raise the target's limit, or try again in a while: a target frees the \
+             controllers of a host that vanished only after its keep-alive time-out"
+                .to_owned()
+        }
+        K::InvalidParameter { in_data, offset, .. } => advice(*in_data, *offset).to_owned(),
+        K::IsDiscovery => format!(
+            "list what it offers with `ebof discover -t tcp -a {} -s {}`, then connect to one of those",
+            tried.traddr, tried.trsvcid
+        ),
+        K::NotDiscovery => "use `ebof connect` for it; to discover, leave the NQN away or give the discovery service's".to_owned(),
+        K::AuthenticationRequired => {
+            "connect with keys (--dhchap-secret) where they are supported, or have the target not ask this host for them"
+                .to_owned()
+        }
+        K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
+        K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
+        K::Status { .. } => "see the target's log: it says that trying again would not help".to_owned(),
+        K::Closed { .. } => "see the target's log, and try again".to_owned(),
+        K::Terminated { .. } | K::Protocol { .. } => "one of the two ends has a bug: report it with this text and, if you can, a \
+            packet capture (`tcpdump -w`)"
+            .to_owned(),
+        K::NotReady { .. } => "see the target's log and the health of its drive, then try again".to_owned(),
+        K::Unsupported { .. } => "see what the target offers (`ebof id-ctrl`) and what was asked for".to_owned(),
+        K::System { errno: Errno::MFILE | Errno::NFILE, .. } => "raise the limit of open files (`ulimit -n`)".to_owned(),
+        K::System { .. } => "see the system's limits and log (`dmesg`)".to_owned(),
+        K::Cancelled => "nothing".to_owned(),
+    }
+}
+
+fn address(tried: &Tried) -> String {
+    if tried.traddr.contains(':') {
+        format!("[{}]:{}", tried.traddr, tried.trsvcid)
+    } else {
+        format!("{}:{}", tried.traddr, tried.trsvcid)
+    }
+}
+
+fn digests(header: bool, data: bool) -> &'static str {
+    match (header, data) {
+        (true, true) => "header and data digests",
+        (true, false) => "header digest",
+        _ => "data digest",
+    }
+}
+
+fn parameter(in_data: bool, offset: u16) -> String {
+    let place = if in_data { "the Connect data" } else { "the Connect command" };
+    match field_name(in_data, offset) {
+        Some(name) => format!("{name} at offset {offset} of {place}"),
+        None => format!("what is at offset {offset} of {place}"),
+    }
+}
+
+fn advice(in_data: bool, offset: u16) -> &'static str {
+    use ebof_nvme::connect::{Connect, ConnectData};
+    match (in_data, offset) {
+        (true, ConnectData::HOSTNQN_OFFSET) => {
+            "check --hostnqn: it must be a legal NQN, and always go with the same host identifier"
+        }
+        (true, ConnectData::HOSTID_OFFSET) => {
+            "check --hostid: it must not be zero, and always go with the same --hostnqn"
+        }
+        (true, ConnectData::CNTLID_OFFSET) => "the controller is gone or belongs to another host: connect anew",
+        (false, Connect::SQSIZE_OFFSET) => "ask for shorter queues (--queue-size)",
+        (false, Connect::QID_OFFSET) => "ask for fewer queues (--nr-io-queues)",
+        (false, Connect::CATTR_OFFSET) => "connect without --disable-sqflow",
+        (false, Connect::KATO_OFFSET) => "ask for another --keep-alive-tmo",
+        _ => "see the target's log: it knows why",
+    }
+}
+
+fn terminated(fes: u16, fei: u32) -> String {
+    let name = match fes {
+        1 => "Invalid PDU Header Field",
+        2 => "PDU Sequence Error",
+        3 => "Header Digest Error",
+        4 => "Data Transfer Out of Range",
+        5 => "R2T or Data Transfer Limit Exceeded",
+        6 => "Unsupported Parameter",
+        _ => "unknown status",
+    };
+    match fes {
+        1 | 6 => format!("C2HTermReq: {name} (FES {fes:02x}h), the field at offset {fei} of the PDU"),
+        3 => format!("C2HTermReq: {name} (FES {fes:02x}h), digest {fei:08x}h"),
+        _ => format!("C2HTermReq: {name} (FES {fes:02x}h)"),
+    }
+}
+
+/// What speaks like this, when it is something well known.
+fn guess(bytes: &[u8]) -> Option<&'static str> {
+    let starts: [(&[u8], &'static str); 9] = [
+        (b"SSH-", "an SSH server"),
+        (b"HTTP/", "an HTTP server"),
+        (b"<", "a server that speaks HTML or XML"),
+        (b"220 ", "a mail or FTP server"),
+        (b"220-", "a mail or FTP server"),
+        (b"* OK", "an IMAP server"),
+        (b"+OK", "a POP3 server"),
+        (b"NBDMAGIC", "an NBD server"),
+        (b"RFB ", "a VNC server"),
+    ];
+    if looks_like_tls(bytes) {
+        return Some("a TLS port");
+    }
+    starts.iter().find(|(start, _)| bytes.starts_with(start)).map(|(_, what)| *what)
+}
+
+/// A TLS alert or handshake record: content type 15h or 16h, then version 3.x.
+fn looks_like_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 0x03, 0..=4, ..])
+}
+
+/// Bytes of a stranger, safe to print: text as text, the rest as hexadecimal digits.
+fn show(bytes: &[u8]) -> String {
+    let line = bytes.split(|&b| b == b'\r' || b == b'\n').next().unwrap_or(bytes);
+    if line.len() >= 4 && line.iter().all(|b| matches!(b, 0x20..=0x7e)) {
+        return format!("\"{}\"", String::from_utf8_lossy(line).escape_debug());
+    }
+    let hex: Vec<String> = bytes.iter().take(16).map(|b| format!("{b:02x}")).collect();
+    hex.join(" ")
+}
+
+/// An errno by its name, with its meaning.
+pub(crate) fn errno_text(errno: Errno) -> String {
+    let meaning = std::io::Error::from(errno).to_string();
+    let meaning = meaning.split(" (os error").next().unwrap_or_default();
+    match errno_name(errno) {
+        Some(name) => format!("{name} ({meaning})"),
+        None => format!("errno {} ({meaning})", errno.raw_os_error()),
+    }
+}
+
+fn errno_name(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::ACCESS => "EACCES",
+        Errno::ADDRINUSE => "EADDRINUSE",
+        Errno::ADDRNOTAVAIL => "EADDRNOTAVAIL",
+        Errno::AFNOSUPPORT => "EAFNOSUPPORT",
+        Errno::CONNABORTED => "ECONNABORTED",
+        Errno::CONNREFUSED => "ECONNREFUSED",
+        Errno::CONNRESET => "ECONNRESET",
+        Errno::HOSTDOWN => "EHOSTDOWN",
+        Errno::HOSTUNREACH => "EHOSTUNREACH",
+        Errno::INVAL => "EINVAL",
+        Errno::IO => "EIO",
+        Errno::MFILE => "EMFILE",
+        Errno::NETDOWN => "ENETDOWN",
+        Errno::NETRESET => "ENETRESET",
+        Errno::NETUNREACH => "ENETUNREACH",
+        Errno::NFILE => "ENFILE",
+        Errno::NOBUFS => "ENOBUFS",
+        Errno::NODEV => "ENODEV",
+        Errno::NOMEM => "ENOMEM",
+        Errno::NOTCONN => "ENOTCONN",
+        Errno::PERM => "EPERM",
+        Errno::PIPE => "EPIPE",
+        Errno::TIMEDOUT => "ETIMEDOUT",
+        _ => return None,
+    })
+}

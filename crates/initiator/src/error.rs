@@ -1,0 +1,190 @@
+//! What can go wrong with a connected controller. Why a connection could not be made is in `connect_error`.
+
+use std::sync::Arc;
+
+use ebof_nvme::{Nsid, Status};
+use rustix::io::Errno;
+
+use crate::connect_error::{ConnectError, errno_text};
+use crate::controller::State;
+use crate::queue::Data;
+
+/// Why a command, or a call that runs commands, failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The controller completed a command with something other than success.
+    #[error("{command}: {status}")]
+    Status {
+        /// The command's name in the specification.
+        command: &'static str,
+        /// The status.
+        status: Status,
+    },
+    /// The connection was lost while the command was outstanding: it may or may not have been executed.
+    #[error("the connection was lost: {0}")]
+    Lost(Loss),
+    /// The command was not answered in time. It may or may not have been executed.
+    #[error("no answer within {after_ms} ms")]
+    Timeout {
+        /// How long it was waited for.
+        after_ms: u64,
+    },
+    /// There is no connection at the moment, or none any more; the command was not sent.
+    #[error("not connected: the controller is {}", .0.name())]
+    NotConnected(State),
+    /// As many commands are outstanding as the queue holds.
+    #[error("the queue is full")]
+    QueueFull,
+    /// All I/O queues that the controller granted are in use.
+    #[error("all {granted} I/O queues that the controller granted are in use")]
+    NoFreeQueue {
+        /// Granted queues.
+        granted: u16,
+    },
+    /// The data do not fit into one command.
+    #[error("{bytes} bytes are more than one command can carry")]
+    TooLarge {
+        /// Length of the data.
+        bytes: usize,
+    },
+    /// No active namespace has this identifier.
+    #[error("there is no namespace {0}")]
+    NoSuchNamespace(Nsid),
+    /// The namespace is formatted in a way that cannot be used here.
+    #[error("namespace {nsid} cannot be used: {reason}")]
+    Format {
+        /// The namespace.
+        nsid: Nsid,
+        /// What is wrong with the format.
+        reason: &'static str,
+    },
+    /// The length is not a multiple of the block size.
+    #[error("{bytes} bytes are not a multiple of the block size of {block_bytes} bytes")]
+    Unaligned {
+        /// Length of the data.
+        bytes: usize,
+        /// Block size.
+        block_bytes: u32,
+    },
+    /// The blocks are not all within the namespace.
+    #[error("blocks {lba} to {} are not within the namespace of {size} blocks", .lba.saturating_add(*.blocks).saturating_sub(1))]
+    OutOfRange {
+        /// First block.
+        lba: u64,
+        /// How many.
+        blocks: u64,
+        /// Size of the namespace in blocks.
+        size: u64,
+    },
+    /// The controller's answer contradicts the specification or itself.
+    #[error("the controller's answer makes no sense: {0}")]
+    Malformed(&'static str),
+    /// A queue could not be connected.
+    #[error("{}", .0.summary())]
+    Connect(Arc<ConnectError>),
+    /// The operating system refused something.
+    #[error("{action}: {}", errno_text(*.errno))]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// The answer.
+        errno: Errno,
+    },
+}
+
+impl Error {
+    /// The kind of error in kebab-case, for output that programs read. Stable.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "status",
+            Self::Lost(_) => "connection-lost",
+            Self::Timeout { .. } => "timeout",
+            Self::NotConnected(_) => "not-connected",
+            Self::QueueFull => "queue-full",
+            Self::NoFreeQueue { .. } => "no-free-queue",
+            Self::TooLarge { .. } => "too-large",
+            Self::NoSuchNamespace(_) => "no-such-namespace",
+            Self::Format { .. } => "unusable-format",
+            Self::Unaligned { .. } => "unaligned",
+            Self::OutOfRange { .. } => "out-of-range",
+            Self::Malformed(_) => "malformed-answer",
+            Self::Connect(_) => "connect",
+            Self::System { .. } => "system",
+        }
+    }
+
+    /// The NVMe status, when that is what failed.
+    #[must_use]
+    pub const fn status(&self) -> Option<Status> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// Whether the same command may succeed later over a new connection.
+    #[must_use]
+    pub const fn is_connection(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Timeout { .. } | Self::NotConnected(_) | Self::Connect(_))
+    }
+}
+
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(Arc::new(error))
+    }
+}
+
+/// How a connection was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The target closed it.
+    #[error("the target closed the connection")]
+    Closed,
+    /// The network or the target's operating system broke it.
+    #[error("{}", errno_text(*.0))]
+    Network(Errno),
+    /// The target did what the protocol forbids.
+    #[error("the target broke the protocol: {0}")]
+    Protocol(Arc<str>),
+    /// The target ended it and said why (`C2HTermReq`).
+    #[error("the target ended the connection: {0}")]
+    Terminated(Arc<str>),
+    /// Keep Alive was not answered in time.
+    #[error("the target did not answer Keep Alive")]
+    KeepAlive,
+    /// A command was not answered in time and could not be aborted.
+    #[error("the target did not answer a command in time, nor its abort")]
+    CommandTimeout,
+    /// Another connection of the same controller was lost, and all went with it.
+    #[error("another connection of the controller was lost")]
+    Association,
+    /// It was asked for.
+    #[error("it was closed on request")]
+    Requested,
+}
+
+/// A command that was not queued, and its data.
+pub struct SubmitError<B> {
+    /// Why.
+    pub reason: Error,
+    /// The data, given back.
+    pub data: Data<B>,
+}
+
+impl<B> std::fmt::Debug for SubmitError<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubmitError").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<B> std::fmt::Display for SubmitError<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<B> std::error::Error for SubmitError<B> {}

@@ -1,0 +1,162 @@
+//! What a connection is asked for: address, names, queues, timers. Owns the defaults and their limits; reads no files
+//! but the host's identity (through [`crate::host`]).
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use ebof_nvme::uri::Uri;
+use ebof_nvme::{HostId, Nqn};
+
+use crate::host;
+
+/// How to reach a subsystem and how to speak to it. Make one with [`Options::new`] or [`Options::from_uri`], then
+/// set the fields that shall differ from the defaults, which are those of the Linux host where it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Address or host name of the target (nvme-cli's `--traddr`).
+    pub traddr: String,
+    /// TCP port (`--trsvcid`).
+    pub trsvcid: u16,
+    /// Local address to connect from (`--host-traddr`).
+    pub host_traddr: Option<String>,
+    /// Network interface to connect through (`--host-iface`); needs the right to bind to a device.
+    pub host_iface: Option<String>,
+    /// The subsystem (`--nqn`).
+    pub nqn: Nqn,
+    /// Who we say we are (`--hostnqn`).
+    pub host_nqn: Nqn,
+    /// Host Identifier (`--hostid`).
+    pub host_id: HostId,
+    /// I/O queues for everything that has none of its own (`--nr-io-queues`); the target may grant fewer. 0 makes an
+    /// admin-only connection.
+    pub nr_io_queues: u16,
+    /// Additional queues for writes (`--nr-write-queues`).
+    pub nr_write_queues: u16,
+    /// Additional queues that are polled (`--nr-poll-queues`).
+    pub nr_poll_queues: u16,
+    /// Entries of an I/O queue (`--queue-size`), 2 to 1024; the target's CAP.MQES may lower it.
+    pub queue_size: u16,
+    /// Keep Alive Timeout in milliseconds (`--keep-alive-tmo` counts seconds); 0 switches it off. A discovery
+    /// connection that is read once needs none.
+    pub keep_alive_ms: u32,
+    /// Ask for header digests (`--hdr-digest`).
+    pub hdr_digest: bool,
+    /// Ask for data digests (`--data-digest`).
+    pub data_digest: bool,
+    /// Ask for SQ flow control to be disabled (`--disable-sqflow`).
+    pub disable_sqflow: bool,
+    /// IP type of service (`--tos`); `None` leaves the system's.
+    pub tos: Option<u8>,
+    /// Time between two attempts to reconnect in milliseconds (`--reconnect-delay` counts seconds), around which the
+    /// back-off varies.
+    pub reconnect_delay_ms: u32,
+    /// How long to try to reconnect before giving up (`--ctrl-loss-tmo`); `None` tries for ever.
+    pub ctrl_loss_tmo: Option<Duration>,
+    /// How long commands wait for a lost connection to come back before they fail (`--fast-io-fail-tmo`); `None` is
+    /// as long as `ctrl_loss_tmo`.
+    pub fast_io_fail_tmo: Option<Duration>,
+    /// Time for each step of connecting (TCP handshake, `ICResp`, Connect) in milliseconds.
+    pub connect_timeout_ms: u32,
+    /// Time for an I/O command in milliseconds; then it is aborted, and when that does not help, the connection reset.
+    pub command_timeout_ms: u32,
+    /// Time for an admin command in milliseconds where the caller names none.
+    pub admin_timeout_ms: u32,
+    /// R2Ts that a target may have outstanding for one command, 1 to 64 (the Linux host offers 1).
+    pub max_r2t: u32,
+    /// How long a waiting queue pair spins before it sleeps, in microseconds; 0 sleeps at once.
+    pub spin_us: u32,
+    /// Keep the association when the first connect fails for want of an answer, and go on trying as after a loss.
+    pub persistent: bool,
+}
+
+impl Options {
+    /// Entries of an I/O queue, at least.
+    pub const QUEUE_SIZE_MIN: u16 = 2;
+    /// Entries of an I/O queue, at most.
+    pub const QUEUE_SIZE_MAX: u16 = 1024;
+
+    /// The defaults for subsystem `nqn` at `traddr`:`trsvcid`, as this machine's host (see [`host::identity`]).
+    #[must_use]
+    pub fn new(traddr: impl Into<String>, trsvcid: u16, nqn: Nqn) -> Self {
+        let identity = host::identity();
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let discovery = nqn.is_discovery();
+        Self {
+            traddr: traddr.into(),
+            trsvcid,
+            host_traddr: None,
+            host_iface: None,
+            nqn,
+            host_nqn: identity.nqn,
+            host_id: identity.id,
+            // A discovery controller has no I/O queues.
+            nr_io_queues: if discovery { 0 } else { u16::try_from(cores).unwrap_or(u16::MAX) },
+            nr_write_queues: 0,
+            nr_poll_queues: 0,
+            queue_size: 128,
+            keep_alive_ms: 5000,
+            hdr_digest: false,
+            data_digest: false,
+            disable_sqflow: false,
+            tos: None,
+            reconnect_delay_ms: 10_000,
+            ctrl_loss_tmo: Some(Duration::from_secs(600)),
+            fast_io_fail_tmo: None,
+            connect_timeout_ms: 10_000,
+            command_timeout_ms: 30_000,
+            admin_timeout_ms: 60_000,
+            max_r2t: 4,
+            spin_us: 50,
+            persistent: false,
+        }
+    }
+
+    /// The defaults for what `uri` names: its subsystem, or the discovery subsystem where it names none.
+    #[must_use]
+    pub fn from_uri(uri: &Uri) -> Self {
+        Self::new(uri.traddr.clone(), uri.trsvcid, uri.nqn.clone().unwrap_or_else(Nqn::discovery))
+    }
+
+    /// I/O queues to ask for, all kinds together.
+    #[must_use]
+    pub fn io_queues(&self) -> u16 {
+        self.nr_io_queues.saturating_add(self.nr_write_queues).saturating_add(self.nr_poll_queues)
+    }
+
+    /// Queue size within its limits.
+    #[must_use]
+    pub fn queue_entries(&self) -> u16 {
+        self.queue_size.clamp(Self::QUEUE_SIZE_MIN, Self::QUEUE_SIZE_MAX)
+    }
+
+    /// The address as a person writes it: `127.0.0.1:4420`, `[fd00::1]:4420`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        if self.traddr.contains(':') {
+            format!("[{}]:{}", self.traddr, self.trsvcid)
+        } else {
+            format!("{}:{}", self.traddr, self.trsvcid)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_without_nqn_means_discovery_and_needs_no_io_queue() {
+        let options = Options::from_uri(&Uri::parse("nvme+tcp://[fd00::1]:8009").unwrap());
+        assert!(options.nqn.is_discovery());
+        assert_eq!((options.io_queues(), options.address().as_str()), (0, "[fd00::1]:8009"));
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_linux_host() {
+        let options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
+        assert_eq!((options.queue_entries(), options.keep_alive_ms, options.reconnect_delay_ms), (128, 5000, 10_000));
+        assert_eq!(options.ctrl_loss_tmo, Some(Duration::from_secs(600)));
+        assert!(options.io_queues() >= 1);
+    }
+}
