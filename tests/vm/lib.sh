@@ -1,0 +1,152 @@
+# shellcheck shell=bash
+# lib.sh: what scenarios are written with, on the machine (run.sh reads it) and in the guest (vm.sh copies it to /ctl).
+#
+# What only the Linux host needs is in host.sh. One check is one line of output, "ok   TEXT", "FAIL TEXT" or "skip TEXT: WHY"; run.sh puts the time before it and counts.
+# Steps begin with "--", anything else is indented and only for the reader.
+
+# shellcheck disable=SC2034 # read by those who read this file
+failed=0 # of this side
+
+step() { echo "-- $*"; }
+note() { sed 's/^/     | /'; }
+
+pass() { echo "ok   $*"; }
+fail() {
+  echo "FAIL $*"
+  failed=$((failed + 1))
+}
+skip() { echo "skip $1: $2"; }
+
+# Runs a command with its output in $out and its status in $status; programs have a time limit, functions see to theirs.
+out='' status=0
+attempt() {
+  status=0
+  if [[ $(type -t "$1") == file ]]; then
+    out=$(timeout -k 5 "${LIMIT:-60}" "$@" 2>&1) || status=$?
+  else
+    out=$("$@" 2>&1) || status=$?
+  fi
+}
+explain() {
+  echo "command: $*" | note
+  echo "status $status, output:" | note
+  head -c 4000 <<<"$out" | note
+}
+
+# check TEXT COMMAND...: the command succeeds.
+check() {
+  local text=$1
+  shift
+  attempt "$@"
+  if ((status == 0)); then
+    pass "$text"
+  else
+    fail "$text"
+    explain "$@"
+  fi
+  return $((status != 0))
+}
+
+# check_fails TEXT REGEX COMMAND...: the command fails, not by the time limit, and says something that matches.
+check_fails() {
+  local text=$1 regex=$2
+  shift 2
+  attempt "$@"
+  if ((status != 0 && status < 124)) && grep -qiE -- "$regex" <<<"$out"; then
+    pass "$text"
+  else
+    fail "$text (expected a failure that says /$regex/)"
+    explain "$@"
+    return 1
+  fi
+}
+
+# check_says TEXT REGEX COMMAND...: the command succeeds, and one line of its output matches.
+check_says() {
+  local text=$1 regex=$2
+  shift 2
+  attempt "$@"
+  if ((status == 0)) && grep -qE -- "$regex" <<<"$out"; then
+    pass "$text"
+  else
+    fail "$text (expected output like /$regex/)"
+    explain "$@"
+    return 1
+  fi
+}
+
+# check_equal TEXT EXPECTED ACTUAL
+check_equal() {
+  if [[ $2 == "$3" ]]; then
+    pass "$1"
+  else
+    fail "$1: expected '$2', found '$3'"
+    return 1
+  fi
+}
+
+# until_true SECONDS COMMAND...: repeats a quiet command until it succeeds.
+until_true() {
+  local end=$((EPOCHSECONDS + $1))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    ((EPOCHSECONDS < end)) || return 1
+    sleep 0.2
+  done
+}
+
+# ---- in the guest: asking the machine
+
+asked=0
+# ask VERB [WORD...]: has the machine run the scenario's function on_VERB, and returns its status.
+ask() {
+  local id answer
+  asked=$((asked + 1))
+  id=$asked
+  echo "$*" >"/ctl/ask.$id.new"
+  mv "/ctl/ask.$id.new" "/ctl/ask.$id"
+  until_true "${LIMIT:-120}" test -e "/ctl/answer.$id" || { fail "the machine answers '$*'"; return 1; }
+  answer=$(<"/ctl/answer.$id")
+  return "$answer"
+}
+
+# ---- in the guest: the kernel's own target
+
+nvmet=/sys/kernel/config/nvmet
+
+# nvmet_subsystem NQN DEVICE...: a subsystem open to any host, its namespaces numbered from 1.
+nvmet_subsystem() {
+  local directory=$nvmet/subsystems/$1 nsid=0 device
+  shift
+  mkdir "$directory" && echo 1 >"$directory/attr_allow_any_host" || return 1
+  for device in "$@"; do
+    nsid=$((nsid + 1))
+    mkdir "$directory/namespaces/$nsid"
+    echo -n "$device" >"$directory/namespaces/$nsid/device_path"
+    echo 1 >"$directory/namespaces/$nsid/enable" || return 1
+  done
+}
+
+# nvmet_port ID ADDRESS PORT NQN...: a TCP port for these subsystems; it listens as soon as it has one.
+nvmet_port() {
+  local directory=$nvmet/ports/$1 nqn
+  mkdir "$directory"
+  echo tcp >"$directory/addr_trtype"
+  echo ipv4 >"$directory/addr_adrfam"
+  echo "$2" >"$directory/addr_traddr"
+  echo "$3" >"$directory/addr_trsvcid"
+  shift 3
+  for nqn in "$@"; do ln -s "$nvmet/subsystems/$nqn" "$directory/subsystems/" || return 1; done
+}
+
+nvmet_clear() {
+  local namespace
+  rm -f "$nvmet"/ports/*/subsystems/* "$nvmet"/subsystems/*/allowed_hosts/*
+  rmdir "$nvmet"/ports/*
+  for namespace in "$nvmet"/subsystems/*/namespaces/*; do
+    echo 0 >"$namespace/enable"
+    rmdir "$namespace"
+  done
+  rmdir "$nvmet"/subsystems/* "$nvmet"/hosts/* 2>/dev/null
+  return 0
+}

@@ -56,6 +56,7 @@ fi
 kernel_arguments+=" vm.name=$name vm.args=$(IFS=,; echo "${arguments[*]}")"
 
 # One thread emulates both processors: as quick on few cores as one thread each, which also aborts now and then.
+# shellcheck disable=SC2054 # the commas are QEMU's
 # Nothing is paravirtual but disk, net, console and files; the mitigations only cost time here.
 qemu=(
   "$cache/tools/bin/qemu" -L "$cache/tools/usr/share/qemu" -L "$cache/tools/usr/share/seabios"
@@ -72,6 +73,7 @@ if [[ -n $interactive ]]; then
   qemu+=(-serial mon:stdio)
   kernel_arguments+=' vm.shell'
 else
+  # shellcheck disable=SC2054
   qemu+=(
     -serial "file:$control/kernel.log" -serial "unix:$control/shell,server=on,wait=off"
     -monitor "unix:$control/monitor,server=on,wait=off"

@@ -1,0 +1,227 @@
+# shellcheck shell=bash
+# host.sh: what the Linux host in a guest does with a target, as steps that scenarios put together.
+#
+# The target is at $address:$port. It has the subsystem $nqn, open to any host, with two namespaces: 1 is for a file system,
+# 2 is overwritten freely. A scenario may define target_down and target_up, which pull the plug and put it back.
+
+address='' port='' nqn=''
+controller='' # of the connection made last, like nvme0
+
+# Prints the controllers (nvmeN) that are connected to an NQN.
+controllers() {
+  local path
+  for path in /sys/class/nvme/nvme*; do
+    [[ ! -e $path/subsysnqn || $(<"$path/subsysnqn") != "$1" ]] || echo "${path##*/}"
+  done
+}
+
+# Prints the block device of namespace $1. With native multipath it belongs to the subsystem, not to a controller.
+namespace_device() {
+  local path nsid
+  for path in /sys/class/nvme-subsystem/nvme-subsys*; do
+    [[ -e $path/subsysnqn && $(<"$path/subsysnqn") == "$nqn" ]] || continue
+    for nsid in "$path"/nvme*n*/nsid; do
+      if [[ -e $nsid && $nsid != */nvme*c*n*/nsid && $(<"$nsid") == "$1" ]]; then
+        nsid=${nsid%/nsid}
+        [[ -b /dev/${nsid##*/} ]] || return 1
+        echo "/dev/${nsid##*/}"
+        return
+      fi
+    done
+  done
+  return 1
+}
+
+controller_is() { [[ $(cat "/sys/class/nvme/$1/state") == "$2" ]]; }
+no_controllers() { [[ -z $(controllers "$1") ]]; }
+
+# connects [FLAG...]: nvme connect, until the first namespace's device is there. Sets $controller.
+connects() {
+  LIMIT=90 check "nvme connect -n $nqn $*" nvme connect -t tcp -a "$address" -s "$port" -n "$nqn" "$@" || return 1
+  controller=$(controllers "$nqn" | tail -n 1)
+  [[ -n $controller ]] || { fail "a controller appears for $nqn"; return 1; }
+  until_true 20 controller_is "$controller" live || { fail "$controller becomes live"; return 1; }
+  until_true 20 namespace_device 1 || { fail "the first namespace of $nqn appears"; return 1; }
+  udevadm settle
+}
+
+disconnects() {
+  LIMIT=90 check "nvme disconnect -n $nqn" nvme disconnect -n "$nqn"
+  check "its controllers are gone" until_true 20 no_controllers "$nqn"
+}
+
+# verified_writes TEXT FILE [FIO-ARGUMENT...]: random writes, read back and compared by CRC32C.
+verified_writes() {
+  local text=$1 file=$2
+  shift 2
+  LIMIT=150 check "$text" fio --name=verify --filename="$file" --rw=randwrite --ioengine=libaio --direct=1 \
+    --verify=crc32c --do_verify=1 --verify_fatal=1 --randrepeat=0 "$@"
+}
+
+# Shows what the kernel said about NVMe since the last call of this or kernel_forgets.
+kernel_log=''
+kernel_forgets() {
+  kernel_log=$(dmesg)
+  dmesg -C
+  grep -E 'nvm|ublk' <<<"$kernel_log" | note
+}
+# kernel_is_content TEXT: the same, and nothing of it is a complaint.
+kernel_is_content() {
+  local complaints='WARNING:|BUG:|Oops|Call Trace|blocked for more than|I/O error|Buffer I/O'
+  complaints+='|nvme.*(error|fail|invalid|time ?out|mismatch|ignor|unexpected|duplicate|bogus|not compliant|reset|unable|not support)'
+  kernel_forgets
+  check_equal "the kernel has no complaint $1" '' "$(grep -iE "$complaints" <<<"$kernel_log")"
+}
+
+# Discovery: the log names the subsystem and the port; -p leaves a discovery controller behind, which can be ended.
+step_discover() {
+  local discovery=nqn.2014-08.org.nvmexpress.discovery
+  step "discovery of $address:$port"
+  check "nvme discover" nvme discover -t tcp -a "$address" -s "$port" || return
+  note <<<"$out"
+  check "nvme discover -o json" nvme discover -t tcp -a "$address" -s "$port" -o json
+  check_equal "the log page has the subsystem with its type and port" "nvme subsystem $port tcp" \
+    "$(jq -r --arg nqn "$nqn" '.records[] | select(.subnqn == $nqn) | "\(.subtype) \(.trsvcid) \(.trtype)"' <<<"$out" | head -n 1)"
+  check "nvme discover -p (persistent)" nvme discover -p -t tcp -a "$address" -s "$port"
+  check "the discovery controller stays" test -n "$(controllers $discovery)"
+  check "nvme disconnect -n of the discovery controller" nvme disconnect -n $discovery
+  check "the discovery controller is gone" until_true 10 no_controllers $discovery
+}
+
+# Every Identify structure, log page, feature and register that nvme-cli decodes and a fabrics target has.
+step_identify() {
+  local device=/dev/$controller namespace feature
+  step "identify, log pages, features, registers"
+  namespace=$(namespace_device 1)
+  check_says "nvme list has $namespace" "^$namespace " nvme list
+  note <<<"$out"
+  check_says "nvme list-subsys has the path" "$controller tcp traddr=$address,trsvcid=$port.* live" nvme list-subsys
+  note <<<"$out"
+  check "nvme id-ctrl" nvme id-ctrl "$device" -o json
+  jq -c '{sn, mn, fr, cntlid, ver, oacs, oncs, nn, mnan, mdts, sgls, ioccsz, iorcsz, kas, vwc, cntrltype}' <<<"$out" | note
+  check_equal "id-ctrl: the NQN" "$nqn" "$(jq -r .subnqn <<<"$out")"
+  check_equal "id-ctrl: serial, model and firmware are set, 0 < MNAN <= NN or MNAN = 0, KAS > 0, an I/O controller" true \
+    "$(jq '(.sn | test("[^ ]")) and (.mn | test("[^ ]")) and (.fr | test("[^ ]")) and .mnan <= .nn and .kas > 0 and .cntrltype <= 1' <<<"$out")"
+  check "nvme id-ns" nvme id-ns "$namespace" -o json
+  check_equal "id-ns: the size is the block device's" "$(blockdev --getsize64 "$namespace")" \
+    "$(jq '.nsze * $lbs' --argjson lbs "$(blockdev --getss "$namespace")" <<<"$out")"
+  check_says "nvme ns-descs has an identifier" '(uuid|nguid|eui64)' nvme ns-descs "$namespace"
+  check_says "nvme list-ns has both namespaces" ':0x2$' nvme list-ns "$device"
+  check "nvme id-ns-ind or id-ns -n 2" nvme id-ns "$device" -n 2
+  check_says "nvme smart-log" '^critical_warning' nvme smart-log "$device"
+  check_says "nvme error-log" '^Error Log Entries' nvme error-log "$device"
+  check_says "nvme effects-log" '(ACS|IOCS|Admin Commands|Supported)' nvme effects-log "$device"
+  check_says "nvme fw-log" '^(Firmware Log|afi|frs1)' nvme fw-log "$device"
+  check_says "nvme show-regs" '^cap ' nvme show-regs "$device"
+  for feature in 0x4:temperature-threshold 0x7:number-of-queues 0xb:asynchronous-events 0xf:keep-alive 0x81:host-identifier; do
+    case ${feature%:*} in
+      # The kernel's own target has no temperature threshold, and gives the host identifier only in its extended form.
+      0x4) [[ $nqn == *kernel* ]] || check_says "nvme get-feature ${feature#*:}" 'Current value:' nvme get-feature "$device" -f 0x4 ;;
+      0x81) check_says "nvme get-feature ${feature#*:}" 'get-feature:0x81' nvme get-feature "$device" -f 0x81 -l 16 -c 1 ;;
+      *) check_says "nvme get-feature ${feature#*:}" '[Cc]urrent value:' nvme get-feature "$device" -f "${feature%:*}" ;;
+    esac
+  done
+  check "nvme ns-rescan" nvme ns-rescan "$device"
+  check "the limits of the block device are sane" eval "(( $(cat "/sys/block/${namespace#/dev/}/queue/max_hw_sectors_kb") >= 64 ))"
+}
+
+# Files survive a remount; their checksums go to /ctl/sums for whoever looks at the medium afterwards.
+step_filesystem() {
+  local device
+  device=$(namespace_device 1)
+  step "a file system on $device"
+  LIMIT=120 check "mkfs.ext4" mkfs.ext4 -q -F -E nodiscard "$device" || return
+  check "mount" mount "$device" /mnt || return
+  check "copy files" cp -r /usr/sbin /mnt/files
+  check "sync" sync -f /mnt
+  (cd /mnt && find files -type f -exec sha256sum {} + | sort -k 2 >/ctl/sums)
+  check "unmount" umount /mnt
+  check "mount again" mount "$device" /mnt || return
+  check "$(wc -l </ctl/sums) files have their checksums" eval 'cd /mnt && sha256sum --quiet -c /ctl/sums'
+  check_says "fstrim" 'trimmed' fstrim -v /mnt
+  check "the files are still right after the trim" eval 'echo 3 >/proc/sys/vm/drop_caches; cd /mnt && sha256sum --quiet -c /ctl/sums'
+  check "unmount again" umount /mnt
+  check "e2fsck finds nothing" e2fsck -fn "$device"
+}
+
+# Blocks of all sizes, as large as a request gets.
+step_verify() {
+  local device
+  device=$(namespace_device 2)
+  step "verified writes to $device ($1)"
+  verified_writes "fio: 4 KiB random writes, CRC32C verified, depth 16" "$device" --bs=4k --size=4M --iodepth=16
+  verified_writes "fio: 4 KiB to 1 MiB, unaligned to each other, depth 4" "$device" --bsrange=4k-1m --bs_unaligned=0 \
+    --size=32M --iodepth=4
+}
+
+# The I/O commands that a file system seldom sends.
+step_commands() {
+  local device lbs size=65536 blocks
+  device=$(namespace_device 2)
+  lbs=$(blockdev --getss "$device")
+  blocks=$((size / lbs - 1))
+  step "single commands to $device ($lbs byte blocks)"
+  head -c $size /dev/urandom >/tmp/pattern
+  tr '\0-\377' '\1-\377\0' </tmp/pattern >/tmp/other
+  check "nvme write" nvme write "$device" -s 16 -c $blocks -z $size -d /tmp/pattern
+  check "nvme write with FUA" nvme write "$device" -f -s 16 -c $blocks -z $size -d /tmp/pattern
+  check "nvme flush" nvme flush "$device" -n 2
+  check "nvme read" nvme read "$device" -s 16 -c $blocks -z $size -d /tmp/back
+  check "what was read is what was written" cmp /tmp/pattern /tmp/back
+  if [[ ${without:-} == *compare* ]]; then
+    skip "nvme compare" "the kernel's target has no Compare"
+  else
+    check "nvme compare with the same data" nvme compare "$device" -s 16 -c $blocks -z $size -d /tmp/pattern
+    check_fails "nvme compare with other data says so" 'compare' nvme compare "$device" -s 16 -c $blocks -z $size -d /tmp/other
+    check "nvme verify" nvme verify "$device" -s 16 -c $blocks
+  fi
+  check "nvme write-zeroes" nvme write-zeroes "$device" -s 16 -c $blocks
+  check "... and zeros are there" eval "nvme read $device -s 16 -c $blocks -z $size -d /tmp/back && cmp -n $size /tmp/back /dev/zero"
+  check "nvme dsm --ad (deallocate)" nvme dsm "$device" --ad -s 16 -b 16
+  check_fails "a read beyond the end is refused" 'LBA|range' nvme read "$device" -s $(($(blockdev --getsize64 "$device") / lbs)) -c 0 \
+    -z "$lbs" -d /tmp/back
+  check "dd writes 8 MiB" dd if=/dev/urandom of="$device" bs=1M count=8 oflag=direct
+  check "blkdiscard -z (write zeroes) of 8 MiB" blkdiscard -z -l 8M "$device"
+  check "... and zeros are there" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp -n 8388608 - /dev/zero"
+  check "blkdiscard of the whole device" blkdiscard "$device"
+}
+
+# A controller reset by the host, and silence longer than the keep alive time-out.
+step_reset() {
+  step "reset and keep alive"
+  LIMIT=90 check "nvme reset" nvme reset "/dev/$controller"
+  check "$controller is live again" until_true 20 controller_is "$controller" live
+  check "it reads" dd if="$(namespace_device 2)" of=/dev/null bs=64k count=16 iflag=direct
+  sleep 7 # the keep alive time-out is 5 s, the host sends every 2.5 s
+  check "$controller is live after 7 s without I/O" controller_is "$controller" live
+}
+
+# The target goes away while a file is being written and verified, and comes back.
+step_unplug() {
+  local device writer status=0
+  device=$(namespace_device 1)
+  step "the plug is pulled"
+  check "mount" mount "$device" /mnt || return
+  fio --name=verify --filename=/mnt/unplug --rw=randwrite --bs=4k --size=8M --ioengine=libaio --iodepth=8 --direct=1 \
+    --time_based --runtime=8 --verify=crc32c --do_verify=1 --verify_fatal=1 >/tmp/unplug.out 2>&1 &
+  writer=$!
+  sleep 3
+  check "the target goes down" target_down
+  # An idle host would notice only by the keep alive; this one has commands under way.
+  check "$controller notices" until_true 30 controller_is "$controller" connecting
+  check "the target comes back" target_up
+  check "$controller reconnects" until_true 60 controller_is "$controller" live
+  wait $writer || status=$?
+  check_equal "I/O resumed, and what was written verifies" 0 $status || note </tmp/unplug.out
+  check "the files are still right" eval 'cd /mnt && sha256sum --quiet -c /ctl/sums'
+  check "unmount" umount /mnt
+}
+
+# What the target must refuse, and how the host hears of it.
+step_refusals() {
+  step "refusals"
+  # The status is printed by the kernel's name or number, depending on the versions of kernel and nvme-cli.
+  LIMIT=90 check_fails "nvme connect to an NQN that does not exist" 'fail|invalid|could not|input/output' \
+    nvme connect -t tcp -a "$address" -s "$port" -n nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-a000-000000000000
+  check "nothing is left of it" no_controllers nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-a000-000000000000
+}

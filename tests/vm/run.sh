@@ -1,0 +1,196 @@
+#!/bin/bash
+# run.sh: runs scenarios with virtual machines and counts their checks.
+#
+# run.sh [SCENARIO...]        all of scenarios/ when none is named; -l lists them
+#   EBOF             the binary under test (default: target/release/ebof, else target/debug/ebof, of this repository)
+#   EBOF_VM_CACHE    where setup.sh builds (default ~/.cache/ebof-vm)
+#   EBOF_VM_VERBOSE=1  show the output of every checked command, not only of those that fail
+#   EBOF_VM_KEEP=1   keep each scenario's directory also after success
+#
+# A scenario is a file with a function "machine", which runs here, and usually a function "guest", which machine has run in a
+# guest by boot_guest. Both are written with lib.sh. The guest can ask the machine to do something (lib.sh's ask). The status
+# is 0 if no check failed. The last line reads "N passed, M failed", followed by ", K skipped" if some were.
+# shellcheck disable=SC2317 # scenarios call what looks unreachable
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(cd "$here/../.." && pwd)
+export EBOF_VM_CACHE=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
+# shellcheck source=lib.sh
+. "$here/lib.sh"
+
+find_binary() {
+  local candidate
+  for candidate in "${EBOF:-}" "${CARGO_TARGET_DIR:-$repository/target}"/{release,debug}/ebof; do
+    [[ ! -x $candidate ]] || { readlink -f "$candidate"; return; }
+  done
+}
+
+# ---- for scenarios: the machine's side
+
+ebof='' # the binary
+work='' # the scenario's directory; $work/ctl is the guest's /ctl, $work/share its /host
+tools=$EBOF_VM_CACHE/tools/bin # e2fsck and others, so that the machine needs none
+export PATH=$PATH:$tools
+
+# needs_ebof: whether there is a binary to test; says so as a skipped check if not. The guest finds it at /host/ebof.
+needs_ebof() {
+  if [[ -z $ebof ]]; then
+    skip "$scenario" "no ebof binary (build it, or set EBOF)"
+    return 1
+  fi
+  # Debug information is most of the binary, and the guest reads it through a slow file system.
+  strip -o "$work/share/ebof" "$ebof" 2>/dev/null || cp "$ebof" "$work/share/ebof"
+}
+
+# free_port: prints a port of 127.0.0.1 that nobody listens on.
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 12000)) # below the range from which the kernel takes ports for outgoing connections
+    reachable "$port" || { echo "$port"; return; }
+  done
+}
+reachable() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# start NAME COMMAND...: a process of the machine's for the length of the scenario; its output goes to $work/NAME.log.
+declare -A process=()
+start() {
+  local name=$1
+  shift
+  "$@" >>"$work/$name.log" 2>&1 &
+  process[$name]=$!
+}
+# stop NAME SIGNAL SECONDS: ends it and returns its status; 124 if it had to be killed.
+stop() {
+  local pid=${process[$1]:-} status=0
+  [[ -n $pid ]] || return 0
+  unset "process[$1]"
+  kill "-$2" "$pid" 2>/dev/null
+  if ! until_true "$3" eval "! kill -0 $pid"; then
+    kill -KILL "$pid"
+    wait "$pid"
+    return 124
+  fi
+  wait "$pid" 2>/dev/null || status=$?
+  return "$status"
+}
+
+# boot_guest [VM-OPTION...] -- [ARGUMENT...]: boots a guest, runs the scenario's function guest with the arguments in it, and
+# answers what it asks meanwhile. QEMU's abort is told apart by status 134: the scenario as a whole is then run again.
+boot_guest() {
+  local options=() request id verb status=0 vm
+  while (($#)) && [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  cp "$here/host.sh" "$scenario_file" "$work/ctl/"
+  cat >"$work/guest-main.sh" <<GUEST
+. /ctl/lib.sh
+. /ctl/host.sh
+. /ctl/$scenario.sh
+guest "\$@"
+exit \$((failed > 0))
+GUEST
+  EBOF_VM_RETRY=0 "$here/vm.sh" -n "$scenario" -c "$work/ctl" -s "$work/share" "${options[@]}" "$work/guest-main.sh" "$@" &
+  vm=$!
+  process[vm]=$vm
+  while kill -0 "$vm" 2>/dev/null; do
+    for request in "$work"/ctl/ask.*; do
+      [[ -e $request && $request != *.new ]] || continue
+      id=${request##*.}
+      read -ra verb <"$request"
+      rm "$request"
+      "on_${verb[0]}" "${verb[@]:1}"
+      echo $? >"$work/ctl/answer.$id.new"
+      mv "$work/ctl/answer.$id.new" "$work/ctl/answer.$id"
+    done
+    sleep 0.1
+  done
+  wait "$vm" || status=$?
+  unset 'process[vm]'
+  [[ $status != 134 ]] || exit 134
+  guest_status=$status
+  # Status 1 is that of failed checks, which have been counted.
+  ((status <= 1)) || fail "the guest ends by itself (status $status)"
+}
+
+# ---- running them
+
+# One scenario in a process of its own, which leaves nothing running. Its standard output is the checks.
+run_scenario() (
+  scenario=$1 scenario_file=$here/scenarios/$1.sh
+  work=$(mktemp -d "$EBOF_VM_CACHE/run/$scenario.XXXXXX")
+  guest_status=0
+  mkdir "$work/ctl" "$work/share"
+  ebof=$(find_binary)
+  # shellcheck disable=SC2317 # called by the trap
+  tidy() {
+    local name status=$?
+    if declare -F cleanup >/dev/null; then cleanup; fi
+    for name in "${!process[@]}"; do stop "$name" TERM 5; done
+    if ((failed == 0 && guest_status == 0 && status == 0)) && [[ -z ${EBOF_VM_KEEP:-} ]]; then
+      rm -rf "$work"
+    else
+      echo "     | logs are in $work"
+    fi
+  }
+  trap tidy EXIT
+  trap 'exit 143' INT TERM HUP
+  # shellcheck source=/dev/null
+  . "$scenario_file"
+  machine
+  exit 0
+)
+
+# Puts the time since the start before each line.
+stamped() {
+  local line elapsed
+  while IFS= read -r line; do
+    elapsed=$(((${EPOCHREALTIME/./} - began) / 100000))
+    printf '%5d.%d  %s\n' $((elapsed / 10)) $((elapsed % 10)) "$line"
+  done
+}
+
+if [[ ${1:-} == -l ]]; then
+  cd "$here/scenarios" && printf '%s\n' *.sh | sed 's/\.sh$//'
+  exit
+fi
+scenarios=("$@")
+((${#scenarios[@]})) || scenarios=(self linux-host nvmet ublk)
+for name in "${scenarios[@]}"; do
+  [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
+done
+"$here/setup.sh" || exit 1
+mkdir -p "$EBOF_VM_CACHE/run"
+find "$EBOF_VM_CACHE/run" -mindepth 1 -maxdepth 1 -mtime +2 -exec rm -rf {} +
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+
+passed=0 total_failed=0 skipped=0 summary=()
+for name in "${scenarios[@]}"; do
+  for try in 1 2; do
+    began=${EPOCHREALTIME/./}
+    echo "== $name"
+    run_scenario "$name" 2>&1 | tee "$results" | stamped
+    status=${PIPESTATUS[0]}
+    [[ $status == 134 && $try == 1 ]] || break
+    echo "== $name: QEMU aborted, which its emulation does once in a long while; once more"
+  done
+  p=$(grep -c '^ok ' "$results")
+  f=$(grep -c '^FAIL' "$results")
+  k=$(grep -c '^skip ' "$results")
+  # A scenario that ends badly, or says nothing, has failed whatever its checks say.
+  if ((status != 0 || p + f + k == 0)); then f=$((f + 1)); fi
+  elapsed=$(((${EPOCHREALTIME/./} - began) / 1000000))
+  summary+=("$(printf '%-12s %3d passed, %d failed, %d skipped in %d s' "$name" "$p" "$f" "$k" "$elapsed")")
+  passed=$((passed + p)) total_failed=$((total_failed + f)) skipped=$((skipped + k))
+done
+printf '%s\n' "${summary[@]}"
+if ((skipped)); then
+  echo "$passed passed, $total_failed failed, $skipped skipped"
+else
+  echo "$passed passed, $total_failed failed"
+fi
+exit $((total_failed > 0))

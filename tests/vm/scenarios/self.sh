@@ -1,0 +1,49 @@
+# shellcheck shell=bash
+# self: whether the rig itself works, with the kernel's own target and host in one guest and no ebof.
+#
+# The host reaches the target the long way, through the machine: guest -> 10.0.2.2 -> the machine's forwarded port -> guest.
+# That is both directions the other scenarios use, and the steps they share have been seen to pass on a known good target.
+
+machine() {
+  local port
+  port=$(free_port)
+  boot_guest -t 240 -f "$port:4420" -- "$port"
+}
+
+target_down() { rm "$nvmet"/ports/1/subsystems/*; }
+target_up() { ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/"; }
+
+guest() {
+  address=10.0.2.2 port=$1 nqn=nqn.2014-08.org.example:kernel
+  # shellcheck disable=SC2034 # read by step_commands
+  without=compare
+  step "the kernel's own target"
+  check "modprobe" modprobe -a nvmet nvmet-tcp nvme-tcp
+  check "two RAM disks" modprobe brd rd_nr=2 rd_size=$((96 * 1024)) || return
+  check "nvmet: a subsystem with two namespaces" nvmet_subsystem "$nqn" /dev/ram0 /dev/ram1
+  # The forwarded port carries the machine's number; so that discovery names it, the target is told that one.
+  check "nvmet: a TCP port" nvmet_port 1 0.0.0.0 4420 "$nqn" || return
+  address=127.0.0.1 port=4420 step_discover
+  step_refusals
+  kernel_forgets
+
+  step "connection through the machine"
+  connects -i 2 -k 5 -c 1 -l 120 || return
+  step_identify
+  step_filesystem
+  step_verify "no digests"
+  step_commands
+  kernel_is_content "so far"
+  step_reset
+  kernel_forgets
+  step_unplug
+  kernel_forgets
+  disconnects
+
+  step "connection with header and data digest"
+  connects -i 2 -g -G || return
+  step_verify "both digests"
+  disconnects
+  kernel_is_content "about digests"
+  nvmet_clear
+}
