@@ -1,1 +1,28 @@
-//! What a command means: subsystems, controllers, queues, discovery
+//! What a command means: subsystems, controllers, queues, discovery.
+//!
+//! Pure: commands, parameter data and the time come in; completions and steps for the target come out. It owns no
+//! socket, no thread, no device and no lock, and never sees a data byte of an I/O command.
+//!
+//! A [`Queue`] belongs to the thread that serves its connection. What queues share is in the [`Registry`], which the
+//! target keeps behind one lock and needs only for the control path ([`Step::Connect`], [`Step::Shared`], teardown, a
+//! new [`Model`], time-outs). What the registry has to tell a queue travels as a [`Notice`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod association;
+pub mod connect;
+pub mod model;
+pub mod queue;
+pub mod registry;
+pub mod step;
+
+pub use association::{Association, Counters};
+pub use connect::{Arrival, Refusal, RefusalReason};
+pub use model::{
+    DeviceId, DiscoveryIdentity, Health, Limits, Model, Namespace, NamespaceTable, Port, PortId, Subsystem,
+};
+pub use queue::Queue;
+pub use registry::{CloseReason, ControllerInfo, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry};
+pub use step::{ByteRange, Executing, Extent, Quiesce, Step};

@@ -1,0 +1,393 @@
+//! What is served: ports, subsystems, namespaces, limits. A model is immutable; a change is a whole new model
+//! (`Registry::replace_model`). It owns no state of a connection and does not know what a device is.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::{ControllerId, Nqn, Nsid, Uuid};
+
+/// The target's name for a backend device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u32);
+
+/// A port of the target (Discovery Log Page Entry: PORTID).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u16);
+
+/// Everything that is served at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Generation Counter of the Discovery Log Page: larger in every new model that a host can tell from the last.
+    pub generation: u64,
+    /// Who the discovery subsystem says it is. It always answers to the well-known NQN as well.
+    pub discovery: DiscoveryIdentity,
+    /// The NVM subsystems, their NQNs different from one another and from the discovery subsystem's.
+    pub subsystems: Vec<Arc<Subsystem>>,
+    /// The ports, their ids different from one another.
+    pub ports: Vec<Port>,
+}
+
+/// Identity of the discovery subsystem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiscoveryIdentity {
+    /// Its unique NQN, or the well-known one.
+    pub nqn: Nqn,
+    /// Serial Number, at most 20 characters of ASCII.
+    pub serial: String,
+    /// Model Number, at most 40 characters of ASCII.
+    pub model: String,
+    /// Firmware Revision, at most 8 characters of ASCII.
+    pub firmware: String,
+}
+
+/// An NVM subsystem: a set of namespaces with a name, and who may use it where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subsystem {
+    /// Its NQN.
+    pub nqn: Nqn,
+    /// Serial Number, at most 20 characters of ASCII; the same on every controller and after every start.
+    pub serial: String,
+    /// Model Number, at most 40 characters of ASCII.
+    pub model: String,
+    /// Firmware Revision, at most 8 characters of ASCII.
+    pub firmware: String,
+    /// Whether any host may connect; otherwise only `allowed_hosts`.
+    pub allow_any_host: bool,
+    /// Hosts that may connect.
+    pub allowed_hosts: Vec<Nqn>,
+    /// Ports on which it is reached.
+    pub ports: Vec<PortId>,
+    /// Lowest controller ID to give out, at least 1 by custom.
+    pub cntlid_min: ControllerId,
+    /// Highest controller ID to give out, at most FFEFh.
+    pub cntlid_max: ControllerId,
+    /// The namespaces, all of them attached to every controller.
+    pub namespaces: NamespaceTable,
+    /// What the SMART log says about the medium.
+    pub health: Health,
+}
+
+/// The part of the SMART / Health log that only the drive knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Composite temperature in kelvin; 0 where there is no sensor.
+    pub temperature_kelvin: u16,
+    /// Available spare in percent.
+    pub available_spare: u8,
+    /// Available spare threshold in percent.
+    pub available_spare_threshold: u8,
+    /// Percentage of the device's life that is used, up to 255.
+    pub percentage_used: u8,
+    /// The medium has become read only.
+    pub read_only: bool,
+    /// The device is no longer reliable.
+    pub degraded: bool,
+    /// Power cycles.
+    pub power_cycles: u64,
+    /// Power on hours.
+    pub power_on_hours: u64,
+    /// Shutdowns without notice.
+    pub unsafe_shutdowns: u64,
+}
+
+/// A namespace, attached to every controller of its subsystem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Namespace {
+    /// Its identifier.
+    pub nsid: Nsid,
+    /// The device that holds its blocks, from byte `offset_bytes` on.
+    pub device: DeviceId,
+    /// Where on the device it begins, in bytes.
+    pub offset_bytes: u64,
+    /// Size in logical blocks, at least 1.
+    pub blocks: u64,
+    /// Logical block size as a power of two: 9 or 12.
+    pub block_shift: u8,
+    /// The device cannot be written; a host cannot change that.
+    pub read_only: bool,
+    /// Write protected; a host may change that (feature 84h).
+    pub write_protected: bool,
+    /// Whether deallocation does something: blocks then read as zeros.
+    pub deallocates: bool,
+    /// Whether the device has a volatile write cache, so that Flush and FUA matter.
+    pub volatile_cache: bool,
+    /// NGUID; all zeros for none.
+    pub nguid: [u8; 16],
+    /// EUI-64; all zeros for none.
+    pub eui64: [u8; 8],
+    /// UUID; nil for none.
+    pub uuid: Uuid,
+    /// ANA group, 1 where there is only one.
+    pub ana_group: u32,
+}
+
+/// Namespaces in ascending order of NSID.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamespaceTable {
+    sorted: Vec<Namespace>,
+}
+
+/// Why namespaces do not make a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// An NSID that cannot name a namespace.
+    #[error("NSID {0} cannot name a namespace")]
+    BadNsid(Nsid),
+    /// Two namespaces of one NSID.
+    #[error("NSID {0} is used twice")]
+    Duplicate(Nsid),
+    /// A size of zero, a block size other than 512 and 4096, or an end beyond 2^64 bytes.
+    #[error("the size of namespace {0} is not legal")]
+    BadSize(Nsid),
+    /// More than [`NamespaceTable::MAX`].
+    #[error("a subsystem holds at most {max} namespaces", max = NamespaceTable::MAX)]
+    TooMany,
+}
+
+/// Where hosts reach the target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its id.
+    pub id: PortId,
+    /// Transport.
+    pub trtype: TrType,
+    /// Address family of `traddr`.
+    pub adrfam: AddressFamily,
+    /// Address to listen on; `0.0.0.0` or `::` are described by the address that the host reached.
+    pub traddr: String,
+    /// TCP port as text.
+    pub trsvcid: String,
+    /// Secure channel, for the discovery log's TSAS.
+    pub security: SecType,
+    /// Only the discovery subsystem answers here.
+    pub discovery_only: bool,
+    /// Data bytes that an I/O command capsule may carry (IOCCSZ less 64), a multiple of 16.
+    pub in_capsule_bytes: u32,
+    /// Largest queue in entries (CAP.MQES), 2 to [`Limits::queue_entries`].
+    pub max_queue_entries: u16,
+    /// I/O queues that a controller may have here, 1 to [`Limits::io_queues`].
+    pub max_io_queues: u16,
+}
+
+/// Limits of the whole target. What is announced to hosts follows from them and is enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// I/O queue pairs per controller, 1 to 65535.
+    pub io_queues: u16,
+    /// Entries of a queue (CAP.MQES), 2 to 65535.
+    pub queue_entries: u16,
+    /// Data of one command (MDTS) in bytes: a power of two of 4096 at least.
+    pub transfer_bytes: u32,
+    /// Largest Write Zeroes (WZSL) in bytes: a power of two of 4096 at least.
+    pub write_zeroes_bytes: u32,
+    /// Largest Verify (VSL) in bytes: a power of two of 4096 at least.
+    pub verify_bytes: u32,
+    /// Ranges of one Dataset Management command (DMRL), 1 to 256.
+    pub dsm_ranges: u16,
+    /// Blocks of one range of Dataset Management (DMRSL); 0 for any number.
+    pub dsm_range_blocks: u32,
+    /// Controllers, those of discovery included.
+    pub controllers: u32,
+    /// Asynchronous Event Requests that a controller holds (AERL), 1 to 256.
+    pub async_events: u16,
+    /// Abort commands that a controller executes at a time (ACL), 1 to 256.
+    pub aborts: u16,
+    /// How long CSTS.RDY may take to follow CC.EN (CAP.TO), in milliseconds.
+    pub ready_timeout_ms: u32,
+    /// How long a host may leave a controller disabled after Connect, in milliseconds.
+    pub enable_timeout_ms: u32,
+    /// Keep alive time-out of a discovery controller whose host names none, in milliseconds.
+    pub discovery_keep_alive_ms: u32,
+}
+
+impl Model {
+    /// A model of nothing but the discovery subsystem, without a port.
+    #[must_use]
+    pub fn new(discovery: DiscoveryIdentity) -> Self {
+        Self { generation: 1, discovery, subsystems: Vec::new(), ports: Vec::new() }
+    }
+
+    /// The subsystem named `nqn`.
+    #[must_use]
+    pub fn subsystem(&self, nqn: &Nqn) -> Option<&Arc<Subsystem>> {
+        self.subsystems.iter().find(|subsystem| subsystem.nqn == *nqn)
+    }
+
+    /// The port `id`.
+    #[must_use]
+    pub fn port(&self, id: PortId) -> Option<&Port> {
+        self.ports.iter().find(|port| port.id == id)
+    }
+
+    /// Whether `nqn` names the discovery subsystem, by the well-known or its own name.
+    #[must_use]
+    pub fn is_discovery(&self, nqn: &Nqn) -> bool {
+        nqn.is_discovery() || *nqn == self.discovery.nqn
+    }
+}
+
+impl Subsystem {
+    /// A subsystem without namespaces, hosts and ports, with controller IDs 1 to FFEFh.
+    #[must_use]
+    pub fn new(nqn: Nqn, serial: String) -> Self {
+        Self {
+            nqn,
+            serial,
+            model: String::from("ebof"),
+            firmware: String::from(env!("CARGO_PKG_VERSION")),
+            allow_any_host: false,
+            allowed_hosts: Vec::new(),
+            ports: Vec::new(),
+            cntlid_min: ControllerId(1),
+            cntlid_max: ControllerId::MAX,
+            namespaces: NamespaceTable::default(),
+            health: Health::default(),
+        }
+    }
+
+    /// Whether `host` may connect.
+    #[must_use]
+    pub fn allows(&self, host: &Nqn) -> bool {
+        self.allow_any_host || self.allowed_hosts.contains(host)
+    }
+}
+
+impl Namespace {
+    /// Size in bytes; a table holds only namespaces for which this does not overflow.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.blocks << self.block_shift
+    }
+
+    /// Whether commands that change data are refused.
+    #[must_use]
+    pub const fn is_protected(&self) -> bool {
+        self.read_only || self.write_protected
+    }
+}
+
+impl NamespaceTable {
+    /// Namespaces of a subsystem at most.
+    pub const MAX: usize = 1024;
+
+    /// A table of `namespaces` in any order.
+    ///
+    /// # Errors
+    /// What is wrong with which namespace.
+    pub fn new(mut namespaces: Vec<Namespace>) -> Result<Self, TableError> {
+        if namespaces.len() > Self::MAX {
+            return Err(TableError::TooMany);
+        }
+        namespaces.sort_by_key(|namespace| namespace.nsid);
+        for (at, namespace) in namespaces.iter().enumerate() {
+            let nsid = namespace.nsid;
+            // FFFFFFFEh is reserved.
+            if !nsid.names_one() || nsid.0 == 0xffff_fffe {
+                return Err(TableError::BadNsid(nsid));
+            }
+            if at > 0 && namespaces[at - 1].nsid == nsid {
+                return Err(TableError::Duplicate(nsid));
+            }
+            let bytes = namespace.blocks.checked_mul(1 << (namespace.block_shift & 31));
+            let end = bytes.and_then(|bytes| bytes.checked_add(namespace.offset_bytes));
+            if namespace.blocks == 0 || !matches!(namespace.block_shift, 9 | 12) || end.is_none() {
+                return Err(TableError::BadSize(nsid));
+            }
+        }
+        Ok(Self { sorted: namespaces })
+    }
+
+    /// The namespace `nsid`.
+    #[must_use]
+    pub fn find(&self, nsid: Nsid) -> Option<&Namespace> {
+        // Almost always NSIDs run from 1 without a gap, and the NSID is the index.
+        let guess = usize::try_from(nsid.0.wrapping_sub(1)).ok().and_then(|at| self.sorted.get(at));
+        if let Some(namespace) = guess
+            && namespace.nsid == nsid
+        {
+            return guess;
+        }
+        let at = self.sorted.binary_search_by_key(&nsid, |namespace| namespace.nsid).ok()?;
+        self.sorted.get(at)
+    }
+
+    /// The namespaces in ascending order of NSID.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Namespace> {
+        self.sorted.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// The highest NSID that may be used (NN of Identify Controller): [`Self::MAX`], or more if one in use is higher.
+    #[must_use]
+    pub fn nsid_max(&self) -> Nsid {
+        let least = u32::try_from(Self::MAX).expect("1024 fits");
+        Nsid(self.sorted.last().map_or(0, |last| last.nsid.0).max(least))
+    }
+
+    /// The same table with the namespace `nsid` write protected or not.
+    pub(crate) fn with_write_protection(&self, nsid: Nsid, protected: bool) -> Self {
+        let mut table = self.clone();
+        for namespace in table.sorted.iter_mut().filter(|namespace| namespace.nsid == nsid) {
+            namespace.write_protected = protected;
+        }
+        table
+    }
+}
+
+impl Port {
+    /// Whether `traddr` is a wildcard that no host can connect to.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        matches!(self.traddr.as_str(), "0.0.0.0" | "::" | "")
+    }
+}
+
+impl Default for Health {
+    /// A sound medium without sensors.
+    fn default() -> Self {
+        Self {
+            temperature_kelvin: 0,
+            available_spare: 100,
+            available_spare_threshold: 10,
+            percentage_used: 0,
+            read_only: false,
+            degraded: false,
+            power_cycles: 0,
+            power_on_hours: 0,
+            unsafe_shutdowns: 0,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            io_queues: 1024,
+            queue_entries: 1024,
+            transfer_bytes: 1 << 20,
+            write_zeroes_bytes: 16 << 20,
+            verify_bytes: 16 << 20,
+            dsm_ranges: 256,
+            dsm_range_blocks: 0,
+            controllers: 4096,
+            async_events: 16,
+            aborts: 4,
+            ready_timeout_ms: 15_000,
+            enable_timeout_ms: 120_000,
+            discovery_keep_alive_ms: 120_000,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the target has to do next with a command, and the ticket that it gives back when it has done so.
+
+use alloc::vec::Vec;
+
+use ebof_nvme::{Cid, Cqe, Nsid, Sqe};
+
+use crate::model::DeviceId;
+use crate::registry::Handle;
+
+/// A command under way. Whoever holds it owes the queue exactly one `Queue::complete`, `Queue::complete_with` or
+/// `Queue::abandon`; it can be neither copied nor made up.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a command that is not completed hangs the host"]
+pub struct Executing {
+    pub(crate) cid: Cid,
+    pub(crate) opcode: u8,
+    /// FCTYPE of a Fabrics command, else 0.
+    pub(crate) fctype: u8,
+    pub(crate) nsid: Nsid,
+    /// Bytes that the data pointer announces; for I/O commands without data, the bytes that they concern.
+    pub(crate) length: u32,
+    pub(crate) cdw10: u32,
+    pub(crate) cdw11: u32,
+    pub(crate) cdw12: u32,
+    pub(crate) cdw13: u32,
+}
+
+impl Executing {
+    pub(crate) fn new(sqe: &Sqe, length: u32) -> Self {
+        Self {
+            cid: sqe.cid(),
+            opcode: sqe.opcode,
+            fctype: sqe.fctype().unwrap_or(0),
+            nsid: sqe.nsid(),
+            length,
+            cdw10: sqe.cdw10.get(),
+            cdw11: sqe.cdw11.get(),
+            cdw12: sqe.cdw12.get(),
+            cdw13: sqe.cdw13.get(),
+        }
+    }
+
+    /// The command identifier.
+    #[must_use]
+    pub fn cid(&self) -> Cid {
+        self.cid
+    }
+
+    /// The opcode.
+    #[must_use]
+    pub fn opcode(&self) -> u8 {
+        self.opcode
+    }
+
+    /// The namespace that the command names.
+    #[must_use]
+    pub fn nsid(&self) -> Nsid {
+        self.nsid
+    }
+
+    /// Data bytes to or from the host, as the command's data pointer says; for commands that only concern blocks
+    /// (Write Zeroes, Verify), the bytes of those.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+}
+
+/// Bytes of a device, checked against the namespace's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The device.
+    pub device: DeviceId,
+    /// The namespace, for counters and labels.
+    pub nsid: Nsid,
+    /// First byte on the device.
+    pub offset_bytes: u64,
+    /// Bytes, at least one block.
+    pub length_bytes: u32,
+    /// Force unit access: a write is on the medium before it completes; also set for every write when the host has
+    /// switched the volatile write cache off.
+    pub fua: bool,
+    /// Write Zeroes may deallocate the blocks, which then read as zeros.
+    pub deallocate: bool,
+}
+
+/// Bytes of a device to deallocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// First byte on the device.
+    pub offset_bytes: u64,
+    /// Bytes, at least one block.
+    pub length_bytes: u64,
+}
+
+/// What must happen before a reset or shutdown of the controller completes, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quiesce {
+    /// Close these connections (I/O queues): accepted commands end, no completion is owed.
+    pub close: Vec<Handle>,
+    /// Then flush these devices (normal shutdown).
+    pub flush: Vec<DeviceId>,
+}
+
+/// What to do next with a command.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// Send this completion.
+    Complete(Cqe),
+    /// Send this completion, then close the connection (Disconnect).
+    Disconnect(Cqe),
+    /// Nothing now: an Asynchronous Event Request that waits for its event (`Queue::poll_event`).
+    Held,
+    /// Send these bytes to the host, no more than its buffer holds, then complete. Send or drop them before submitting
+    /// much more: `Queue::reply_bytes` says how much waits.
+    Reply(Executing, Vec<u8>),
+    /// Fetch so many bytes from the host (in the capsule, or by R2T), then `Queue::resume`.
+    Receive(Executing, u32),
+    /// Fetch the 1024 bytes of Connect data, then `Registry::connect`.
+    Connect(Executing),
+    /// `Registry::execute`, under the target's lock.
+    Shared(Executing),
+    /// Read the extent and send it, then complete.
+    Read(Executing, Extent),
+    /// Fetch the extent's data from the host and write it, then complete.
+    Write(Executing, Extent),
+    /// Fetch data from the host and compare it with the extent; `Status::COMPARE_FAILURE` when it differs.
+    Compare(Executing, Extent),
+    /// Check that the extent can be read; no data to the host.
+    Verify(Executing, Extent),
+    /// Make the extent read as zeros.
+    WriteZeroes(Executing, Extent),
+    /// Bring everything that the device acknowledged to the medium.
+    Flush(Executing, DeviceId),
+    /// Deallocate these bytes; there may be none.
+    Deallocate(Executing, DeviceId, Vec<ByteRange>),
+    /// Try to abort the command on the queue of that connection, then `complete_with` dword 0: bit 0 set if it was not
+    /// aborted.
+    Abort(Executing, Handle, Cid),
+    /// Close and flush what is named, then complete with success: CC.EN was cleared or CC.SHN set.
+    Reset(Executing, Quiesce),
+}
