@@ -1,1 +1,20 @@
-//! A remote namespace as a local block device
+//! A remote namespace as a local block device, and the process that holds it.
+//!
+//! This crate owns three things: how a namespace becomes a block device ([`device`]: ublk where the kernel has it, else
+//! a file served over FUSE behind a loop device), the holder process that keeps the connection and the devices after the
+//! shell is gone ([`holder`]), and the directory that says who holds what ([`state`]). It deliberately owns neither the
+//! NVMe conversation (`ebof-initiator`) nor any command line.
+//!
+//! A program that uses it calls [`connect`], [`disconnect`], [`list`] and [`open`], and calls [`holder::run`] when it is
+//! started with the hidden argument [`holder::ARGUMENT`].
+
+#![forbid(clippy::undocumented_unsafe_blocks)]
+
+pub mod blocks;
+mod error;
+pub mod fuse;
+pub mod loopdev;
+mod request;
+
+pub use error::Error;
+pub use request::{Attached, Device, Kind, Request};

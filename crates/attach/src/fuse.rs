@@ -1,0 +1,171 @@
+//! A FUSE file system with one regular file per namespace, for a loop device to sit on: mount, threads, unmount.
+//!
+//! The kernel is asked for asynchronous direct I/O without a page cache, so that every request of the loop device is one
+//! message here and one NVMe command behind it. This file owns the mount and the threads; [`worker`] serves the messages.
+//! It makes no loop device. Files are looked up by name and never listed: nobody but the loop device should come here.
+
+mod wire;
+mod worker;
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::blocks::{Blocks, Table};
+use crate::error::Error;
+use worker::Worker;
+
+/// The largest READ and WRITE that the kernel can be told, bytes.
+pub const TRANSFER_MAX_BYTES: u32 = 1 << 20;
+
+/// The file system type in the mount table: tells `ebof`'s mounts from others.
+pub const FILE_SYSTEM: &str = "fuse.ebof";
+
+/// A mounted file system with the threads that serve it. Dropping it unmounts, also when files are still open: their
+/// users get errors from then on.
+#[derive(Debug)]
+pub struct Server {
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Shared {
+    device: OwnedFd,
+    /// Becomes readable, and stays so, when the threads are to end.
+    stop_event: OwnedFd,
+    stop: AtomicBool,
+    transfer_max_bytes: u32,
+    /// How long a thread looks for work before it sleeps.
+    spin: std::time::Duration,
+}
+
+/// How to serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The largest READ or WRITE, bytes: whole pages, at most [`TRANSFER_MAX_BYTES`]. Smaller values of the namespaces
+    /// are the caller's to respect: give the smallest.
+    pub transfer_max_bytes: u32,
+    /// How long a thread looks for work before it sleeps; more latency without, more CPU with.
+    pub spin: std::time::Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { transfer_max_bytes: TRANSFER_MAX_BYTES, spin: std::time::Duration::from_micros(50) }
+    }
+}
+
+impl Server {
+    /// Mounts at `directory`, which exists, and serves the namespaces of `table` with one thread for each of `blocks`.
+    ///
+    /// # Errors
+    /// No /dev/fuse, no right to mount, no thread.
+    pub fn mount<B: Blocks + Send + 'static>(
+        directory: &Path,
+        table: &Arc<Table>,
+        blocks: Vec<B>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let device = open_device()?;
+        let transfer_max_bytes = options.transfer_max_bytes.clamp(4096, TRANSFER_MAX_BYTES) & !4095;
+        let stop_event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::io("making an eventfd", error.into()))?;
+        mount(directory, &device)?;
+        let shared = Arc::new(Shared {
+            device,
+            stop_event,
+            stop: AtomicBool::new(false),
+            transfer_max_bytes,
+            spin: options.spin,
+        });
+        let mut server = Self { directory: directory.to_owned(), shared, threads: Vec::new() };
+        for (index, blocks) in blocks.into_iter().enumerate() {
+            // On an error `server` is dropped: that ends the threads there are and unmounts.
+            server.start_thread(index, table, blocks)?;
+        }
+        Ok(server)
+    }
+
+    fn start_thread<B: Blocks + Send + 'static>(
+        &mut self,
+        index: usize,
+        table: &Arc<Table>,
+        blocks: B,
+    ) -> Result<(), Error> {
+        let mut worker = Worker::new(Arc::clone(&self.shared), Arc::clone(table), blocks)
+            .map_err(|error| Error::io("preparing a FUSE thread", error))?;
+        let thread = std::thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
+            if let Err(error) = worker.run() {
+                tracing::error!(%error, "the FUSE thread ends: no more requests are served by it");
+            }
+        });
+        self.threads.push(thread.map_err(|error| Error::io("starting a FUSE thread", error))?);
+        Ok(())
+    }
+
+    /// Where the file of the namespace `name` is.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Unmounts and ends the threads.
+    fn stop(&mut self) {
+        if let Err(error) = unmount(&self.directory) {
+            tracing::warn!(%error, directory = %self.directory.display(), "cannot unmount");
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        // Wakes every thread: nobody reads it, so it stays readable.
+        let woken = rustix::io::write(&self.shared.stop_event, &1_u64.to_ne_bytes());
+        debug_assert!(woken.is_ok(), "an eventfd takes a one");
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a FUSE thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn open_device() -> Result<OwnedFd, Error> {
+    let path = Path::new("/dev/fuse");
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::NoFuse(error.into()))
+}
+
+fn mount(directory: &Path, device: &OwnedFd) -> Result<(), Error> {
+    // The kernel takes the descriptor by its number, in this process's table.
+    let data = CString::new(format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd()))
+        .expect("digits and letters have no NUL");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("ebof", directory, FILE_SYSTEM, flags, data.as_c_str())
+        .map_err(|error| Error::Mount { directory: directory.to_owned(), error: error.into() })
+}
+
+/// Takes the mount at `directory` out of the tree at once; what is still open there ends when its server does. A
+/// directory that is no mount is no error.
+///
+/// # Errors
+/// Of umount2(2).
+pub fn unmount(directory: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(directory, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

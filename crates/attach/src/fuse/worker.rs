@@ -1,0 +1,536 @@
+//! One thread of the FUSE server: reads requests, turns them into block commands, writes the replies. It owns its
+//! [`Blocks`] and every buffer; with the other threads it shares the descriptor of /dev/fuse and the table of namespaces.
+//!
+//! What the kernel sends is checked like anything else from outside: a wrong length is an error for that request.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::wire::{self, init, opcode, open};
+use super::{FILE_SYSTEM, Shared};
+use crate::blocks::{Blocks, Done, Entry, Io, Op, Table, View};
+
+/// Bytes that are read in front of the data buffer: the header and the body of READ and WRITE, so that the data of a
+/// WRITE, and nothing else, lands in the buffer behind.
+const HEAD_BYTES: usize = 80;
+/// Payloads up to this are copied into a buffer of their size, so that a small write does not pin a large one and the
+/// receive buffer stays warm.
+const COPY_MAX_BYTES: usize = 16 << 10;
+/// Requests under way in one thread; more stay in the kernel's queue.
+const PENDING_MAX: usize = 512;
+/// Requests read in one turn before completions are looked at again.
+const READS_PER_TURN: usize = 64;
+/// The node of the root directory.
+const ROOT: u64 = 1;
+/// How long the kernel may believe names and attributes, seconds: a namespace that is gone must not be found again.
+const VALID_S: u64 = 1;
+/// Requests that the kernel may send without anybody waiting for them: asynchronous direct I/O counts as such.
+const BACKGROUND_MAX: u16 = 256;
+/// Receive buffers kept for the next large write.
+const SPARE_BUFFERS_MAX: usize = 16;
+
+/// A request whose reply is still owed.
+#[derive(Debug)]
+enum Pending {
+    Read { unique: u64 },
+    Write { unique: u64, bytes: u32 },
+    Flush { unique: u64 },
+    Zero { unique: u64, range: ZeroRange },
+}
+
+/// What is left of a FALLOCATE: one command is under way at a time.
+#[derive(Clone, Copy, Debug)]
+struct ZeroRange {
+    nsid: u32,
+    next: u64,
+    end: u64,
+    step_blocks: u32,
+    deallocate: bool,
+}
+
+impl ZeroRange {
+    /// The next command, `None` when there is nothing left.
+    fn step(&mut self, user: u64) -> Option<Io> {
+        let blocks = u32::try_from((self.end - self.next).min(u64::from(self.step_blocks))).ok().filter(|&n| n > 0)?;
+        let slba = self.next;
+        self.next += u64::from(blocks);
+        let op = Op::WriteZeroes { deallocate: self.deallocate };
+        Some(Io { nsid: self.nsid, op, slba, blocks, data: Vec::new(), user })
+    }
+}
+
+/// A thread's state.
+pub(super) struct Worker<B> {
+    shared: Arc<Shared>,
+    view: View,
+    blocks: B,
+    epoll: OwnedFd,
+    head: [u8; HEAD_BYTES],
+    buffer: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+    pending: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    backlog: VecDeque<Io>,
+    done: Vec<Done>,
+}
+
+/// What a look at /dev/fuse found.
+#[derive(Debug, PartialEq, Eq)]
+enum Looked {
+    Nothing,
+    Request,
+    Unmounted,
+}
+
+impl<B: Blocks> Worker<B> {
+    pub(super) fn new(shared: Arc<Shared>, table: Arc<Table>, blocks: B) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(0);
+        // One sleeping thread is woken for a request, not all.
+        let exclusive = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        epoll::add(&epoll, &shared.device, data, exclusive)?;
+        epoll::add(&epoll, &shared.stop_event, data, epoll::EventFlags::IN)?;
+        epoll::add(&epoll, blocks.fd(), data, epoll::EventFlags::IN)?;
+        let buffer = vec![0; receive_bytes(&shared)];
+        let view = View::new(table);
+        Ok(Self {
+            shared,
+            view,
+            blocks,
+            epoll,
+            head: [0; HEAD_BYTES],
+            buffer,
+            spare: Vec::new(),
+            pending: Vec::new(),
+            free: Vec::new(),
+            backlog: VecDeque::new(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Serves until the file system is unmounted or the server stops.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let mut idle_since: Option<Instant> = None;
+        let mut turns = 0_u32;
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let (busy, sleep_max) = match self.turn()? {
+                Some(turned) => turned,
+                None => return Ok(()),
+            };
+            if busy {
+                idle_since = None;
+                continue;
+            }
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < self.shared.spin {
+                turns = turns.wrapping_add(1);
+                // Whoever shall make work for us may need this very core.
+                if turns.is_multiple_of(4) {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            self.sleep(sleep_max)?;
+            idle_since = None;
+        }
+        Ok(())
+    }
+
+    /// One look at everything: whether there was work and how long to sleep at most; `None` when unmounted.
+    fn turn(&mut self) -> io::Result<Option<(bool, Option<Duration>)>> {
+        let mut busy = false;
+        for _ in 0..READS_PER_TURN {
+            if !self.backlog.is_empty() || self.outstanding() >= PENDING_MAX {
+                break;
+            }
+            match self.receive()? {
+                Looked::Nothing => break,
+                Looked::Request => busy = true,
+                Looked::Unmounted => return Ok(None),
+            }
+        }
+        if busy {
+            self.blocks.flush();
+        }
+        let mut done = std::mem::take(&mut self.done);
+        let sleep_max = self.blocks.poll(&mut done);
+        busy |= !done.is_empty();
+        for completion in done.drain(..) {
+            self.complete(completion);
+        }
+        self.done = done;
+        self.resubmit();
+        Ok(Some((busy, sleep_max)))
+    }
+
+    fn outstanding(&self) -> usize {
+        self.pending.len() - self.free.len()
+    }
+
+    fn sleep(&self, sleep_max: Option<Duration>) -> io::Result<()> {
+        let timeout = sleep_max.and_then(|duration| Timespec::try_from(duration).ok());
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 4];
+        match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes one request, if there is one, and begins with it.
+    fn receive(&mut self) -> io::Result<Looked> {
+        let mut parts = [IoSliceMut::new(&mut self.head), IoSliceMut::new(&mut self.buffer)];
+        let received = match rustix::io::readv(&self.shared.device, &mut parts) {
+            Ok(received) => received,
+            // NOENT: the request was taken back while it was being read.
+            Err(Errno::AGAIN) => return Ok(Looked::Nothing),
+            Err(Errno::INTR | Errno::NOENT) => return Ok(Looked::Request),
+            Err(Errno::NODEV) => return Ok(Looked::Unmounted),
+            Err(error) => return Err(error.into()),
+        };
+        let Ok((header, _)) = wire::InHeader::read_from_prefix(&self.head[..received.min(HEAD_BYTES)]) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a FUSE request shorter than its header"));
+        };
+        if usize::try_from(header.len).ok() != Some(received) {
+            self.reply_error(header.unique, Errno::IO);
+            return Ok(Looked::Request);
+        }
+        if let Err(error) = self.begin(header, received) {
+            self.reply_error(header.unique, error);
+        }
+        Ok(Looked::Request)
+    }
+
+    fn begin(&mut self, header: wire::InHeader, received: usize) -> Result<(), Errno> {
+        match header.opcode {
+            opcode::READ => self.read(header),
+            opcode::WRITE => self.write(header, received),
+            opcode::FSYNC => self.fsync(header),
+            opcode::FALLOCATE => self.fallocate(header),
+            opcode::LOOKUP => self.lookup(header, received),
+            opcode::GETATTR => self.getattr(header),
+            opcode::OPEN => {
+                self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?;
+                let open_flags = open::DIRECT_IO | open::NOFLUSH | open::PARALLEL_DIRECT_WRITES;
+                self.reply(header.unique, wire::OpenOut { fh: header.nodeid, open_flags, padding: 0 }.as_bytes());
+                Ok(())
+            }
+            opcode::INIT => self.init(header),
+            opcode::STATFS => self.statfs(header),
+            opcode::RELEASE | opcode::FLUSH | opcode::DESTROY => {
+                self.reply(header.unique, &[]);
+                Ok(())
+            }
+            // No reply is wanted. An interrupted request completes as soon as the fabric answers.
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => Ok(()),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn init(&mut self, header: wire::InHeader) -> Result<(), Errno> {
+        let asked: wire::InitIn = self.body()?;
+        if (asked.major, asked.minor) < (wire::MAJOR, wire::MINOR) {
+            tracing::error!("the kernel's FUSE protocol is {}.{}: too old", asked.major, asked.minor);
+            return Err(Errno::PROTO);
+        }
+        let wanted = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES;
+        if asked.flags & wanted != wanted {
+            tracing::warn!(flags = asked.flags, "the kernel's FUSE lacks a feature: I/O will be slower");
+        }
+        let max_write = self.shared.transfer_max_bytes;
+        let out = wire::InitOut {
+            major: wire::MAJOR,
+            minor: wire::MINOR,
+            flags: asked.flags & wanted,
+            max_background: BACKGROUND_MAX,
+            congestion_threshold: BACKGROUND_MAX,
+            max_write,
+            time_gran: 1,
+            max_pages: u16::try_from(max_write / 4096).unwrap_or(256),
+            ..wire::InitOut::default()
+        };
+        tracing::debug!(kind = FILE_SYSTEM, minor = asked.minor, max_write, "FUSE is up");
+        self.reply(header.unique, out.as_bytes());
+        Ok(())
+    }
+
+    /// The fixed part of the request behind its header.
+    fn body<T: FromBytes>(&self) -> Result<T, Errno> {
+        let body = &self.head[size_of::<wire::InHeader>()..];
+        T::read_from_prefix(body).map(|(value, _)| value).map_err(|_too_short| Errno::IO)
+    }
+
+    fn lookup(&mut self, header: wire::InHeader, received: usize) -> Result<(), Errno> {
+        if header.nodeid != ROOT {
+            return Err(Errno::NOTDIR);
+        }
+        // A name of ours is short: one that goes on behind the head is not ours.
+        let name = self.head[..received.min(HEAD_BYTES)].get(size_of::<wire::InHeader>()..).ok_or(Errno::IO)?;
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        let entry = self.view.entries().iter().find(|entry| entry.name.as_bytes() == name).ok_or(Errno::NOENT)?;
+        let out = wire::EntryOut {
+            nodeid: entry.id,
+            generation: 0,
+            entry_valid: VALID_S,
+            attr_valid: VALID_S,
+            entry_valid_nsec: 0,
+            attr_valid_nsec: 0,
+            attr: attributes(entry),
+        };
+        self.reply(header.unique, out.as_bytes());
+        Ok(())
+    }
+
+    fn getattr(&mut self, header: wire::InHeader) -> Result<(), Errno> {
+        let attr = if header.nodeid == ROOT {
+            wire::Attr { ino: ROOT, mode: 0o040_500, nlink: 2, blksize: 4096, ..wire::Attr::default() }
+        } else {
+            attributes(self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?)
+        };
+        let out = wire::AttrOut { attr_valid: VALID_S, attr_valid_nsec: 0, dummy: 0, attr };
+        self.reply(header.unique, out.as_bytes());
+        Ok(())
+    }
+
+    fn statfs(&mut self, header: wire::InHeader) -> Result<(), Errno> {
+        // The loop device takes its discard granularity from here.
+        let out = wire::StatfsOut { bsize: 4096, frsize: 4096, namelen: 255, ..wire::StatfsOut::default() };
+        self.reply(header.unique, out.as_bytes());
+        Ok(())
+    }
+
+    fn read(&mut self, header: wire::InHeader) -> Result<(), Errno> {
+        let asked: wire::TransferIn = self.body()?;
+        if asked.size > self.shared.transfer_max_bytes {
+            return Err(Errno::INVAL);
+        }
+        let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
+        let left = namespace.size_bytes().saturating_sub(asked.offset);
+        let bytes = left.min(u64::from(asked.size));
+        if bytes == 0 {
+            self.reply(header.unique, &[]);
+            return Ok(());
+        }
+        let (slba, blocks) = namespace.range(asked.offset, bytes)?;
+        let nsid = namespace.nsid;
+        let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
+        let data = self.buffer_of(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
+        let user = self.owe(Pending::Read { unique: header.unique });
+        self.submit(Io { nsid, op: Op::Read, slba, blocks, data, user });
+        Ok(())
+    }
+
+    fn write(&mut self, header: wire::InHeader, received: usize) -> Result<(), Errno> {
+        let asked: wire::TransferIn = self.body()?;
+        let bytes = usize::try_from(asked.size).map_err(|_too_many| Errno::INVAL)?;
+        if received.checked_sub(HEAD_BYTES) != Some(bytes) || bytes > self.buffer.len() {
+            return Err(Errno::IO);
+        }
+        let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
+        if namespace.read_only {
+            return Err(Errno::ROFS);
+        }
+        let (slba, blocks) = namespace.range(asked.offset, u64::from(asked.size))?;
+        let nsid = namespace.nsid;
+        let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
+        if blocks == 0 {
+            self.reply(header.unique, wire::WriteOut::default().as_bytes());
+            return Ok(());
+        }
+        let data = self.take_payload(bytes);
+        // open(2): O_DSYNC, which O_SYNC includes: each write reaches the medium.
+        let fua = asked.flags & rustix::fs::OFlags::DSYNC.bits() != 0;
+        let user = self.owe(Pending::Write { unique: header.unique, bytes: asked.size });
+        self.submit(Io { nsid, op: Op::Write { fua }, slba, blocks, data, user });
+        Ok(())
+    }
+
+    /// The payload of the request just received, as a buffer of its size.
+    fn take_payload(&mut self, bytes: usize) -> Vec<u8> {
+        if bytes <= COPY_MAX_BYTES {
+            let mut data = self.buffer_of(bytes);
+            data.copy_from_slice(&self.buffer[..bytes]);
+            return data;
+        }
+        let next = self.spare.pop().unwrap_or_default();
+        let mut data = std::mem::replace(&mut self.buffer, next);
+        self.buffer.resize(receive_bytes(&self.shared), 0);
+        data.truncate(bytes);
+        data
+    }
+
+    /// A buffer of exactly `bytes`, from the spare ones where one fits without waste.
+    fn buffer_of(&mut self, bytes: usize) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| spare.capacity() >= bytes && spare.capacity() <= bytes.saturating_mul(4);
+        match self.spare.iter().rposition(fits) {
+            Some(index) => {
+                let mut data = self.spare.swap_remove(index);
+                data.resize(bytes, 0);
+                data
+            }
+            None => vec![0; bytes],
+        }
+    }
+
+    fn recycle(&mut self, data: Vec<u8>) {
+        if data.capacity() > 0 && self.spare.len() < SPARE_BUFFERS_MAX {
+            self.spare.push(data);
+        }
+    }
+
+    fn fsync(&mut self, header: wire::InHeader) -> Result<(), Errno> {
+        let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
+        let nsid = namespace.nsid;
+        if !namespace.volatile_cache {
+            self.reply(header.unique, &[]);
+            return Ok(());
+        }
+        let user = self.owe(Pending::Flush { unique: header.unique });
+        self.submit(Io { nsid, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
+        Ok(())
+    }
+
+    /// Both modes that a loop device uses must leave zeros behind, so both become Write Zeroes; punching lets the
+    /// controller deallocate as well. Dataset Management would be advisory only.
+    fn fallocate(&mut self, header: wire::InHeader) -> Result<(), Errno> {
+        let asked: wire::FallocateIn = self.body()?;
+        let punch = match asked.mode {
+            mode if mode == wire::fallocate::PUNCH_HOLE | wire::fallocate::KEEP_SIZE => true,
+            mode if mode & !wire::fallocate::KEEP_SIZE == wire::fallocate::ZERO_RANGE => false,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
+        if namespace.read_only {
+            return Err(Errno::ROFS);
+        }
+        if namespace.write_zeroes_max_blocks == 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let (next, blocks) = namespace.range(asked.offset, asked.length)?;
+        let mut range = ZeroRange {
+            nsid: namespace.nsid,
+            next,
+            end: next + blocks,
+            step_blocks: namespace.write_zeroes_max_blocks.min(65_536),
+            deallocate: punch && namespace.zeroes_deallocate,
+        };
+        let Some(mut io) = range.step(0) else { return Err(Errno::INVAL) };
+        io.user = self.owe(Pending::Zero { unique: header.unique, range });
+        self.submit(io);
+        Ok(())
+    }
+
+    /// Remembers that a reply is owed; the number goes with the command.
+    fn owe(&mut self, pending: Pending) -> u64 {
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.pending[index] = Some(pending);
+                index
+            }
+            None => {
+                self.pending.push(Some(pending));
+                self.pending.len() - 1
+            }
+        };
+        index as u64
+    }
+
+    fn submit(&mut self, io: Io) {
+        if let Err(io) = self.blocks.submit(io) {
+            self.backlog.push_back(io);
+        }
+    }
+
+    fn resubmit(&mut self) {
+        let mut sent = false;
+        while let Some(io) = self.backlog.pop_front() {
+            if let Err(io) = self.blocks.submit(io) {
+                self.backlog.push_front(io);
+                break;
+            }
+            sent = true;
+        }
+        if sent {
+            self.blocks.flush();
+        }
+    }
+
+    fn complete(&mut self, done: Done) {
+        let slot =
+            usize::try_from(done.user).ok().and_then(|index| Some((index, self.pending.get_mut(index)?.take()?)));
+        let Some((index, mut pending)) = slot else {
+            tracing::error!(user = done.user, "a completion that nobody waits for");
+            return;
+        };
+        if let (Pending::Zero { range, .. }, Ok(())) = (&mut pending, done.result)
+            && let Some(io) = range.step(done.user)
+        {
+            self.pending[index] = Some(pending);
+            // Through the backlog: it is sent at the end of this turn.
+            self.backlog.push_back(io);
+            return;
+        }
+        self.free.push(index);
+        match (pending, done.result) {
+            (
+                Pending::Read { unique }
+                | Pending::Write { unique, .. }
+                | Pending::Flush { unique }
+                | Pending::Zero { unique, .. },
+                Err(error),
+            ) => self.reply_error(unique, error),
+            (Pending::Read { unique }, Ok(())) => self.reply(unique, &done.data),
+            (Pending::Write { unique, bytes }, Ok(())) => {
+                self.reply(unique, wire::WriteOut { size: bytes, padding: 0 }.as_bytes());
+            }
+            (Pending::Flush { unique } | Pending::Zero { unique, .. }, Ok(())) => self.reply(unique, &[]),
+        }
+        self.recycle(done.data);
+    }
+
+    fn reply(&self, unique: u64, body: &[u8]) {
+        let header_bytes = size_of::<wire::OutHeader>();
+        let len = u32::try_from(header_bytes + body.len()).expect("a reply is at most a transfer and its header");
+        self.send(wire::OutHeader { len, error: 0, unique }, body);
+    }
+
+    fn reply_error(&self, unique: u64, error: Errno) {
+        let len = 16;
+        self.send(wire::OutHeader { len, error: -error.raw_os_error(), unique }, &[]);
+    }
+
+    fn send(&self, header: wire::OutHeader, body: &[u8]) {
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
+        match rustix::io::writev(&self.shared.device, &parts) {
+            // NOENT: nobody waits for it any more. NODEV: unmounted meanwhile.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(error) => tracing::error!(%error, unique = header.unique, "the kernel refused a FUSE reply"),
+        }
+    }
+}
+
+/// The kernel refuses to hand out requests to a buffer that could not hold the largest one, and never takes less than
+/// 8 KiB.
+fn receive_bytes(shared: &Shared) -> usize {
+    (shared.transfer_max_bytes as usize).max(8192)
+}
+
+fn attributes(entry: &Entry) -> wire::Attr {
+    let size = entry.namespace.size_bytes();
+    wire::Attr {
+        ino: entry.id,
+        size,
+        blocks: size / 512,
+        mode: if entry.namespace.read_only { 0o100_400 } else { 0o100_600 },
+        nlink: 1,
+        blksize: entry.namespace.block_bytes.max(4096),
+        ..wire::Attr::default()
+    }
+}

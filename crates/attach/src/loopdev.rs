@@ -1,0 +1,114 @@
+//! Loop devices, by way of `losetup`: make one on a file, take it away, see who uses it. It owns no state: what exists is
+//! read from /sys.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::Error;
+
+/// Whether loop devices can be made here.
+///
+/// # Errors
+/// What is missing and what to do about it.
+pub fn check() -> Result<(), Error> {
+    let control = std::fs::OpenOptions::new().read(true).write(true).open("/dev/loop-control");
+    control.map_err(Error::NoLoop)?;
+    run(&["--version"]).map(|_version| ())
+}
+
+/// A loop device on `file` with direct I/O and logical blocks of `block_bytes` (512 to 4096).
+///
+/// # Errors
+/// As losetup says.
+pub fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<PathBuf, Error> {
+    let (file, blocks) = (file.to_string_lossy(), block_bytes.to_string());
+    let mut arguments = vec!["--direct-io=on", "--sector-size", &blocks, "--show", "--find"];
+    if read_only {
+        arguments.push("--read-only");
+    }
+    arguments.push(&file);
+    let path = PathBuf::from(run(&arguments)?.trim());
+    tune(&path);
+    Ok(path)
+}
+
+/// Takes a loop device away; one that is in use goes when its last user does.
+///
+/// # Errors
+/// As losetup says.
+pub fn detach(path: &Path) -> Result<(), Error> {
+    run(&["--detach", &path.to_string_lossy()]).map(|_nothing| ())
+}
+
+/// The loop devices whose file lies below `directory`.
+#[must_use]
+pub fn below(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        // Absent where the loop device has no file.
+        let Ok(backing) = std::fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        // The kernel appends a word when it cannot find the file in the tree any more.
+        if Path::new(backing.trim_end().trim_end_matches(" (deleted)")).starts_with(directory) {
+            found.push(Path::new("/dev").join(entry.file_name()));
+        }
+    }
+    found
+}
+
+/// Who uses a block device: where it is mounted, what is stacked upon it, whether it is swap. `None` when nobody does, as
+/// far as the kernel tells.
+#[must_use]
+pub fn used_by(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.to_owned();
+    let number = std::fs::read_to_string(format!("/sys/block/{name}/dev")).ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // proc(5): the third field is major:minor, the fifth the mount point.
+    let mounted = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.nth(2)? == number.trim()).then(|| fields.nth(1).unwrap_or("?").to_owned())
+    });
+    if let Some(place) = mounted {
+        return Some(format!("{} is mounted at {place}", path.display()));
+    }
+    let holder = std::fs::read_dir(format!("/sys/block/{name}/holders")).ok()?.flatten().next();
+    if let Some(holder) = holder {
+        return Some(format!("{} belongs to /dev/{}", path.display(), holder.file_name().to_string_lossy()));
+    }
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let swap = swaps.lines().any(|line| line.split_whitespace().next().map(Path::new) == Some(path));
+    swap.then(|| format!("{} is swap space", path.display()))
+}
+
+/// What helps a device whose other end is a network away; each is a wish, not a condition.
+fn tune(path: &Path) {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
+    for (file, value) in [("scheduler", "none"), ("rotational", "0"), ("add_random", "0")] {
+        if let Err(error) = std::fs::write(format!("/sys/block/{name}/queue/{file}"), value) {
+            tracing::debug!(%error, name, file, "not set");
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<String, Error> {
+    // The descriptors of this process are not for losetup: least of all its standard input, which is the holder's lock.
+    let result = Command::new(program()).args(arguments).stdin(Stdio::null()).output();
+    let output = match result {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NoLosetup),
+        Err(error) => return Err(Error::io("starting losetup", error)),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let command = format!("losetup {}", arguments.join(" "));
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Losetup { command, message })
+}
+
+/// losetup lives where an ordinary user's PATH does not look.
+fn program() -> PathBuf {
+    let known = ["/usr/sbin/losetup", "/sbin/losetup"].map(PathBuf::from);
+    known.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from("losetup"))
+}
