@@ -10,7 +10,10 @@ failed=0 # of this side
 step() { echo "-- $*"; }
 note() { sed 's/^/     | /'; }
 
-pass() { echo "ok   $*"; }
+pass() {
+  echo "ok   $*"
+  [[ -z ${EBOF_VM_VERBOSE:-} ]] || head -c 4000 <<<"$out" | note
+}
 fail() {
   echo "FAIL $*"
   failed=$((failed + 1))
@@ -27,6 +30,7 @@ attempt() {
     out=$("$@" 2>&1) || status=$?
   fi
 }
+# Shows what attempt ran.
 explain() {
   echo "command: $*" | note
   echo "status $status, output:" | note
@@ -38,13 +42,12 @@ check() {
   local text=$1
   shift
   attempt "$@"
-  if ((status == 0)); then
-    pass "$text"
-  else
+  if ((status != 0)); then
     fail "$text"
     explain "$@"
+    return 1
   fi
-  return $((status != 0))
+  pass "$text"
 }
 
 # check_fails TEXT REGEX COMMAND...: the command fails, not by the time limit, and says something that matches.

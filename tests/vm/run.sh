@@ -87,6 +87,7 @@ boot_guest() {
   shift
   cp "$here/host.sh" "$scenario_file" "$work/ctl/"
   cat >"$work/guest-main.sh" <<GUEST
+EBOF_VM_VERBOSE=${EBOF_VM_VERBOSE:-}
 . /ctl/lib.sh
 . /ctl/host.sh
 . /ctl/$scenario.sh
