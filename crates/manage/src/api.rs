@@ -1,0 +1,208 @@
+//! The management API: what a running target can be asked and told. The command line, metrics and Redfish sit on it.
+//!
+//! Owns the trait and the types that travel; their JSON shape is a promise (see `docs/config.md`, "What a target
+//! reports"), guarded by snapshots. Adding a field is allowed, renaming or removing one needs a new [`STATUS_SCHEMA`].
+
+use std::error::Error;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::Config;
+use crate::plan::{Change, Plan};
+
+mod refusal;
+
+pub use refusal::{Journal, Refusal, RefusalReason};
+
+/// The version of the JSON shape of [`Status`] and [`Refusal`].
+pub const STATUS_SCHEMA: u32 = 1;
+
+/// A running target.
+pub trait Target: Send + Sync {
+    /// What it is doing now.
+    fn status(&self) -> Status;
+
+    /// The connections it refused, the latest last.
+    fn refused(&self) -> Vec<Refusal>;
+
+    /// The configuration in force.
+    fn config(&self) -> Config;
+
+    /// What [`Target::apply`] would change.
+    fn plan(&self, desired: &Config) -> Plan {
+        Plan::between(&self.config(), desired)
+    }
+
+    /// Makes the target what `desired` says. Either everything is in force afterwards, or what was in force before.
+    ///
+    /// # Errors
+    /// The change that failed, and why.
+    fn apply(&self, desired: Config) -> Result<Plan, ApplyError>;
+}
+
+/// Why a configuration is not in force.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// Some changes need a new start.
+    #[error("only a new start can {}", .changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    NeedsRestart {
+        /// Those changes.
+        changes: Vec<Change>,
+    },
+    /// A change failed; the ones before it were taken back.
+    #[error("{change}: {source}")]
+    Failed {
+        /// The change.
+        change: Box<Change>,
+        /// What went wrong.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// What a target is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`STATUS_SCHEMA`].
+    pub schema: u32,
+    /// ebof's version.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// The discovery log's generation counter (GENCTR): grows with every change that hosts can see.
+    pub generation: u64,
+    /// Connections open now, over all ports, with or without a controller.
+    pub connections: u32,
+    /// The most connections at a time.
+    pub connections_max: u32,
+    /// Its ports.
+    pub ports: Vec<PortStatus>,
+    /// Its subsystems, without the discovery subsystem.
+    pub subsystems: Vec<SubsystemStatus>,
+    /// Every controller, those of the discovery subsystem too.
+    pub controllers: Vec<ControllerStatus>,
+}
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Its name.
+    pub name: String,
+    /// Its PORTID.
+    pub id: u16,
+    /// The transport: `tcp`.
+    pub transport: String,
+    /// The address it listens on; the port is the real one where the configuration said 0.
+    pub address: SocketAddr,
+    /// Whether it serves the discovery subsystem only.
+    pub discovery_only: bool,
+    /// Connections open now.
+    pub connections: u32,
+    /// Connections accepted since the start.
+    pub accepted: u64,
+    /// Connections refused since the start.
+    pub refused: u64,
+}
+
+/// A subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubsystemStatus {
+    /// Its NQN.
+    pub nqn: String,
+    /// Serial number.
+    pub serial: String,
+    /// Model number.
+    pub model: String,
+    /// Whether any host may connect.
+    pub allow_any_host: bool,
+    /// The hosts that may connect.
+    pub allowed_hosts: Vec<String>,
+    /// The names of its ports.
+    pub ports: Vec<String>,
+    /// Its namespaces, by NSID.
+    pub namespaces: Vec<NamespaceStatus>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceStatus {
+    /// Its NSID.
+    pub nsid: u32,
+    /// What it stores its data in, as the configuration writes it.
+    pub drive: String,
+    /// Capacity in bytes.
+    pub size_bytes: u64,
+    /// Size of a logical block in bytes.
+    pub block_size_bytes: u32,
+    /// Its UUID.
+    pub uuid: String,
+    /// Whether hosts are kept from writing.
+    pub write_protect: bool,
+    /// Its ANA group.
+    pub ana_group: u32,
+    /// What has gone through it since the start.
+    pub io: IoCounters,
+}
+
+/// Commands and bytes since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoCounters {
+    /// Read commands.
+    pub read_commands: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write commands.
+    pub write_commands: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Every other I/O command.
+    pub other_commands: u64,
+    /// I/O commands that ended with an error status.
+    pub errors: u64,
+}
+
+/// A controller: one host's association with a subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControllerStatus {
+    /// Its controller id, unique within the subsystem.
+    pub cntlid: u16,
+    /// The subsystem's NQN.
+    pub subsystem_nqn: String,
+    /// The host's NQN.
+    pub host_nqn: String,
+    /// The host's identifier, as a UUID.
+    pub host_id: String,
+    /// The name of the port it came through.
+    pub port: String,
+    /// The host's address, of the admin queue's connection.
+    pub peer: SocketAddr,
+    /// Whether it is a discovery controller.
+    pub discovery: bool,
+    /// When the admin queue was connected, in milliseconds since 1970-01-01T00:00:00Z.
+    pub connected_since_unix_ms: u64,
+    /// The keep alive time-out in force in milliseconds; 0 is none.
+    pub keep_alive_ms: u64,
+    /// Its queues, the admin queue first.
+    pub queues: Vec<QueueStatus>,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// Its number; 0 is the admin queue.
+    pub id: u16,
+    /// Its depth in entries.
+    pub entries: u32,
+    /// The index of the thread that owns it.
+    pub thread: u16,
+    /// Whether PDU headers carry checksums.
+    pub header_digest: bool,
+    /// Whether PDU data carries checksums.
+    pub data_digest: bool,
+    /// Commands since it was connected.
+    pub commands: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! The journal of refused connections: who was refused, why, and what to do about it.
+//!
+//! Bounded: the same refusal of the same peer is counted, not stored again, and the oldest entry makes room.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// One refused connection, or several alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// When it happened last, in milliseconds since 1970-01-01T00:00:00Z.
+    pub time_unix_ms: u64,
+    /// Who was refused.
+    pub peer: SocketAddr,
+    /// The host NQN it gave, if it came that far.
+    pub host_nqn: Option<String>,
+    /// The subsystem NQN it asked for, if it came that far.
+    pub subsystem_nqn: Option<String>,
+    /// Why, for programs.
+    pub reason: RefusalReason,
+    /// Why, for people: what was received and what was expected.
+    pub detail: String,
+    /// What to do about it.
+    pub advice: String,
+    /// How many times.
+    pub count: u64,
+}
+
+/// Why a connection was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// What arrived first is not an NVMe/TCP PDU.
+    NotNvme,
+    /// A PDU broke the transport's rules.
+    ProtocolError,
+    /// The digests that the host asked for, or did not, are against the port's rules.
+    DigestRefused,
+    /// The handshake took too long.
+    HandshakeTimeout,
+    /// All connections are taken.
+    TooManyConnections,
+    /// No subsystem has this NQN.
+    UnknownSubsystem,
+    /// The subsystem is not reached through this port.
+    SubsystemNotOnPort,
+    /// The port serves the discovery subsystem only.
+    DiscoveryPort,
+    /// The subsystem does not allow this host.
+    HostNotAllowed,
+    /// The host id is in use under another host NQN.
+    HostIdConflict,
+    /// All controller ids are taken.
+    NoFreeController,
+    /// An I/O queue names a controller that does not exist, or another host's.
+    ControllerNotFound,
+    /// An I/O queue was refused: its number, its depth, or the controller's state.
+    QueueRefused,
+    /// A field of the Connect command is wrong.
+    InvalidConnect,
+    /// The target is shutting down.
+    ShuttingDown,
+}
+
+impl RefusalReason {
+    /// What to do about it, where nothing more precise is known.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::NotNvme => {
+                "only NVMe/TCP hosts should reach this port: a port scanner, a health check or a wrong port?"
+            }
+            Self::ProtocolError => {
+                "the host, or something between, damages PDUs: compare versions, capture the traffic"
+            }
+            Self::DigestRefused => {
+                "set the host's --hdr-digest and --data-digest as the port's header_digest and data_digest say"
+            }
+            Self::HandshakeTimeout => {
+                "the host or the network is too slow, or something connects and says nothing: see handshake_timeout"
+            }
+            Self::TooManyConnections => "raise max_connections, or connect with fewer queues (-i)",
+            Self::UnknownSubsystem => "connect to an NQN that `ebof discover` lists",
+            Self::SubsystemNotOnPort => "add the port to the subsystem's ports, or connect through one that has it",
+            Self::DiscoveryPort => "this port answers discovery only: connect to an address that `ebof discover` lists",
+            Self::HostNotAllowed => "add the host NQN to the subsystem's allowed_hosts, or set allow_any_host = true",
+            Self::HostIdConflict => "two hosts share a host id: give each its own (/etc/nvme/hostid)",
+            Self::NoFreeController => "disconnect unused hosts, or widen cntlid_min to cntlid_max",
+            Self::ControllerNotFound => "the controller is gone: the host has to connect the admin queue again",
+            Self::QueueRefused => "connect with fewer or shallower queues (-i, -Q)",
+            Self::InvalidConnect => "the host sent a Connect that breaks the specification: compare versions",
+            Self::ShuttingDown => "try again when the target is up",
+        }
+    }
+}
+
+/// Refusals, the latest last; at most as many as it was made for.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    entries: VecDeque<Refusal>,
+    entries_max: usize,
+}
+
+impl Journal {
+    /// Remembers at most `entries_max` refusals; with 0 it remembers none.
+    #[must_use]
+    pub fn new(entries_max: usize) -> Self {
+        Self { entries: VecDeque::new(), entries_max }
+    }
+
+    /// Remembers a refusal. One that is like an earlier one (peer's IP address, NQNs, reason) takes its place and adds
+    /// its count. Peers choose the texts: each is cut to 512 bytes.
+    pub fn record(&mut self, mut refusal: Refusal) {
+        if self.entries_max == 0 {
+            return;
+        }
+        cut(&mut refusal.detail);
+        refusal.host_nqn.iter_mut().chain(&mut refusal.subsystem_nqn).for_each(cut);
+        if let Some(at) = self.entries.iter().rposition(|entry| entry.is_like(&refusal)) {
+            let earlier = self.entries.remove(at).map_or(0, |entry| entry.count);
+            refusal.count = refusal.count.saturating_add(earlier);
+        } else if self.entries.len() >= self.entries_max {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(refusal);
+    }
+
+    /// What is remembered, the latest last.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Refusal> {
+        self.entries.iter().cloned().collect()
+    }
+}
+
+impl Refusal {
+    fn is_like(&self, other: &Self) -> bool {
+        self.peer.ip() == other.peer.ip()
+            && self.reason == other.reason
+            && self.host_nqn == other.host_nqn
+            && self.subsystem_nqn == other.subsystem_nqn
+    }
+}
+
+fn cut(text: &mut String) {
+    const BYTES_MAX: usize = 512;
+    if text.len() > BYTES_MAX {
+        let end = (0..=BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+    }
+}

@@ -1,0 +1,290 @@
+//! Messages that point at a place in a text: file, line, column, the offending text with a caret, and what is accepted.
+//!
+//! Owns positions and rendering; knows nothing of what the texts mean.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Serialize;
+
+/// Where something stands in a text: byte offsets.
+pub(crate) type Span = Range<usize>;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// For information: something was understood and has no effect here.
+    Note,
+    /// The text can be used, but probably does not do what was meant.
+    Warning,
+    /// The text cannot be used.
+    Error,
+}
+
+/// One message about one place in a text.
+///
+/// Displayed, it is what a compiler would print:
+/// ```text
+/// ebof.toml:12:14: error: `block_size` is 1024
+///    |
+/// 12 | block_size = 1024
+///    |              ^^^^
+///    = accepted: 512 or 4096
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The name of the text, as its reader named it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What is accepted instead, or what to do.
+    pub help: Option<String>,
+    /// The line itself (the neighbourhood of the place where the line is long), on one row.
+    pub excerpt: String,
+    /// Where in `excerpt` the place begins, in characters from 0, and how many characters it has (at least 1).
+    pub mark: (usize, usize),
+}
+
+/// All messages about one text, by place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Diagnostics {
+    /// The messages, by place.
+    pub items: Vec<Diagnostic>,
+    /// How many more there were: at most [`MAX_ITEMS`] are kept.
+    pub left_out: usize,
+}
+
+/// The most messages kept for one text.
+pub const MAX_ITEMS: usize = 100;
+
+/// The most characters of a line that are shown.
+const EXCERPT_CHARS: usize = 100;
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { severity, file, line, column, message, help, excerpt, mark: (start, width) } = self;
+        let gutter = line.to_string().len();
+        writeln!(f, "{file}:{line}:{column}: {severity}: {message}")?;
+        writeln!(f, "{:gutter$} |", "")?;
+        writeln!(f, "{line} | {excerpt}")?;
+        write!(f, "{:gutter$} | {:start$}{}", "", "", "^".repeat(*width))?;
+        if let Some(help) = help {
+            write!(f, "\n{:gutter$} = {help}", "")?;
+        }
+        Ok(())
+    }
+}
+
+impl Diagnostics {
+    /// How many of the kept messages are errors.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.items.iter().filter(|item| item.severity == Severity::Error).count()
+    }
+
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, item) in self.items.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n\n")?;
+            }
+            item.fmt(f)?;
+        }
+        if self.left_out > 0 {
+            write!(f, "\n\nand {} more", self.left_out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Diagnostics {}
+
+/// Gathers messages about one text while it is read.
+pub(crate) struct Collector<'a> {
+    name: &'a str,
+    text: &'a str,
+    json: bool,
+    found: Vec<(Severity, Span, String, Option<String>)>,
+    errors: usize,
+    left_out: usize,
+}
+
+impl<'a> Collector<'a> {
+    pub(crate) fn new(name: &'a str, text: &'a str) -> Self {
+        Self { name, text, json: false, found: Vec::new(), errors: 0, left_out: 0 }
+    }
+
+    /// The whole text.
+    pub(crate) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Whether advice is to be written as JSON and not as TOML.
+    pub(crate) fn set_json(&mut self, json: bool) {
+        self.json = json;
+    }
+
+    /// A key and its value as this text would write them.
+    pub(crate) fn assignment(&self, key: &str, value: &str) -> String {
+        if self.json { format!("\"{key}\": {value}") } else { format!("{key} = {value}") }
+    }
+
+    /// How this text writes a list of tables.
+    pub(crate) fn table_list(&self, key: &str) -> String {
+        if self.json { format!("\"{key}\": [{{ ... }}]") } else { format!("[[{key}]], once for each") }
+    }
+
+    pub(crate) fn error(&mut self, span: Span, message: impl Into<String>, help: impl Into<String>) {
+        self.errors += 1;
+        self.push(Severity::Error, span, message.into(), help.into());
+    }
+
+    pub(crate) fn warning(&mut self, span: Span, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Warning, span, message.into(), help.into());
+    }
+
+    pub(crate) fn note(&mut self, span: Span, message: impl Into<String>, help: impl Into<String>) {
+        self.push(Severity::Note, span, message.into(), help.into());
+    }
+
+    /// The line of a place, from 1.
+    pub(crate) fn line_of(&self, span: &Span) -> usize {
+        self.position(span.start).0
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// Everything gathered, by place.
+    pub(crate) fn finish(mut self) -> Diagnostics {
+        self.found.sort_by(|a, b| (a.1.start, a.1.end).cmp(&(b.1.start, b.1.end)));
+        let items = self.found.iter().map(|(severity, span, message, help)| {
+            let (line, column) = self.position(span.start);
+            let (excerpt, mark) = self.excerpt(span);
+            let (file, message) = (self.name.to_owned(), message.clone());
+            Diagnostic { severity: *severity, file, line, column, message, help: help.clone(), excerpt, mark }
+        });
+        Diagnostics { items: items.collect(), left_out: self.left_out }
+    }
+
+    /// An empty `help` is none. An error takes the place of the last lesser message when the list is full, so that a
+    /// text that is refused always says why.
+    fn push(&mut self, severity: Severity, span: Span, message: String, help: String) {
+        let help = (!help.is_empty()).then_some(help);
+        if self.found.len() >= MAX_ITEMS {
+            self.left_out += 1;
+            let lesser = self.found.iter().rposition(|(other, ..)| *other < severity);
+            let Some(at) = lesser else { return };
+            self.found.remove(at);
+        }
+        self.found.push((severity, span, message, help));
+    }
+
+    /// Line and column, both from 1, of a byte offset. An offset past the end or inside a character is moved back.
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let offset = floor_boundary(self.text, offset);
+        let before = &self.text[..offset];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+        (line, before[line_start..].chars().count() + 1)
+    }
+
+    fn excerpt(&self, span: &Span) -> (String, (usize, usize)) {
+        let start = floor_boundary(self.text, span.start);
+        let end = floor_boundary(self.text, span.end).max(start);
+        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = self.text[start..].find('\n').map_or(self.text.len(), |at| start + at);
+        let line = self.text[line_start..line_end].trim_end_matches('\r');
+        let column = self.text[line_start..start].chars().count();
+        let width = self.text[start..end.min(line_end)].trim_end().chars().count().max(1);
+        // A line of a minified file can have megabytes: show what surrounds the place.
+        let skip = if column + width <= EXCERPT_CHARS { 0 } else { column.saturating_sub(EXCERPT_CHARS / 4) };
+        let shown = line.chars().skip(skip).take(EXCERPT_CHARS);
+        let excerpt: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mark_start = column - skip;
+        let room = EXCERPT_CHARS.saturating_sub(mark_start).max(1);
+        (excerpt.trim_end().to_owned(), (mark_start, width.min(room)))
+    }
+}
+
+fn floor_boundary(text: &str, offset: usize) -> usize {
+    let offset = offset.min(text.len());
+    (0..=offset).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str, span: Span) -> String {
+        let mut out = Collector::new("a.toml", text);
+        out.error(span, "no", "accepted: yes");
+        out.finish().to_string()
+    }
+
+    #[test]
+    fn a_message_points_at_its_place() {
+        assert_eq!(
+            one("first\n  second = 7\n", 17..18),
+            "a.toml:2:12: error: no\n  |\n2 |   second = 7\n  |            ^\n  = accepted: yes"
+        );
+    }
+
+    #[test]
+    fn columns_count_characters() {
+        assert!(one("é = ü", 5..7).starts_with("a.toml:1:5: "), "{}", one("é = ü", 5..7));
+    }
+
+    #[test]
+    fn places_off_the_text_do_not_panic() {
+        for span in [0..0, 90..100, 1..0, 1..2] {
+            assert!(one("é", span).contains("a.toml:1:"));
+        }
+        assert!(one("", 0..0).contains("a.toml:1:1"));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_its_place() {
+        let text = format!("{}KEY{}", "x".repeat(5000), "y".repeat(5000));
+        let shown = one(&text, 5000..5003);
+        assert!(shown.contains("KEY"));
+        assert!(shown.lines().all(|line| line.chars().count() < 120), "{shown}");
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_keeps_errors() {
+        let mut out = Collector::new("a", "text");
+        for _ in 0..MAX_ITEMS {
+            out.warning(0..1, "w", "");
+        }
+        out.error(0..1, "e", "");
+        let all = out.finish();
+        assert_eq!((all.items.len(), all.errors(), all.left_out), (MAX_ITEMS, 1, 1));
+    }
+}

@@ -1,0 +1,293 @@
+//! Where a port listens: `tcp://ADDR:PORT`.
+//!
+//! Knows which transports there are and which of them this build serves. Resolves nothing: a host name is refused here,
+//! and a caller that wants one resolves it first.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use thiserror::Error;
+
+/// The port that IANA assigned to NVMe over Fabrics.
+pub const DEFAULT_PORT: u16 = 4420;
+
+/// An address to listen on over TCP, written `tcp://127.0.0.1:4420`, `tcp://[::1]:4420` or, for a link-local address,
+/// `tcp://[fe80::1%eth0]:4420`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// The IP address; an unspecified one (`0.0.0.0`, `[::]`) listens on all.
+    pub address: IpAddr,
+    /// The interface of a link-local IPv6 address, by name or index.
+    pub interface: Option<String>,
+    /// The TCP port; 0 lets the system choose one.
+    pub port: u16,
+}
+
+/// Why a text is not an address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ListenError {
+    /// No `tcp://` in front.
+    #[error("`{text}` has no transport in front")]
+    NoScheme {
+        /// The whole text.
+        text: String,
+    },
+    /// A transport that ebof knows and this build does not serve.
+    #[error("`{scheme}` is a transport that this build does not serve")]
+    Unserved {
+        /// Its name.
+        scheme: &'static str,
+    },
+    /// Something else in front.
+    #[error("`{scheme}` is not a transport")]
+    UnknownScheme {
+        /// What stands in front of the colon.
+        scheme: String,
+    },
+    /// A name instead of an address.
+    #[error("`{name}` is a host name, and a port listens on an IP address")]
+    HostName {
+        /// The name.
+        name: String,
+    },
+    /// Not an address.
+    #[error("`{text}` is not an IP address")]
+    Address {
+        /// What stands where the address should.
+        text: String,
+    },
+    /// An IPv6 address without brackets.
+    #[error("the IPv6 address `{text}` needs brackets")]
+    Brackets {
+        /// The address.
+        text: String,
+    },
+    /// An interface where none can be.
+    #[error("only a link-local IPv6 address (fe80::/10) takes an interface")]
+    Interface,
+    /// Not a port number.
+    #[error("`{text}` is not a TCP port")]
+    Port {
+        /// What stands where the port should.
+        text: String,
+    },
+    /// Something behind the address.
+    #[error("nothing may follow the address, and `{text}` does")]
+    Trailing {
+        /// What follows.
+        text: String,
+    },
+}
+
+impl ListenError {
+    /// What to write instead.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        match self {
+            Self::NoScheme { text } if !text.is_empty() => format!("write \"tcp://{text}\""),
+            Self::NoScheme { .. } | Self::Address { .. } | Self::UnknownScheme { .. } | Self::Trailing { .. } => {
+                "accepted: tcp://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"".into()
+            }
+            Self::Unserved { .. } => "accepted: tcp://ADDRESS:PORT".into(),
+            Self::HostName { name } if name == "localhost" => "write \"tcp://127.0.0.1:4420\"".into(),
+            Self::HostName { .. } => "write its IP address, or 0.0.0.0 for all addresses of this machine".into(),
+            Self::Brackets { text } => format!("write \"tcp://[{text}]:4420\""),
+            Self::Interface => "leave out `%` and what follows it".into(),
+            Self::Port { .. } => "accepted: 0 to 65535, 4420 when left out".into(),
+        }
+    }
+}
+
+impl Listen {
+    /// Listens on `address` and `port`.
+    #[must_use]
+    pub fn new(address: IpAddr, port: u16) -> Self {
+        Self { address, interface: None, port }
+    }
+
+    /// What a target listens on when nobody says anything else: this machine only.
+    #[must_use]
+    pub fn loopback() -> Self {
+        Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)
+    }
+
+    /// Whether this listens on every address of the machine.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        self.address.is_unspecified()
+    }
+}
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Self, ListenError> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(match text.split_once(':').map(|(scheme, _)| scheme) {
+                Some("unix") => ListenError::Unserved { scheme: "unix" },
+                Some("vfio-user") => ListenError::Unserved { scheme: "vfio-user" },
+                _ => ListenError::NoScheme { text: text.to_owned() },
+            });
+        };
+        match scheme {
+            "tcp" => {}
+            "rdma" => return Err(ListenError::Unserved { scheme: "rdma" }),
+            "unix" => return Err(ListenError::Unserved { scheme: "unix" }),
+            "vfio-user" => return Err(ListenError::Unserved { scheme: "vfio-user" }),
+            _ => return Err(ListenError::UnknownScheme { scheme: scheme.to_owned() }),
+        }
+        if let Some(at) = rest.find(['/', '?', '#']) {
+            return Err(ListenError::Trailing { text: rest[at..].to_owned() });
+        }
+        let (address, port) = split_port(rest)?;
+        let port = match port {
+            None => DEFAULT_PORT,
+            Some(port) => parse_port(port)?,
+        };
+        let (address, interface) = parse_address(address)?;
+        Ok(Self { address, interface, port })
+    }
+}
+
+/// Splits `ADDR`, `ADDR:PORT`, `[ADDR]` and `[ADDR]:PORT`.
+fn split_port(text: &str) -> Result<(&str, Option<&str>), ListenError> {
+    if let Some(inner) = text.strip_prefix('[') {
+        let Some((address, behind)) = inner.split_once(']') else {
+            return Err(ListenError::Address { text: text.to_owned() });
+        };
+        if address.parse::<Ipv4Addr>().is_ok() {
+            return Err(ListenError::Address { text: text.to_owned() });
+        }
+        return match behind.strip_prefix(':') {
+            Some(port) => Ok((address, Some(port))),
+            None if behind.is_empty() => Ok((address, None)),
+            None => Err(ListenError::Trailing { text: behind.to_owned() }),
+        };
+    }
+    // An unbracketed IPv6 address cannot be told from an address with a port.
+    if text.matches(':').count() > 1 {
+        return Err(match text.parse::<Ipv6Addr>() {
+            Ok(_) => ListenError::Brackets { text: text.to_owned() },
+            Err(_) => ListenError::Address { text: text.to_owned() },
+        });
+    }
+    Ok(text.split_once(':').map_or((text, None), |(address, port)| (address, Some(port))))
+}
+
+pub(crate) fn parse_port(text: &str) -> Result<u16, ListenError> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = if digits { text.parse().ok() } else { None };
+    port.ok_or_else(|| ListenError::Port { text: text.to_owned() })
+}
+
+/// An IP address, with the interface behind a `%` where it is link-local.
+pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), ListenError> {
+    let (address, interface) = text.split_once('%').map_or((text, None), |(address, name)| (address, Some(name)));
+    let parsed = match address.parse::<IpAddr>() {
+        Ok(address) => address,
+        // `1.2.3` and `1.2.3.4.5` are slips of the pen, not names.
+        Err(_) if looks_like_name(address) => return Err(ListenError::HostName { name: address.to_owned() }),
+        Err(_) => return Err(ListenError::Address { text: text.to_owned() }),
+    };
+    let Some(name) = interface else { return Ok((parsed, None)) };
+    let link_local = matches!(parsed, IpAddr::V6(address) if address.is_unicast_link_local());
+    // Linux: an interface name has at most 15 bytes.
+    let legal = (1..=15).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if link_local && legal { Ok((parsed, Some(name.to_owned()))) } else { Err(ListenError::Interface) }
+}
+
+fn looks_like_name(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, interface, port } = self;
+        match (address, interface) {
+            (IpAddr::V4(address), _) => write!(f, "tcp://{address}:{port}"),
+            (IpAddr::V6(address), None) => write!(f, "tcp://[{address}]:{port}"),
+            (IpAddr::V6(address), Some(interface)) => write!(f, "tcp://[{address}%{interface}]:{port}"),
+        }
+    }
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(text: &str) -> String {
+        let error = text.parse::<Listen>().unwrap_err();
+        format!("{error}; {}", error.advice())
+    }
+
+    #[test]
+    fn addresses_read_back_as_written() {
+        for text in ["tcp://0.0.0.0:4420", "tcp://[::1]:8009", "tcp://[fe80::1%eth0]:4420", "tcp://10.0.0.1:0"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        assert_eq!("tcp://10.0.0.1".parse::<Listen>().unwrap().port, 4420);
+        assert_eq!("tcp://[::]".parse::<Listen>().unwrap().to_string(), "tcp://[::]:4420");
+        assert!("tcp://[::]".parse::<Listen>().unwrap().is_wildcard());
+    }
+
+    #[test]
+    fn each_refusal_says_what_to_write() {
+        let form = "accepted: tcp://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"";
+        for (text, expected) in [
+            ("127.0.0.1:4420", "`127.0.0.1:4420` has no transport in front; write \"tcp://127.0.0.1:4420\""),
+            ("", &format!("`` has no transport in front; {form}")),
+            (
+                "rdma://10.0.0.1:4420",
+                "`rdma` is a transport that this build does not serve; accepted: tcp://ADDRESS:PORT",
+            ),
+            ("unix:/run/x", "`unix` is a transport that this build does not serve; accepted: tcp://ADDRESS:PORT"),
+            ("http://10.0.0.1", &format!("`http` is not a transport; {form}")),
+            (
+                "tcp://localhost:4420",
+                "`localhost` is a host name, and a port listens on an IP address; write \"tcp://127.0.0.1:4420\"",
+            ),
+            (
+                "tcp://nas.example:4420",
+                "`nas.example` is a host name, and a port listens on an IP address; \
+                 write its IP address, or 0.0.0.0 for all addresses of this machine",
+            ),
+            ("tcp://fe80::1", "the IPv6 address `fe80::1` needs brackets; write \"tcp://[fe80::1]:4420\""),
+            ("tcp://10.0.0", &format!("`10.0.0` is not an IP address; {form}")),
+            ("tcp://[10.0.0.1]:1", &format!("`[10.0.0.1]:1` is not an IP address; {form}")),
+            ("tcp://10.0.0.1:70000", "`70000` is not a TCP port; accepted: 0 to 65535, 4420 when left out"),
+            ("tcp://10.0.0.1:", "`` is not a TCP port; accepted: 0 to 65535, 4420 when left out"),
+            ("tcp://10.0.0.1:+1", "`+1` is not a TCP port; accepted: 0 to 65535, 4420 when left out"),
+            ("tcp://10.0.0.1/nqn", &format!("nothing may follow the address, and `/nqn` does; {form}")),
+            (
+                "tcp://[2001:db8::1%eth0]",
+                "only a link-local IPv6 address (fe80::/10) takes an interface; leave out `%` and what follows it",
+            ),
+        ] {
+            assert_eq!(message(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_address_reads_back(bytes in any::<[u8; 16]>(), four in any::<bool>(), port in any::<u16>()) {
+            let v4 = IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            let listen = Listen::new(if four { v4 } else { IpAddr::from(bytes) }, port);
+            prop_assert_eq!(listen.to_string().parse::<Listen>().unwrap(), listen);
+        }
+
+        #[test]
+        fn no_text_panics(text in "(tcp://)?[\\[\\]:%0-9a-z./é]*") {
+            let _ = text.parse::<Listen>();
+        }
+    }
+}

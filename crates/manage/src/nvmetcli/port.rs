@@ -1,0 +1,207 @@
+//! Ports of the Linux target.
+
+use super::{Import, ignore_unknown, loose_boolean, loose_integer, loose_string};
+use crate::config::{Port, limits};
+use crate::diagnostic::{Collector, Span};
+use crate::listen::{DEFAULT_PORT, Listen, parse_address, parse_port};
+use crate::read::table::{Table, as_string, beginning};
+use crate::read::tree::Node;
+
+/// What nvmet-tcp takes when the file says -1: four pages (Linux, drivers/nvme/target/tcp.c).
+const NVMET_TCP_INLINE_BYTES: u32 = 16384;
+
+/// Reads a port; `None` where it is left out or wrong.
+pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) -> Option<Port> {
+    let mut table = Table::open("a port", node, out)?;
+    let id_node = table.required("portid", "1", out);
+    let id = id_node.and_then(|node| port_id(node, out));
+    let address = table.required("addr", "{ \"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\" }", out);
+    let links = table.array("subsystems", out).unwrap_or_default();
+    let params = table.node("param");
+    let ana_groups = table.array("ana_groups", out).unwrap_or_default();
+    let referrals = table.array("referrals", out).unwrap_or_default();
+    // Written by nvmetcli where the kernel has it; a port is enabled by having subsystems.
+    table.entry("enable");
+    ignore_unknown(&table, out);
+    let id = id?;
+    if let Some(node) = id_node {
+        import.known.unique.claim("the port id", &id.to_string(), &node.span, out);
+    }
+    let name = format!("port-{id}");
+    let (listen, left_out) = read_address(address?, out)?;
+    if left_out {
+        import.ports_left_out += 1;
+    }
+    for link in links {
+        if let Some(nqn) = as_string("subsystems", link, out) {
+            import.links.push(((!left_out).then(|| name.clone()), nqn.to_owned()));
+        }
+    }
+    if left_out {
+        return None;
+    }
+    if listen.port != 0 {
+        let span = beginning(&address?.span);
+        import.known.unique.claim("the address", &listen.to_string(), &span, out);
+    }
+    let mut port = Port { name, in_capsule_data_bytes: NVMET_TCP_INLINE_BYTES, ..Port::new(id, listen) };
+    import.known.ports.push((port.name.clone(), false));
+    if let Some(node) = params {
+        read_params(node, &mut port, out);
+    }
+    ana_groups.iter().for_each(|group| read_ana_group(group, out));
+    if let Some(referral) = referrals.first() {
+        let message =
+            format!("the port refers hosts to {} other discovery controllers: it is not done", referrals.len());
+        out.warning(beginning(&referral.span), message, "hosts have to be told of them another way");
+    }
+    Some(port)
+}
+
+fn port_id(node: &Node, out: &mut Collector<'_>) -> Option<u16> {
+    let number = loose_integer("portid", node, out)?;
+    let id = u16::try_from(number).ok();
+    if id.is_none() {
+        out.error(node.span.clone(), format!("`portid` is {number}"), "accepted: 0 to 65535");
+    }
+    id
+}
+
+/// The address, and whether the port is left out for what else is said there.
+fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<(Listen, bool)> {
+    let mut table = Table::open("`addr`", node, out)?;
+    let transport = table.required("trtype", "\"tcp\"", out);
+    let (traddr, trsvcid) = (table.node("traddr"), table.node("trsvcid"));
+    let family = table.node("adrfam");
+    let (treq, tsas) = (table.node("treq"), table.node("tsas"));
+    // The kernel shows the number here too; `portid` has it.
+    table.entry("portid");
+    ignore_unknown(&table, out);
+    let transport_node = transport?;
+    let transport = loose_string("trtype", transport_node, out)?;
+    match transport.as_str() {
+        "tcp" => {}
+        "rdma" | "fc" | "loop" | "pci" => {
+            let message = format!("this build serves tcp only: the {transport} port is left out");
+            out.warning(transport_node.span.clone(), message, "hosts cannot reach its subsystems through it");
+            return Some((Listen::loopback(), true));
+        }
+        _ => {
+            let message = format!("`{transport}` is not a transport");
+            out.error(transport_node.span.clone(), message, "accepted: \"tcp\" (known: rdma, fc, loop, pci)");
+            return None;
+        }
+    }
+    let mut left_out = false;
+    for (key, node) in [("treq", treq), ("tsas", tsas)].into_iter().filter_map(|(key, node)| Some((key, node?))) {
+        let value = loose_string(key, node, out)?;
+        if matches!(value.as_str(), "required" | "tls1.3" | "tls1.2") {
+            let message =
+                format!("the port wants a secure channel ({value}), which this build has not: it is left out");
+            out.warning(node.span.clone(), message, "it would carry the data in the clear");
+            left_out = true;
+        }
+    }
+    let listen = read_listen(traddr, trsvcid, &table.place(), out)?;
+    if let Some(node) = family {
+        check_family(node, &listen, out);
+    }
+    Some((listen, left_out))
+}
+
+fn read_listen(traddr: Option<&Node>, trsvcid: Option<&Node>, span: &Span, out: &mut Collector<'_>) -> Option<Listen> {
+    let Some(traddr) = traddr else {
+        out.error(span.clone(), "`addr` has no `traddr`", "add \"traddr\": \"127.0.0.1\"");
+        return None;
+    };
+    let text = loose_string("traddr", traddr, out)?;
+    let address = match parse_address(&text) {
+        Ok(address) => Some(address),
+        Err(error) => {
+            out.error(traddr.span.clone(), error.to_string(), "accepted: an IP address");
+            None
+        }
+    };
+    let service = match trsvcid {
+        None => Some(DEFAULT_PORT),
+        Some(node) => {
+            let text = loose_string("trsvcid", node, out)?;
+            match parse_port(&text) {
+                Ok(port) => Some(port),
+                Err(error) => {
+                    out.error(node.span.clone(), error.to_string(), error.advice());
+                    None
+                }
+            }
+        }
+    };
+    let ((address, interface), port) = address.zip(service)?;
+    Some(Listen { address, interface, port })
+}
+
+fn check_family(node: &Node, listen: &Listen, out: &mut Collector<'_>) {
+    let Some(family) = loose_string("adrfam", node, out) else { return };
+    let real = if listen.address.is_ipv4() { "ipv4" } else { "ipv6" };
+    if family != real && !family.is_empty() {
+        let message = format!("`adrfam` is \"{family}\", and {} is {real}", listen.address);
+        out.error(node.span.clone(), message, format!("write \"{real}\""));
+    }
+}
+
+fn read_params(node: &Node, port: &mut Port, out: &mut Collector<'_>) {
+    let Some(mut table) = Table::open("`param`", node, out) else { return };
+    let given = |key, node: Option<&Node>, out: &mut Collector<'_>| {
+        let node = node?;
+        // -1 is the kernel's "not set".
+        let number = loose_integer(key, node, out).filter(|number| *number != -1)?;
+        Some((number, node.span.clone()))
+    };
+    let inline = table.node("inline_data_size");
+    if let Some((number, span)) = given("inline_data_size", inline, out) {
+        let range = &limits::IN_CAPSULE_DATA_BYTES;
+        let legal = u64::try_from(number).ok().filter(|bytes| range.contains(bytes) && bytes % 16 == 0);
+        match legal.and_then(|bytes| u32::try_from(bytes).ok()) {
+            Some(bytes) => port.in_capsule_data_bytes = bytes,
+            None => {
+                let help = format!("accepted: 0 to {}, a multiple of 16", range.end());
+                out.error(span, format!("`inline_data_size` is {number}"), help);
+            }
+        }
+    }
+    let queue_size = table.node("max_queue_size");
+    if let Some((number, span)) = given("max_queue_size", queue_size, out) {
+        let range = &limits::QUEUE_SIZE;
+        let legal = u64::try_from(number).ok().filter(|entries| range.contains(entries));
+        match legal.and_then(|entries| u16::try_from(entries).ok()) {
+            Some(entries) => port.max_queue_size = entries,
+            None => {
+                let help = format!("accepted: {} to {}", range.start(), range.end());
+                out.error(span, format!("`max_queue_size` is {number}"), help);
+            }
+        }
+    }
+    if let Some(node) = table.node("pi_enable")
+        && loose_boolean("pi_enable", node, out) == Some(true)
+    {
+        out.warning(node.span.clone(), "protection information is not served: `pi_enable` has no effect", "");
+    }
+    let mdts = table.node("mdts");
+    if let Some((1.., span)) = given("mdts", mdts, out) {
+        out.note(span, "`mdts` has no effect: ebof announces what it takes", "");
+    }
+    ignore_unknown(&table, out);
+}
+
+fn read_ana_group(node: &Node, out: &mut Collector<'_>) {
+    let Some(mut table) = Table::open("an ANA group", node, out) else { return };
+    table.entry("grpid");
+    let Some(ana) = table.node("ana") else { return };
+    ignore_unknown(&table, out);
+    let Some(mut table) = Table::open("`ana`", ana, out) else { return };
+    let Some((state, span)) = table.string("state", out) else { return };
+    if state != "optimized" {
+        let message = format!("the ANA state \"{state}\" has no effect: every path is optimized");
+        out.warning(span, message, "hosts will use this path as any other");
+    }
+    ignore_unknown(&table, out);
+}

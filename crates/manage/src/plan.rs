@@ -1,0 +1,382 @@
+//! The way from one configuration to another: an ordered list of changes, for people to read and for a target to make.
+//!
+//! Owns the comparison and the order; makes no change itself. Removals come first, so that an address, an NQN or a
+//! file that moves is free when it is taken again; what others refer to is there before them and goes after them.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::config::{Config, Host, Namespace, Port, Subsystem, TargetOptions};
+
+/// The changes that lead from one configuration to another, in the order in which they are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The changes.
+    pub changes: Vec<Change>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum Change {
+    /// Options of the whole target.
+    AlterTarget {
+        /// The new options.
+        to: TargetOptions,
+        /// What differs.
+        differences: Vec<Difference>,
+    },
+    /// A namespace goes.
+    RemoveNamespace {
+        /// Its subsystem.
+        subsystem: String,
+        /// Its NSID.
+        nsid: u32,
+    },
+    /// A subsystem goes, with its namespaces.
+    RemoveSubsystem {
+        /// Its NQN.
+        nqn: String,
+    },
+    /// A port goes.
+    RemovePort {
+        /// Its name.
+        name: String,
+    },
+    /// A host appears.
+    AddHost {
+        /// The host.
+        host: Host,
+    },
+    /// A port stays and gets other options.
+    AlterPort {
+        /// The port as it will be.
+        to: Port,
+        /// What differs.
+        differences: Vec<Difference>,
+    },
+    /// A port appears.
+    AddPort {
+        /// The port.
+        port: Port,
+    },
+    /// A subsystem stays and gets other options; its namespaces have changes of their own.
+    AlterSubsystem {
+        /// The subsystem as it will be, with the namespaces it will have.
+        to: Subsystem,
+        /// What differs.
+        differences: Vec<Difference>,
+    },
+    /// A subsystem appears, with its namespaces.
+    AddSubsystem {
+        /// The subsystem.
+        subsystem: Subsystem,
+    },
+    /// A namespace stays and gets other options.
+    AlterNamespace {
+        /// Its subsystem.
+        subsystem: String,
+        /// The namespace as it will be.
+        to: Namespace,
+        /// What differs.
+        differences: Vec<Difference>,
+    },
+    /// A namespace appears.
+    AddNamespace {
+        /// Its subsystem.
+        subsystem: String,
+        /// The namespace.
+        namespace: Namespace,
+    },
+    /// A host goes.
+    RemoveHost {
+        /// Its NQN.
+        nqn: String,
+    },
+}
+
+/// An option that differs, both values as the configuration writes them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The option's key.
+    pub key: String,
+    /// What it was; `None` where it was not set.
+    pub from: Option<String>,
+    /// What it will be; `None` where it will not be set.
+    pub to: Option<String>,
+}
+
+/// What a change does to hosts that are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Nothing, or an event that tells them.
+    Live,
+    /// Nothing; connections made from now on see it.
+    NewConnections,
+    /// Some lose their connection or a namespace.
+    Disruptive,
+    /// It needs a new start of the target.
+    Restart,
+}
+
+impl Plan {
+    /// The way from `current` to `desired`.
+    #[must_use]
+    pub fn between(current: &Config, desired: &Config) -> Self {
+        let mut steps = Steps::default();
+        steps.target(current, desired);
+        steps.ports(current, desired);
+        steps.hosts(current, desired);
+        steps.subsystems(current, desired);
+        let mut changes = steps.changes;
+        // A stable sort: within a rank the order of the configurations stays.
+        changes.sort_by_key(Change::rank);
+        Self { changes }
+    }
+
+    /// Whether nothing changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The strongest effect of all changes; `None` where there is none.
+    #[must_use]
+    pub fn effect(&self) -> Option<Effect> {
+        self.changes.iter().map(Change::effect).max()
+    }
+}
+
+#[derive(Default)]
+struct Steps {
+    changes: Vec<Change>,
+}
+
+impl Steps {
+    fn target(&mut self, current: &Config, desired: &Config) {
+        let differences = differences(&current.target, &desired.target, &[]);
+        if !differences.is_empty() {
+            self.changes.push(Change::AlterTarget { to: desired.target.clone(), differences });
+        }
+    }
+
+    fn ports(&mut self, current: &Config, desired: &Config) {
+        for old in &current.ports {
+            let new = desired.ports.iter().find(|port| port.name == old.name);
+            // A listening socket cannot move: another address is another port.
+            if new.is_none_or(|new| new.listen != old.listen || new.id != old.id) {
+                self.changes.push(Change::RemovePort { name: old.name.clone() });
+            }
+        }
+        for new in &desired.ports {
+            let old = current.ports.iter().find(|port| port.name == new.name);
+            match old.filter(|old| old.listen == new.listen && old.id == new.id) {
+                None => self.changes.push(Change::AddPort { port: new.clone() }),
+                Some(old) => {
+                    let differences = differences(old, new, &[]);
+                    if !differences.is_empty() {
+                        self.changes.push(Change::AlterPort { to: new.clone(), differences });
+                    }
+                }
+            }
+        }
+    }
+
+    fn hosts(&mut self, current: &Config, desired: &Config) {
+        for old in &current.hosts {
+            if !desired.hosts.contains(old) {
+                self.changes.push(Change::RemoveHost { nqn: old.nqn.to_string() });
+            }
+        }
+        for new in &desired.hosts {
+            if !current.hosts.contains(new) {
+                self.changes.push(Change::AddHost { host: new.clone() });
+            }
+        }
+    }
+
+    fn subsystems(&mut self, current: &Config, desired: &Config) {
+        for old in &current.subsystems {
+            if !desired.subsystems.iter().any(|subsystem| subsystem.nqn == old.nqn) {
+                self.changes.push(Change::RemoveSubsystem { nqn: old.nqn.to_string() });
+            }
+        }
+        for new in &desired.subsystems {
+            let Some(old) = current.subsystems.iter().find(|subsystem| subsystem.nqn == new.nqn) else {
+                self.changes.push(Change::AddSubsystem { subsystem: new.clone() });
+                continue;
+            };
+            let differences = differences(old, new, &["namespaces"]);
+            if !differences.is_empty() {
+                self.changes.push(Change::AlterSubsystem { to: new.clone(), differences });
+            }
+            self.namespaces(old, new);
+        }
+    }
+
+    fn namespaces(&mut self, old: &Subsystem, new: &Subsystem) {
+        let subsystem = new.nqn.to_string();
+        for namespace in &old.namespaces {
+            let kept = new.namespaces.iter().any(|other| same_namespace(namespace, other));
+            if !kept {
+                self.changes.push(Change::RemoveNamespace { subsystem: subsystem.clone(), nsid: namespace.nsid });
+            }
+        }
+        for namespace in &new.namespaces {
+            match old.namespaces.iter().find(|other| same_namespace(other, namespace)) {
+                None => self
+                    .changes
+                    .push(Change::AddNamespace { subsystem: subsystem.clone(), namespace: namespace.clone() }),
+                Some(other) => {
+                    let differences = differences(other, namespace, &[]);
+                    if !differences.is_empty() {
+                        let (subsystem, to) = (subsystem.clone(), namespace.clone());
+                        self.changes.push(Change::AlterNamespace { subsystem, to, differences });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a host may take both for one: other data, block size or identity under the same NSID must be seen to go
+/// and come, or a host keeps using what it has cached.
+fn same_namespace(a: &Namespace, b: &Namespace) -> bool {
+    let identity = |ns: &Namespace| (ns.nsid, ns.block_size, ns.uuid, ns.nguid, ns.eui64);
+    identity(a) == identity(b) && a.drive == b.drive
+}
+
+/// The options in which two values differ, by their serialised form, so that no field can be forgotten.
+fn differences<T: Serialize>(from: &T, to: &T, ignored: &[&str]) -> Vec<Difference> {
+    let fields = |value: &T| match serde_json::to_value(value) {
+        Ok(Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let (from, to) = (fields(from), fields(to));
+    let mut keys: Vec<&String> = from.keys().chain(to.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let differing = keys.into_iter().filter(|key| !ignored.contains(&key.as_str()) && from.get(*key) != to.get(*key));
+    let text = |value: Option<&Value>| value.map(ToString::to_string);
+    differing.map(|key| Difference { key: key.clone(), from: text(from.get(key)), to: text(to.get(key)) }).collect()
+}
+
+impl Change {
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::AlterTarget { .. } => 0,
+            Self::RemoveNamespace { .. } => 1,
+            Self::RemoveSubsystem { .. } => 2,
+            Self::RemovePort { .. } => 3,
+            Self::AddHost { .. } => 4,
+            Self::AlterPort { .. } => 5,
+            Self::AddPort { .. } => 6,
+            Self::AlterSubsystem { .. } => 7,
+            Self::AddSubsystem { .. } => 8,
+            Self::AlterNamespace { .. } => 9,
+            Self::AddNamespace { .. } => 10,
+            Self::RemoveHost { .. } => 11,
+        }
+    }
+
+    /// What it does to hosts that are connected.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::AlterTarget { differences, .. } => {
+                let live = |difference: &Difference| {
+                    matches!(difference.key.as_str(), "max_connections" | "handshake_timeout" | "refused_journal")
+                };
+                if differences.iter().all(live) { Effect::NewConnections } else { Effect::Restart }
+            }
+            Self::AlterPort { .. } => Effect::NewConnections,
+            Self::RemoveNamespace { .. } | Self::RemoveSubsystem { .. } | Self::RemovePort { .. } => Effect::Disruptive,
+            // Hosts read these once when they connect, and compare them between paths; a host that is no longer
+            // allowed, or a port that no longer has the subsystem, ends connections.
+            Self::AlterSubsystem { .. } => Effect::Disruptive,
+            Self::AddHost { .. }
+            | Self::AddPort { .. }
+            | Self::AddSubsystem { .. }
+            | Self::AlterNamespace { .. }
+            | Self::AddNamespace { .. }
+            | Self::RemoveHost { .. } => Effect::Live,
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing changes");
+        }
+        for (at, change) in self.changes.iter().enumerate() {
+            let mark = match change {
+                Change::AddHost { .. }
+                | Change::AddPort { .. }
+                | Change::AddSubsystem { .. }
+                | Change::AddNamespace { .. } => '+',
+                Change::RemoveHost { .. }
+                | Change::RemovePort { .. }
+                | Change::RemoveSubsystem { .. }
+                | Change::RemoveNamespace { .. } => '-',
+                _ => '~',
+            };
+            write!(f, "{}{mark} {change}", if at > 0 { "\n" } else { "" })?;
+            match change.effect() {
+                Effect::Live => {}
+                Effect::NewConnections => f.write_str(" (new connections only)")?,
+                Effect::Disruptive => f.write_str(" (connected hosts notice)")?,
+                Effect::Restart => f.write_str(" (needs a new start)")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// In words, as what is done: `add port ...`.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlterTarget { differences, .. } => write!(f, "alter target: {}", Listed(differences)),
+            Self::RemoveNamespace { subsystem, nsid } => write!(f, "remove namespace {nsid} of {subsystem}"),
+            Self::RemoveSubsystem { nqn } => write!(f, "remove subsystem {nqn}"),
+            Self::RemovePort { name } => write!(f, "remove port {name}"),
+            Self::AddHost { host } => write!(f, "add host {}", host.nqn),
+            Self::AlterPort { to, differences } => write!(f, "alter port {}: {}", to.name, Listed(differences)),
+            Self::AddPort { port } if port.name == port.listen.to_string() => write!(f, "add port {}", port.name),
+            Self::AddPort { port } => write!(f, "add port {} at {}", port.name, port.listen),
+            Self::AlterSubsystem { to, differences } => {
+                write!(f, "alter subsystem {}: {}", to.nqn, Listed(differences))
+            }
+            Self::AddSubsystem { subsystem } => {
+                let count = subsystem.namespaces.len();
+                write!(f, "add subsystem {} with {count} namespace{}", subsystem.nqn, if count == 1 { "" } else { "s" })
+            }
+            Self::AlterNamespace { subsystem, to, differences } => {
+                write!(f, "alter namespace {} of {subsystem}: {}", to.nsid, Listed(differences))
+            }
+            Self::AddNamespace { subsystem, namespace } => {
+                write!(f, "add namespace {} to {subsystem}: {}", namespace.nsid, namespace.drive)
+            }
+            Self::RemoveHost { nqn } => write!(f, "remove host {nqn}"),
+        }
+    }
+}
+
+struct Listed<'a>(&'a [Difference]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Difference { key, from, to }) in self.0.iter().enumerate() {
+            let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".into());
+            write!(f, "{}{key} {} -> {}", if at > 0 { ", " } else { "" }, value(from), value(to))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! ebof's own keys.
+//!
+//! Order matters: ports and hosts are read before the subsystems that refer to them.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use ebof_nvme::Nqn;
+
+use crate::config::{Config, Digest, Host, Port, TargetOptions, limits};
+use crate::diagnostic::Collector;
+use crate::listen::{Listen, parse_address};
+use crate::read::table::{Table, as_string, mismatch, nearest};
+use crate::read::tree::{Node, Value};
+use crate::read::values::{self, Unique};
+
+mod subsystem;
+
+/// What subsystems may refer to.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Port names, and whether the port serves discovery only. Ports with mistakes count: a second complaint about the
+    /// reference would not help.
+    pub(crate) ports: Vec<(String, bool)>,
+    /// Host NQNs.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) unique: Unique,
+    /// Paths whose namespaces all only read.
+    pub(crate) shared: HashSet<String>,
+}
+
+/// Reads a whole configuration.
+pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
+    let mut config = Config::default();
+    let Some(mut table) = Table::open("a configuration", root, out) else { return config };
+    let mut known = Known::default();
+    if let Some(node) = table.node("target") {
+        config.target = read_target(node, out);
+    }
+    config.ports = read_ports(&mut table, &mut known, out);
+    if let Some(nodes) = bounded(&mut table, "hosts", limits::HOSTS_MAX, out) {
+        config.hosts = nodes.iter().filter_map(|node| read_host(node, &mut known, out)).collect();
+    }
+    if let Some(nodes) = bounded(&mut table, "subsystems", limits::SUBSYSTEMS_MAX, out) {
+        let subsystems = nodes.iter().filter_map(|node| subsystem::read(node, &mut known, out));
+        config.subsystems = subsystems.collect();
+    }
+    table.finish(out);
+    if config.subsystems.is_empty() && !out.has_errors() {
+        out.warning(0..0, "the configuration describes no subsystem", "hosts can discover and find nothing");
+    }
+    config
+}
+
+/// The elements of an array that has at most `max` of them.
+fn bounded<'t>(table: &mut Table<'t>, key: &'static str, max: usize, out: &mut Collector<'_>) -> Option<&'t [Node]> {
+    let nodes = table.array(key, out)?;
+    if let Some(surplus) = nodes.get(max) {
+        let message = format!("there are {} {key}", nodes.len());
+        out.error(surplus.span.clone(), message, format!("accepted: at most {max}"));
+    }
+    Some(&nodes[..nodes.len().min(max)])
+}
+
+fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
+    let mut options = TargetOptions::default();
+    let Some(mut table) = Table::open("[target]", node, out) else { return options };
+    options.threads = table.integer("threads", &limits::THREADS, out);
+    if let Some(connections) = table.integer("max_connections", &limits::CONNECTIONS, out) {
+        options.max_connections = connections;
+    }
+    if let Some(node) = table.node("handshake_timeout")
+        && let Some(timeout) = values::duration("handshake_timeout", node, &limits::HANDSHAKE_TIMEOUT, out)
+    {
+        options.handshake_timeout = timeout;
+    }
+    if let Some(entries) = table.integer("refused_journal", &limits::REFUSED_JOURNAL, out) {
+        options.refused_journal = entries;
+    }
+    if let Some(entries) = table.integer("error_log_entries", &limits::ERROR_LOG_ENTRIES, out) {
+        options.error_log_entries = entries;
+    }
+    if let Some((text, span)) = table.string("metrics", out) {
+        options.metrics = text.parse::<SocketAddr>().ok();
+        if options.metrics.is_none() {
+            let help = "accepted: ADDRESS:PORT, such as \"127.0.0.1:9464\"";
+            out.error(span, format!("`{text}` is not an address and a port"), help);
+        }
+    }
+    if let Some(node) = table.node("discovery_nqn") {
+        options.discovery_nqn = values::nqn("discovery_nqn", node, out);
+    }
+    table.finish(out);
+    options
+}
+
+fn read_ports(table: &mut Table<'_>, known: &mut Known, out: &mut Collector<'_>) -> Vec<Port> {
+    let Some(nodes) = bounded(table, "ports", limits::PORTS_MAX, out) else {
+        // Whoever says nothing serves this machine only.
+        let port = Port::new(1, Listen::loopback());
+        known.ports.push((port.name.clone(), false));
+        return vec![port];
+    };
+    let mut read: Vec<(Port, bool)> = nodes.iter().filter_map(|node| read_port(node, known, out)).collect();
+    if nodes.is_empty() {
+        let help = "leave out `ports` to listen on tcp://127.0.0.1:4420";
+        out.warning(table.place(), "the configuration describes no port: no host can connect", help);
+    }
+    // Ports without an id get the lowest ones that nobody asked for, in their order.
+    let mut taken: Vec<u16> = read.iter().filter(|(_, given)| *given).map(|(port, _)| port.id).collect();
+    for (port, _) in read.iter_mut().filter(|(_, given)| !given) {
+        port.id = (1..=u16::MAX).find(|id| !taken.contains(id)).unwrap_or_default();
+        taken.push(port.id);
+    }
+    read.into_iter().map(|(port, _)| port).collect()
+}
+
+/// A port, and whether it says its id.
+fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<(Port, bool)> {
+    let mut table = Table::open("a port", node, out)?;
+    let listen = table.required("listen", "\"tcp://127.0.0.1:4420\"", out);
+    let listen_text = listen.and_then(|node| as_string("listen", node, out));
+    let listen_span = listen.map_or(table.place(), |node| node.span.clone());
+    let parsed = listen_text.and_then(|text| match text.parse::<Listen>() {
+        Ok(listen) => Some(listen),
+        Err(error) => {
+            out.error(listen_span.clone(), error.to_string(), error.advice());
+            None
+        }
+    });
+    // A port that cannot be used is read to its end all the same: its other mistakes are reported, its name is known.
+    let mut port = Port::new(0, parsed.clone().unwrap_or_else(Listen::loopback));
+    let id = table.integer("id", &(0..=u64::from(u16::MAX)), out);
+    if let Some((id, entry)) = id.zip(table.entry("id")) {
+        port.id = id;
+        known.unique.claim("the port id", &id.to_string(), &entry.node.span, out);
+    }
+    let mut name_span = listen_span.clone();
+    if let Some((text, span)) = table.string("name", out) {
+        port.name = values::printable("name", text, limits::PORT_NAME_CHARS_MAX, &span, out).unwrap_or(text.into());
+        name_span = span;
+    }
+    port.discovery_only = table.boolean("discovery_only", false, out);
+    if let Some((text, span)) = table.string("advertise", out) {
+        port.advertise = parse_address(text).ok().map(|(address, _)| address).filter(|ip| !ip.is_unspecified());
+        if port.advertise.is_none() {
+            let help = "accepted: an IP address that hosts can reach, such as \"192.168.13.147\"";
+            out.error(span, format!("`{text}` is not an address to advertise"), help);
+        }
+    }
+    read_port_limits(&mut table, &mut port, out);
+    table.finish(out);
+    // The same address twice would fail at bind(2); port 0 is a different one each time.
+    if let Some(listen) = parsed.as_ref().filter(|listen| listen.port != 0) {
+        known.unique.claim("the address", &listen.to_string(), &listen_span, out);
+    }
+    if listen_text.is_some() {
+        let anonymous = port.name == port.listen.to_string();
+        if !anonymous || port.listen.port == 0 {
+            known.unique.claim("the port name", &port.name, &name_span, out);
+        }
+        known.ports.push((port.name.clone(), port.discovery_only));
+    }
+    parsed.map(|_| (port, id.is_some()))
+}
+
+fn read_port_limits(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<'_>) {
+    let mut bytes = |key, range, step, default| {
+        let size = table.node(key).and_then(|node| values::size(key, node, (range, step), out));
+        size.and_then(|size| u32::try_from(size).ok()).unwrap_or(default)
+    };
+    port.in_capsule_data_bytes =
+        bytes("in_capsule_data", &limits::IN_CAPSULE_DATA_BYTES, 16, port.in_capsule_data_bytes);
+    port.max_h2c_data_bytes = bytes("max_h2c_data", &limits::MAX_H2C_DATA_BYTES, 4, port.max_h2c_data_bytes);
+    port.c2h_success = table.boolean("c2h_success", port.c2h_success, out);
+    port.header_digest = read_digest(table, "header_digest", out);
+    port.data_digest = read_digest(table, "data_digest", out);
+    if let Some(entries) = table.integer("max_queue_size", &limits::QUEUE_SIZE, out) {
+        port.max_queue_size = entries;
+    }
+    if let Some(queues) = table.integer("max_io_queues", &limits::IO_QUEUES, out) {
+        port.max_io_queues = queues;
+    }
+}
+
+fn read_digest(table: &mut Table<'_>, key: &'static str, out: &mut Collector<'_>) -> Digest {
+    const ACCEPTED: &str = "\"off\", \"allowed\" or \"required\"";
+    let Some(node) = table.node(key) else { return Digest::default() };
+    let Value::String(text) = &node.value else {
+        mismatch(key, node, ACCEPTED, out);
+        return Digest::default();
+    };
+    match text.as_str() {
+        "off" => Digest::Off,
+        "allowed" => Digest::Allowed,
+        "required" => Digest::Required,
+        _ => {
+            out.error(node.span.clone(), format!("`{key}` is \"{text}\""), format!("accepted: {ACCEPTED}"));
+            Digest::default()
+        }
+    }
+}
+
+fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Host> {
+    let mut table = Table::open("a host", node, out)?;
+    let named = table.required("nqn", "\"nqn.2014-08.org.nvmexpress:uuid:...\"", out);
+    let nqn = named.and_then(|node| values::nqn("nqn", node, out));
+    table.finish(out);
+    if let (Some(node), Some(nqn)) = (named, &nqn) {
+        known.unique.claim("the host NQN", nqn.as_str(), &node.span, out);
+    }
+    if let Some(Value::String(text)) = named.map(|node| &node.value) {
+        known.hosts.push(text.clone());
+    }
+    nqn.map(|nqn| Host { nqn })
+}
+
+impl Known {
+    /// The NQN of a host that is described.
+    pub(crate) fn host(&self, node: &Node, out: &mut Collector<'_>) -> Option<Nqn> {
+        let text = as_string("allowed_hosts", node, out)?;
+        if self.hosts.iter().any(|host| host == text) {
+            // Where it is described, its mistakes are reported.
+            return Nqn::parse(text).ok();
+        }
+        let nqn = values::check_nqn(text, &node.span, out)?;
+        let hosts: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
+        let help = match nearest(text, &hosts) {
+            Some(near) => format!("did you mean \"{near}\"? Otherwise describe it in `hosts`"),
+            None => format!("describe it in `hosts`: {}", out.assignment("nqn", &format!("\"{nqn}\""))),
+        };
+        out.error(node.span.clone(), "the host is not described", help);
+        None
+    }
+
+    /// The name of a port that is described and may have subsystems.
+    pub(crate) fn port(&self, node: &Node, out: &mut Collector<'_>) -> Option<String> {
+        let text = as_string("ports", node, out)?;
+        match self.ports.iter().find(|(name, _)| name == text) {
+            Some((name, false)) => return Some(name.clone()),
+            Some((_, true)) => {
+                let help = "leave it out here, or remove discovery_only there";
+                out.error(node.span.clone(), format!("the port `{text}` serves discovery only"), help);
+            }
+            None => {
+                let names: Vec<&str> = self.ports.iter().map(|(name, _)| name.as_str()).collect();
+                let help = match nearest(text, &names) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None if names.is_empty() => "no port is described".into(),
+                    None => format!("accepted here: \"{}\"", names.join("\", \"")),
+                };
+                out.error(node.span.clone(), format!("there is no port `{text}`"), help);
+            }
+        }
+        None
+    }
+}

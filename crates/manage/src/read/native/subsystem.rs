@@ -1,0 +1,281 @@
+//! Subsystems and namespaces in ebof's own keys.
+
+use std::collections::HashSet;
+
+use ebof_nvme::Nqn;
+
+use super::{Known, bounded};
+use crate::config::{BlockSize, Namespace, Subsystem, default_uuid, limits};
+use crate::diagnostic::{Collector, Span};
+use crate::drive::{DRIVE_FORM, Drive, FileDrive, checked_path};
+use crate::read::table::{Table, mismatch};
+use crate::read::tree::{Node, Value};
+use crate::read::values::{self, Unique};
+
+/// Reads a subsystem.
+pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Subsystem> {
+    let mut table = Table::open("a subsystem", node, out)?;
+    let named = table.required("nqn", "\"nqn.2014-08.org.example:drive0\"", out);
+    let nqn = named.and_then(|node| values::nqn("nqn", node, out));
+    let mut only_one = false;
+    if let (Some(node), Some(nqn)) = (named, &nqn) {
+        only_one = known.unique.claim("the subsystem NQN", nqn.as_str(), &node.span, out);
+        if nqn.is_discovery() {
+            let help = "the discovery subsystem is always there: give this one a name of its own";
+            out.error(node.span.clone(), "the well-known discovery NQN cannot name a subsystem", help);
+        }
+    }
+    // Without a usable name the rest is read all the same, for its mistakes.
+    let named_well = nqn.is_some();
+    let mut subsystem = Subsystem::new(nqn.unwrap_or_else(Nqn::discovery));
+    read_identity(&mut table, &mut subsystem, out);
+    read_access(&mut table, &mut subsystem, known, out);
+    read_controller_ids(&mut table, &mut subsystem, out);
+    subsystem.namespaces = read_namespaces(&mut table, &subsystem.nqn, only_one, known, out);
+    table.finish(out);
+    named_well.then_some(subsystem)
+}
+
+fn read_identity(table: &mut Table<'_>, subsystem: &mut Subsystem, out: &mut Collector<'_>) {
+    let mut text = |key, chars_max, field: &mut String| {
+        let given = table.string(key, out);
+        let legal = given.and_then(|(text, span)| values::printable(key, text, chars_max, &span, out));
+        if let Some(text) = legal {
+            *field = text;
+        }
+    };
+    text("serial", limits::SERIAL_CHARS_MAX, &mut subsystem.serial);
+    text("model", limits::MODEL_CHARS_MAX, &mut subsystem.model);
+    text("firmware", limits::FIRMWARE_CHARS_MAX, &mut subsystem.firmware);
+}
+
+fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, out: &mut Collector<'_>) {
+    subsystem.allow_any_host = table.boolean("allow_any_host", false, out);
+    let hosts = table.array("allowed_hosts", out);
+    for node in hosts.unwrap_or_default() {
+        if let Some(nqn) = known.host(node, out) {
+            if subsystem.allowed_hosts.contains(&nqn) {
+                out.error(node.span.clone(), "the host is allowed twice", "write it once");
+            } else {
+                subsystem.allowed_hosts.push(nqn);
+            }
+        }
+    }
+    if subsystem.allow_any_host {
+        if let Some(first) = hosts.and_then(<[Node]>::first) {
+            let message = "`allowed_hosts` has no effect: allow_any_host lets every host in";
+            out.warning(first.span.clone(), message, "remove one of the two");
+        }
+    } else if hosts.is_none_or(<[Node]>::is_empty) {
+        let help = "add allowed_hosts = [\"NQN\"], or allow_any_host = true";
+        out.warning(table.place(), "no host may connect to this subsystem", help);
+    }
+    match table.array("ports", out) {
+        None => {
+            let serving = known.ports.iter().filter(|(_, discovery_only)| !discovery_only);
+            subsystem.ports = serving.map(|(name, _)| name.clone()).collect();
+        }
+        Some(nodes) => {
+            for node in nodes {
+                if let Some(name) = known.port(node, out) {
+                    if subsystem.ports.contains(&name) {
+                        out.error(node.span.clone(), "the port is named twice", "write it once");
+                    } else {
+                        subsystem.ports.push(name);
+                    }
+                }
+            }
+            if nodes.is_empty() {
+                let help = "leave out `ports` to reach it through all";
+                out.warning(table.place(), "this subsystem is reached through no port", help);
+            }
+        }
+    }
+}
+
+fn read_controller_ids(table: &mut Table<'_>, subsystem: &mut Subsystem, out: &mut Collector<'_>) {
+    let range = u64::from(limits::CNTLID_MIN)..=u64::from(limits::CNTLID_MAX);
+    subsystem.cntlid_min = table.integer("cntlid_min", &range, out).unwrap_or(limits::CNTLID_MIN);
+    subsystem.cntlid_max = table.integer("cntlid_max", &range, out).unwrap_or(limits::CNTLID_MAX);
+    if subsystem.cntlid_min > subsystem.cntlid_max {
+        let place = table.node("cntlid_max").or_else(|| table.node("cntlid_min"));
+        let span = place.map_or_else(|| table.place(), |node| node.span.clone());
+        let message = format!("cntlid_min {} is above cntlid_max {}", subsystem.cntlid_min, subsystem.cntlid_max);
+        out.error(span, message, "no controller id is left to give out");
+    }
+}
+
+fn read_namespaces(
+    table: &mut Table<'_>,
+    nqn: &Nqn,
+    only_one: bool,
+    known: &mut Known,
+    out: &mut Collector<'_>,
+) -> Vec<Namespace> {
+    let max = usize::try_from(limits::NAMESPACES_MAX).unwrap_or(usize::MAX);
+    let nodes = bounded(table, "namespaces", max, out).unwrap_or_default();
+    let mut numbers = Unique::default();
+    let mut read: Vec<(Namespace, Span, bool)> = Vec::new();
+    for node in nodes {
+        if let Some((namespace, uuid_span)) = read_namespace(node, nqn, &mut numbers, known, out) {
+            let given = uuid_span.is_some();
+            read.push((namespace, uuid_span.unwrap_or(node.span.clone()), given));
+        }
+    }
+    // Namespaces without an NSID get the lowest ones that nobody asked for, in their order.
+    let taken: HashSet<u32> = read.iter().map(|(namespace, ..)| namespace.nsid).collect();
+    let mut free = (1..=limits::NAMESPACES_MAX).filter(|nsid| !taken.contains(nsid));
+    for (namespace, span, uuid_given) in &mut read {
+        if namespace.nsid == 0 {
+            namespace.nsid = free.next().unwrap_or_default();
+        }
+        if !*uuid_given {
+            namespace.uuid = default_uuid(nqn, namespace.nsid);
+        }
+        // Two subsystems of one name have one complaint already, and the same derived UUIDs.
+        if *uuid_given || only_one {
+            known.unique.claim("the UUID", &namespace.uuid.to_string(), span, out);
+        }
+    }
+    let mut namespaces: Vec<Namespace> = read.into_iter().map(|(namespace, ..)| namespace).collect();
+    namespaces.sort_by_key(|namespace| namespace.nsid);
+    namespaces
+}
+
+/// A namespace, and where it says its UUID. Its NSID is 0 where it does not say it.
+fn read_namespace(
+    node: &Node,
+    nqn: &Nqn,
+    numbers: &mut Unique,
+    known: &mut Known,
+    out: &mut Collector<'_>,
+) -> Option<(Namespace, Option<Span>)> {
+    // A drive alone is a namespace with the defaults.
+    if let Value::String(text) = &node.value {
+        let drive = values::drive(text, &node.span, out)?;
+        known.claim_drive(&drive, &node.span, out);
+        check_capacity(&drive, BlockSize::B512, &node.span, out);
+        return Some((Namespace::new(nqn, 0, drive), None));
+    }
+    let mut table = Table::open("a namespace", node, out)?;
+    let nsid = table.integer("nsid", &(1..=u64::from(limits::NAMESPACES_MAX)), out);
+    if let (Some(nsid), Some(node)) = (nsid, table.node("nsid")) {
+        let nsid: u32 = nsid;
+        numbers.claim("the NSID", &nsid.to_string(), &node.span, out);
+    }
+    let drive_node = table.required("drive", "\"disk.img\"", out);
+    let drive = drive_node.and_then(|node| read_drive(node, out));
+    let block_size = read_block_size(&mut table, out);
+    if let (Some(drive), Some(node)) = (&drive, drive_node) {
+        known.claim_drive(drive, &node.span, out);
+        check_capacity(drive, block_size.unwrap_or(BlockSize::B512), &node.span, out);
+    }
+    let placeholder = Drive::Null { size_bytes: 0 };
+    let mut namespace = Namespace::new(nqn, nsid.unwrap_or(0), drive.clone().unwrap_or(placeholder));
+    namespace.block_size = block_size;
+    let uuid_span = read_identifiers(&mut table, &mut namespace, known, out);
+    let read_only = matches!(&namespace.drive, Drive::File(FileDrive { read_only: true, .. }));
+    namespace.write_protect = table.boolean("write_protect", read_only, out);
+    if read_only && !namespace.write_protect {
+        let span = table.node("write_protect").map_or_else(|| table.place(), |node| node.span.clone());
+        out.error(span, "the drive is read-only", "leave out write_protect = false, or read_only of the drive");
+    }
+    if let Some(group) = table.integer("ana_group", &(1..=u64::from(limits::ANA_GROUP_MAX)), out) {
+        namespace.ana_group = group;
+    }
+    table.finish(out);
+    drive.map(|_| (namespace, uuid_span))
+}
+
+fn read_block_size(table: &mut Table<'_>, out: &mut Collector<'_>) -> Option<BlockSize> {
+    let node = table.node("block_size")?;
+    match values::size("block_size", node, (&(0..=u64::MAX), 1), out)? {
+        512 => Some(BlockSize::B512),
+        4096 => Some(BlockSize::B4096),
+        other => {
+            out.error(node.span.clone(), format!("`block_size` is {other}"), "accepted: 512 or 4096");
+            None
+        }
+    }
+}
+
+/// The identifiers that a namespace says; where the UUID stands, if it is among them.
+fn read_identifiers(
+    table: &mut Table<'_>,
+    namespace: &mut Namespace,
+    known: &mut Known,
+    out: &mut Collector<'_>,
+) -> Option<Span> {
+    let mut uuid_span = None;
+    if let Some((text, span)) = table.string("uuid", out)
+        && let Some(uuid) = values::uuid(text, &span, out)
+    {
+        namespace.uuid = uuid;
+        uuid_span = Some(span);
+    }
+    if let Some((text, span)) = table.string("nguid", out)
+        && let Some(nguid) = values::nguid(text, &span, out)
+    {
+        known.unique.claim("the NGUID", &nguid.to_string(), &span, out);
+        namespace.nguid = Some(nguid);
+    }
+    if let Some((text, span)) = table.string("eui64", out)
+        && let Some(eui64) = values::eui64(text, &span, out)
+    {
+        known.unique.claim("the EUI-64", &eui64.to_string(), &span, out);
+        namespace.eui64 = Some(eui64);
+    }
+    uuid_span
+}
+
+/// `drive = "disk.img:10G"` or `drive = { path = "disk.img", size = "10G", direct = true, read_only = false }`.
+fn read_drive(node: &Node, out: &mut Collector<'_>) -> Option<Drive> {
+    match &node.value {
+        Value::String(text) => values::drive(text, &node.span, out),
+        Value::Table(_) => {
+            let mut table = Table::open("a drive", node, out)?;
+            let path_node = table.required("path", "\"disk.img\"", out);
+            let size = table.node("size");
+            let size_bytes = size.and_then(|node| values::size("size", node, (&(1..=u64::MAX), 1), out));
+            let direct = table.boolean("direct", false, out);
+            let read_only = table.boolean("read_only", false, out);
+            table.finish(out);
+            let path_node = path_node?;
+            let path = crate::read::table::as_string("path", path_node, out)?;
+            if let Err(error) = checked_path(path) {
+                out.error(path_node.span.clone(), error.to_string(), error.advice());
+                return None;
+            }
+            Some(Drive::File(FileDrive { path: path.to_owned(), size_bytes, direct, read_only }))
+        }
+        _ => {
+            mismatch("drive", node, &format!("a string or a table; {DRIVE_FORM}"), out);
+            None
+        }
+    }
+}
+
+fn check_capacity(drive: &Drive, block_size: BlockSize, span: &Span, out: &mut Collector<'_>) {
+    let Some(size) = drive.size_bytes() else { return };
+    let block = block_size.bytes();
+    if size % u64::from(block) != 0 {
+        let message = format!("{size} bytes are not whole blocks of {block}");
+        out.error(span.clone(), message, format!("accepted: a multiple of {block}"));
+    }
+}
+
+impl Known {
+    /// Two namespaces that write one file destroy each other's data.
+    pub(crate) fn claim_drive(&mut self, drive: &Drive, span: &Span, out: &mut Collector<'_>) {
+        let Drive::File(file) = drive else { return };
+        let first = self.unique.taken("the drive", &file.path, span, out);
+        let sharing = file.read_only && self.shared.contains(&file.path);
+        let conflict = first.filter(|_| !sharing);
+        if let Some(line) = conflict {
+            let help = format!("line {line} has it first; only read_only drives can be shared");
+            out.error(span.clone(), format!("the drive {} is used twice", file.path), help);
+        } else if file.read_only {
+            self.shared.insert(file.path.clone());
+        }
+    }
+}

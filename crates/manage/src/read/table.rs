@@ -1,0 +1,204 @@
+//! Takes typed values out of a table and complains about what nobody took.
+//!
+//! Knows types, ranges and near misses of names; knows no keys.
+
+use std::ops::RangeInclusive;
+
+use crate::diagnostic::{Collector, Span};
+use crate::read::tree::{Entry, Node, Value};
+
+/// A table that is being read. Every key that is asked for is a key that is known.
+pub(crate) struct Table<'t> {
+    /// What the table describes, for messages: `a port`.
+    what: &'static str,
+    span: Span,
+    entries: &'t [Entry],
+    known: Vec<&'static str>,
+}
+
+impl<'t> Table<'t> {
+    /// Opens `node`; complains where it is no table.
+    pub(crate) fn open(what: &'static str, node: &'t Node, out: &mut Collector<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Table(entries) => Some(Self { what, span: node.span.clone(), entries, known: Vec::new() }),
+            other => {
+                let message = format!("{what} is described by a table, and this is {}", other.kind());
+                out.error(node.span.clone(), message, "");
+                None
+            }
+        }
+    }
+
+    /// Where the table begins, on one line: the place of complaints about what is missing.
+    pub(crate) fn place(&self) -> Span {
+        beginning(&self.span)
+    }
+
+    /// The entry of a key. JSON's null is as good as nothing.
+    pub(crate) fn entry(&mut self, key: &'static str) -> Option<&'t Entry> {
+        self.known.push(key);
+        self.entries.iter().find(|entry| entry.key == key && !matches!(entry.node.value, Value::Null))
+    }
+
+    /// The value of a key.
+    pub(crate) fn node(&mut self, key: &'static str) -> Option<&'t Node> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+
+    /// The value of a key that must be there.
+    pub(crate) fn required(&mut self, key: &'static str, example: &str, out: &mut Collector<'_>) -> Option<&'t Node> {
+        let node = self.node(key);
+        if node.is_none() {
+            let help = format!("add {}", out.assignment(key, example));
+            out.error(self.place(), format!("{} has no `{key}`", self.what), help);
+        }
+        node
+    }
+
+    pub(crate) fn string(&mut self, key: &'static str, out: &mut Collector<'_>) -> Option<(&'t str, Span)> {
+        let node = self.node(key)?;
+        as_string(key, node, out).map(|text| (text, node.span.clone()))
+    }
+
+    pub(crate) fn boolean(&mut self, key: &'static str, default: bool, out: &mut Collector<'_>) -> bool {
+        match self.node(key) {
+            None => default,
+            Some(Node { value: Value::Boolean(truth), .. }) => *truth,
+            Some(node) => {
+                mismatch(key, node, "true or false", out);
+                default
+            }
+        }
+    }
+
+    /// An integer within `range`, as any integer type that holds the range.
+    pub(crate) fn integer<T: TryFrom<u64>>(
+        &mut self,
+        key: &'static str,
+        range: &RangeInclusive<u64>,
+        out: &mut Collector<'_>,
+    ) -> Option<T> {
+        let node = self.node(key)?;
+        let accepted = format!("an integer from {} to {}", range.start(), range.end());
+        let Value::Integer(number) = node.value else {
+            mismatch(key, node, &accepted, out);
+            return None;
+        };
+        let within = u64::try_from(number).ok().filter(|number| range.contains(number));
+        let converted = within.and_then(|number| T::try_from(number).ok());
+        if converted.is_none() {
+            out.error(node.span.clone(), format!("`{key}` is {number}"), format!("accepted: {accepted}"));
+        }
+        converted
+    }
+
+    /// The elements of an array, or of what is not there.
+    pub(crate) fn array(&mut self, key: &'static str, out: &mut Collector<'_>) -> Option<&'t [Node]> {
+        let node = self.node(key)?;
+        match &node.value {
+            Value::Array(elements) => Some(elements),
+            Value::Table(_) => {
+                let help = format!("write {}", out.table_list(key));
+                out.error(node.span.clone(), format!("`{key}` is a table, and there can be several"), help);
+                None
+            }
+            _ => {
+                mismatch(key, node, "an array", out);
+                None
+            }
+        }
+    }
+
+    /// Everything that nobody asked for: the key's entry and what to say about it.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'t Entry, String, String)> {
+        let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
+        unknown.map(|entry| {
+            let help = match nearest(&entry.key, &self.known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("accepted here: {}", self.known.join(", ")),
+            };
+            (entry, format!("`{}` is not a key of {}", entry.key, self.what), help)
+        })
+    }
+
+    /// Complains about every key that nobody asked for.
+    pub(crate) fn finish(&self, out: &mut Collector<'_>) {
+        for (entry, message, help) in self.unknown() {
+            out.error(entry.key_span.clone(), message, help);
+        }
+    }
+}
+
+/// The place of a complaint about something that may have many lines: its first character.
+pub(crate) fn beginning(span: &Span) -> Span {
+    span.start..span.end.min(span.start + 1)
+}
+
+/// A string, or a complaint.
+pub(crate) fn as_string<'t>(key: &str, node: &'t Node, out: &mut Collector<'_>) -> Option<&'t str> {
+    if let Value::String(text) = &node.value {
+        return Some(text);
+    }
+    mismatch(key, node, "a string", out);
+    None
+}
+
+pub(crate) fn mismatch(key: &str, node: &Node, accepted: &str, out: &mut Collector<'_>) {
+    out.error(node.span.clone(), format!("`{key}` is {}", node.value.kind()), format!("accepted: {accepted}"));
+}
+
+/// The known name that `name` is most probably a slip of: at most a third of its characters away.
+pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    if name.len() > 64 {
+        return None;
+    }
+    let plain = |text: &str| text.replace('-', "_").to_lowercase();
+    let name = plain(name);
+    let distances = known.iter().map(|known| (distance(&name, &plain(known)), *known));
+    let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= (best.len() / 3).max(1)).then_some(best)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours between two texts.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_find_their_key() {
+        let known = ["nqn", "serial", "allow_any_host", "allowed_hosts", "namespaces"];
+        for (slip, key) in [
+            ("serail", "serial"),
+            ("allow-any-host", "allow_any_host"),
+            ("allow_host", "allowed_hosts"),
+            ("Namespace", "namespaces"),
+            ("nqm", "nqn"),
+        ] {
+            assert_eq!(nearest(slip, &known), Some(key), "{slip}");
+        }
+        assert_eq!(nearest("colour", &known), None);
+        assert_eq!(nearest(&"x".repeat(1000), &known), None);
+    }
+
+    #[test]
+    fn a_swap_is_one_step() {
+        assert_eq!((distance("ab", "ba"), distance("", "abc"), distance("kitten", "sitting")), (1, 3, 3));
+    }
+}

@@ -1,0 +1,203 @@
+//! Values that need more than a type: names, sizes, durations, addresses, identifiers, and being the only one.
+//!
+//! Shared by the reader of ebof's own keys and the importer.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ebof_nvme::nqn::NqnError;
+use ebof_nvme::{Nqn, Uuid};
+
+use crate::config::{Eui64, Nguid};
+use crate::diagnostic::{Collector, Span};
+use crate::drive::Drive;
+use crate::read::table::{as_string, mismatch};
+use crate::read::tree::{Node, Value};
+use crate::units::{DURATION_FORM, SIZE_FORM, format_duration, format_size, parse_duration, parse_size};
+
+/// Remembers what must be the only one of its kind, and where it stands first.
+#[derive(Default)]
+pub(crate) struct Unique {
+    first: HashMap<(&'static str, String), Span>,
+}
+
+impl Unique {
+    /// Complains where `what` has been claimed with this `value` before; whether it is the first.
+    pub(crate) fn claim(&mut self, what: &'static str, value: &str, span: &Span, out: &mut Collector<'_>) -> bool {
+        let first = self.taken(what, value, span, out);
+        if let Some(line) = first {
+            let help = format!("each must be the only one; line {line} has it first");
+            out.error(span.clone(), format!("{what} {value} is used twice"), help);
+        }
+        first.is_none()
+    }
+
+    /// The line that has claimed `value` before; claims it otherwise.
+    pub(crate) fn taken(&mut self, what: &'static str, value: &str, span: &Span, out: &Collector<'_>) -> Option<usize> {
+        if let Some(first) = self.first.get(&(what, value.to_owned())) {
+            return Some(out.line_of(first));
+        }
+        self.first.insert((what, value.to_owned()), span.clone());
+        None
+    }
+}
+
+/// An NQN from a node.
+pub(crate) fn nqn(key: &str, node: &Node, out: &mut Collector<'_>) -> Option<Nqn> {
+    check_nqn(as_string(key, node, out)?, &node.span, out)
+}
+
+/// An NQN from a text.
+pub(crate) fn check_nqn(text: &str, span: &Span, out: &mut Collector<'_>) -> Option<Nqn> {
+    match Nqn::parse(text) {
+        Ok(nqn) => Some(nqn),
+        Err(error) => {
+            let help = match error {
+                NqnError::BadUuid => "write 8-4-4-4-12 hexadecimal digits behind `uuid:`",
+                _ => "accepted: 1 to 223 bytes without white space, such as \"nqn.2014-08.org.example:drive0\"",
+            };
+            out.error(span.clone(), error.to_string(), help);
+            None
+        }
+    }
+}
+
+/// A size within `range` that is a multiple of `step`: an integer or a text.
+pub(crate) fn size(
+    key: &str,
+    node: &Node,
+    (range, step): (&RangeInclusive<u64>, u64),
+    out: &mut Collector<'_>,
+) -> Option<u64> {
+    let size = match &node.value {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        Value::String(text) => match parse_size(text) {
+            Ok(size) => Some(size),
+            Err(error) => {
+                out.error(node.span.clone(), format!("`{text}` {error}"), format!("accepted: {SIZE_FORM}"));
+                return None;
+            }
+        },
+        _ => {
+            mismatch(key, node, SIZE_FORM, out);
+            return None;
+        }
+    };
+    let legal = size.filter(|size| range.contains(size) && size % step == 0);
+    if legal.is_none() {
+        let multiple = if step > 1 { format!(", a multiple of {step}") } else { String::new() };
+        let help = format!("accepted: {} to {}{multiple}", format_size(*range.start()), format_size(*range.end()));
+        out.error(node.span.clone(), format!("`{key}` is {}", shown(out, &node.span)), help);
+    }
+    legal
+}
+
+/// A duration within `range`.
+pub(crate) fn duration(
+    key: &str,
+    node: &Node,
+    range: &RangeInclusive<Duration>,
+    out: &mut Collector<'_>,
+) -> Option<Duration> {
+    let text = match &node.value {
+        Value::String(text) => text.as_str(),
+        Value::Integer(number) => {
+            let help = format!("write \"{number}s\" or \"{number}ms\"");
+            out.error(node.span.clone(), format!("`{key}` has no unit"), help);
+            return None;
+        }
+        _ => {
+            mismatch(key, node, DURATION_FORM, out);
+            return None;
+        }
+    };
+    let duration = match parse_duration(text) {
+        Ok(duration) => duration,
+        Err(error) => {
+            out.error(node.span.clone(), format!("`{text}` {error}"), format!("accepted: {DURATION_FORM}"));
+            return None;
+        }
+    };
+    if !range.contains(&duration) {
+        let help = format!("accepted: {} to {}", format_duration(*range.start()), format_duration(*range.end()));
+        out.error(node.span.clone(), format!("`{key}` is {text}"), help);
+        return None;
+    }
+    Some(duration)
+}
+
+/// Printable ASCII of at most `chars_max` characters, as Identify fields want it.
+pub(crate) fn printable(
+    key: &str,
+    text: &str,
+    chars_max: usize,
+    span: &Span,
+    out: &mut Collector<'_>,
+) -> Option<String> {
+    let legal = !text.is_empty() && text.len() <= chars_max && text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if legal {
+        return Some(text.to_owned());
+    }
+    let help = format!("accepted: 1 to {chars_max} printable ASCII characters");
+    let message = match text.chars().find(|c| !c.is_ascii_graphic() && *c != ' ') {
+        Some(c) => format!("`{key}` has the character {c:?}"),
+        None => format!("`{key}` has {} characters", text.chars().count()),
+    };
+    out.error(span.clone(), message, help);
+    None
+}
+
+/// A UUID that is not all zero.
+pub(crate) fn uuid(text: &str, span: &Span, out: &mut Collector<'_>) -> Option<Uuid> {
+    let uuid = Uuid::parse(text).filter(|uuid| *uuid != Uuid::NIL);
+    if uuid.is_none() {
+        let help = "accepted: 8-4-4-4-12 hexadecimal digits, not all zero";
+        out.error(span.clone(), format!("`{text}` is not a UUID"), help);
+    }
+    uuid
+}
+
+/// An NGUID that is not all zero.
+pub(crate) fn nguid(text: &str, span: &Span, out: &mut Collector<'_>) -> Option<Nguid> {
+    let nguid = hex(text, 32).filter(|value| *value != 0).map(|value| Nguid(value.to_be_bytes()));
+    if nguid.is_none() {
+        let help = "accepted: 32 hexadecimal digits, not all zero; dashes may stand between";
+        out.error(span.clone(), format!("`{text}` is not an NGUID"), help);
+    }
+    nguid
+}
+
+/// An EUI-64 that is not all zero.
+pub(crate) fn eui64(text: &str, span: &Span, out: &mut Collector<'_>) -> Option<Eui64> {
+    let value = hex(text, 16).and_then(|value| u64::try_from(value).ok()).filter(|value| *value != 0);
+    if value.is_none() {
+        let help = "accepted: 16 hexadecimal digits, not all zero; dashes may stand between";
+        out.error(span.clone(), format!("`{text}` is not an EUI-64"), help);
+    }
+    value.map(|value| Eui64(value.to_be_bytes()))
+}
+
+/// `digits` hexadecimal digits, at most 32, with dashes or colons anywhere between.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let bare: String = text.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    let legal = bare.len() == digits && bare.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if legal { u128::from_str_radix(&bare, 16).ok() } else { None }
+}
+
+/// A drive as one word.
+pub(crate) fn drive(text: &str, span: &Span, out: &mut Collector<'_>) -> Option<Drive> {
+    match text.parse::<Drive>() {
+        Ok(drive) => Some(drive),
+        Err(error) => {
+            out.error(span.clone(), error.to_string(), error.advice());
+            None
+        }
+    }
+}
+
+/// What stands at a place, for messages: the value as it was written.
+fn shown(out: &Collector<'_>, span: &Span) -> String {
+    let text = out.text().get(span.clone()).unwrap_or_default();
+    text.trim_matches('"').chars().take(40).collect()
+}
