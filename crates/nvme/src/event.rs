@@ -87,6 +87,8 @@ impl AsyncEvent {
             (EventType::SmartHealth, 0x02) => AsyncEventConfig::SPARE,
             // The first notices have the bits from 8 on in their order, the last ones those up to 31 likewise.
             (EventType::Notice, info @ 0x00..=0x06) => AsyncEventConfig(1 << (8 + info)),
+            (EventType::Immediate, 0x00) => AsyncEventConfig::NORMAL_SHUTDOWN,
+            (EventType::Immediate, 0x01) => AsyncEventConfig::TEMPERATURE_HYSTERESIS,
             (EventType::Notice, 0xef) => AsyncEventConfig::ZONE_DESCRIPTOR,
             (EventType::Notice, 0xf0) => AsyncEventConfig::DISCOVERY_LOG,
             _ => AsyncEventConfig::default(),

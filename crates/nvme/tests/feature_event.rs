@@ -103,6 +103,8 @@ fn the_configuration_lets_through_what_it_names() {
         (AsyncEvent::PREDICTABLE_LATENCY_CHANGE, 12),
         (AsyncEvent::LBA_STATUS_ALERT, 13),
         (AsyncEvent::ENDURANCE_GROUP_CHANGE, 14),
+        (AsyncEvent::decode(0x0003), 15),
+        (AsyncEvent::decode(0x0103), 16),
         (AsyncEvent::ZONE_DESCRIPTOR_CHANGED, 27),
         (AsyncEvent::DISCOVERY_LOG_CHANGE, 31),
     ] {

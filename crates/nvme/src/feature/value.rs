@@ -269,6 +269,10 @@ impl AsyncEventConfig {
     pub const LBA_STATUS: Self = Self(oaes::LBA_STATUS);
     /// Endurance group event aggregate log change.
     pub const ENDURANCE_GROUP: Self = Self(oaes::ENDURANCE_GROUP);
+    /// Normal NVM subsystem shutdown.
+    pub const NORMAL_SHUTDOWN: Self = Self(oaes::NORMAL_SHUTDOWN);
+    /// Temperature threshold hysteresis recovery.
+    pub const TEMPERATURE_HYSTERESIS: Self = Self(oaes::TEMPERATURE_HYSTERESIS);
     /// Zone descriptor changed.
     pub const ZONE_DESCRIPTOR: Self = Self(oaes::ZONE_DESCRIPTOR);
     /// Discovery log page change.

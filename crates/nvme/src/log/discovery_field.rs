@@ -23,9 +23,8 @@ impl TrType {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self(0) => "unspecified",
             Self::RDMA => "rdma",
-            Self::FIBRE_CHANNEL => "fibre-channel",
+            Self::FIBRE_CHANNEL => "fc",
             Self::TCP => "tcp",
             Self::LOOP => "loop",
             Self(_) => UNRECOGNIZED,
