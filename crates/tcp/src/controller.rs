@@ -9,12 +9,19 @@
 //!     match connection.poll_event(&mut input)? { None => break, Some(event) => ... }
 //! }
 //! ```
+
+mod transfer;
+
 use alloc::vec::Vec;
 
-use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
+use ebof_nvme::{Cid, Cqe, QueueId, Sqe, opcode};
 
+use self::transfer::{Transfers, Verdict};
 use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
+use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
+use crate::pdu::{alignment_bytes, field, whole};
+use crate::receive::{Fault, Frame, Receiver, Source, Step};
 
 /// What this end offers and allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,81 +88,248 @@ pub enum Event {
 pub struct TooManyTransfers;
 
 /// The controller's end of one connection.
+///
+/// ```text
+///                 ICReq                send_ic_response
+///   AwaitRequest ───────> MustRespond ─────────────────> Running
+///         │                    │                            │
+///         └────────────────────┴── violation, H2CTermReq ───┴──> (the receiver ignores everything)
+/// ```
 #[derive(Debug)]
 pub struct Connection {
     config: Config,
+    state: State,
+    receiver: Receiver,
+    /// How PDUs to the host are laid out.
+    layout: Layout,
+    transfers: Transfers,
+    current: Current,
+    in_capsule_max: u32,
+    is_admin: bool,
+    sq_flow_disabled: bool,
 }
 
-#[expect(clippy::todo, unused_variables, clippy::unused_self, reason = "signatures first")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    AwaitRequest,
+    MustRespond(Parameters),
+    Running(Parameters),
+}
+
+/// Whose data are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    None,
+    /// In the capsule; not yet announced as [`Event::Data`].
+    Unannounced {
+        cid: Cid,
+        length: u32,
+    },
+    InCapsule {
+        cid: Cid,
+    },
+    Transfer {
+        slot: u16,
+        cid: Cid,
+        length: u32,
+    },
+    /// Dropped: nobody is told of their end.
+    Dropped,
+    /// Dropped, but the R2T that asked for them is still to be settled.
+    DroppedTransfer {
+        slot: u16,
+        length: u32,
+    },
+}
+
+/// The in-capsule data that the Admin Queue and Fabrics commands may always carry, bytes.
+const ADMIN_IN_CAPSULE: u32 = 8192;
+
+/// Room for commands that await data before the queue's size is known.
+const ENTRIES_BEFORE_CONNECT: usize = 32;
+
 impl Connection {
     /// A connection that awaits its ICReq, with room for 32 commands that await data.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config }
+        Self {
+            config,
+            state: State::AwaitRequest,
+            receiver: Receiver::new(true),
+            layout: Layout::PLAIN,
+            transfers: Transfers::new(ENTRIES_BEFORE_CONNECT),
+            current: Current::None,
+            in_capsule_max: config.in_capsule_bytes.max(ADMIN_IN_CAPSULE),
+            is_admin: true,
+            sq_flow_disabled: false,
+        }
     }
-    /// After a successful Connect: the queue's number (0 ends the Admin Queue's larger in-capsule limit) and its size.
+
+    /// After a successful Connect: the queue's number, which decides on the in-capsule limit, and its size in entries.
     pub fn set_queue(&mut self, queue: QueueId, entries: usize) {
-        todo!()
+        self.is_admin = queue.is_admin();
+        self.in_capsule_max = match self.is_admin {
+            true => self.config.in_capsule_bytes.max(ADMIN_IN_CAPSULE),
+            false => self.config.in_capsule_bytes,
+        };
+        self.transfers.resize(entries);
     }
+
     /// SQ flow control was disabled by Connect (CATTR), so a response's SQHD carries nothing.
     pub fn set_sq_flow_disabled(&mut self, disabled: bool) {
-        todo!()
+        self.sq_flow_disabled = disabled;
     }
+
     /// Consumes from the front of `input` up to the next event. `None`: all was consumed, or (when
     /// [`Self::data_wanted`] is not zero) data come first.
     ///
     /// # Errors
-    /// The host broke the transport: [`Self::send_term`], flush, close. Every later call fails again.
+    /// The host broke the transport: [`Self::send_term`], flush, close. What still arrives is consumed and ignored.
     pub fn poll_event(&mut self, input: &mut &[u8]) -> Result<Option<Event>, FatalError> {
-        todo!()
+        if let Current::Unannounced { cid, length } = self.current {
+            self.current = Current::InCapsule { cid };
+            return Ok(Some(Event::Data { cid, offset: 0, length }));
+        }
+        loop {
+            let step = self.receiver.step(input).inspect_err(|_| self.receiver.end())?;
+            let held;
+            match step {
+                Step::AwaitData | Step::AwaitMore => return Ok(None),
+                Step::DataEnd { digest_ok } => {
+                    if let Some(event) = self.data_end(digest_ok) {
+                        return Ok(Some(event));
+                    }
+                }
+                Step::Header(frame, source) => {
+                    let bytes = match source {
+                        Source::Input(bytes) => bytes,
+                        Source::Held => {
+                            held = self.receiver.held();
+                            frame.header(&held)
+                        }
+                    };
+                    match self.header(frame, bytes) {
+                        Ok(Some(event)) => return Ok(Some(event)),
+                        Ok(None) => {}
+                        Err(fault) => {
+                            self.receiver.end();
+                            return Err(fault.at(bytes));
+                        }
+                    }
+                }
+            }
+        }
     }
-    /// How many bytes of the stream belong to the announced data, next.
+
+    /// How many bytes of the stream belong to the data last announced, next; zero when none.
+    #[inline]
+    #[must_use]
     pub fn data_wanted(&self) -> usize {
-        todo!()
+        match self.current {
+            Current::Unannounced { .. } => 0,
+            _ => self.receiver.data_wanted(),
+        }
     }
+
     /// `bytes` are the next of the stream and were placed; takes at most [`Self::data_wanted`], returns how many.
+    #[inline]
     pub fn data_received(&mut self, bytes: &[u8]) -> usize {
-        todo!()
+        match self.current {
+            Current::Unannounced { .. } => 0,
+            _ => self.receiver.data_received(bytes),
+        }
     }
+
     /// The rest of the data announced by the last [`Event::Command`] or [`Event::Data`] is not wanted: `poll_event`
-    /// consumes and drops it. No [`Event::DataEnd`] follows for this PDU.
+    /// consumes and drops it. No [`Event::DataEnd`] follows for this PDU. Data of an R2T that are skipped count as
+    /// arrived; use [`Self::abandon`] to give up on a whole command.
     pub fn skip_data(&mut self) {
-        todo!()
+        self.receiver.drop_data();
+        self.current = match self.current {
+            Current::Transfer { slot, length, .. } => Current::DroppedTransfer { slot, length },
+            Current::Unannounced { .. } | Current::InCapsule { .. } => Current::Dropped,
+            other => other,
+        };
     }
+
     /// What was agreed on, once initialized.
+    #[must_use]
     pub fn initialized(&self) -> Option<Parameters> {
-        todo!()
+        match self.state {
+            State::Running(parameters) => Some(parameters),
+            _ => None,
+        }
     }
-    /// Appends the ICResp. To be called once, after [`Event::Initialized`].
+
+    /// Appends the ICResp. To be called once, after [`Event::Initialized`]; without effect at other times.
     pub fn send_ic_response(&mut self, out: &mut Vec<u8>) {
-        todo!()
+        let State::MustRespond(agreed) = self.state else { return };
+        let Parameters { header_digest, data_digest, host_alignment, controller_alignment, .. } = agreed;
+        let response = IcResp::new(controller_alignment, header_digest, data_digest, agreed.h2c_data_max);
+        self.layout.append(&response, 0, out);
+        self.layout = Layout { header_digest, data_digest, alignment: host_alignment };
+        self.receiver.set_layout(Layout { header_digest, data_digest, alignment: controller_alignment });
+        self.state = State::Running(agreed);
     }
-    /// Asks for the `length` bytes of data of `cid`: appends as many R2Ts as the host allows.
+
+    /// Asks for the `length` bytes of data of `cid`: appends as many R2Ts as the host allows. No other transfer of
+    /// `cid` may be under way. Without effect when `length` is zero: nothing arrives then.
     ///
     /// # Errors
     /// No place is free.
     pub fn request_data(&mut self, cid: Cid, length: u32, out: &mut Vec<u8>) -> Result<(), TooManyTransfers> {
-        todo!()
+        if length == 0 {
+            return Ok(());
+        }
+        let r2t_max = self.initialized().map_or(1, |parameters| parameters.r2t_max);
+        let slot = self.transfers.start(cid, length, r2t_max, self.config.r2t_bytes).ok_or(TooManyTransfers)?;
+        self.transfers.pump(slot, self.layout, out);
+        Ok(())
     }
+
     /// Appends the R2Ts that have become possible; after every [`Event::DataEnd`] that is not complete.
     pub fn pump_r2t(&mut self, cid: Cid, out: &mut Vec<u8>) {
-        todo!()
+        if let Some(slot) = self.transfers.find(cid) {
+            self.transfers.pump(slot, self.layout, out);
+        }
     }
+
     /// Asks for no more data of `cid`. True: data are on their way, [`Event::DataEnd`] with `complete` comes when they
     /// have arrived, and only then may the response be sent. False: nothing is outstanding.
+    ///
+    /// The way to abort a command while its host sends: hosts do not expect a completion before they have sent what
+    /// an R2T asked for.
     pub fn stop_requesting(&mut self, cid: Cid) -> bool {
-        todo!()
+        if matches!(self.current, Current::Unannounced { cid: c, .. } | Current::InCapsule { cid: c } if c == cid) {
+            return true;
+        }
+        self.transfers.find(cid).is_some_and(|slot| self.transfers.stop(slot))
     }
-    /// The command's buffer is gone: data still on their way are consumed and dropped without any event.
+
+    /// The command's buffer is gone: data still on their way are consumed and dropped without any event. The transfer
+    /// tags of its R2Ts stay reserved until their data have come, so late data cannot reach another command.
     pub fn abandon(&mut self, cid: Cid) {
-        todo!()
+        match self.current {
+            Current::Unannounced { cid: c, .. } | Current::InCapsule { cid: c } if c == cid => self.skip_data(),
+            Current::Transfer { cid: c, .. } if c == cid => {
+                self.skip_data();
+                self.transfers.find(cid).into_iter().for_each(|slot| self.transfers.abandon(slot));
+            }
+            _ => self.transfers.find(cid).into_iter().for_each(|slot| self.transfers.abandon(slot)),
+        }
     }
-    /// Whether a SUCCESS flag may stand for this response.
+
+    /// Whether a SUCCESS flag may stand for this response (NVMe/TCP, C2HData: SUCCESS): it succeeded, says nothing
+    /// else, and needs no SQHD.
+    #[must_use]
     pub fn success_allowed(&self, cqe: &Cqe) -> bool {
-        todo!()
+        self.config.c2h_success && self.sq_flow_disabled && cqe.status.get() == 0 && cqe.result() == 0
     }
+
     /// Appends a C2HData header, header digest and padding to `head`; `payload` follows, then the trailer.
-    /// `success` needs `last` and [`Self::success_allowed`]. `payload` is only read where data digests are used.
+    /// `success` needs `last` and [`Self::success_allowed`]. `payload` is not empty; its bytes are only read where
+    /// data digests are used.
+    #[inline]
     pub fn send_data(
         &mut self,
         cid: Cid,
@@ -165,14 +339,130 @@ impl Connection {
         success: bool,
         head: &mut Vec<u8>,
     ) -> Trailer {
-        todo!()
+        let length = u32::try_from(payload.len()).expect("a transfer's length is 32 bits wide");
+        let flags = if last { Common::LAST } else { 0 } | if last && success { Common::SUCCESS } else { 0 };
+        let header = C2hData {
+            common: self.layout.common(PduType::C2hData, flags, length),
+            cccid: cid.0.into(),
+            reserved10: [0; 2],
+            datao: offset.into(),
+            datal: length.into(),
+            reserved20: [0; 4],
+        };
+        self.layout.append(&header, header.common.pdo, head);
+        self.layout.trailer(payload)
     }
+
     /// Appends a response capsule.
+    #[inline]
     pub fn send_response(&mut self, cqe: &Cqe, out: &mut Vec<u8>) {
-        todo!()
+        let response = CapsuleResp { common: self.layout.common(PduType::CapsuleResp, 0, 0), cqe: *cqe };
+        self.layout.append(&response, 0, out);
     }
-    /// Appends the C2HTermReq about `error`.
+
+    /// Appends the C2HTermReq about `error`. What arrives afterwards is ignored.
     pub fn send_term(&mut self, error: &FatalError, out: &mut Vec<u8>) {
-        todo!()
+        self.receiver.end();
+        TermReq::append(PduType::C2hTermReq, error, out);
+    }
+
+    /// A PDU's data, and their digest where one is used, have arrived.
+    fn data_end(&mut self, digest_ok: bool) -> Option<Event> {
+        match core::mem::replace(&mut self.current, Current::None) {
+            Current::InCapsule { cid } => Some(Event::DataEnd { cid, digest_ok, complete: true }),
+            Current::Transfer { slot, cid, length } => {
+                let settled = self.transfers.settle(slot, length, digest_ok);
+                Some(Event::DataEnd { cid, digest_ok: settled.digest_ok, complete: settled.complete })
+            }
+            Current::DroppedTransfer { slot, length } => {
+                self.transfers.settle(slot, length, true);
+                None
+            }
+            Current::None | Current::Dropped | Current::Unannounced { .. } => None,
+        }
+    }
+
+    /// A header whose common part is right.
+    fn header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Option<Event>, Fault> {
+        match (frame.kind, self.state) {
+            (PduType::H2cTermReq, _) => {
+                self.receiver.end();
+                Ok(Some(Event::TermReceived(Termination::read(bytes))))
+            }
+            (PduType::CapsuleCmd, State::Running(_)) => Ok(Some(self.command(frame, bytes)?)),
+            (PduType::H2cData, State::Running(parameters)) => self.h2c_data(frame, bytes, parameters),
+            (PduType::IcReq, State::AwaitRequest) => Ok(Some(self.ic_request(bytes)?)),
+            (PduType::IcReq, _) => Err(Fault::sequence("a second ICReq")),
+            (_, State::AwaitRequest) => Err(Fault::sequence("a PDU before ICReq")),
+            (_, State::MustRespond(_)) => Err(Fault::sequence("a PDU before ICResp was sent")),
+            _ => Err(Fault::field(field::TYPE, "this PDU type is not for a controller")),
+        }
+    }
+
+    /// NVMe/TCP, Initialize Connection Request.
+    fn ic_request(&mut self, bytes: &[u8]) -> Result<Event, Fault> {
+        let request = whole::<IcReq>(bytes);
+        if request.pfv.get() != 0 {
+            return Err(Fault::unsupported(IcReq::PFV, "the PDU format version is not 0"));
+        }
+        if request.hpda > 31 {
+            return Err(Fault::field(IcReq::HPDA, "HPDA is above 31"));
+        }
+        let agree = |wanted: bool, ours: Digest| match (wanted, ours) {
+            (false, Digest::Required) => {
+                Err(Fault::unsupported(IcReq::DGST, "a digest that is required is not offered"))
+            }
+            (wanted, ours) => Ok(wanted && ours != Digest::Refused),
+        };
+        let header_digest = agree(request.dgst & 1 != 0, self.config.header_digest)?;
+        let data_digest = agree(request.dgst & 2 != 0, self.config.data_digest)?;
+        let agreed = Parameters {
+            header_digest,
+            data_digest,
+            host_alignment: alignment_bytes(request.hpda),
+            // Deviation: Linux (all versions so far) drops a controller that answers CPDA other than 0, and sends
+            // HPDA 0 itself: a host without alignment of its own gets none.
+            controller_alignment: if request.hpda == 0 { 4 } else { self.config.alignment.clamp(4, 128) & !3 },
+            r2t_max: request.maxr2t.get().saturating_add(1),
+            h2c_data_max: self.config.h2c_data_max.max(4096) & !3,
+        };
+        self.state = State::MustRespond(agreed);
+        Ok(Event::Initialized(agreed))
+    }
+
+    /// NVMe/TCP, Command Capsule PDU.
+    #[inline]
+    fn command(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, Fault> {
+        let sqe = whole::<CapsuleCmd>(bytes).sqe;
+        if frame.data > 0 {
+            let limit = match sqe.opcode {
+                opcode::FABRICS => self.in_capsule_max.max(ADMIN_IN_CAPSULE),
+                _ => self.in_capsule_max,
+            };
+            if frame.data > limit {
+                return Err(Fault::limit("more data in the capsule than announced"));
+            }
+            self.receiver.begin_data(frame.data, true);
+            self.current = Current::Unannounced { cid: sqe.cid(), length: frame.data };
+        }
+        Ok(Event::Command { sqe, in_capsule: frame.data })
+    }
+
+    /// NVMe/TCP, Host To Controller Data Transfer PDU.
+    #[inline]
+    fn h2c_data(&mut self, frame: Frame, bytes: &[u8], agreed: Parameters) -> Result<Option<Event>, Fault> {
+        let pdu = whole::<H2cData>(bytes);
+        let last = frame.flags & Common::LAST != 0;
+        let (slot, verdict) = self.transfers.accept(pdu, frame.data, last, agreed.h2c_data_max)?;
+        let wanted = verdict == Verdict::Wanted;
+        self.receiver.begin_data(frame.data, wanted);
+        let (cid, offset, length) = (Cid(pdu.cccid.get()), pdu.datao.get(), frame.data);
+        if wanted {
+            self.current = Current::Transfer { slot, cid, length };
+            Ok(Some(Event::Data { cid, offset, length }))
+        } else {
+            self.current = Current::DroppedTransfer { slot, length };
+            Ok(None)
+        }
     }
 }

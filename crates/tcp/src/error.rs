@@ -3,6 +3,10 @@
 use alloc::boxed::Box;
 use core::fmt;
 
+use zerocopy::FromBytes;
+
+use crate::pdu::TermReq;
+
 /// Fatal Error Status of a TermReq PDU (NVMe/TCP, H2CTermReq and C2HTermReq: FES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
@@ -108,6 +112,18 @@ impl fmt::Display for Termination {
             }
             Some(FatalStatus::HeaderDigest) => write!(f, " (digest {:08x}h)", self.information),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Termination {
+    /// Reads a TermReq; what does not fit its header (a TermReq of impossible length) is status 0.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        match TermReq::ref_from_prefix(bytes) {
+            Ok((pdu, _)) if u32::from(pdu.common.hlen) == 24 => {
+                Self { status: pdu.fes.get(), information: pdu.fei.get() }
+            }
+            _ => Self { status: 0, information: 0 },
         }
     }
 }

@@ -14,6 +14,8 @@ pub mod digest;
 pub mod error;
 pub mod host;
 pub mod parameters;
+pub mod pdu;
+mod receive;
 
 pub use error::{FatalError, FatalStatus, Termination};
 pub use parameters::{Digest, Parameters, Trailer};
