@@ -8,7 +8,7 @@ use ebof_nvme::Cid;
 /// One outstanding command: what it may transfer, and how far that is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
-    cid: Cid,
+    pub(super) cid: Cid,
     /// Bytes to the host that the command may bring.
     pub(super) read: u32,
     pub(super) received: u32,
