@@ -304,6 +304,21 @@ pub enum OpenError {
         /// The block size asked for.
         block_bytes: u32,
     },
+    /// More than a table of memory is made for.
+    #[error(
+        "mem: {size_bytes} bytes are more than {}, the most a drive in memory can have",
+        crate::format_size(crate::Memory::CAPACITY_BYTES_MAX)
+    )]
+    MemoryTooLarge {
+        /// The size asked for.
+        size_bytes: u64,
+    },
+    /// A block device of size 0: a card reader without a card, an unbound loop device.
+    #[error("{} has no medium: its size is 0", path.display())]
+    NoMedium {
+        /// As it was given.
+        path: PathBuf,
+    },
     /// The size asked for is not the size it has.
     #[error(
         "{} has {actual_bytes} bytes ({}), but {asked_bytes} bytes ({}) were asked for: leave the size out to use \

@@ -3,12 +3,16 @@
 //! Owns the requests in flight with their buffers, and the choice between the two engines. How either works is in
 //! `uring.rs` and `threads.rs`; what a request does step by step is in `job.rs`.
 
+use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
+use crate::job::Job;
+use crate::threads::Threads;
+use crate::uring::Ring;
 use crate::{Completion, Error};
 
 /// Which engine an [`Io`] runs on.
@@ -43,10 +47,21 @@ pub struct IoStats {
 /// Dropping it waits for everything in flight, without telling anyone how it ended.
 #[derive(Debug)]
 pub struct Io {
-    event: OwnedFd,
-    stats: IoStats,
+    backing: Backing,
     _one_thread: PhantomData<*const ()>,
 }
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one per thread, and it is on the way of every request")]
+enum Backing {
+    Ring(Ring),
+    Threads(Threads),
+}
+
+/// The most requests that one [`Io`] can be made for.
+const ENTRIES_MAX: u32 = 4096;
+/// In the environment, `0` makes [`Engine::Auto`] choose threads.
+const ENVIRONMENT: &str = "EBOF_IO_URING";
 
 impl Io {
     /// For at most `entries` requests in flight (1 to 4096; others are brought into this range), on
@@ -62,67 +77,121 @@ impl Io {
     ///
     /// # Errors
     /// `Engine`: the engine asked for cannot be had.
-    pub fn with_engine(_entries: u32, _engine: Engine) -> Result<Io, Error> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|source| Error::Engine {
-            what: "create an eventfd",
-            hint: "",
-            source: source.into(),
-        })?;
-        Ok(Io { event, stats: IoStats::default(), _one_thread: PhantomData })
+    pub fn with_engine(entries: u32, engine: Engine) -> Result<Io, Error> {
+        let entries = usize::try_from(entries.clamp(1, ENTRIES_MAX)).expect("at most 4096");
+        let forbidden = || std::env::var_os(ENVIRONMENT).is_some_and(|value| value == "0");
+        let backing = match engine {
+            Engine::Threads => Backing::Threads(Threads::new(entries)?),
+            Engine::Auto if forbidden() => Backing::Threads(Threads::new(entries)?),
+            Engine::Uring => Backing::Ring(Ring::new(entries).map_err(no_ring)?),
+            Engine::Auto => match Ring::new(entries) {
+                Ok(ring) => Backing::Ring(ring),
+                Err(error) => {
+                    tracing::info!(%error, "no io_uring: files and block devices are served by threads, more slowly");
+                    Backing::Threads(Threads::new(entries)?)
+                }
+            },
+        };
+        Ok(Io { backing, _one_thread: PhantomData })
     }
 
     /// The engine in use: `Uring` or `Threads`.
     #[must_use]
     pub fn engine(&self) -> Engine {
-        Engine::Threads
+        match &self.backing {
+            Backing::Ring(_) => Engine::Uring,
+            Backing::Threads(_) => Engine::Threads,
+        }
+    }
+
+    /// Accepts a job, or gives it back when as many as allowed are in flight.
+    pub(crate) fn start(&mut self, job: Job) -> Result<(), Box<Job>> {
+        match &mut self.backing {
+            Backing::Ring(ring) => ring.start(job),
+            Backing::Threads(threads) => threads.start(job),
+        }
     }
 
     /// Starts everything that was submitted since the last call, in one batch. Costs nothing when there is nothing.
     ///
     /// # Errors
-    /// `Engine`: the kernel takes no requests; they stay queued. `Class::Busy` does not occur: what is temporary is
-    /// tried again by the next call.
+    /// `Engine`: the kernel takes no requests, also not after several attempts. They stay queued, and the next call
+    /// tries again.
     pub fn kick(&mut self) -> Result<(), Error> {
-        Ok(())
+        match &mut self.backing {
+            Backing::Ring(ring) => ring.kick(),
+            Backing::Threads(threads) => threads.kick(),
+        }
     }
 
     /// The next request that has ended, if any. Never blocks; looks at memory first and enters the kernel only when it
     /// has said that something waits there.
     pub fn poll(&mut self) -> Option<Completion> {
-        None
+        match &mut self.backing {
+            Backing::Ring(ring) => ring.poll(),
+            Backing::Threads(threads) => threads.poll(),
+        }
     }
 
-    /// `kick`, then blocks until a request ends or `timeout` is over; `None` for the time-out or when nothing is in
-    /// flight. For programs that do nothing else meanwhile.
+    /// The next request that ends. When none has ended yet, starts what was submitted and blocks, at most for
+    /// `timeout`; `None` after that, or when nothing is in flight. For programs that do nothing else meanwhile.
     ///
     /// # Errors
     /// As [`kick`](Io::kick).
-    pub fn wait(&mut self, _timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
-        Ok(None)
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
+        match &mut self.backing {
+            Backing::Ring(ring) => ring.wait(timeout),
+            Backing::Threads(threads) => threads.wait(timeout),
+        }
     }
 
     /// Requests accepted whose completion was not returned yet.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        0
+        match &self.backing {
+            Backing::Ring(ring) => ring.in_flight(),
+            Backing::Threads(threads) => threads.in_flight(),
+        }
     }
 
     /// Asks for the end of the request with this tag; `false` if none is in flight. Its completion still comes, once:
-    /// [`Class::Aborted`](crate::Class::Aborted), or what it had become before the request could be stopped.
-    pub fn cancel(&mut self, _tag: u64) -> bool {
-        false
+    /// [`Class::Aborted`](crate::Class::Aborted), or what it had become before the request could be stopped. Takes
+    /// effect at the next [`kick`](Io::kick).
+    pub fn cancel(&mut self, tag: u64) -> bool {
+        match &mut self.backing {
+            Backing::Ring(ring) => ring.cancel(tag),
+            Backing::Threads(threads) => threads.cancel(tag),
+        }
     }
 
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> IoStats {
-        self.stats
+        match &self.backing {
+            Backing::Ring(ring) => ring.stats(),
+            Backing::Threads(threads) => threads.stats(),
+        }
     }
 }
 
 impl AsFd for Io {
     /// Readable when completions wait, provided that `poll` was called until it returned `None` before.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        match &self.backing {
+            Backing::Ring(ring) => ring.as_fd(),
+            Backing::Threads(threads) => threads.as_fd(),
+        }
     }
+}
+
+fn no_ring(source: io::Error) -> Error {
+    let hint = match Errno::from_io_error(&source) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "; it is not permitted here (see /proc/sys/kernel/io_uring_disabled, or the container's seccomp profile)"
+        }
+        Some(Errno::NOSYS) => "; it takes Linux 5.6 or later",
+        Some(Errno::NOMEM) => "; raise `ulimit -l`",
+        _ => "",
+    };
+    Error::Engine { what: "set up io_uring", hint, source }
 }

@@ -21,14 +21,20 @@
 //! # }
 //! ```
 
+mod block;
 mod buffer;
 mod device;
 mod error;
+mod file;
 mod io;
+mod job;
 mod memory;
 mod null;
 mod open;
 mod spec;
+mod threads;
+#[expect(unsafe_code, reason = "io_uring entries point into buffers; see the rule at the top of the file")]
+mod uring;
 
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use device::{Completion, Device, Geometry, Operation, Request, Submitted};

@@ -31,7 +31,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty device of `capacity_bytes`, to be offered in blocks of `logical_block_bytes`.
+    /// The largest device in memory: 16 TiB, whose table of groups takes 6 MiB.
+    pub const CAPACITY_BYTES_MAX: u64 = 16 << 40;
+
+    /// An empty device of `capacity_bytes` (at most [`CAPACITY_BYTES_MAX`](Memory::CAPACITY_BYTES_MAX)), to be offered in blocks of `logical_block_bytes`.
     #[must_use]
     pub fn new(capacity_bytes: u64, logical_block_bytes: u32, read_only: bool) -> Memory {
         let geometry = Geometry {

@@ -1,32 +1,316 @@
 //! From a drive's specification to a device, or to a clear refusal.
+//!
+//! Everything that could go wrong later and can be known now is checked here: size, block size, permissions, other
+//! users. A file that is created is on the medium, name and size included, before it is used.
 
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+
+use crate::block::{self, Lock};
+use crate::file::{FileDevice, Kind, Medium};
 use crate::spec::Name;
-use crate::{Device, Memory, Null, OpenError, Source, Spec};
+use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
 
 /// Opens the drive, creating its file where the specification says so.
 ///
 /// # Errors
 /// Says what is wrong with the drive and what to do.
 pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
-    let block_bytes = spec.block_bytes.map_or(512, |block| block.bytes());
+    let block_bytes = spec.block_bytes.map_or(512, crate::BlockBytes::bytes);
     match &spec.source {
         Source::Memory { size_bytes } => {
             check_blocks(Name::Memory, *size_bytes, block_bytes)?;
+            if *size_bytes > Memory::CAPACITY_BYTES_MAX {
+                return Err(OpenError::MemoryTooLarge { size_bytes: *size_bytes });
+            }
             Ok(Arc::new(Memory::new(*size_bytes, block_bytes, spec.read_only)))
         }
         Source::Null { size_bytes } => {
             check_blocks(Name::Null, *size_bytes, block_bytes)?;
             Ok(Arc::new(Null::new(*size_bytes, block_bytes, spec.read_only)))
         }
-        Source::Path { path, .. } => Err(OpenError::Missing { path: path.clone() }),
+        Source::Path { path, size_bytes, direct } => {
+            let wish = Wish {
+                path,
+                size_bytes: *size_bytes,
+                direct: *direct,
+                read_only: spec.read_only,
+                block_bytes: spec.block_bytes.map(crate::BlockBytes::bytes),
+            };
+            Ok(Arc::new(FileDevice::new(wish.open()?)))
+        }
     }
 }
 
 fn check_blocks(what: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
-    if size_bytes.is_multiple_of(u64::from(block_bytes)) {
+    if size_bytes != 0 && size_bytes.is_multiple_of(u64::from(block_bytes)) {
         return Ok(());
     }
     Err(OpenError::NotWholeBlocks { what, size_bytes, block_bytes })
+}
+
+/// What the user wants of a path.
+struct Wish<'a> {
+    path: &'a Path,
+    size_bytes: Option<u64>,
+    direct: Option<bool>,
+    read_only: bool,
+    block_bytes: Option<u32>,
+}
+
+impl Wish<'_> {
+    fn open(&self) -> Result<Medium, OpenError> {
+        let path = || self.path.to_owned();
+        let metadata = match fs::metadata(self.path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.create(),
+            Err(error) => return Err(self.system("look at it", error)),
+        };
+        let kind = metadata.file_type();
+        if kind.is_file() {
+            self.open_file(&metadata)
+        } else if kind.is_block_device() {
+            self.open_block_device(&metadata)
+        } else if kind.is_dir() {
+            Err(OpenError::Directory { path: path() })
+        } else {
+            let kind = if kind.is_char_device() {
+                "character device"
+            } else if kind.is_fifo() {
+                "pipe"
+            } else {
+                "socket"
+            };
+            Err(OpenError::NotStorage { path: path(), kind })
+        }
+    }
+
+    fn open_file(&self, metadata: &fs::Metadata) -> Result<Medium, OpenError> {
+        // Root may write to what is marked read-only; the mark is there for a reason all the same.
+        if !self.read_only && metadata.mode() & 0o222 == 0 {
+            let source = Errno::ACCESS.into();
+            return Err(OpenError::NotWritable { path: self.path.to_owned(), source });
+        }
+        let direct = self.direct == Some(true);
+        let file = self.open_with(direct, 0)?;
+        self.lock(&file)?;
+        // What counts is what was opened and locked, not what lay there a moment ago.
+        let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
+        if metadata.len() == 0 {
+            return Err(OpenError::Empty { path: self.path.to_owned() });
+        }
+        self.finish_file(file, &metadata, direct)
+    }
+
+    /// Creates the file, sparse, and waits until its name and its size are on the medium.
+    fn create(&self) -> Result<Medium, OpenError> {
+        let path = || self.path.to_owned();
+        if self.path.starts_with("/dev") && !self.path.starts_with("/dev/shm") {
+            return Err(OpenError::MissingDevice { path: path() });
+        }
+        let Some(size_bytes) = self.size_bytes else {
+            return Err(OpenError::Missing { path: path() });
+        };
+        if self.read_only {
+            return Err(OpenError::CreateReadOnly { path: path() });
+        }
+        check_blocks(Name::Path(path()), size_bytes, self.block_bytes.unwrap_or(512))?;
+        let directory = match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if !directory.is_dir() {
+            return Err(OpenError::MissingDirectory { path: path(), directory: directory.to_owned() });
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let made = options.open(self.path).map_err(|error| self.system("create it", error))?;
+        let medium = self.create_in(&made, directory, size_bytes);
+        if medium.is_err() {
+            // It was made here a moment ago and holds nothing; left behind, it would confuse the next attempt. What
+            // made the creation fail is the message to give, not this.
+            let _removed: io::Result<()> = fs::remove_file(self.path);
+        }
+        medium
+    }
+
+    fn create_in(&self, made: &File, directory: &Path, size_bytes: u64) -> Result<Medium, OpenError> {
+        made.set_len(size_bytes).map_err(|error| self.system("give it its size", error))?;
+        made.sync_all().map_err(|error| self.system("put it on the medium", error))?;
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| self.system("put its name on the medium", error))?;
+        let direct = self.direct == Some(true);
+        let file = self.open_with(direct, 0)?;
+        self.lock(&file)?;
+        let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
+        self.finish_file(file, &metadata, direct)
+    }
+
+    fn open_with(&self, direct: bool, flags: i32) -> Result<File, OpenError> {
+        let mut options = OpenOptions::new();
+        let flags = if direct { flags | libc::O_DIRECT } else { flags };
+        options.read(true).write(!self.read_only).custom_flags(flags);
+        options.open(self.path).map_err(|source| {
+            let path = self.path.to_owned();
+            match Errno::from_io_error(&source) {
+                Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.read_only => {
+                    OpenError::NotWritable { path, source }
+                }
+                Some(Errno::INVAL) if direct => OpenError::NoDirect { path, source },
+                Some(Errno::BUSY) => OpenError::Claimed { path },
+                _ => self.system("open it", source),
+            }
+        })
+    }
+
+    /// Keeps others out: who writes takes the whole file, who reads shares it with readers.
+    fn lock(&self, file: &File) -> Result<(), OpenError> {
+        let path = || self.path.to_owned();
+        let operation = if self.read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let holder = block::lock_holder(&metadata, Lock::Whole).unwrap_or_default();
+                return Err(OpenError::Locked { path: path(), holder });
+            }
+            Err(error) => return Err(self.system("lock it", error.into())),
+        }
+        if self.read_only {
+            return Ok(());
+        }
+        if let Some(holder) = block::lock_holder(&metadata, Lock::Ranges) {
+            return Err(OpenError::Locked { path: path(), holder });
+        }
+        match block::loop_device_of(self.path) {
+            Some(loop_device) => Err(OpenError::LoopBacking { path: path(), loop_device }),
+            None => Ok(()),
+        }
+    }
+
+    fn finish_file(&self, file: File, metadata: &fs::Metadata, direct: bool) -> Result<Medium, OpenError> {
+        let size_bytes = metadata.len();
+        self.check_size(size_bytes)?;
+        let block_bytes = if direct { self.direct_block_bytes(&file, size_bytes)? } else { 1 };
+        let logical_block_bytes = self.logical_block_bytes(size_bytes, block_bytes, direct)?;
+        let punches = !self.read_only && can_punch(&file, size_bytes);
+        let geometry = Geometry {
+            capacity_bytes: size_bytes,
+            block_bytes,
+            logical_block_bytes,
+            read_only: self.read_only,
+            deallocates: punches,
+            deallocate_granularity_bytes: u32::try_from(metadata.blksize()).unwrap_or(u32::MAX),
+            writes_zeroes: !self.read_only,
+            volatile_cache: !self.read_only,
+        };
+        Ok(self.medium(file, Kind::File, direct, geometry))
+    }
+
+    fn open_block_device(&self, metadata: &fs::Metadata) -> Result<Medium, OpenError> {
+        let path = || self.path.to_owned();
+        let properties = block::properties(metadata.rdev());
+        if properties.read_only && !self.read_only {
+            return Err(OpenError::NotWritable { path: path(), source: Errno::ROFS.into() });
+        }
+        let direct = self.direct.unwrap_or(true);
+        // Exclusive: what is mounted or part of another device is refused, and stays out while we have it.
+        let file = self.open_with(direct, libc::O_EXCL)?;
+        let size_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
+        let size_bytes = size_bytes.map_err(|error| self.system("find out its size", error.into()))?;
+        let medium_bytes = rustix::fs::ioctl_blksszget(&file);
+        let medium_bytes = medium_bytes.map_err(|error| self.system("find out its block size", error.into()))?;
+        if size_bytes == 0 {
+            return Err(OpenError::NoMedium { path: path() });
+        }
+        if medium_bytes != 512 && medium_bytes != 4096 {
+            return Err(OpenError::BlockUnsupported { path: path(), medium_bytes: medium_bytes.into() });
+        }
+        self.check_size(size_bytes)?;
+        let logical_block_bytes = self.logical_block_bytes(size_bytes, medium_bytes, false)?;
+        let geometry = Geometry {
+            capacity_bytes: size_bytes,
+            block_bytes: medium_bytes,
+            logical_block_bytes,
+            read_only: self.read_only,
+            deallocates: properties.punches && !self.read_only,
+            deallocate_granularity_bytes: properties.discard_granularity_bytes.max(medium_bytes),
+            writes_zeroes: properties.writes_zeroes && !self.read_only,
+            volatile_cache: !self.read_only && (properties.volatile_cache || !direct),
+        };
+        Ok(self.medium(file, Kind::BlockDevice, direct, geometry))
+    }
+
+    fn medium(&self, file: File, kind: Kind, direct: bool, geometry: Geometry) -> Medium {
+        let path = fs::canonicalize(self.path).unwrap_or_else(|_gone| self.path.to_owned());
+        Medium {
+            file,
+            path: path.into(),
+            kind,
+            direct,
+            geometry,
+            punches: AtomicBool::new(geometry.deallocates),
+            // Whether a file system can, or how the kernel helps a block device out, shows when it is tried.
+            zeroes: AtomicBool::new(true),
+            cache_lost: AtomicBool::new(false),
+        }
+    }
+
+    fn check_size(&self, actual_bytes: u64) -> Result<(), OpenError> {
+        match self.size_bytes {
+            Some(asked_bytes) if asked_bytes != actual_bytes => {
+                Err(OpenError::SizeDiffers { path: self.path.to_owned(), actual_bytes, asked_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn logical_block_bytes(&self, size: u64, medium_bytes: u32, direct_file: bool) -> Result<u32, OpenError> {
+        let path = || self.path.to_owned();
+        let asked_bytes = self.block_bytes.unwrap_or_else(|| medium_bytes.max(512));
+        if asked_bytes < medium_bytes {
+            return Err(OpenError::BlockTooSmall { path: path(), medium_bytes, asked_bytes, direct_file });
+        }
+        check_blocks(Name::Path(path()), size, asked_bytes)?;
+        Ok(asked_bytes)
+    }
+
+    /// The smallest unit in which direct I/O works on this file, found out by trying: not every file system that
+    /// opens a file for direct I/O also does it.
+    fn direct_block_bytes(&self, file: &File, size_bytes: u64) -> Result<u32, OpenError> {
+        let mut buffer = Buffer::zeroed(4096);
+        let mut refusal = Errno::INVAL;
+        for (block_bytes, len) in [(512, 512), (4096, 4096)] {
+            // At an offset that is no multiple of a larger block, where the file is long enough.
+            let offset = if size_bytes >= 2 * u64::from(block_bytes) { u64::from(block_bytes) } else { 0 };
+            match rustix::io::pread(file, &mut buffer.as_mut_slice()[..len], offset) {
+                Ok(_) => return Ok(block_bytes),
+                Err(error @ (Errno::INVAL | Errno::OPNOTSUPP)) => refusal = error,
+                Err(error) => return Err(self.system("read its first blocks", error.into())),
+            }
+        }
+        Err(OpenError::NoDirect { path: self.path.to_owned(), source: refusal.into() })
+    }
+
+    fn system(&self, what: &'static str, source: io::Error) -> OpenError {
+        OpenError::System { path: self.path.to_owned(), what, source }
+    }
+}
+
+/// Whether the file system punches holes, tried behind the end of the file, where there is nothing to lose.
+fn can_punch(file: &File, size_bytes: u64) -> bool {
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let behind = size_bytes.next_multiple_of(1 << 20);
+    rustix::fs::fallocate(file, mode, behind, 4096).is_ok()
 }

@@ -1,0 +1,282 @@
+//! What a request to a file or block device does, step by step: short transfers are continued, what the medium cannot
+//! do is replaced by what it can, and the outcome of the last step becomes the completion.
+//!
+//! Engines (`uring.rs`, `threads.rs`) carry out a [`Step`] and report how it ended; no engine decides anything.
+//!
+//! ```text
+//! Read, Write   Transfer ──┐ short: again from where it stopped
+//! WriteZeroes   Zero(Punch) -> Zero(Range) -> Zero(Write)   to the right: EOPNOTSUPP; then Sync if FUA
+//! Deallocate    Punch, one range after the other; EOPNOTSUPP ends it, successfully
+//! Flush         Sync
+//! ```
+
+use std::io;
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::buffer::Page;
+use crate::file::Medium;
+use crate::{Action, Completion, Error, Operation, Request};
+
+/// One system call's worth of a request.
+#[derive(Debug)]
+pub(crate) enum Step<'a> {
+    Read { offset: u64, into: &'a mut [u8] },
+    Write { offset: u64, from: &'a [u8], sync: bool },
+    Allocate { mode: FallocateFlags, offset: u64, len: u64 },
+    Sync,
+}
+
+/// What an engine does after a step.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Progress {
+    /// There is another step.
+    Again,
+    /// That was the last one.
+    Finished(Result<(), Error>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Transfer,
+    Zero(Method),
+    Punch,
+    Sync,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Punch,
+    Range,
+    Write,
+}
+
+/// A request under way on a file or block device.
+#[derive(Debug)]
+pub(crate) struct Job {
+    medium: Arc<Medium>,
+    request: Request,
+    phase: Phase,
+    /// Bytes transferred or zeroed; for a deallocation, ranges dealt with.
+    done: u64,
+    /// Consecutive times the kernel said "not now".
+    refusals: u32,
+    cancelled: bool,
+}
+
+/// The longest single transfer: the kernel cuts longer ones a little below 2 GiB anyway.
+const STEP_BYTES_MAX: usize = 1 << 30;
+/// How often "not now" is taken for an answer before it becomes the caller's.
+const REFUSALS_MAX: u32 = 64;
+/// What is written where the medium can neither punch nor zero.
+static ZEROS: [Page; 32] = [Page::ZERO; 32];
+
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
+
+impl Job {
+    /// The request must have passed `Geometry::check` and have something to do (`FileDevice::submit` sees to both).
+    pub(crate) fn new(medium: Arc<Medium>, request: Request) -> Job {
+        let phase = match &request.operation {
+            Operation::Read { .. } | Operation::Write { .. } => Phase::Transfer,
+            Operation::Flush => Phase::Sync,
+            Operation::WriteZeroes { deallocate, .. } => Phase::Zero(medium.zero_method(*deallocate)),
+            Operation::Deallocate { .. } => Phase::Punch,
+        };
+        Job { medium, request, phase, done: 0, refusals: 0, cancelled: false }
+    }
+
+    pub(crate) fn tag(&self) -> u64 {
+        self.request.tag
+    }
+
+    /// The open file; whoever holds it keeps it open.
+    pub(crate) fn medium(&self) -> Arc<Medium> {
+        Arc::clone(&self.medium)
+    }
+
+    /// From now on the request ends as aborted unless its current step turns out to be the last one.
+    pub(crate) fn cancel(&mut self) {
+        self.cancelled = true;
+    }
+
+    /// Back to the request, for one that was never started.
+    pub(crate) fn into_request(self) -> Request {
+        self.request
+    }
+
+    pub(crate) fn complete(self, result: Result<(), Error>) -> Completion {
+        self.request.complete(result)
+    }
+
+    pub(crate) fn aborted(self) -> Completion {
+        let action = self.request.operation.action();
+        self.complete(Err(Error::Aborted { action }))
+    }
+
+    /// What to do next. The same until `advance` is called.
+    pub(crate) fn step(&mut self) -> Step<'_> {
+        let done = self.done;
+        match (&mut self.request.operation, self.phase) {
+            (_, Phase::Sync) | (Operation::Flush, _) => Step::Sync,
+            (Operation::Read { offset, len, buffer }, _) => {
+                let start = position(done);
+                let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
+                Step::Read { offset: *offset + done, into: &mut buffer.as_mut_slice()[start..end] }
+            }
+            (Operation::Write { offset, len, buffer, fua }, _) => {
+                let start = position(done);
+                let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
+                Step::Write { offset: *offset + done, from: &buffer.as_slice()[start..end], sync: *fua }
+            }
+            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(Method::Punch)) => {
+                Step::Allocate { mode: PUNCH, offset: *offset, len: *len }
+            }
+            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(Method::Write)) => {
+                let zeros = ZEROS.as_slice().as_bytes();
+                let left = usize::try_from(*len - done).unwrap_or(usize::MAX);
+                Step::Write { offset: *offset + done, from: &zeros[..left.min(zeros.len())], sync: false }
+            }
+            (Operation::WriteZeroes { offset, len, .. }, _) => {
+                Step::Allocate { mode: ZERO, offset: *offset, len: *len }
+            }
+            (Operation::Deallocate { ranges }, _) => {
+                let range = &ranges[position(done)];
+                Step::Allocate { mode: PUNCH, offset: range.start, len: range.end - range.start }
+            }
+        }
+    }
+
+    /// Takes in how the last step ended: the bytes transferred (0 for what transfers none), or the error.
+    pub(crate) fn advance(&mut self, outcome: Result<usize, Errno>) -> Progress {
+        match outcome {
+            Ok(bytes) => {
+                self.refusals = 0;
+                match self.progressed(bytes) {
+                    Progress::Again if self.cancelled => self.abort(),
+                    progress => progress,
+                }
+            }
+            Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) if self.cancelled => self.abort(),
+            Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) if self.refusals < REFUSALS_MAX => {
+                self.refusals += 1;
+                Progress::Again
+            }
+            Err(errno) => self.failed(errno),
+        }
+    }
+
+    fn abort(&self) -> Progress {
+        Progress::Finished(Err(Error::Aborted { action: self.request.operation.action() }))
+    }
+
+    fn progressed(&mut self, bytes: usize) -> Progress {
+        let (_, len) = self.extent();
+        match self.phase {
+            Phase::Transfer | Phase::Zero(Method::Write) => self.transferred(bytes, len),
+            Phase::Zero(Method::Punch | Method::Range) => self.zeroed(),
+            Phase::Punch => {
+                self.done += 1;
+                match &self.request.operation {
+                    Operation::Deallocate { ranges } if position(self.done) < ranges.len() => Progress::Again,
+                    _ => Progress::Finished(Ok(())),
+                }
+            }
+            // Another flush may have been told of a failure that concerns this one's data as well.
+            Phase::Sync => Progress::Finished(self.medium.check_cache(self.request.operation.action())),
+        }
+    }
+
+    fn transferred(&mut self, bytes: usize, len: u64) -> Progress {
+        let end = self.done + u64::try_from(bytes).unwrap_or(u64::MAX).min(len - self.done);
+        if end == len {
+            self.done = end;
+            return if self.phase == Phase::Transfer { Progress::Finished(Ok(())) } else { self.zeroed() };
+        }
+        // Direct I/O cannot go on in the middle of a block.
+        let end = end - end % u64::from(self.medium.block_bytes());
+        if end > self.done {
+            self.done = end;
+            return Progress::Again;
+        }
+        let action = self.request.operation.action();
+        if action != Action::Read {
+            return Progress::Finished(Err(self.error(io::ErrorKind::WriteZero.into())));
+        }
+        let (offset, _) = self.extent();
+        let (path, capacity) = (self.medium.path(), self.medium.capacity_bytes());
+        Progress::Finished(Err(Error::Truncated { path, action, offset: offset + self.done, capacity }))
+    }
+
+    fn zeroed(&mut self) -> Progress {
+        if matches!(self.request.operation, Operation::WriteZeroes { fua: true, .. }) {
+            self.phase = Phase::Sync;
+            return Progress::Again;
+        }
+        Progress::Finished(Ok(()))
+    }
+
+    fn failed(&mut self, errno: Errno) -> Progress {
+        let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS);
+        match self.phase {
+            Phase::Zero(Method::Punch) if unsupported => {
+                self.medium.cannot_punch();
+                self.phase = Phase::Zero(Method::Range);
+                return Progress::Again;
+            }
+            Phase::Zero(Method::Range) if unsupported => {
+                self.medium.cannot_zero();
+                self.phase = Phase::Zero(Method::Write);
+                return Progress::Again;
+            }
+            Phase::Punch if unsupported => {
+                self.medium.cannot_punch();
+                return Progress::Finished(Ok(()));
+            }
+            Phase::Sync => self.medium.lose_cache(),
+            // With the page cache in between, the flush inside of a FUA write may be the one that is told of the loss.
+            Phase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.medium.is_direct() => {
+                self.medium.lose_cache();
+            }
+            _ => {}
+        }
+        Progress::Finished(Err(self.error(errno.into())))
+    }
+
+    fn is_fua_write(&self) -> bool {
+        matches!(self.request.operation, Operation::Write { fua: true, .. })
+    }
+
+    fn error(&self, source: io::Error) -> Error {
+        let (offset, len) = self.extent();
+        let (path, action) = (self.medium.path(), self.request.operation.action());
+        let done = if action == Action::Deallocate { 0 } else { self.done };
+        Error::Device { path, action, offset: offset + done, len: len - done, source }
+    }
+
+    /// Offset and length on the device of the request, or of the range that a deallocation has reached.
+    fn extent(&self) -> (u64, u64) {
+        match &self.request.operation {
+            Operation::Read { offset, len, .. } | Operation::Write { offset, len, .. } => {
+                (*offset, u64::try_from(*len).unwrap_or(u64::MAX))
+            }
+            Operation::WriteZeroes { offset, len, .. } => (*offset, *len),
+            Operation::Deallocate { ranges } => {
+                ranges.get(position(self.done)).map_or((0, 0), |range| (range.start, range.end - range.start))
+            }
+            Operation::Flush => (0, 0),
+        }
+    }
+}
+
+/// Progress as an index into what is in memory.
+fn position(done: u64) -> usize {
+    usize::try_from(done).expect("progress is bounded by a length in memory")
+}
+
+#[cfg(test)]
+mod tests;

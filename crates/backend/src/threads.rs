@@ -1,0 +1,274 @@
+//! The engine for kernels that do not permit io_uring: a few threads that make the system calls one by one.
+//!
+//! Slower, and otherwise the same: a bounded number of requests, one hand-over per batch, a file descriptor that is
+//! readable when completions wait. The threads start with the first request and end with the engine, which first
+//! finishes what it accepted.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::job::{Job, Progress, Step};
+use crate::{Completion, Error, IoStats};
+
+/// Threads per engine. Beyond a few, more of them wait for the same medium.
+const THREADS: usize = 4;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Accepted, not yet handed over.
+    batch: Vec<Job>,
+    /// Taken from `shared.done`, not yet returned.
+    finished: VecDeque<Completion>,
+    in_flight: usize,
+    in_flight_max: usize,
+    stats: IoStats,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Signalled when jobs were added, or at the end.
+    work: Condvar,
+    done: Mutex<Vec<Completion>>,
+    /// Written when `done` stops being empty.
+    event: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// What each thread is at: the tag, and whether it has been cancelled meanwhile.
+    running: [Option<(u64, bool)>; THREADS],
+    stop: bool,
+}
+
+impl Threads {
+    pub(crate) fn new(entries: usize) -> Result<Threads, Error> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|source| engine_error("create an eventfd", source.into()))?;
+        let shared = Shared { queue: Mutex::default(), work: Condvar::new(), done: Mutex::default(), event };
+        Ok(Threads {
+            shared: Arc::new(shared),
+            workers: Vec::new(),
+            batch: Vec::new(),
+            finished: VecDeque::new(),
+            in_flight: 0,
+            in_flight_max: entries,
+            stats: IoStats::default(),
+        })
+    }
+
+    pub(crate) fn start(&mut self, job: Job) -> Result<(), Box<Job>> {
+        if self.in_flight == self.in_flight_max {
+            return Err(Box::new(job));
+        }
+        self.batch.push(job);
+        self.in_flight += 1;
+        self.stats.accepted += 1;
+        Ok(())
+    }
+
+    pub(crate) fn kick(&mut self) -> Result<(), Error> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.start_workers()?;
+        let more_than_one = self.batch.len() > 1;
+        lock(&self.shared.queue).jobs.extend(self.batch.drain(..));
+        self.stats.handovers += 1;
+        if more_than_one {
+            self.shared.work.notify_all();
+        } else {
+            self.shared.work.notify_one();
+        }
+        Ok(())
+    }
+
+    fn start_workers(&mut self) -> Result<(), Error> {
+        while self.workers.len() < THREADS {
+            let (shared, index) = (Arc::clone(&self.shared), self.workers.len());
+            let worker = std::thread::Builder::new().name(format!("backend-io-{index}"));
+            match worker.spawn(move || shared.work_until_stopped(index)) {
+                Ok(worker) => self.workers.push(worker),
+                // Fewer do as well; none does not.
+                Err(_limit) if !self.workers.is_empty() => break,
+                Err(source) => return Err(engine_error("start a thread", source)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Completion> {
+        if self.finished.is_empty() && self.in_flight > 0 {
+            self.collect();
+        }
+        let completion = self.finished.pop_front()?;
+        self.in_flight -= 1;
+        self.stats.completed += 1;
+        Some(completion)
+    }
+
+    fn collect(&mut self) {
+        let mut done = lock(&self.shared.done);
+        if done.is_empty() {
+            return;
+        }
+        // Under the lock: nobody adds between the reading and the taking, so that whoever adds next finds it empty
+        // and writes again. An error here can only be EAGAIN, when the counter is 0 already.
+        let _counter: Result<usize, Errno> = rustix::io::read(&self.shared.event, &mut [0_u8; 8]);
+        self.finished.extend(done.drain(..));
+    }
+
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
+        // A time-out beyond what the kernel can count is none.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        loop {
+            if let Some(completion) = self.poll() {
+                return Ok(Some(completion));
+            }
+            if self.in_flight == 0 {
+                return Ok(None);
+            }
+            self.kick()?;
+            let mut set = [PollFd::new(&self.shared.event, PollFlags::IN)];
+            match rustix::event::poll(&mut set, timeout.as_ref()) {
+                Ok(0) => return Ok(self.poll()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(source) => return Err(engine_error("wait for completions", source.into())),
+            }
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn stats(&self) -> IoStats {
+        self.stats
+    }
+
+    pub(crate) fn cancel(&mut self, tag: u64) -> bool {
+        if let Some(index) = self.batch.iter().position(|job| job.tag() == tag) {
+            let job = self.batch.remove(index);
+            self.shared.finish(job.aborted());
+            return true;
+        }
+        let mut queue = lock(&self.shared.queue);
+        if let Some(index) = queue.jobs.iter().position(|job| job.tag() == tag) {
+            let job = queue.jobs.remove(index);
+            drop(queue);
+            if let Some(job) = job {
+                self.shared.finish(job.aborted());
+            }
+            return true;
+        }
+        for (running, cancelled) in queue.running.iter_mut().flatten() {
+            if *running == tag {
+                *cancelled = true;
+                return true;
+            }
+        }
+        drop(queue);
+        // Done, but not returned yet: too late to stop, and still in flight as far as the caller knows.
+        self.finished.iter().any(|completion| completion.tag == tag)
+            || lock(&self.shared.done).iter().any(|completion| completion.tag == tag)
+    }
+}
+
+impl AsFd for Threads {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // What was accepted is done, as io_uring would.
+        let handed_over = self.kick();
+        lock(&self.shared.queue).stop = true;
+        self.shared.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker cannot panic but by a bug, which it has then reported.
+            let _panicked = worker.join();
+        }
+        if let Err(error) = handed_over {
+            tracing::error!(%error, "requests dropped undone");
+        }
+    }
+}
+
+impl Shared {
+    fn work_until_stopped(&self, index: usize) {
+        while let Some(mut job) = self.next_job(index) {
+            let result = loop {
+                let outcome = perform(&mut job);
+                if lock(&self.queue).running[index].is_some_and(|(_, cancelled)| cancelled) {
+                    job.cancel();
+                }
+                if let Progress::Finished(result) = job.advance(outcome) {
+                    break result;
+                }
+            };
+            // In this order: a request is always to be found somewhere, else `cancel` would call it unknown.
+            self.finish(job.complete(result));
+            lock(&self.queue).running[index] = None;
+        }
+    }
+
+    fn next_job(&self, index: usize) -> Option<Job> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                queue.running[index] = Some((job.tag(), false));
+                return Some(job);
+            }
+            if queue.stop {
+                return None;
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn finish(&self, completion: Completion) {
+        let mut done = lock(&self.done);
+        done.push(completion);
+        if done.len() == 1 {
+            // Cannot fail: the counter is far from its limit, and the descriptor is ours.
+            let _written: Result<usize, Errno> = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+fn perform(job: &mut Job) -> Result<usize, Errno> {
+    // The descriptor and the step borrow the job in different ways, hence the second handle to the medium.
+    let medium = job.medium();
+    let fd = medium.fd();
+    match job.step() {
+        Step::Read { offset, into } => rustix::io::pread(fd, into, offset),
+        Step::Write { offset, from, sync: true } => {
+            rustix::io::pwritev2(fd, &[IoSlice::new(from)], offset, ReadWriteFlags::DSYNC)
+        }
+        Step::Write { offset, from, sync: false } => rustix::io::pwrite(fd, from, offset),
+        Step::Allocate { mode, offset, len } => rustix::fs::fallocate(fd, mode, offset, len).map(|()| 0),
+        Step::Sync => rustix::fs::fdatasync(fd).map(|()| 0),
+    }
+}
+
+/// A lock is poisoned when a thread panicked while it held it; nothing here panics between two related changes.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn engine_error(what: &'static str, source: std::io::Error) -> Error {
+    Error::Engine { what, hint: "; see `ulimit -n`, `ulimit -u` and the memory left", source }
+}
