@@ -86,6 +86,7 @@ statuses! {
     CONNECT_INVALID_PARAMETERS = 1, 0x82, "Connect Invalid Parameters";
     CONNECT_RESTART_DISCOVERY = 1, 0x83, "Connect Restart Discovery";
     CONNECT_INVALID_HOST = 1, 0x84, "Connect Invalid Host";
+    INVALID_QUEUE_TYPE = 1, 0x85, "Invalid Queue Type";
     DISCOVERY_RESTART = 1, 0x90, "Discover Restart";
     AUTHENTICATION_REQUIRED = 1, 0x91, "Authentication Required";
 
