@@ -20,15 +20,18 @@ fail() {
 }
 skip() { echo "skip $1: $2"; }
 
-# Runs a command with its output in $out and its status in $status; programs have a time limit, functions see to theirs.
+# Runs a command with its output in $out and its status in $status. Programs have a time limit; functions see to theirs, and
+# run in this shell because they may start processes or set variables; eval has a shell of its own because it may change it.
+scratch=$(mktemp)
 out='' status=0
 attempt() {
   status=0
-  if [[ $(type -t "$1") == file ]]; then
-    out=$(timeout -k 5 "${LIMIT:-60}" "$@" 2>&1) || status=$?
-  else
-    out=$("$@" 2>&1) || status=$?
-  fi
+  case $(type -t "$1") in
+    file) timeout -k 5 "${LIMIT:-60}" "$@" >"$scratch" 2>&1 || status=$? ;;
+    function) "$@" >"$scratch" 2>&1 || status=$? ;;
+    *) ("$@") >"$scratch" 2>&1 || status=$? ;;
+  esac
+  out=$(tr -d '\0' <"$scratch")
 }
 # Shows what attempt ran.
 explain() {

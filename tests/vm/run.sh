@@ -21,7 +21,11 @@ export EBOF_VM_CACHE=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
 
 find_binary() {
   local candidate
-  for candidate in "${EBOF:-}" "${CARGO_TARGET_DIR:-$repository/target}"/{release,debug}/ebof; do
+  if [[ -n ${EBOF:-} ]]; then
+    [[ ! -x $EBOF ]] || readlink -f "$EBOF"
+    return
+  fi
+  for candidate in "${CARGO_TARGET_DIR:-$repository/target}"/{release,debug}/ebof; do
     [[ ! -x $candidate ]] || { readlink -f "$candidate"; return; }
   done
 }
@@ -33,10 +37,10 @@ work='' # the scenario's directory; $work/ctl is the guest's /ctl, $work/share i
 tools=$EBOF_VM_CACHE/tools/bin # e2fsck and others, so that the machine needs none
 export PATH=$PATH:$tools
 
-# needs_ebof: whether there is a binary to test; says so as a skipped check if not. The guest finds it at /host/ebof.
+# needs_ebof: whether there is a binary to test; a failed check if not. The guest finds it at /host/ebof.
 needs_ebof() {
   if [[ -z $ebof ]]; then
-    skip "$scenario" "no ebof binary (build it, or set EBOF)"
+    fail "there is an ebof binary to test: build it, or set EBOF"
     return 1
   fi
   # Debug information is most of the binary, and the guest reads it through a slow file system.
@@ -66,13 +70,16 @@ stop() {
   local pid=${process[$1]:-} status=0
   [[ -n $pid ]] || return 0
   unset "process[$1]"
-  kill "-$2" "$pid" 2>/dev/null
-  if ! until_true "$3" eval "! kill -0 $pid"; then
-    kill -KILL "$pid"
-    wait "$pid"
-    return 124
-  fi
-  wait "$pid" 2>/dev/null || status=$?
+  { # where bash would announce a death by signal
+    kill "-$2" "$pid"
+    if until_true "$3" eval "! kill -0 $pid"; then
+      wait "$pid" || status=$?
+    else
+      kill -KILL "$pid"
+      wait "$pid"
+      status=124
+    fi
+  } 2>/dev/null
   return "$status"
 }
 
@@ -167,7 +174,7 @@ done
 mkdir -p "$EBOF_VM_CACHE/run"
 find "$EBOF_VM_CACHE/run" -mindepth 1 -maxdepth 1 -mtime +2 -exec rm -rf {} +
 results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+trap 'rm -f "$results" "$scratch"' EXIT
 
 passed=0 total_failed=0 skipped=0 summary=()
 for name in "${scenarios[@]}"; do

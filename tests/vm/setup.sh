@@ -17,8 +17,8 @@ set -euo pipefail
 suite=trixie
 cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
 
-# What runs on the machine. e2fsprogs and busybox are here so that the machine needs neither mke2fs nor cpio.
-tool_packages=(qemu-system-x86 kmod e2fsprogs busybox-static socat xz-utils)
+# What runs on the machine: QEMU, and small things that a bare machine may lack.
+tool_packages=(qemu-system-x86 kmod e2fsprogs busybox-static socat xz-utils jq)
 
 # What the guest has. The lines: a shell's surroundings, devices and files, NVMe and load, RDMA for links between guests.
 root_packages=(
@@ -161,7 +161,7 @@ build_tools() {
   rm -rf "$out"/usr/share/{doc,man,locale,info,lintian,bug} "$out"/usr/lib/udev
   mkdir "$out/bin"
   # Each program gets a wrapper that starts it with the loader and libraries it was built for, from wherever the tree is.
-  for name in mke2fs e2fsck debugfs xz socat depmod:kmod qemu:qemu-system-x86_64; do
+  for name in mke2fs e2fsck debugfs xz socat jq depmod:kmod qemu:qemu-system-x86_64; do
     local program
     program=$(cd "$out" && find usr -path "usr/*bin/${name#*:}" -print -quit)
     [[ -n $program ]] || die "no ${name#*:} in the unpacked packages"

@@ -1,0 +1,111 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
+# linux-host: ebof's target on the machine, the Linux kernel's host in a guest.
+#
+# Two targets: one open to any host with a file and memory behind it, and one configured by what `nvmetcli save` writes, with
+# a list of allowed hosts. Afterwards the machine looks at the file: the file system in it is clean and holds what the guest wrote.
+
+open=nqn.2014-08.org.example:open
+closed=nqn.2014-08.org.example:closed
+allowed=nqn.2014-08.org.nvmexpress:uuid:6a1e6a5c-3c1f-4f7e-9d1e-5a5be6ff0001
+nguid=5ac1f0e2-77b6-4d5b-8a3e-9b54c2d0e8f1
+
+machine() {
+  needs_ebof || return
+  image=$work/disk.img other=$work/other.img open_port=$(free_port) closed_port=$(free_port)
+  step "targets on 127.0.0.1:$open_port (open) and :$closed_port (allowed hosts, from nvmetcli's JSON)"
+  truncate -s 128M "$image"
+  truncate -s 32M "$other"
+  configuration >"$work/nvmet.json"
+  check "ebof serve disk.img mem:96M listens" on_target up || return
+  start closed "$ebof" serve --config "$work/nvmet.json"
+  check "ebof serve --config nvmet.json listens" until_true 20 reachable "$closed_port" || { note <"$work/closed.log"; return; }
+  boot_guest -t 300 -- "$open_port" "$closed_port"
+
+  step "the machine afterwards"
+  check "SIGTERM ends the open target with status 0" stop open TERM 15
+  check "SIGTERM ends the other target with status 0" stop closed TERM 15
+  check "neither panicked" eval "! grep -n panicked '$work/open.log' '$work/closed.log'"
+  check "e2fsck finds the file system in the file clean" e2fsck -fn "$image"
+  check "debugfs takes a file out of it" debugfs -R "dump /files/fio $work/fio" "$image"
+  check_equal "it is the file that the guest wrote" "$(sed -n 's, *files/fio$,,p' "$work/ctl/sums")" "$(sha256sum "$work/fio" | cut -d ' ' -f 1)"
+}
+
+configuration() {
+  cat <<JSON
+{
+  "hosts": [{"nqn": "$allowed"}],
+  "ports": [{
+    "addr": {"adrfam": "ipv4", "traddr": "127.0.0.1", "treq": "not specified", "trsvcid": "$closed_port", "trtype": "tcp"},
+    "ana_groups": [], "param": {}, "portid": 1, "referrals": [], "subsystems": ["$closed"]
+  }],
+  "subsystems": [{
+    "allowed_hosts": ["$allowed"],
+    "attr": {"allow_any_host": "0", "serial": "0123456789abcdef", "model": "ebof test"},
+    "namespaces": [{"device": {"nguid": "$nguid", "path": "$other"}, "enable": 1, "nsid": 1}],
+    "nqn": "$closed"
+  }]
+}
+JSON
+}
+
+# The guest's requests: pull the plug of the open target, put it back.
+on_target() {
+  if [[ $1 == down ]]; then
+    stop open KILL 5
+    [[ $? == 137 ]]
+  else
+    start open "$ebof" serve --listen "tcp://127.0.0.1:$open_port" --nqn "$open" --allow-any-host "$image" mem:96M
+    until_true 20 reachable "$open_port" || { cat "$work/open.log"; return 1; }
+  fi
+}
+target_down() { ask target down; }
+target_up() { ask target up; }
+
+guest() {
+  local closed_port=$2
+  address=10.0.2.2 port=$1 nqn=$open
+  check "modprobe nvme-tcp" modprobe nvme-tcp || return
+  step_discover
+  kernel_is_content "about discovery"
+
+  step "connection"
+  connects -k 5 -c 1 -l 120 || return
+  step_identify
+  step_filesystem
+  step_verify "no digests" 16
+  step_commands
+  kernel_is_content "so far"
+  step_reset
+  kernel_forgets
+  step_unplug
+  kernel_forgets
+  disconnects
+
+  step "connection with header and data digest, one queue of depth 32"
+  connects -g -G -i 1 -Q 32 && {
+    step_verify "both digests" 8
+    disconnects
+  }
+  kernel_is_content "about digests"
+  step_refusals
+  port=$closed_port step_allow_list
+  kernel_forgets
+}
+
+step_allow_list() {
+  nqn=$closed
+  step "a subsystem with a list of allowed hosts"
+  check "nvme discover as a stranger" nvme discover -t tcp -a "$address" -s "$port" -o json
+  check_equal "the log page hides the subsystem" 0 "$(jq --arg nqn "$nqn" '[.records[] | select(.subnqn == $nqn)] | length' <<<"$out")"
+  LIMIT=90 check_fails "nvme connect as a stranger" 'fail|invalid|could not|not allowed|input/output' \
+    nvme connect -t tcp -a "$address" -s "$port" -n "$nqn"
+  check "nothing is left of it" no_controllers "$nqn"
+  check "nvme discover as the allowed host" nvme discover -t tcp -a "$address" -s "$port" -q "$allowed" -I "${allowed##*:}" -o json
+  check_equal "the log page shows the subsystem" 1 "$(jq --arg nqn "$nqn" '[.records[] | select(.subnqn == $nqn)] | length' <<<"$out")"
+  connects -q "$allowed" -I "${allowed##*:}" || return
+  check_equal "the namespace has the NGUID of the configuration" "${nguid//-/}" \
+    "$(nvme id-ns "$(namespace_device 1)" -o json | jq -r .nguid)"
+  check_says "the controller has its serial number" '0123456789abcdef' nvme id-ctrl "/dev/$controller"
+  disconnects
+}

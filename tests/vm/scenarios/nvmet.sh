@@ -1,0 +1,113 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
+# nvmet: the kernel's target in a guest, ebof's initiator on the machine: commands by URI, and an attached block device.
+#
+# What ebof wrote is checked in the guest, on the RAM disks behind the target, where no ebof has a hand in it.
+
+nqn=nqn.2014-08.org.example:kernel
+
+machine() {
+  needs_ebof || return
+  port=$(free_port)
+  uri=nvme+tcp://127.0.0.1:$port/$nqn
+  boot_guest -t 240 -f "$port:4420" -- "$port"
+}
+cleanup() { [[ -z ${attached:-} ]] || "$ebof" disconnect -n "$nqn" >/dev/null 2>&1; }
+
+guest() {
+  check "modprobe" modprobe -a nvmet nvmet-tcp
+  check "two RAM disks" modprobe brd rd_nr=2 rd_size=$((64 * 1024)) || return
+  check "nvmet: a subsystem with two namespaces" nvmet_subsystem "$nqn" /dev/ram0 /dev/ram1
+  check "nvmet: a TCP port" nvmet_port 1 0.0.0.0 4420 "$nqn" || return
+  ask by_uri
+  check "the RAM disk has what was written by URI" eval \
+    "dd if=/dev/ram0 iflag=direct bs=64k skip=16 count=1 status=none | cmp - /ctl/pattern"
+  ask attach
+  # Asked only whether there is a device: where the machine cannot have one, the rest has been skipped.
+  if ask is_attached; then
+    check "the RAM disk has what was written through the device" eval \
+      "dd if=/dev/ram1 iflag=direct bs=1M count=8 status=none | cmp - /ctl/large"
+    step "the target is taken away and put back"
+    check "nvmet: the port is closed" rm "$nvmet/ports/1/subsystems/$nqn"
+    sleep 2
+    check "nvmet: the port is open" ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/"
+    ask again
+  fi
+  check "no connection to the target is left" until_true 20 no_connections
+  kernel_forgets
+  nvmet_clear
+}
+no_connections() { [[ -z $(ss -Htn state established '( sport = :4420 )') ]]; }
+
+on_by_uri() {
+  local size=65536
+  step "ebof to the kernel's target at 127.0.0.1:$port, by URI"
+  # QEMU takes connections before the guest listens; but the guest asked, so it does.
+  check_says "ebof discover lists the subsystem" "$nqn" "$ebof" discover -t tcp -a 127.0.0.1 -s "$port"
+  note <<<"$out"
+  check "ebof discover -o json is JSON" eval "'$ebof' discover -t tcp -a 127.0.0.1 -s $port -o json | jq -e ."
+  check_says "ebof id-ctrl" "^subnqn .*$nqn" "$ebof" id-ctrl "$uri"
+  check_says "ebof id-ns" '^nsze ' "$ebof" id-ns "$uri/1"
+  check_says "ebof list-ns has both namespaces" '0x2$' "$ebof" list-ns "$uri"
+  check "ebof smart-log" "$ebof" smart-log "$uri"
+  check "ebof error-log" "$ebof" error-log "$uri"
+  check_says "ebof show-regs" '^cap ' "$ebof" show-regs "$uri"
+  head -c $size /dev/urandom >"$work/ctl/pattern"
+  check "ebof write" "$ebof" write "$uri/1" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
+  check "ebof flush" "$ebof" flush "$uri/1"
+  check "ebof read" "$ebof" read "$uri/1" -s 2048 -c 127 -z $size -d "$work/back"
+  check "what was read is what was written" cmp "$work/ctl/pattern" "$work/back"
+  # Linux 6.12 has no Compare: ebof has to say so, and not that the data differ.
+  check_fails "ebof compare says that the target has none" 'invalid.*opcode|not supported' \
+    "$ebof" compare "$uri/1" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
+  check "ebof write-zeroes" "$ebof" write-zeroes "$uri/1" -s 4096 -c 127
+  check "ebof read of the zeros" "$ebof" read "$uri/1" -s 4096 -c 127 -z $size -d "$work/back"
+  check "they are zeros" cmp -n $size "$work/back" /dev/zero
+  check_fails "a read beyond the end says so" 'error|range' "$ebof" read "$uri/1" -s 131072 -c 0 -z 512 -d "$work/back"
+  check_fails "a namespace that does not exist says so" 'namespace' "$ebof" id-ns "$uri/77"
+  check_fails "a wrong NQN is named" 'nqn.2014-08.org.example:wrong' "$ebof" id-ctrl "nvme+tcp://127.0.0.1:$port/nqn.2014-08.org.example:wrong"
+}
+
+# connects_device [FLAG...]: ebof connect; sets $device to what namespace 2 became.
+device=''
+connects_device() {
+  check "ebof connect -n $nqn $*" "$ebof" connect -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" "$@" || return 1
+  note <<<"$out"
+  attached=yes
+  device=$(grep -oE '/dev/(ublkb|loop)[0-9]+' <<<"$out" | sort -u | sed -n 2p)
+  [[ -b $device ]] || { fail "two block devices are printed"; return 1; }
+}
+
+on_attach() {
+  local flags
+  step "ebof connect on the machine"
+  if ((EUID != 0)); then skip "ebof connect" "not root"; return; fi
+  if [[ ! -e /dev/ublk-control && ! (-c /dev/fuse && -e /dev/loop-control) ]]; then
+    skip "ebof connect" "neither ublk nor FUSE and loop devices on this machine"
+    return
+  fi
+  head -c 8M /dev/urandom >"$work/ctl/large"
+  for flags in '' '-g -G'; do
+    # shellcheck disable=SC2086 # words
+    connects_device $flags || return
+    check_equal "$device has the namespace's size" $((64 << 20)) "$(blockdev --getsize64 "$device")"
+    check_says "ebof list shows it" "$device" "$ebof" list
+    check "dd writes 8 MiB" dd if="$work/ctl/large" of="$device" bs=1M oflag=direct conv=fsync
+    check "... and they read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"
+    [[ -z $flags ]] || break
+    check "ebof disconnect" "$ebof" disconnect -n "$nqn"
+    check "$device is gone" until_true 10 is_gone "$device"
+    attached=''
+  done
+}
+# A loop device stays as a node, without anything behind it.
+is_gone() { [[ ! -b $1 || $(blockdev --getsize64 "$1") == 0 ]]; }
+on_is_attached() { [[ -n $attached ]]; }
+
+on_again() {
+  check "after the interruption 8 MiB read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"
+  check "ebof disconnect" "$ebof" disconnect -n "$nqn"
+  check "$device is gone" until_true 10 is_gone "$device"
+  check_equal "ebof list shows nothing of it" '' "$("$ebof" list | grep -F "$device")"
+  attached=''
+}

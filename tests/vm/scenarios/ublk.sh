@@ -1,0 +1,105 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
+# ublk: ebof at both ends in a guest whose kernel has ublk: the block device, its holder, and what is left when that is killed.
+
+nqn=nqn.2014-08.org.example:ublk
+
+machine() {
+  needs_ebof || return
+  boot_guest -t 240 -m 1536 --
+}
+
+serve() {
+  ebof serve --listen tcp://127.0.0.1:4420 --nqn "$nqn" --allow-any-host /root/disk.img mem:64M >>/tmp/serve.log 2>&1 &
+  server=$!
+  until_true 30 eval ': </dev/tcp/127.0.0.1/4420'
+}
+
+# connects_device [FLAG...]: ebof connect; sets $device to what namespace 1 became.
+device=''
+connects_device() {
+  check "ebof connect $*" ebof connect -t tcp -a 127.0.0.1 -s 4420 -n "$nqn" "$@" || return 1
+  note <<<"$out"
+  device=$(grep -oE '/dev/ublkb[0-9]+' <<<"$out" | sort -u | head -n 1)
+  check "the first device printed is a ublk device" test -b "$device"
+}
+no_ublk() { ! ls /dev/ublkb* >/dev/null 2>&1; }
+# The processes that hold devices: every ebof but the server.
+holders() { pgrep -x ebof | grep -vx "$server"; }
+no_holders() { [[ -z $(holders) ]]; }
+
+guest() {
+  # Run from memory: every page of the shared directory is a request to the machine.
+  check "ebof runs in the guest" eval 'cp /host/ebof /usr/bin/ebof && ebof --version' || return
+  check "modprobe ublk_drv" modprobe ublk_drv || return
+  truncate -s 128M /root/disk.img
+  check "ebof serve disk.img mem:64M listens" serve || { note </tmp/serve.log; return; }
+
+  step "a device"
+  connects_device || return
+  check_equal "its size" $((128 << 20)) "$(blockdev --getsize64 "$device")"
+  check_says "ebof list shows it" "$device" ebof list
+  note <<<"$out"
+  check "ebof list -o json is JSON" eval 'ebof list -o json | jq -e .'
+  check_says "ebof list-subsys shows the path" '127.0.0.1' ebof list-subsys
+  check_says "ebof id-ctrl nvme0" "$nqn" ebof id-ctrl nvme0
+  check_says "ebof id-ns nvme0n1" '^nsze ' ebof id-ns nvme0n1
+  check "ebof smart-log nvme0" ebof smart-log nvme0
+  check "mkfs.ext4" mkfs.ext4 -q -F "$device"
+  check "mount" mount "$device" /mnt || return
+  check "copy files" cp /usr/bin/{bash,fio} /usr/sbin/nvme /mnt/
+  (cd /mnt && sha256sum bash fio nvme >/tmp/sums)
+  check "unmount" umount /mnt
+  verify_second
+
+  step "the target is killed and comes back"
+  check "mount" mount "$device" /mnt || return
+  # At this rate the writes last about 7 s.
+  fio --name=verify --filename=/mnt/unplug --rw=randwrite --bs=4k --size=4M --rate_iops=,150 --ioengine=libaio --iodepth=8 \
+    --direct=1 --verify=crc32c --do_verify=1 --verify_fatal=1 >/tmp/unplug.out 2>&1 &
+  local writer=$! status=0
+  sleep 3
+  kill -KILL "$server"
+  wait "$server" 2>/dev/null
+  sleep 1
+  check "the target comes back" serve
+  wait $writer || status=$?
+  check_equal "I/O resumed, and what was written verifies" 0 $status || note </tmp/unplug.out
+  check "the files have their checksums" eval 'echo 3 >/proc/sys/vm/drop_caches; cd /mnt && sha256sum --quiet -c /tmp/sums'
+  check "unmount" umount /mnt
+  check "e2fsck finds nothing" e2fsck -fn "$device"
+  check "ebof disconnect -n" ebof disconnect -n "$nqn"
+  check "no device and no holder is left" eval 'until_true 10 no_ublk && until_true 10 no_holders'
+
+  step "the holder is killed"
+  connects_device -g -G || return
+  verify_second
+  # shellcheck disable=SC2046 # one word per process
+  check "kill -9 of the holder" kill -KILL $(holders)
+  check "it is dead" until_true 10 no_holders
+  check "ebof list works" ebof list
+  check_equal "ebof list shows no device" '' "$(grep -o '/dev/ublkb.*' <<<"$out")"
+  # Either of the two repairs; disconnect may say that nothing was connected.
+  attempt ebof disconnect -n "$nqn"
+  check "no device is left" until_true 15 no_ublk
+  connects_device || return
+  check "the device reads" dd if="$device" of=/dev/null bs=64k count=16 iflag=direct
+  check "ebof disconnect-all" ebof disconnect-all
+  check "no device and no holder is left" eval 'until_true 10 no_ublk && until_true 10 no_holders'
+
+  step "the end"
+  kill -TERM "$server"
+  local status=0
+  wait "$server" || status=$?
+  check_equal "SIGTERM ends the target with status 0" 0 "$status"
+  check "nothing panicked" eval '! grep -n panicked /tmp/serve.log'
+  kernel_forgets
+}
+
+# The second namespace is memory.
+verify_second() {
+  local second
+  second=$(printf '%s\n' /dev/ublkb* | grep -vx "$device" | head -n 1)
+  verified_writes "fio on ${second:-the second device}: 4 KiB random writes, CRC32C verified" "$second" --bs=4k --size=8M --iodepth=16
+  verified_writes "fio on ${second:-the second device}: 4 KiB to 1 MiB, CRC32C verified" "$second" --bsrange=4k-1m --size=32M --iodepth=4
+}
