@@ -173,6 +173,20 @@ impl Table {
         id
     }
 
+    /// Changes what a namespace is like and keeps its number; `false` where there is none, or its blocks have another size.
+    pub fn update(&self, name: &str, namespace: &Namespace) -> bool {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = entries.as_ref().clone();
+        let entry = next.iter_mut().find(|entry| entry.name == name);
+        match entry.filter(|entry| entry.namespace.block_bytes == namespace.block_bytes) {
+            Some(entry) => entry.namespace = namespace.clone(),
+            None => return false,
+        }
+        *entries = Arc::new(next);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+
     /// Takes a namespace out; says whether it was there.
     pub fn remove(&self, name: &str) -> bool {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

@@ -118,12 +118,12 @@ pub enum Error {
         #[source]
         error: serde_json::Error,
     },
-    /// A message on the control socket that is not understood.
-    #[error("the holder's answer is not understood: {0}")]
-    Protocol(#[source] serde_json::Error),
-    /// The initiator's.
+    /// The connection could not be made.
     #[error(transparent)]
-    Initiator(#[from] Box<dyn std::error::Error + Send + Sync>),
+    Connect(Box<ebof_initiator::ConnectError>),
+    /// The controller could not be asked.
+    #[error(transparent)]
+    Initiator(Box<ebof_initiator::Error>),
 }
 
 impl Error {

@@ -143,6 +143,14 @@ impl Drop for Server {
     }
 }
 
+/// Whether /dev/fuse can be opened; mounting may still be refused.
+///
+/// # Errors
+/// What is missing and what to do about it.
+pub fn check() -> Result<(), Error> {
+    open_device().map(|_device| ())
+}
+
 fn open_device() -> Result<OwnedFd, Error> {
     let path = Path::new("/dev/fuse");
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;

@@ -8,13 +8,22 @@
 //! A program that uses it calls [`connect`], [`disconnect`], [`list`] and [`open`], and calls [`holder::run`] when it is
 //! started with the hidden argument [`holder::ARGUMENT`].
 
-#![forbid(clippy::undocumented_unsafe_blocks)]
-
 pub mod blocks;
+mod client;
+pub mod control;
+mod describe;
+pub mod device;
 mod error;
 pub mod fuse;
+pub mod holder;
 pub mod loopdev;
+mod remote;
+mod repair;
 mod request;
+pub mod state;
+pub mod ublk;
 
+pub use client::{Client, Report, Select, connect, connect_in, disconnect, disconnect_in, list, open, open_in};
 pub use error::Error;
+pub use repair::{Repaired, repair};
 pub use request::{Attached, Device, Kind, Request};

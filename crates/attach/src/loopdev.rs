@@ -33,6 +33,14 @@ pub fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<PathBuf,
     Ok(path)
 }
 
+/// Has a loop device ask for the size of its file again.
+///
+/// # Errors
+/// As losetup says.
+pub fn resize(path: &Path) -> Result<(), Error> {
+    run(&["--set-capacity", &path.to_string_lossy()]).map(|_nothing| ())
+}
+
 /// Takes a loop device away; one that is in use goes when its last user does.
 ///
 /// # Errors

@@ -30,8 +30,9 @@ const PENDING_MAX: usize = 512;
 const READS_PER_TURN: usize = 64;
 /// The node of the root directory.
 const ROOT: u64 = 1;
-/// How long the kernel may believe names and attributes, seconds: a namespace that is gone must not be found again.
-const VALID_S: u64 = 1;
+/// How long the kernel may believe names and attributes, seconds: not at all, for a namespace may go, come back as
+/// another and change its size. Nothing on the way of data asks for either.
+const VALID_S: u64 = 0;
 /// Requests that the kernel may send without anybody waiting for them: asynchronous direct I/O counts as such.
 const BACKGROUND_MAX: u16 = 256;
 /// Receive buffers kept for the next large write.

@@ -1,6 +1,13 @@
 //! Real block devices on this machine: FUSE and loop, with blocks in memory behind them. Needs root and /dev/fuse; says
 //! so and passes where there is none.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test with its own main: clippy does not see that it is one"
+)]
+
 mod front;
 mod memory;
 

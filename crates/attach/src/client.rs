@@ -1,0 +1,398 @@
+//! What a command line calls: connect, disconnect, list, and a conversation with a holder. It starts and ends holder
+//! processes; what they do is in [`crate::holder`].
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ebof_initiator::AdminData;
+use ebof_nvme::{Cqe, Sqe};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
+use crate::error::Error;
+use crate::holder;
+use crate::repair::{self, Repaired};
+use crate::request::{Attached, Device, Request};
+use crate::state::{Record, State, StateDir, process_start};
+
+/// How long a holder may take to end when it is asked over its socket: the target may have to answer a shutdown.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a holder that did not answer may take to end on SIGTERM before it is killed.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of the holder's first words, at most.
+const READY_MAX_BYTES: u64 = 1 << 20;
+
+/// A holder's first words to the process that started it: one line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Ready {
+    /// The devices are there.
+    Attached(Attached),
+    /// They will not be.
+    Failed { message: String },
+}
+
+/// Connects and leaves block devices behind, held by a process that survives this one. Waits until they are there.
+///
+/// # Errors
+/// What was tried, what came back, what to do; [`Error::AlreadyConnected`] unless the request allows a duplicate.
+pub fn connect(request: &Request) -> Result<Attached, Error> {
+    connect_in(&StateDir::standard(), request)
+}
+
+/// As [`connect`], with the state at a place of the caller's.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Error> {
+    let guard = states.lock()?;
+    repair::repair_locked(states, &guard)?;
+    if !request.duplicate_connect {
+        refuse_duplicate(states, request)?;
+    }
+    let (record, lock) = states.create(&guard, request)?;
+    drop(guard);
+    let child = match spawn(&record, lock) {
+        Ok(child) => child,
+        Err(error) => {
+            // Nobody else knows of it yet: what cannot be removed now is repaired later.
+            if let Err(error) = repair::remove(&record.directory) {
+                tracing::debug!(%error, "removing an instance that was not started");
+            }
+            return Err(error);
+        }
+    };
+    await_ready(states, &record, child)
+}
+
+fn refuse_duplicate(states: &StateDir, request: &Request) -> Result<(), Error> {
+    for record in states.records()?.into_iter().filter(|record| record.live) {
+        let Some(other) = record.request() else { continue };
+        let address = |request: &Request| {
+            (request.transport.clone(), request.traddr.clone(), request.trsvcid, request.host_traddr.clone())
+        };
+        if other.nqn == request.nqn && address(&other) == address(request) {
+            let (name, nqn) = (record.name, other.nqn.clone());
+            return Err(Error::AlreadyConnected { name, nqn, address: other.address() });
+        }
+    }
+    Ok(())
+}
+
+/// Starts the holder. Its standard input is the instance's lock: held until the process ends, however it ends.
+fn spawn(record: &Record, lock: std::fs::File) -> Result<Child, Error> {
+    let program = std::env::current_exe().map_err(|error| Error::io("finding this program's own file", error))?;
+    let log = std::fs::File::create(record.log())
+        .map_err(|error| Error::io(format!("making {}", record.log().display()), error))?;
+    Command::new(&program)
+        .arg(holder::ARGUMENT)
+        .arg(&record.directory)
+        .current_dir("/")
+        .stdin(Stdio::from(lock))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(log))
+        .spawn()
+        .map_err(|error| Error::io(format!("starting {}", program.display()), error))
+}
+
+fn await_ready(states: &StateDir, record: &Record, mut child: Child) -> Result<Attached, Error> {
+    let mut line = String::new();
+    let read = match child.stdout.take() {
+        Some(stdout) => BufReader::new(stdout).take(READY_MAX_BYTES).read_line(&mut line),
+        None => Ok(0),
+    };
+    let ready = read.ok().filter(|&bytes| bytes > 0).and_then(|_| serde_json::from_str::<Ready>(&line).ok());
+    if let Some(Ready::Attached(attached)) = ready {
+        // A holder that ends while we live shall not stay behind as a zombie.
+        let reaper = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait());
+        if let Err(error) = reaper {
+            tracing::debug!(%error, "nobody waits for the holder");
+        }
+        return Ok(attached);
+    }
+    let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+    let died = Error::HolderDied { status, log: record.log(), tail: tail(&record.log()) };
+    // What it left, the kernel's part included.
+    repair::repair(states)?;
+    match ready {
+        Some(Ready::Failed { message }) => Err(Error::Holder { message }),
+        _ => Err(died),
+    }
+}
+
+/// The last lines of a log.
+fn tail(path: &Path) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}
+
+/// Every attached controller, those whose holder died included. Cleans nothing: see [`crate::repair()`].
+///
+/// # Errors
+/// The state directory cannot be read.
+pub fn list() -> Result<Vec<Record>, Error> {
+    StateDir::standard().records()
+}
+
+/// What to disconnect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// Every controller of the subsystem.
+    Nqn(String),
+    /// The controller with this name, or with this namespace or block device.
+    Device(String),
+    /// Everything.
+    All,
+}
+
+/// What [`disconnect`] did.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Controllers that were disconnected, and their subsystems.
+    pub disconnected: Vec<(String, String)>,
+    /// Controllers that were not, and why.
+    pub failed: Vec<(String, Error)>,
+    /// What killed holders had left behind.
+    pub repaired: Vec<Repaired>,
+}
+
+/// Takes devices away and disconnects. Holders that do not answer are ended. A device in use is left alone unless `force`.
+///
+/// # Errors
+/// The state directory cannot be used; a named device that is not there. What goes wrong with single controllers is in the
+/// report.
+pub fn disconnect(select: &Select, force: bool) -> Result<Report, Error> {
+    disconnect_in(&StateDir::standard(), select, force)
+}
+
+/// As [`disconnect`], with the state at a place of the caller's.
+///
+/// # Errors
+/// As [`disconnect`].
+pub fn disconnect_in(states: &StateDir, select: &Select, force: bool) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let records = states.records()?;
+    let chosen: Vec<Record> = records.into_iter().filter(|record| selects(select, record)).collect();
+    if let (Select::Device(name), true) = (select, chosen.is_empty()) {
+        return Err(Error::NotConnected { name: name.clone() });
+    }
+    for record in chosen.into_iter().filter(|record| record.live) {
+        let nqn = record.request().map(|request| request.nqn).unwrap_or_default();
+        match disconnect_one(&record, force) {
+            Ok(()) => report.disconnected.push((record.name, nqn)),
+            Err(error) => report.failed.push((record.name, error)),
+        }
+    }
+    report.repaired = repair::repair(states)?;
+    Ok(report)
+}
+
+fn selects(select: &Select, record: &Record) -> bool {
+    match select {
+        Select::All => true,
+        Select::Nqn(nqn) => record.request().is_some_and(|request| request.nqn == *nqn),
+        Select::Device(name) => record.name == bare(name) || device_of(record, name).is_some(),
+    }
+}
+
+/// `/dev/nvme0` is as good as `nvme0`.
+fn bare(name: &str) -> &str {
+    name.strip_prefix("/dev/").unwrap_or(name)
+}
+
+fn device_of<'a>(record: &'a Record, name: &str) -> Option<&'a Device> {
+    let devices = record.state.as_ref()?.devices.iter();
+    devices.into_iter().find(|device| device.name == bare(name) || device.path.as_deref() == Some(Path::new(name)))
+}
+
+fn disconnect_one(record: &Record, force: bool) -> Result<(), Error> {
+    match ask_to_end(record, force) {
+        Ok(Answer::InUse { name, used_by }) => Err(Error::InUse { name, used_by }),
+        Ok(Answer::Failed { message }) => Err(Error::Holder { message }),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, name = record.name, "the holder does not answer: it is ended");
+            terminate(record)
+        }
+    }
+}
+
+fn ask_to_end(record: &Record, force: bool) -> io::Result<Answer> {
+    let mut stream = BufReader::new(UnixStream::connect(record.socket())?);
+    stream.get_ref().set_read_timeout(Some(DISCONNECT_TIMEOUT))?;
+    control::send(stream.get_mut(), &Call::Disconnect { force }, &[])?;
+    match control::receive(&mut stream)? {
+        Some((answer, _)) => Ok(answer),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Ends a holder that does not listen: by SIGTERM, then by SIGKILL. What it leaves is repaired by the caller.
+fn terminate(record: &Record) -> Result<(), Error> {
+    let Some(state) = &record.state else {
+        let error = io::Error::new(io::ErrorKind::NotFound, "it is still connecting and has written no state file");
+        return Err(Error::Unresponsive { name: record.name.clone(), pid: 0, error, log: record.log() });
+    };
+    let unresponsive =
+        |error| Error::Unresponsive { name: record.name.clone(), pid: state.pid, error, log: record.log() };
+    let Some(pid) = i32::try_from(state.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    // Behind the descriptor the process cannot change any more: now its start time tells whether it is the holder.
+    if process_start(state.pid) != Some(state.pid_start) {
+        return Ok(());
+    }
+    for signal in [Signal::TERM, Signal::KILL] {
+        pidfd_send_signal(&process, signal).map_err(|error| unresponsive(error.into()))?;
+        let timeout = Timespec::try_from(TERMINATE_TIMEOUT).ok();
+        let mut fds = [PollFd::new(&process, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) | Err(_) => {}
+            Ok(_ended) => return Ok(()),
+        }
+    }
+    Err(unresponsive(io::ErrorKind::TimedOut.into()))
+}
+
+/// A conversation with the holder of a controller.
+#[derive(Debug)]
+pub struct Client {
+    record: Record,
+    state: State,
+    device: Option<Device>,
+    stream: BufReader<UnixStream>,
+}
+
+/// Opens an attached controller (`nvme0`) or namespace (`nvme0n1`, or its block device) by name.
+///
+/// # Errors
+/// [`Error::NotConnected`], [`Error::Unresponsive`].
+pub fn open(name: &str) -> Result<Client, Error> {
+    open_in(&StateDir::standard(), name)
+}
+
+/// As [`open`], with the state at a place of the caller's.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_in(states: &StateDir, name: &str) -> Result<Client, Error> {
+    let chosen = Select::Device(name.to_owned());
+    let records = states.records()?;
+    let record = records.into_iter().find(|record| record.live && selects(&chosen, record));
+    let record = record.ok_or_else(|| Error::NotConnected { name: name.to_owned() })?;
+    let Some(state) = record.state.clone() else { return Err(Error::NotConnected { name: name.to_owned() }) };
+    let device = device_of(&record, name).cloned();
+    let stream = UnixStream::connect(record.socket()).map_err(|error| Error::Unresponsive {
+        name: record.name.clone(),
+        pid: state.pid,
+        error,
+        log: record.log(),
+    })?;
+    Ok(Client { record, state, device, stream: BufReader::new(stream) })
+}
+
+impl Client {
+    /// What the holder wrote about itself last.
+    #[must_use]
+    pub fn info(&self) -> &State {
+        &self.state
+    }
+
+    /// The namespace that was named when opening, if one was.
+    #[must_use]
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    /// Runs an admin command and waits for it. A status other than success is no error: look at the entry. At most
+    /// 16 MiB of data.
+    ///
+    /// # Errors
+    /// The controller is not connected at the moment, the holder does not answer.
+    pub fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>, timeout: Option<Duration>) -> Result<Cqe, Error> {
+        let timeout_ms = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        let sqe = control::to_hex(sqe.as_bytes());
+        self.command(data, |read_bytes| Call::Admin { sqe, read_bytes, timeout_ms })
+    }
+
+    /// Runs an I/O command and waits for it, as [`Client::admin`]. It takes no part in the order of the block device's I/O.
+    ///
+    /// # Errors
+    /// As [`Client::admin`].
+    pub fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> Result<Cqe, Error> {
+        let sqe = control::to_hex(sqe.as_bytes());
+        self.command(data, |read_bytes| Call::Io { sqe, read_bytes })
+    }
+
+    /// The state as of now.
+    ///
+    /// # Errors
+    /// The holder does not answer.
+    pub fn status(&mut self) -> Result<&State, Error> {
+        if let (Answer::Status { state }, _) = self.exchange(&Call::Status, &[])? {
+            self.state = *state;
+        }
+        Ok(&self.state)
+    }
+
+    /// Drops the connections and makes new ones. Does not wait.
+    ///
+    /// # Errors
+    /// The holder does not answer.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.exchange(&Call::Reset, &[]).map(|_done| ())
+    }
+
+    /// Looks for namespaces that came, went or changed, and makes the devices follow.
+    ///
+    /// # Errors
+    /// The controller is not connected at the moment, the holder does not answer.
+    pub fn rescan(&mut self) -> Result<(), Error> {
+        self.exchange(&Call::Rescan, &[]).map(|_done| ())
+    }
+
+    fn command(&mut self, data: AdminData<'_>, call: impl FnOnce(u32) -> Call) -> Result<Cqe, Error> {
+        let too_much = || Error::Holder { message: "more than 16 MiB of data for one command".to_owned() };
+        let (answer, returned) = match &data {
+            AdminData::None => self.exchange(&call(0), &[])?,
+            AdminData::FromHost(bytes) => self.exchange(&call(0), bytes)?,
+            AdminData::ToHost(buffer) => {
+                let bytes = u32::try_from(buffer.len()).ok().filter(|&bytes| bytes <= DATA_MAX_BYTES);
+                self.exchange(&call(bytes.ok_or_else(too_much)?), &[])?
+            }
+        };
+        let Answer::Completed { cqe } = answer else { return Err(self.nonsense()) };
+        let bytes: [u8; 16] = control::from_hex(&cqe).ok_or_else(|| self.nonsense())?;
+        if let AdminData::ToHost(buffer) = data {
+            let bytes = buffer.len().min(returned.len());
+            buffer[..bytes].copy_from_slice(&returned[..bytes]);
+        }
+        Cqe::read_from_bytes(&bytes).map_err(|_size| self.nonsense())
+    }
+
+    fn exchange(&mut self, call: &Call, data: &[u8]) -> Result<(Answer, Vec<u8>), Error> {
+        let exchanged = control::send(self.stream.get_mut(), call, data)
+            .and_then(|()| control::receive(&mut self.stream))
+            .and_then(|answer| answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()));
+        match exchanged.map_err(|error| self.unresponsive(error))? {
+            (Answer::Failed { message }, _) => Err(Error::Holder { message }),
+            (Answer::InUse { name, used_by }, _) => Err(Error::InUse { name, used_by }),
+            answer => Ok(answer),
+        }
+    }
+
+    fn unresponsive(&self, error: io::Error) -> Error {
+        Error::Unresponsive { name: self.record.name.clone(), pid: self.state.pid, error, log: self.record.log() }
+    }
+
+    fn nonsense(&self) -> Error {
+        self.unresponsive(io::Error::new(io::ErrorKind::InvalidData, "an answer that does not fit the question"))
+    }
+}

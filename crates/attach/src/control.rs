@@ -1,0 +1,191 @@
+//! What is said over a holder's control socket: one line of JSON, then as many bytes of data as the line announces; the
+//! same back. Any number of exchanges on one connection, one at a time. Lengths are checked before anything is allocated.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::state::State;
+
+/// Bytes of data with one message, at most.
+pub const DATA_MAX_BYTES: u32 = 16 << 20;
+/// Bytes of a line, at most: a state with a thousand namespaces fits.
+const LINE_MAX_BYTES: u64 = 1 << 20;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum Call {
+    /// How are you?
+    Status,
+    /// Run an admin command.
+    Admin {
+        /// The submission queue entry, 64 bytes in hexadecimal. Command id and data pointer are filled in.
+        sqe: String,
+        /// Bytes that the controller returns, 0 for none.
+        read_bytes: u32,
+        /// How long to wait; the connection's own limit when absent.
+        timeout_ms: Option<u64>,
+    },
+    /// Run an I/O command.
+    Io {
+        /// As for `Admin`.
+        sqe: String,
+        /// As for `Admin`.
+        read_bytes: u32,
+    },
+    /// Drop the connections and make new ones.
+    Reset,
+    /// Look for namespaces that came, went or changed.
+    Rescan,
+    /// Take the devices away, disconnect and end.
+    Disconnect {
+        /// Also when a device is in use.
+        force: bool,
+    },
+}
+
+/// What a holder answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// To `Status`.
+    Status {
+        /// The state as of now.
+        state: Box<State>,
+    },
+    /// The command was completed, whatever its status is; what the controller returned follows.
+    Completed {
+        /// The completion queue entry, 16 bytes in hexadecimal.
+        cqe: String,
+    },
+    /// A device is in use and nothing was done.
+    InUse {
+        /// The device.
+        name: String,
+        /// By what.
+        used_by: String,
+    },
+    /// It did not work.
+    Failed {
+        /// Why, for people.
+        message: String,
+    },
+}
+
+/// A line: the message, and how many bytes follow it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line<T> {
+    #[serde(flatten)]
+    message: T,
+    #[serde(default)]
+    data_bytes: u32,
+}
+
+/// Sends a message with its data.
+///
+/// # Errors
+/// Of the socket; more data than [`DATA_MAX_BYTES`].
+pub fn send<T: Serialize>(stream: &mut impl Write, message: &T, data: &[u8]) -> io::Result<()> {
+    let data_bytes = u32::try_from(data.len()).ok().filter(|&bytes| bytes <= DATA_MAX_BYTES);
+    let data_bytes = data_bytes.ok_or_else(|| invalid("more data than a message holds (16 MiB)"))?;
+    let mut line = serde_json::to_vec(&Line { message, data_bytes })?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    stream.write_all(data)?;
+    stream.flush()
+}
+
+/// Receives a message with its data; `None` when the other end has closed.
+///
+/// # Errors
+/// Of the socket; a message that is cut off, too long or not understood.
+pub fn receive<T: DeserializeOwned>(stream: &mut impl BufRead) -> io::Result<Option<(T, Vec<u8>)>> {
+    let mut text = Vec::new();
+    stream.take(LINE_MAX_BYTES).read_until(b'\n', &mut text)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if text.last() != Some(&b'\n') {
+        return Err(invalid("a line that is cut off or too long"));
+    }
+    let line: Line<T> = serde_json::from_slice(&text)?;
+    if line.data_bytes > DATA_MAX_BYTES {
+        return Err(invalid("more data than a message holds (16 MiB)"));
+    }
+    let mut data = Vec::new();
+    let announced = u64::from(line.data_bytes);
+    // Grows with what arrives, not with what is announced.
+    if stream.take(announced).read_to_end(&mut data)? as u64 != announced {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some((line.message, data)))
+}
+
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Exactly `N` bytes from hexadecimal digits.
+#[must_use]
+pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    if digits.len() != N * 2 {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn invalid(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_with_their_data() {
+        let call = Call::Admin { sqe: to_hex(&[6; 64]), read_bytes: 4096, timeout_ms: None };
+        let mut bytes = Vec::new();
+        send(&mut bytes, &call, b"data\nwith lines").unwrap();
+        send(&mut bytes, &Call::Status, b"").unwrap();
+        let mut stream = bytes.as_slice();
+        assert_eq!(receive::<Call>(&mut stream).unwrap(), Some((call, b"data\nwith lines".to_vec())));
+        assert_eq!(receive::<Call>(&mut stream).unwrap(), Some((Call::Status, Vec::new())));
+        assert_eq!(receive::<Call>(&mut stream).unwrap(), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "{\"op\":\"status\"}",
+            "{\"op\":\"status\",\"data_bytes\":4294967295}\n",
+            "{\"op\":\"status\",\"data_bytes\":10}\nshort",
+            "{\"op\":\"explode\"}\n",
+            "\n",
+        ] {
+            assert!(receive::<Call>(&mut text.as_bytes()).is_err(), "{text}");
+        }
+        let endless = vec![b'x'; 2 << 20];
+        assert!(receive::<Call>(&mut endless.as_slice()).is_err());
+    }
+
+    #[test]
+    fn hexadecimal_is_exact() {
+        assert_eq!(from_hex::<2>("0aFf"), Some([0x0a, 0xff]));
+        assert_eq!(from_hex::<2>("0aF"), None);
+        assert_eq!(from_hex::<2>("0aFg"), None);
+        assert_eq!(from_hex::<1>("é"), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! The holder's end of the control socket: a thread for each client, a bounded number of them. It runs commands by itself;
+//! what changes devices goes to the deciding thread as a message.
+
+use std::io::{self, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use ebof_initiator::AdminData;
+use ebof_nvme::{Cqe, Sqe};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Message, Shared, refresh, start_thread};
+use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
+use crate::error::Error;
+
+/// Clients at the same time; more are closed at once.
+const CLIENTS_MAX: usize = 64;
+
+/// Makes the socket in the instance's directory and answers on it from now on.
+pub(super) fn listen(directory: &Path, shared: &Arc<Shared>) -> Result<(), Error> {
+    let path = directory.join("control.sock");
+    let problem = |error| Error::io(format!("listening on {}", path.display()), error);
+    let listener = UnixListener::bind(&path).map_err(problem)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(problem)?;
+    let shared = Arc::clone(shared);
+    let clients = Arc::new(AtomicUsize::new(0));
+    start_thread("control", move || {
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) => welcome(stream, &shared, &clients),
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a client");
+                    // Out of descriptors, most likely: clients that leave give some back.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    })
+}
+
+fn welcome(stream: UnixStream, shared: &Arc<Shared>, clients: &Arc<AtomicUsize>) {
+    if clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
+        clients.fetch_sub(1, Ordering::AcqRel);
+        tracing::warn!("too many clients: one is closed");
+        return;
+    }
+    let (shared, mine) = (Arc::clone(shared), Arc::clone(clients));
+    let started = start_thread("client", move || {
+        if let Err(error) = converse(stream, &shared) {
+            tracing::debug!(%error, "a client is gone");
+        }
+        mine.fetch_sub(1, Ordering::AcqRel);
+    });
+    if let Err(error) = started {
+        clients.fetch_sub(1, Ordering::AcqRel);
+        tracing::warn!(%error, "a client is closed");
+    }
+}
+
+fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let received = match control::receive::<Call>(&mut stream) {
+            Ok(Some(received)) => received,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                let message = format!("the call is not understood: {error}");
+                return control::send(stream.get_mut(), &Answer::Failed { message }, &[]);
+            }
+        };
+        let (call, mut data) = received;
+        let answer = match call {
+            Call::Disconnect { force } => return farewell(stream.get_mut(), shared, force),
+            Call::Status => status(shared),
+            Call::Admin { sqe, read_bytes, timeout_ms } => {
+                let timeout = timeout_ms.map(Duration::from_millis);
+                let run = |sqe, data: AdminData<'_>| shared.controller.admin(sqe, data, timeout);
+                command(&sqe, read_bytes, &mut data, run)
+            }
+            Call::Io { sqe, read_bytes } => {
+                command(&sqe, read_bytes, &mut data, |sqe, data| io_command(shared, sqe, data))
+            }
+            Call::Reset => {
+                data.clear();
+                shared.controller.reset();
+                Answer::Done
+            }
+            Call::Rescan => {
+                data.clear();
+                rescan(shared)
+            }
+        };
+        control::send(stream.get_mut(), &answer, &data)?;
+    }
+}
+
+fn status(shared: &Shared) -> Answer {
+    let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    refresh(&mut state, &shared.controller);
+    Answer::Status { state: Box::new(state) }
+}
+
+/// Runs a command with `data` as what it sends; leaves in `data` what it returns.
+fn command(
+    sqe: &str,
+    read_bytes: u32,
+    data: &mut Vec<u8>,
+    run: impl FnOnce(Sqe, AdminData<'_>) -> Result<Cqe, ebof_initiator::Error>,
+) -> Answer {
+    let sent = std::mem::take(data);
+    let Some(sqe) = control::from_hex::<64>(sqe).and_then(|bytes| Sqe::read_from_bytes(&bytes).ok()) else {
+        return Answer::Failed { message: "the submission queue entry is not 64 bytes in hexadecimal".to_owned() };
+    };
+    if read_bytes > DATA_MAX_BYTES || (read_bytes > 0 && !sent.is_empty()) {
+        let message = "a command sends data or returns data, at most 16 MiB".to_owned();
+        return Answer::Failed { message };
+    }
+    let mut returned = vec![0; read_bytes as usize];
+    let borrowed = match (read_bytes, sent.as_slice()) {
+        (0, []) => AdminData::None,
+        (0, sent) => AdminData::FromHost(sent),
+        _ => AdminData::ToHost(&mut returned),
+    };
+    match run(sqe, borrowed) {
+        Ok(cqe) => {
+            *data = returned;
+            Answer::Completed { cqe: control::to_hex(cqe.as_bytes()) }
+        }
+        Err(error) => Answer::Failed { message: error.to_string() },
+    }
+}
+
+fn io_command(shared: &Shared, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, ebof_initiator::Error> {
+    let mut queue = shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner);
+    let queue = match queue.as_mut() {
+        Some(queue) => queue,
+        None => queue.insert(shared.controller.queue_pair()?),
+    };
+    queue.execute(sqe, data)
+}
+
+fn rescan(shared: &Shared) -> Answer {
+    let (answer, answered) = sync_channel(1);
+    let sender = shared.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let ending = |_| Answer::Failed { message: "the holder is ending".to_owned() };
+    match sender.send(Message::Rescan { answer }) {
+        Ok(()) => answered.recv().unwrap_or_else(|error| ending(error.to_string())),
+        Err(error) => ending(error.to_string()),
+    }
+}
+
+fn farewell(stream: &mut UnixStream, shared: &Shared, force: bool) -> io::Result<()> {
+    let (farewell, answered) = sync_channel(1);
+    let sender = shared.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // When it is ending already, the client sees the connection close, and the lock go.
+    if sender.send(Message::Disconnect { force, farewell }).is_err() {
+        return Ok(());
+    }
+    match answered.recv() {
+        Ok(last) => control::send(stream, &last.answer, &[]),
+        Err(_ending) => Ok(()),
+    }
+}

@@ -1,0 +1,330 @@
+//! Blocks at the other end of a queue pair: what a front asks becomes an NVMe command, and what became of it an errno.
+//!
+//! It owns patience: commands that a lost connection took along are sent again when it is back (reads and writes of
+//! blocks may be repeated), for as long as the connection's options allow; then they fail. Making connections is the
+//! initiator's.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{Completion, Controller, Data, Error, QueuePair, State};
+use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe, Status};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::blocks::{Blocks, Done, Io, Op};
+
+/// How often a command is sent again when the controller says that it may work later: what the Linux host does.
+const RETRIES_MAX: u8 = 5;
+/// How long after such an answer, times the number of attempts.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How often a lost connection is looked at while commands wait for it.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// A queue pair with the commands that wait for it. Belongs to one thread.
+pub(crate) struct Remote {
+    controller: Controller,
+    queue: QueuePair<Vec<u8>>,
+    fast_io_fail: Option<Duration>,
+    capacity: usize,
+    slots: Vec<Option<Command>>,
+    free: Vec<usize>,
+    /// In order: sent as soon as there is a connection.
+    waiting: VecDeque<Command>,
+    /// To be sent again later.
+    delayed: Vec<(Instant, Command)>,
+    /// Over without having been sent.
+    failed: Vec<Done>,
+    lost_since: Option<Instant>,
+}
+
+/// A command and how often it was answered with "later".
+struct Command {
+    io: Io,
+    retries: u8,
+}
+
+impl Remote {
+    pub(crate) fn new(controller: &Controller) -> Result<Self, Error> {
+        let queue = controller.queue_pair()?;
+        let capacity = queue.capacity().max(1);
+        Ok(Self {
+            fast_io_fail: controller.options().fast_io_fail_tmo,
+            controller: controller.clone(),
+            queue,
+            capacity,
+            slots: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            delayed: Vec::new(),
+            failed: Vec::new(),
+            lost_since: None,
+        })
+    }
+
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len() + self.waiting.len() + self.delayed.len()
+    }
+
+    /// Hands a command to the queue pair, or lets it wait.
+    fn send(&mut self, mut command: Command) {
+        let (sqe, data) = match encode(&mut command.io) {
+            Ok(encoded) => encoded,
+            Err(error) => return self.fail(command, error),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        match self.queue.submit(sqe, data, slot as u64) {
+            Ok(()) => self.slots[slot] = Some(command),
+            Err(refused) => {
+                self.free.push(slot);
+                restore(&mut command.io, refused.data);
+                match refused.reason {
+                    Error::QueueFull => self.waiting.push_front(command),
+                    reason if reason.is_connection() => {
+                        self.lost_since.get_or_insert_with(Instant::now);
+                        self.waiting.push_front(command);
+                    }
+                    reason => {
+                        tracing::error!(%reason, op = ?command.io.op, "a command was not sent");
+                        self.fail(command, Errno::IO);
+                    }
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, command: Command, error: Errno) {
+        self.failed.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
+    }
+
+    fn complete(&mut self, completion: Completion<Vec<u8>>, done: &mut Vec<Done>) {
+        let index = usize::try_from(completion.user).unwrap_or(usize::MAX);
+        let Some(mut command) = self.slots.get_mut(index).and_then(Option::take) else {
+            tracing::error!(user = completion.user, "a completion that nobody waits for");
+            return;
+        };
+        self.free.push(index);
+        restore(&mut command.io, completion.data);
+        match completion.result {
+            Ok(cqe) if cqe.status().is_success() => {
+                done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
+            }
+            Ok(cqe) => self.refused(command, cqe.status()),
+            Err(error) if error.is_connection() => {
+                self.lost_since.get_or_insert_with(Instant::now);
+                self.waiting.push_back(command);
+            }
+            Err(error) => {
+                tracing::error!(%error, op = ?command.io.op, "a command failed");
+                self.fail(command, Errno::IO);
+            }
+        }
+    }
+
+    fn refused(&mut self, mut command: Command, status: Status) {
+        if !status.is_dnr() && may_work_later(status) && command.retries < RETRIES_MAX {
+            command.retries += 1;
+            self.delayed.push((Instant::now() + RETRY_AFTER * u32::from(command.retries), command));
+            return;
+        }
+        let io = &command.io;
+        tracing::warn!(%status, nsid = io.nsid, op = ?io.op, slba = io.slba, blocks = io.blocks, "I/O error");
+        self.fail(command, errno(status));
+    }
+
+    /// Whether commands fail at once: the controller is gone, or has been away for too long.
+    fn given_up(&mut self) -> bool {
+        let Some(since) = self.lost_since else { return false };
+        match self.controller.state() {
+            State::Live => {
+                self.lost_since = None;
+                false
+            }
+            State::Reconnecting => self.fast_io_fail.is_some_and(|limit| since.elapsed() >= limit),
+            State::Disconnected | State::Dead => true,
+        }
+    }
+
+    fn wake_delayed(&mut self) {
+        if self.delayed.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.delayed).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
+        self.delayed = later;
+        self.waiting.extend(due.into_iter().map(|(_, command)| command));
+    }
+
+    /// Does with the waiting commands what the state of the connection allows.
+    fn settle(&mut self) {
+        self.wake_delayed();
+        if self.given_up() {
+            while let Some(command) = self.waiting.pop_front() {
+                self.fail(command, Errno::IO);
+            }
+            for (_, command) in std::mem::take(&mut self.delayed) {
+                self.fail(command, Errno::IO);
+            }
+            return;
+        }
+        if self.lost_since.is_some() {
+            return;
+        }
+        let mut sent = false;
+        while let Some(command) = self.waiting.pop_front() {
+            let before = self.waiting.len();
+            self.send(command);
+            if self.waiting.len() > before {
+                break;
+            }
+            sent = true;
+        }
+        if sent {
+            self.flush();
+        }
+    }
+}
+
+impl Blocks for Remote {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        if self.outstanding() >= self.capacity {
+            return Err(io);
+        }
+        let command = Command { io, retries: 0 };
+        if self.lost_since.is_some() && self.given_up() {
+            self.fail(command, Errno::IO);
+        } else if self.waiting.is_empty() {
+            self.send(command);
+        } else {
+            self.waiting.push_back(command);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.queue.flush() {
+            // What was under way comes back from poll.
+            tracing::debug!(%error, "flushing a queue pair");
+        }
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration> {
+        loop {
+            match self.queue.poll() {
+                Ok(Some(completion)) => self.complete(completion, done),
+                Ok(None) => break,
+                Err(_not_connected) => {
+                    self.lost_since.get_or_insert_with(Instant::now);
+                    break;
+                }
+            }
+        }
+        if self.lost_since.is_some() || !self.waiting.is_empty() || !self.delayed.is_empty() {
+            self.settle();
+        }
+        done.append(&mut self.failed);
+        (!self.waiting.is_empty() || !self.delayed.is_empty()).then_some(LOOK_AGAIN)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+/// The command for `io`, with its buffer moved out of it. `EINVAL` for what no command can say.
+fn encode(io: &mut Io) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
+    let nsid = Nsid(io.nsid);
+    let range = BlockRange::new(io.slba, io.blocks);
+    let transfer = matches!(io.op, Op::Read | Op::Write { .. } | Op::WriteZeroes { .. });
+    if transfer && !(1..=65_536).contains(&io.blocks) {
+        return Err(Errno::INVAL);
+    }
+    Ok(match io.op {
+        Op::Read => (range.encode(nvm::READ, nsid), Data::ToHost(std::mem::take(&mut io.data))),
+        Op::Write { fua } => {
+            let sqe = BlockRange { fua, ..range }.encode(nvm::WRITE, nsid);
+            (sqe, Data::FromHost(std::mem::take(&mut io.data)))
+        }
+        Op::Flush => (Sqe::new(nvm::FLUSH).with_nsid(nsid), Data::None),
+        Op::WriteZeroes { deallocate } => {
+            (BlockRange { deallocate, ..range }.encode(nvm::WRITE_ZEROES, nsid), Data::None)
+        }
+        Op::Deallocate => {
+            let dsm = Dsm { ranges: 1, deallocate: true, integral_write: false, integral_read: false };
+            let range = DsmRange { cattr: 0.into(), nlb: io.blocks.into(), slba: io.slba.into() };
+            io.data = range.as_bytes().to_vec();
+            (dsm.encode(nsid), Data::FromHost(std::mem::take(&mut io.data)))
+        }
+    })
+}
+
+/// Puts the buffer back where it came from.
+fn restore(io: &mut Io, data: Data<Vec<u8>>) {
+    io.data = match data {
+        Data::None => Vec::new(),
+        Data::ToHost(buffer) | Data::FromHost(buffer) => buffer,
+    };
+}
+
+/// Whether the same command may succeed in a moment.
+fn may_work_later(status: Status) -> bool {
+    let path_related = status.code_type() == 3;
+    let known = [
+        Status::NAMESPACE_NOT_READY,
+        Status::TRANSIENT_TRANSPORT_ERROR,
+        Status::COMMAND_INTERRUPTED,
+        Status::ABORT_REQUESTED,
+        Status::ABORTED_SQ_DELETION,
+        Status::FORMAT_IN_PROGRESS,
+        Status::SANITIZE_IN_PROGRESS,
+        Status::INTERNAL_ERROR,
+    ];
+    path_related || known.iter().any(|&other| status.is(other))
+}
+
+/// The error that the block layer gets for a status.
+fn errno(status: Status) -> Errno {
+    let known = [
+        (Status::INVALID_OPCODE, Errno::OPNOTSUPP),
+        (Status::LBA_OUT_OF_RANGE, Errno::NOSPC),
+        (Status::CAPACITY_EXCEEDED, Errno::NOSPC),
+        (Status::NAMESPACE_WRITE_PROTECTED, Errno::ROFS),
+        (Status::INVALID_NAMESPACE, Errno::NODEV),
+        (Status::RESERVATION_CONFLICT, Errno::BADE),
+    ];
+    known.iter().find(|(other, _)| status.is(*other)).map_or(Errno::IO, |&(_, errno)| errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_carry_what_was_asked() {
+        let io = |op, blocks, data| Io { nsid: 3, op, slba: 1 << 40, blocks, data, user: 0 };
+        let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, vec![1; 4096])).unwrap();
+        let range = BlockRange::decode(&sqe);
+        assert_eq!((sqe.opcode, sqe.nsid().0, range.slba, range.blocks, range.fua), (nvm::WRITE, 3, 1 << 40, 8, true));
+        assert!(matches!(data, Data::FromHost(buffer) if buffer.len() == 4096));
+        let (sqe, data) = encode(&mut io(Op::WriteZeroes { deallocate: true }, 65_536, Vec::new())).unwrap();
+        assert!(BlockRange::decode(&sqe).deallocate && matches!(data, Data::None));
+        let (sqe, data) = encode(&mut io(Op::Deallocate, u32::MAX, Vec::new())).unwrap();
+        assert!(Dsm::decode(&sqe).deallocate && matches!(data, Data::FromHost(buffer) if buffer.len() == 16));
+        assert!(encode(&mut io(Op::Read, 0, Vec::new())).is_err());
+        assert!(encode(&mut io(Op::WriteZeroes { deallocate: false }, 65_537, Vec::new())).is_err());
+    }
+
+    #[test]
+    fn only_what_may_change_is_tried_again() {
+        assert!(may_work_later(Status::ANA_TRANSITION) && may_work_later(Status::NAMESPACE_NOT_READY));
+        assert!(!may_work_later(Status::LBA_OUT_OF_RANGE) && !may_work_later(Status::UNRECOVERED_READ_ERROR));
+        assert_eq!(errno(Status::CAPACITY_EXCEEDED.dnr()), Errno::NOSPC);
+        assert_eq!(errno(Status::WRITE_FAULT), Errno::IO);
+    }
+}

@@ -1,0 +1,104 @@
+//! Cleaning up behind a holder: what it does itself when it ends, and what others do when it was killed.
+//!
+//! Everything is found by what the kernel shows and by the state file; nothing is taken that a state file or the state
+//! directory does not prove to be ours.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::request::Device;
+use crate::state::{Guard, Record, StateDir};
+use crate::{fuse, loopdev};
+
+/// What was cleaned up behind one dead holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// The controller.
+    pub name: String,
+    /// What was done, and what is left for a person to do.
+    pub actions: Vec<String>,
+}
+
+/// Cleans up behind every dead holder.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub fn repair(states: &StateDir) -> Result<Vec<Repaired>, Error> {
+    if states.records()?.iter().all(|record| record.live) {
+        return Ok(Vec::new());
+    }
+    let guard = states.lock()?;
+    repair_locked(states, &guard)
+}
+
+/// As [`repair`], for those who hold the lock already.
+pub(crate) fn repair_locked(states: &StateDir, _guard: &Guard) -> Result<Vec<Repaired>, Error> {
+    // Looked at again under the lock: instances that are being made are locked before it is let go.
+    let dead = states.records()?.into_iter().filter(|record| !record.live);
+    Ok(dead.map(|record| clean(&record)).collect())
+}
+
+fn clean(record: &Record) -> Repaired {
+    let mut actions = Vec::new();
+    let place = mount_point(&record.directory);
+    let devices = record.state.as_ref().map(|state| state.devices.as_slice()).unwrap_or_default();
+    let mut loops = loopdev::below(&place);
+    loops.extend(devices.iter().filter_map(orphaned_loop).filter(|path| !loops.contains(path)).collect::<Vec<_>>());
+    for path in loops {
+        let used_by = loopdev::used_by(&path);
+        match loopdev::detach(&path) {
+            Ok(()) => actions.push(format!("detached {}", path.display())),
+            Err(error) => actions.push(format!("could not detach {}: {error}", path.display())),
+        }
+        if let Some(used_by) = used_by {
+            actions.push(format!("{used_by}: its data is out of reach, unmount it"));
+        }
+    }
+    match fuse::unmount(&place) {
+        Ok(()) => {}
+        Err(error) => actions.push(format!("could not unmount {}: {error}", place.display())),
+    }
+    for path in devices.iter().filter_map(|device| device.path.as_deref()).filter(|path| crate::ublk::is_ours(path)) {
+        match crate::ublk::delete(path) {
+            Ok(true) => actions.push(format!("deleted {}", path.display())),
+            Ok(false) => {}
+            Err(error) => actions.push(format!("could not delete {}: {error}", path.display())),
+        }
+    }
+    match remove(&record.directory) {
+        Ok(()) => actions.push(format!("removed {}", record.directory.display())),
+        Err(error) => actions.push(format!("could not remove {}: {error}", record.directory.display())),
+    }
+    for action in &actions {
+        tracing::info!(name = record.name, action, "cleaned up behind a holder that was killed");
+    }
+    Repaired { name: record.name.clone(), actions }
+}
+
+/// A loop device that the state file names and whose file is out of the tree already: the kernel then shows the path
+/// within the file system only, which is the device's name.
+fn orphaned_loop(device: &Device) -> Option<PathBuf> {
+    let path = device.path.clone()?;
+    let name = path.file_name()?.to_str()?.strip_prefix("loop").map(|number| format!("loop{number}"))?;
+    let backing = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+    (backing.trim_end() == format!("/{}", device.name)).then_some(path)
+}
+
+/// Where the FUSE file system of an instance is mounted.
+pub(crate) fn mount_point(directory: &Path) -> PathBuf {
+    directory.join("mnt")
+}
+
+/// Removes an instance's directory, the files that we make and nothing else.
+pub(crate) fn remove(directory: &Path) -> std::io::Result<()> {
+    let gone = |result: std::io::Result<()>| match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    for file in ["state.json", "state.new", "request.json", "request.new", "control.sock", "holder.log"] {
+        gone(std::fs::remove_file(directory.join(file)))?;
+    }
+    gone(std::fs::remove_dir(mount_point(directory)))?;
+    gone(std::fs::remove_file(directory.join("lock")))?;
+    gone(std::fs::remove_dir(directory))
+}

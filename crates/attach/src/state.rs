@@ -1,0 +1,320 @@
+//! The directory that says who holds what: one subdirectory for each attached controller, `nvme0`, `nvme1`, ...
+//!
+//! It owns names, files and locks: instance numbers, the state file, and whether a holder lives. A holder keeps an
+//! exclusive lock on its `lock` file for as long as it lives, and the kernel lets go of it whatever kills the process;
+//! no process id is trusted for that. What a dead holder left behind is cleaned in [`crate::repair`].
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::request::{Device, Request};
+
+/// What a holder writes about itself. Programs may read it; fields are added, never changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The layout of this file: 1.
+    pub version: u32,
+    /// What people call the controller: `nvme0`.
+    pub name: String,
+    /// The holder process.
+    pub pid: u32,
+    /// When it started, in the kernel's ticks since boot: tells it from another with the same number.
+    pub pid_start: u64,
+    /// Seconds since 1970 when it was connected.
+    pub since: u64,
+    /// `live`, `connecting` or `dead`.
+    pub state: String,
+    /// What was asked for; without secrets.
+    pub request: Request,
+    /// Who we are to the target.
+    pub hostnqn: String,
+    /// Our host identifier.
+    pub hostid: String,
+    /// The subsystem.
+    pub subnqn: String,
+    /// Where the target was reached.
+    pub peer: String,
+    /// The controller's number in the subsystem.
+    pub cntlid: u16,
+    /// I/O queues that the controller granted.
+    pub io_queues: u16,
+    /// Model number.
+    pub model: String,
+    /// Serial number.
+    pub serial: String,
+    /// Firmware revision.
+    pub firmware: String,
+    /// `ublk` or `loop`.
+    pub front: String,
+    /// The namespaces.
+    pub devices: Vec<Device>,
+}
+
+/// An instance in the state directory.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What people call it: `nvme0`.
+    pub name: String,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// Whether its holder lives.
+    pub live: bool,
+    /// What the holder wrote last; absent before it is ready, or when it died before.
+    pub state: Option<State>,
+}
+
+impl Record {
+    /// The control socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("control.sock")
+    }
+
+    /// What the holder logs.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.directory.join("holder.log")
+    }
+
+    /// What was asked for, also before there is a state file.
+    #[must_use]
+    pub fn request(&self) -> Option<Request> {
+        match &self.state {
+            Some(state) => Some(state.request.clone()),
+            None => read_request(&self.directory).ok(),
+        }
+    }
+}
+
+/// The state directory.
+#[derive(Clone, Debug)]
+pub struct StateDir {
+    base: PathBuf,
+}
+
+/// Holds the directory's lock: instances are made and repaired under it.
+#[derive(Debug)]
+pub struct Guard {
+    _file: File,
+}
+
+impl StateDir {
+    /// The one of this machine: `$EBOF_STATE_DIR`, else `/run/ebof` for root, else `$XDG_RUNTIME_DIR/ebof`, else
+    /// `/tmp/ebof-UID`.
+    #[must_use]
+    pub fn standard() -> Self {
+        let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let user = rustix::process::geteuid();
+        let base = named("EBOF_STATE_DIR").unwrap_or_else(|| {
+            if user.is_root() {
+                PathBuf::from("/run/ebof")
+            } else {
+                let runtime = named("XDG_RUNTIME_DIR").map(|directory| directory.join("ebof"));
+                runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/ebof-{}", user.as_raw())))
+            }
+        });
+        Self { base }
+    }
+
+    /// The one at `base`, which need not exist.
+    #[must_use]
+    pub fn at(base: &Path) -> Self {
+        Self { base: base.to_owned() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.base
+    }
+
+    /// Waits until nobody else makes or repairs instances. Makes the directory.
+    ///
+    /// # Errors
+    /// The directory cannot be made or written.
+    pub fn lock(&self) -> Result<Guard, Error> {
+        let problem = |error| Error::io(format!("using the state directory {}", self.base.display()), error);
+        make_directory(&self.base).map_err(problem)?;
+        let file = open_lock(&self.base).map_err(problem)?;
+        loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Guard { _file: file }),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(problem(error.into())),
+            }
+        }
+    }
+
+    /// All instances, by number. A directory that does not exist has none.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn records(&self) -> Result<Vec<Record>, Error> {
+        let entries = match std::fs::read_dir(&self.base) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::io(format!("reading {}", self.base.display()), error)),
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut numbers: Vec<u32> = names.filter_map(|name| instance_number(&name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers.into_iter().map(|number| self.record(&format!("nvme{number}"))).collect())
+    }
+
+    fn record(&self, name: &str) -> Record {
+        let directory = self.base.join(name);
+        // The state first: a holder that ends in between is then seen as dead, with the state that it had.
+        let state = read_state(&directory);
+        let live = is_locked(&directory);
+        Record { name: name.to_owned(), directory, live, state }
+    }
+
+    /// Makes the directory of a new instance, with the request in it, and locks it: the lock is handed to the holder.
+    /// Numbers that the kernel's own NVMe controllers have are passed over, so that a name means one thing.
+    ///
+    /// # Errors
+    /// The directory cannot be made or written.
+    pub fn create(&self, _guard: &Guard, request: &Request) -> Result<(Record, File), Error> {
+        for number in 0..=u32::MAX {
+            let name = format!("nvme{number}");
+            if Path::new("/sys/class/nvme").join(&name).exists() {
+                continue;
+            }
+            let directory = self.base.join(&name);
+            match DirBuilder::new().mode(0o755).create(&directory) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(Error::io(format!("making {}", directory.display()), error)),
+            }
+            let prepared = write_request(&directory, request).and_then(|()| {
+                let lock = open_lock(&directory)?;
+                flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+                Ok(lock)
+            });
+            let lock = prepared.map_err(|error| Error::io(format!("writing to {}", directory.display()), error))?;
+            return Ok((Record { name, directory, live: true, state: None }, lock));
+        }
+        Err(Error::io("finding a free number", io::ErrorKind::StorageFull.into()))
+    }
+}
+
+fn instance_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("nvme")?;
+    let number: u32 = digits.parse().ok()?;
+    // "nvme01" is not ours.
+    (number.to_string() == digits).then_some(number)
+}
+
+fn make_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(directory)
+}
+
+/// Readable for all: whoever may list the directory may ask whether the holder lives.
+fn open_lock(directory: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(directory.join("lock"))
+}
+
+/// Whether somebody holds the exclusive lock. Those who ask take a shared one for a moment: they do not see each other.
+fn is_locked(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory.join("lock")) else { return false };
+    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+}
+
+/// Writes a file as a whole or not at all.
+fn replace(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    let scratch = path.with_extension("new");
+    match std::fs::remove_file(&scratch) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&scratch)?;
+    file.write_all(bytes)?;
+    std::fs::rename(&scratch, path)
+}
+
+/// The request, for the holder's eyes only.
+fn write_request(directory: &Path, request: &Request) -> io::Result<()> {
+    replace(&directory.join("request.json"), 0o600, &serde_json::to_vec(request)?)
+}
+
+/// Reads what [`StateDir::create`] was given.
+pub(crate) fn read_request(directory: &Path) -> Result<Request, Error> {
+    let path = directory.join("request.json");
+    let bytes = std::fs::read(&path).map_err(|error| Error::io(format!("reading {}", path.display()), error))?;
+    serde_json::from_slice(&bytes).map_err(|error| Error::State { path, error })
+}
+
+/// Writes the state file of the instance in `directory`.
+pub(crate) fn write_state(directory: &Path, state: &State) -> Result<(), Error> {
+    let path = directory.join("state.json");
+    let written = serde_json::to_vec_pretty(state).map_err(io::Error::from);
+    written
+        .and_then(|bytes| replace(&path, 0o644, &bytes))
+        .map_err(|error| Error::io(format!("writing {}", path.display()), error))
+}
+
+/// The state file, when there is one that this version understands.
+fn read_state(directory: &Path) -> Option<State> {
+    let bytes = std::fs::read(directory.join("state.json")).ok()?;
+    match serde_json::from_slice(&bytes) {
+        Ok(state) => Some(state),
+        Err(error) => {
+            tracing::warn!(%error, directory = %directory.display(), "the state file is not understood");
+            None
+        }
+    }
+}
+
+/// When a process started, in clock ticks since boot; `None` where there is no such process.
+#[must_use]
+pub fn process_start(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc(5): the second field, the name in parentheses, may hold anything; the 22nd is the start time.
+    text.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_are_numbered_and_die_with_their_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let states = StateDir::at(&directory.path().join("deep/ebof"));
+        assert!(states.records().unwrap().is_empty());
+        let guard = states.lock().unwrap();
+        let request = Request { nqn: "nqn.x".to_owned(), ..Request::default() };
+        let (first, first_lock) = states.create(&guard, &request).unwrap();
+        let (second, _second_lock) = states.create(&guard, &request).unwrap();
+        assert_ne!(first.name, second.name);
+        let live = |name: &str| states.records().unwrap().iter().find(|record| record.name == name).unwrap().live;
+        assert!(live(&first.name) && live(&second.name));
+        drop(first_lock);
+        assert!(!live(&first.name) && live(&second.name));
+        assert_eq!(second.request().unwrap(), request);
+        assert_eq!(read_request(&second.directory).unwrap(), request);
+    }
+
+    #[test]
+    fn names_that_are_not_ours_are_left_alone() {
+        assert_eq!(instance_number("nvme12"), Some(12));
+        for name in ["nvme", "nvme01", "nvme-1", "nvme1n1", "lock", "nvme+1"] {
+            assert_eq!(instance_number(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_start_of_a_process_is_stable() {
+        let me = std::process::id();
+        assert!(process_start(me).is_some());
+        assert_eq!(process_start(me), process_start(me));
+        assert_eq!(process_start(u32::MAX), None);
+    }
+}
