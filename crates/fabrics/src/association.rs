@@ -1,11 +1,14 @@
 //! What the queues of one controller share: who the host is, a few flags, counters and the error log. Written by the
-//! threads that own the queues and by the registry, with plain loads and stores; it decides nothing.
+//! threads that own the queues and by the registry; on the I/O path with plain loads and stores only. It decides nothing.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
+use crate::error_log::ErrorLog;
 use crate::model::{Limits, Port};
+use crate::outcome::SglRules;
 
 /// A host's association with a controller.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ pub struct Association {
     pub port: Port,
     /// The limits that were announced.
     pub limits: Limits,
-    /// CSTS.RDY: I/O commands are executed.
+    /// CSTS.RDY, and no shutdown or end of the association under way: I/O commands are executed.
     pub(crate) ready: AtomicBool,
     /// The association ends: no command is executed any more.
     pub(crate) closing: AtomicBool,
@@ -36,10 +39,79 @@ pub struct Association {
     pub(crate) io_queues: AtomicU32,
     /// Keep alive time-out in force, 0 for none.
     pub(crate) keep_alive_ms: AtomicU32,
+    pub(crate) errors: ErrorLog,
 }
 
-/// Counters of one queue, written by its thread only.
+/// What the host of a new association said, and where.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) cntlid: ControllerId,
+    pub(crate) subsystem: Nqn,
+    pub(crate) host: Nqn,
+    pub(crate) host_id: HostId,
+    pub(crate) discovery: bool,
+}
+
+/// In-capsule data that every Admin Queue takes (NVMe/TCP, I/O Controller and Discovery Controller requirements: 8 KiB).
+const ADMIN_CAPSULE_BYTES: u32 = 8192;
+
+impl Association {
+    pub(crate) fn new(identity: Identity, port: Port, limits: Limits) -> Self {
+        let Identity { cntlid, subsystem, host, host_id, discovery } = identity;
+        let association = Self {
+            cntlid,
+            subsystem,
+            host,
+            host_id,
+            discovery,
+            port,
+            limits,
+            ready: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            write_cache: AtomicBool::new(true),
+            granted_queues: AtomicU32::new(0),
+            io_queues: AtomicU32::new(0),
+            keep_alive_ms: AtomicU32::new(0),
+            errors: ErrorLog::new(),
+        };
+        association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
+        association
+    }
+
+    /// Whether the controller executes I/O commands.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Entries of a queue at most (CAP.MQES): what the port and the limits allow.
+    #[must_use]
+    pub fn max_queue_entries(&self) -> u16 {
+        self.port.max_queue_entries.min(self.limits.queue_entries).max(2)
+    }
+
+    /// I/O queues at most: what the port and the limits allow; none for discovery.
+    #[must_use]
+    pub fn max_io_queues(&self) -> u16 {
+        if self.discovery { 0 } else { self.port.max_io_queues.min(self.limits.io_queues).max(1) }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn admin_sgl(&self) -> SglRules {
+        SglRules { capsule_bytes: ADMIN_CAPSULE_BYTES, keyed: self.port.trtype == TrType::RDMA }
+    }
+
+    pub(crate) fn io_sgl(&self) -> SglRules {
+        SglRules { capsule_bytes: self.port.in_capsule_bytes, keyed: self.port.trtype == TrType::RDMA }
+    }
+}
+
+/// Counters of one queue, written by its thread only. On lines of their own, so that queues do not slow each other down.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Counters {
     /// When the last command came, on the clock of `now_ms`.
     pub(crate) last_command_ms: AtomicU64,
@@ -49,6 +121,7 @@ pub struct Counters {
     write_bytes: AtomicU64,
     other_commands: AtomicU64,
     errors: AtomicU64,
+    media_errors: AtomicU64,
 }
 
 /// The values of [`Counters`] at one moment.
@@ -56,7 +129,7 @@ pub struct Counters {
 pub struct Counts {
     /// Read, Compare and Verify commands that completed.
     pub read_commands: u64,
-    /// Bytes that Read sent to the host.
+    /// Bytes that those concerned.
     pub read_bytes: u64,
     /// Write and Write Zeroes commands that completed.
     pub write_commands: u64,
@@ -64,14 +137,64 @@ pub struct Counts {
     pub write_bytes: u64,
     /// All other commands that completed.
     pub other_commands: u64,
-    /// Commands that completed with an error.
+    /// Commands that completed with an error, refused ones included.
     pub errors: u64,
+    /// Those among them that say the medium failed (status code type 2h, Compare Failure aside).
+    pub media_errors: u64,
 }
 
-impl Association {
-    /// Whether the controller executes I/O commands (CSTS.RDY).
+impl Counters {
+    /// The values at this moment, from any thread.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
+    pub fn read(&self) -> Counts {
+        Counts {
+            read_commands: self.read_commands.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            write_commands: self.write_commands.load(Ordering::Relaxed),
+            write_bytes: self.write_bytes.load(Ordering::Relaxed),
+            other_commands: self.other_commands.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            media_errors: self.media_errors.load(Ordering::Relaxed),
+        }
+    }
+
+    // The thread that owns the queue is the only writer, so a load and a store need not be one operation.
+    fn add(counter: &AtomicU64, by: u64) {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_read(&self, bytes: u32) {
+        Self::add(&self.read_commands, 1);
+        Self::add(&self.read_bytes, bytes.into());
+    }
+
+    pub(crate) fn count_write(&self, bytes: u32) {
+        Self::add(&self.write_commands, 1);
+        Self::add(&self.write_bytes, bytes.into());
+    }
+
+    pub(crate) fn count_other(&self) {
+        Self::add(&self.other_commands, 1);
+    }
+
+    pub(crate) fn count_error(&self, media: bool) {
+        Self::add(&self.errors, 1);
+        Self::add(&self.media_errors, media.into());
+    }
+}
+
+impl Counts {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            read_commands: self.read_commands.wrapping_add(other.read_commands),
+            read_bytes: self.read_bytes.wrapping_add(other.read_bytes),
+            write_commands: self.write_commands.wrapping_add(other.write_commands),
+            write_bytes: self.write_bytes.wrapping_add(other.write_bytes),
+            other_commands: self.other_commands.wrapping_add(other.other_commands),
+            errors: self.errors.wrapping_add(other.errors),
+            media_errors: self.media_errors.wrapping_add(other.media_errors),
+        }
     }
 }

@@ -2,10 +2,16 @@
 
 use alloc::string::String;
 
-use ebof_nvme::{Nqn, QueueId, Status};
+use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
+use ebof_nvme::opcode::{Direction, fabrics};
+use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
 
 use crate::model::PortId;
+use crate::outcome::{Action, Fault, Outcome, SglRules, byte};
 use crate::registry::Handle;
+use crate::step::{Executing, Step};
 
 /// How a connection came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,4 +89,75 @@ pub enum RefusalReason {
     /// The port that accepted the connection is no longer configured.
     #[error("the port is being removed")]
     PortRemoved,
+}
+
+/// A Connect, decoded: what the host wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) connect: Connect,
+    pub(crate) cntlid: ControllerId,
+    pub(crate) host_id: HostId,
+    pub(crate) host: Nqn,
+    pub(crate) subsystem: Nqn,
+}
+
+/// Takes a command before the queue is connected: it can only be Connect.
+pub(crate) fn submit(sqe: &Sqe) -> Outcome {
+    if sqe.fctype() != Some(fabrics::CONNECT) {
+        return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    // The transport of the queue is not known here; it refuses descriptors that it does not have.
+    let rules = SglRules { capsule_bytes: 8192, keyed: true };
+    let length = rules.exactly(sqe, Direction::HostToController, ConnectData::BYTES as u64)?;
+    Ok(Action::Go(Step::Connect(Executing::new(sqe, length))))
+}
+
+/// Decodes command and data as far as they are well-formed; the refusal tells what could be read before the fault.
+pub(crate) fn decode(executing: &Executing, data: &[u8]) -> Result<Wish, (RefusalReason, Option<Nqn>, Option<Nqn>)> {
+    let sqe = Sqe {
+        cdw10: U32::new(executing.cdw10),
+        cdw11: U32::new(executing.cdw11),
+        cdw12: U32::new(executing.cdw12),
+        ..Sqe::default()
+    };
+    let connect = Connect::decode(&sqe);
+    if connect.recfmt != 0 {
+        return Err((RefusalReason::Format, None, None));
+    }
+    let data = ConnectData::ref_from_bytes(data).map_err(|_| (RefusalReason::Length, None, None))?;
+    let subsystem = Nqn::from_field(&data.subnqn);
+    let host = Nqn::from_field(&data.hostnqn);
+    let (subsystem, host) = match (subsystem, host) {
+        (Ok(subsystem), Ok(host)) => (subsystem, host),
+        (Err(_), host) => return Err((RefusalReason::MalformedSubsystem, host.ok(), None)),
+        (Ok(subsystem), Err(_)) => return Err((RefusalReason::MalformedHost, None, Some(subsystem))),
+    };
+    Ok(Wish { connect, cntlid: ControllerId(data.cntlid.get()), host_id: data.host_id(), host, subsystem })
+}
+
+impl RefusalReason {
+    /// What the host is told. What a change of the configuration or a moment's patience can cure goes without DNR:
+    /// Linux gives a controller up for good when a reconnect is refused with it.
+    pub(crate) fn fault(self) -> Fault {
+        let invalid = |in_data, offset| Fault {
+            result: ConnectResult::Invalid { in_data, offset }.encode(),
+            ..Fault::transient(Status::CONNECT_INVALID_PARAMETERS)
+        };
+        let never = |fault: Fault| Fault { status: fault.status.dnr(), ..fault };
+        match self {
+            Self::Format => Fault::at(Status::CONNECT_INCOMPATIBLE_FORMAT, byte::CDW10),
+            Self::Length => Fault::new(Status::DATA_SGL_LENGTH_INVALID),
+            Self::MalformedSubsystem => never(invalid(true, ConnectData::SUBNQN_OFFSET)),
+            Self::MalformedHost => never(invalid(true, ConnectData::HOSTNQN_OFFSET)),
+            Self::QueueSize => never(invalid(false, Connect::SQSIZE_OFFSET)),
+            Self::QueueId => never(invalid(false, Connect::QID_OFFSET)),
+            Self::UnknownSubsystem | Self::PortRemoved => invalid(true, ConnectData::SUBNQN_OFFSET),
+            Self::HostNotAllowed => Fault::transient(Status::CONNECT_INVALID_HOST),
+            Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),
+            Self::UnknownController => invalid(true, ConnectData::CNTLID_OFFSET),
+            Self::OtherHost => invalid(true, ConnectData::HOSTNQN_OFFSET),
+            Self::ControllersExhausted => Fault::transient(Status::CONNECT_CONTROLLER_BUSY),
+            Self::QueueInUse | Self::NotReady => Fault::transient(Status::COMMAND_SEQUENCE_ERROR),
+        }
+    }
 }

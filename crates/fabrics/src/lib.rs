@@ -11,17 +11,28 @@
 
 extern crate alloc;
 
+mod admin;
 pub mod association;
 pub mod connect;
+mod controller;
+mod discovery;
+mod error_log;
+mod event;
+mod feature;
+mod identify;
+mod io;
+mod log;
 pub mod model;
+mod outcome;
+mod property;
 pub mod queue;
 pub mod registry;
 pub mod step;
 
-pub use association::{Association, Counters};
+pub use association::{Association, Counters, Counts};
 pub use connect::{Arrival, Refusal, RefusalReason};
 pub use model::{
-    DeviceId, DiscoveryIdentity, Health, Limits, Model, Namespace, NamespaceTable, Port, PortId, Subsystem,
+    DeviceId, DiscoveryIdentity, Health, Limits, Model, Namespace, NamespaceTable, Port, PortId, Subsystem, TableError,
 };
 pub use queue::Queue;
 pub use registry::{CloseReason, ControllerInfo, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry};

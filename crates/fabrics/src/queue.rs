@@ -1,31 +1,106 @@
 //! One queue of a controller: takes commands in, gives completions out, and knows what is outstanding.
+//!
+//! What a command means is decided elsewhere (`admin`, `io`, `connect`); here it is made sure that every command completes
+//! once, with the right SQ head pointer and an entry in the error log if it failed.
 
-use ebof_nvme::{Cid, Cqe, Nqn, QueueId, Sqe, Status};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
-use crate::registry::Notice;
+use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics, nvm};
+use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
+
+use crate::association::{Association, Counters};
+use crate::controller::Controller;
+use crate::error_log::ErrorEntry;
+use crate::model::Subsystem;
+use crate::outcome::{Action, Fault, Outcome};
+use crate::registry::{Handle, Notice};
 use crate::step::{Executing, Step};
+use crate::{admin, connect, io};
 
 /// The queue of one connection, owned by the thread that serves it.
 #[derive(Debug)]
-pub struct Queue {}
+pub struct Queue {
+    cids: CidSet,
+    outstanding: usize,
+    executing: usize,
+    reply_bytes: usize,
+    entries: u16,
+    sqhd: u16,
+    flow_disabled: bool,
+    closing: bool,
+    live: Option<Live>,
+}
+
+/// A queue after Connect.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) id: QueueId,
+    pub(crate) handle: Handle,
+    pub(crate) association: Arc<Association>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) last_command_ms: u64,
+    pub(crate) role: Role,
+}
+
+#[derive(Debug)]
+pub(crate) enum Role {
+    Admin(Box<Controller>),
+    Io(Arc<Subsystem>),
+}
 
 impl Queue {
     /// The queue of a new connection: until Connect has succeeded every other command is a Command Sequence Error.
     #[must_use]
     pub fn new() -> Self {
-        Self {}
+        Self {
+            cids: CidSet::default(),
+            outstanding: 0,
+            executing: 0,
+            reply_bytes: 0,
+            entries: 1,
+            sqhd: 0,
+            flow_disabled: false,
+            closing: false,
+            live: None,
+        }
     }
 
     /// Takes a command. Never fails: what cannot be executed is completed with the status that says so.
     pub fn submit(&mut self, sqe: &Sqe, now_ms: u64) -> Step {
-        let _ = (sqe, now_ms);
-        todo!()
+        self.touch(now_ms);
+        let subject = Subject::of_command(sqe);
+        if self.outstanding >= usize::from(self.entries) {
+            // The host overran the queue that it asked for.
+            return Step::Complete(self.respond(subject, Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR))));
+        }
+        if !self.cids.insert(sqe.cid()) {
+            return Step::Complete(self.respond(subject, Err(Fault::new(Status::CID_CONFLICT))));
+        }
+        self.outstanding += 1;
+        let outcome = match &mut self.live {
+            _ if self.closing => Err(Fault::transient(Status::ABORTED_SQ_DELETION)),
+            None => connect::submit(sqe),
+            Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit(association, subsystem, sqe),
+            Some(Live { role: Role::Admin(controller), .. }) => admin::submit(controller, sqe),
+        };
+        self.issue(subject, outcome)
     }
 
     /// Goes on with a command whose parameter data ([`Step::Receive`]) has come.
     pub fn resume(&mut self, executing: Executing, data: &[u8], now_ms: u64) -> Step {
-        let _ = (executing, data, now_ms);
-        todo!()
+        self.touch(now_ms);
+        let outcome = match &mut self.live {
+            None => Err(Fault::new(Status::INTERNAL_ERROR)),
+            Some(Live { role: Role::Io(subsystem), association, .. }) => {
+                io::resume(association, subsystem, &executing, data)
+            }
+            Some(Live { role: Role::Admin(controller), .. }) => admin::resume(controller, &executing, data),
+        };
+        self.settle(executing, outcome)
     }
 
     /// Completes a command without a result.
@@ -36,108 +111,331 @@ impl Queue {
 
     /// Completes a command; `result` is dwords 0 and 1 of the completion.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
     pub fn complete_with(&mut self, executing: Executing, status: Status, result: u64) -> Cqe {
-        let _ = (executing, status, result);
-        todo!()
+        self.take(&executing);
+        let quiesced = executing.opcode == FABRICS && executing.fctype == fabrics::PROPERTY_SET;
+        if let (true, Some(controller)) = (quiesced, self.controller_mut()) {
+            controller.registers.quiesced();
+        }
+        let outcome = match status.ok() {
+            Ok(()) => Ok(result),
+            Err(status) => Err(Fault { result, ..Fault::transient(status) }),
+        };
+        self.retire(Subject::of_ticket(&executing), outcome)
     }
 
     /// Forgets a command without a completion, because the connection ends.
+    #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
     pub fn abandon(&mut self, executing: Executing) {
-        let _ = executing;
-        todo!()
+        self.take(&executing);
+        self.cids.remove(executing.cid);
+        self.outstanding = self.outstanding.saturating_sub(1);
     }
 
     /// Takes a notice from the registry; the completion, if there is one, is an event. Ask
     /// [`poll_event`](Self::poll_event) for more.
     #[must_use]
-    pub fn notify(&mut self, notice: Notice, now_ms: u64) -> Option<Cqe> {
-        let _ = (notice, now_ms);
-        todo!()
+    pub fn notify(&mut self, notice: Notice, _now_ms: u64) -> Option<Cqe> {
+        let role = self.live.as_mut().map(|live| &mut live.role);
+        match (notice, role) {
+            (Notice::Close(_), _) => self.closing = true,
+            (Notice::Subsystem(next), Some(Role::Io(subsystem))) => *subsystem = next,
+            (Notice::Subsystem(next), Some(Role::Admin(controller))) => controller.replace_subsystem(next),
+            (Notice::Discovery, Some(Role::Admin(controller))) => controller.discovery_changed(),
+            _ => {}
+        }
+        self.poll_event()
     }
 
-    /// The next completion that no command's own step brings: an event, or an aborted Asynchronous Event Request. To be
-    /// called until `None` after every turn in which the Admin Queue took or completed a command or a notice.
+    /// The next completion that no command's own step brings: an event, or an Asynchronous Event Request that was aborted.
+    /// To be called until `None` after every turn in which the Admin Queue took or completed a command or a notice.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Cqe> {
-        todo!()
+        let (cid, status, dw0) = self.controller_mut()?.events.poll()?;
+        let subject = Subject { cid, opcode: admin_opcode::ASYNC_EVENT_REQUEST, nsid: Nsid::NONE, lba: 0, length: 0 };
+        let outcome = status.ok().map(|()| dw0.into()).map_err(Fault::transient);
+        Some(self.retire(subject, outcome))
     }
 
     /// Whether the command `cid` is outstanding.
     #[must_use]
     pub fn is_outstanding(&self, cid: Cid) -> bool {
-        let _ = cid;
-        todo!()
+        self.cids.contains(cid)
     }
 
-    /// Commands taken and not completed, held Asynchronous Event Requests included: at most `entries`.
+    /// Commands taken and not completed, held Asynchronous Event Requests included: at most [`entries`](Self::entries).
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        todo!()
+        self.outstanding
     }
 
     /// Tickets given out and not given back.
     #[must_use]
     pub fn executing(&self) -> usize {
-        todo!()
+        self.executing
     }
 
-    /// Bytes of [`Step::Reply`] that are not completed yet.
+    /// Bytes of [`Step::Reply`] that are not completed yet: stop submitting while they are many.
     #[must_use]
     pub fn reply_bytes(&self) -> usize {
-        todo!()
+        self.reply_bytes
     }
 
-    /// Entries of the queue; before Connect, as many commands as may come: one.
+    /// Commands that may be outstanding: the entries of the queue; one before Connect.
     #[must_use]
     pub fn entries(&self) -> usize {
-        todo!()
+        usize::from(self.entries)
     }
 
     /// Whether the host may submit without regard to SQHD.
     #[must_use]
     pub fn sq_flow_disabled(&self) -> bool {
-        todo!()
+        self.flow_disabled
     }
 
     /// Whether Connect has succeeded.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        todo!()
+        self.live.is_some()
     }
 
-    /// Whether the association has ended: close the connection.
+    /// Whether the association has ended, or the host disconnected the queue: close the connection.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        todo!()
+        self.closing
     }
 
     /// Which queue it is; `None` before Connect.
     #[must_use]
     pub fn id(&self) -> Option<QueueId> {
-        todo!()
+        self.live.as_ref().map(|live| live.id)
     }
 
     /// Whether it is an Admin Queue.
     #[must_use]
     pub fn is_admin(&self) -> bool {
-        todo!()
+        matches!(self.live, Some(Live { role: Role::Admin(_), .. }))
+    }
+
+    /// The association, with names for labels; `None` before Connect.
+    #[must_use]
+    pub fn association(&self) -> Option<&Arc<Association>> {
+        self.live.as_ref().map(|live| &live.association)
+    }
+
+    /// The queue's counters; `None` before Connect.
+    #[must_use]
+    pub fn counters(&self) -> Option<&Arc<Counters>> {
+        self.live.as_ref().map(|live| &live.counters)
     }
 
     /// The host.
     #[must_use]
     pub fn host(&self) -> Option<&Nqn> {
-        todo!()
+        self.association().map(|association| &association.host)
     }
 
     /// The subsystem.
     #[must_use]
     pub fn subsystem(&self) -> Option<&Nqn> {
-        todo!()
+        self.association().map(|association| &association.subsystem)
+    }
+
+    pub(crate) fn live(&self) -> Option<&Live> {
+        self.live.as_ref()
+    }
+
+    pub(crate) fn controller_mut(&mut self) -> Option<&mut Controller> {
+        match &mut self.live {
+            Some(Live { role: Role::Admin(controller), .. }) => Some(controller),
+            _ => None,
+        }
+    }
+
+    /// Connect has succeeded: the queue becomes what was asked for, and the Connect command completes.
+    pub(crate) fn install(
+        &mut self,
+        executing: &Executing,
+        live: Live,
+        entries: u16,
+        no_flow: bool,
+        result: u64,
+    ) -> Step {
+        self.take(executing);
+        self.live = Some(live);
+        self.entries = entries;
+        self.flow_disabled = no_flow;
+        let cqe = self.retire(Subject::of_ticket(executing), Ok(result));
+        // Connect, response: SQHD of FFFFh says that SQ flow control is disabled.
+        Step::Complete(if no_flow { cqe.with_sqhd(0xffff) } else { cqe })
+    }
+
+    /// What the registry or the command's data made of a ticket.
+    #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
+    pub(crate) fn settle(&mut self, executing: Executing, outcome: Outcome) -> Step {
+        self.take(&executing);
+        self.issue(Subject::of_ticket(&executing), outcome)
+    }
+
+    fn touch(&mut self, now_ms: u64) {
+        if let Some(live) = &mut self.live
+            && live.last_command_ms != now_ms
+        {
+            live.last_command_ms = now_ms;
+            live.counters.last_command_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    fn issue(&mut self, subject: Subject, outcome: Outcome) -> Step {
+        match outcome {
+            Ok(Action::Go(mut step)) => {
+                self.executing += 1;
+                if let Step::Reply(executing, data) = &mut step {
+                    executing.reply_bytes = u32::try_from(data.len()).expect("no more than the SGL says");
+                    self.reply_bytes += data.len();
+                }
+                if let (admin_opcode::ABORT, Some(controller)) = (subject.opcode, self.controller_mut()) {
+                    controller.aborts += 1;
+                }
+                step
+            }
+            Ok(Action::Done(result)) => Step::Complete(self.retire(subject, Ok(result))),
+            Ok(Action::Hold) => Step::Held,
+            Ok(Action::Disconnect) => {
+                self.closing = true;
+                Step::Disconnect(self.retire(subject, Ok(0)))
+            }
+            Err(fault) => Step::Complete(self.retire(subject, Err(fault))),
+        }
+    }
+
+    /// Takes a ticket back.
+    fn take(&mut self, executing: &Executing) {
+        debug_assert!(self.cids.contains(executing.cid), "a ticket of another queue");
+        self.executing = self.executing.saturating_sub(1);
+        self.reply_bytes = self.reply_bytes.saturating_sub(executing.reply_bytes as usize);
+        if let (admin_opcode::ABORT, Some(controller)) = (executing.opcode, self.controller_mut()) {
+            controller.aborts = controller.aborts.saturating_sub(1);
+        }
+    }
+
+    /// The command is no longer outstanding.
+    fn retire(&mut self, subject: Subject, outcome: Result<u64, Fault>) -> Cqe {
+        self.cids.remove(subject.cid);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.respond(subject, outcome)
+    }
+
+    fn respond(&mut self, subject: Subject, outcome: Result<u64, Fault>) -> Cqe {
+        let cqe = match outcome {
+            Ok(result) => {
+                if let Some(live) = &self.live {
+                    live.count(&subject);
+                }
+                Cqe::new(subject.cid, Status::SUCCESS).with_result(result)
+            }
+            Err(fault) => {
+                let status = self.live.as_ref().map_or(fault.status, |live| live.record(&subject, fault));
+                Cqe::new(subject.cid, status).with_result(fault.result)
+            }
+        };
+        // The host may have as many commands outstanding as slots it knows to be free, so a slot is given back with the
+        // completion, not when the command was taken.
+        self.sqhd = if self.sqhd + 1 >= self.entries { 0 } else { self.sqhd + 1 };
+        if self.flow_disabled { cqe } else { cqe.with_sqhd(self.sqhd) }
     }
 }
 
 impl Default for Queue {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Live {
+    fn count(&self, subject: &Subject) {
+        match (&self.role, subject.opcode) {
+            (Role::Io(_), nvm::READ | nvm::COMPARE | nvm::VERIFY) => self.counters.count_read(subject.length),
+            (Role::Io(_), nvm::WRITE) => self.counters.count_write(subject.length),
+            (Role::Io(_), nvm::WRITE_ZEROES) => self.counters.count_write(0),
+            _ => self.counters.count_other(),
+        }
+    }
+
+    /// Enters a failed command into counters and error log; its status, with M set if the log has it.
+    fn record(&self, subject: &Subject, fault: Fault) -> Status {
+        let status = fault.status;
+        // Neither is anything wrong with the command or the drive.
+        if [Status::COMPARE_FAILURE, Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION].iter().any(|&s| status.is(s))
+        {
+            self.counters.count_error(false);
+            return status;
+        }
+        self.counters.count_error(status.code_type() == 2);
+        let io = matches!(self.role, Role::Io(_));
+        let entry = ErrorEntry {
+            queue: self.id,
+            cid: subject.cid,
+            status: status.more(),
+            location: fault.location,
+            nsid: if subject.opcode == FABRICS { Nsid::NONE } else { subject.nsid },
+            lba: if io { subject.lba } else { 0 },
+            opcode: subject.opcode,
+        };
+        if self.association.errors.record(&entry) { status.more() } else { status }
+    }
+}
+
+/// What counters and error log want to know about a command.
+#[derive(Clone, Copy, Debug)]
+struct Subject {
+    cid: Cid,
+    opcode: u8,
+    nsid: Nsid,
+    lba: u64,
+    length: u32,
+}
+
+impl Subject {
+    fn of_command(sqe: &Sqe) -> Self {
+        let lba = u64::from(sqe.cdw10.get()) | u64::from(sqe.cdw11.get()) << 32;
+        Self { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba, length: 0 }
+    }
+
+    fn of_ticket(executing: &Executing) -> Self {
+        let lba = u64::from(executing.cdw10) | u64::from(executing.cdw11) << 32;
+        let Executing { cid, opcode, nsid, length, .. } = *executing;
+        Self { cid, opcode, nsid, lba, length }
+    }
+}
+
+/// The outstanding command identifiers: a bit for each of 65536, 8 KiB, from the first command on.
+#[derive(Debug, Default)]
+struct CidSet {
+    words: Vec<u64>,
+}
+
+impl CidSet {
+    /// Adds `cid`; `false` if it was there already.
+    fn insert(&mut self, cid: Cid) -> bool {
+        if self.words.is_empty() {
+            self.words = vec![0; 1024];
+        }
+        let word = &mut self.words[usize::from(cid.0 >> 6)];
+        let bit = 1 << (cid.0 & 63);
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    fn remove(&mut self, cid: Cid) {
+        if let Some(word) = self.words.get_mut(usize::from(cid.0 >> 6)) {
+            *word &= !(1 << (cid.0 & 63));
+        }
+    }
+
+    fn contains(&self, cid: Cid) -> bool {
+        self.words.get(usize::from(cid.0 >> 6)).is_some_and(|word| word & 1 << (cid.0 & 63) != 0)
     }
 }

@@ -1,16 +1,22 @@
-//! What queues share: the model in force, the controllers, and who is told of changes.
+//! What queues share: the model in force, the controllers with their connections and timers, and who is told of changes.
+//! Who may connect is decided in `admission`, commands that need a view of the whole are executed in `execute`.
 
+mod admission;
+mod execute;
+
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
+use ebof_nvme::feature::KeepAliveTimer;
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId};
 
-use crate::association::{Association, Counts};
-use crate::connect::{Arrival, Refusal};
+use crate::association::{Association, Counters, Counts};
+use crate::discovery;
+use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
-use crate::queue::Queue;
-use crate::step::{Executing, Step};
 
 /// The target's name for a connection; never used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +48,9 @@ pub enum CloseReason {
     /// The host did not enable the controller in time.
     #[error("the host did not enable the controller in time")]
     NotEnabled,
+    /// The port is no longer served.
+    #[error("the port was removed")]
+    PortRemoved,
     /// The subsystem is no longer served, or not on this port.
     #[error("the subsystem was removed")]
     SubsystemRemoved,
@@ -105,6 +114,60 @@ pub struct QueueInfo {
 #[derive(Debug)]
 pub struct Registry {
     limits: Limits,
+    seed: u64,
+    model: Arc<Model>,
+    /// The model's subsystems, with what hosts changed in them.
+    effective: BTreeMap<Nqn, Arc<Subsystem>>,
+    /// Write protection that hosts set, where it differs from the model's.
+    protection: BTreeMap<(Nqn, Nsid), bool>,
+    protection_changes: Vec<ProtectionChange>,
+    entries: BTreeMap<Key, Entry>,
+    names: BTreeMap<(Nqn, ControllerId), Key>,
+    handles: BTreeMap<Handle, Key>,
+    next_key: u64,
+    /// Where the search for a free controller ID begins.
+    next_cntlid: BTreeMap<Nqn, u16>,
+    /// What queues that are gone have done.
+    retired: BTreeMap<Nqn, Counts>,
+}
+
+/// A controller's name within the registry; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(u64);
+
+/// A controller.
+#[derive(Debug)]
+struct Entry {
+    association: Arc<Association>,
+    peer: String,
+    local: String,
+    connected_ms: u64,
+    /// The Admin Queue first.
+    queues: Vec<Attached>,
+    keep_alive: Option<KeepAlive>,
+    /// Until when the host has to enable the controller.
+    enable_by_ms: Option<u64>,
+}
+
+/// A connected queue.
+#[derive(Debug)]
+struct Attached {
+    id: QueueId,
+    handle: Handle,
+    entries: u16,
+    counters: Arc<Counters>,
+    /// A reset has asked for its end; its identifier may be used again.
+    detached: bool,
+}
+
+/// A keep alive timer (Base, Keep Alive, Traffic Based Keep Alive): when it runs out, a command since it was started
+/// starts it again.
+#[derive(Clone, Copy, Debug)]
+struct KeepAlive {
+    timeout_ms: u32,
+    armed_ms: u64,
+    /// It ran out unobserved once: see [`KeepAlive::expired`].
+    forgiven: bool,
 }
 
 impl Registry {
@@ -112,70 +175,253 @@ impl Registry {
     /// earlier life of the target does not hit another host's controller.
     #[must_use]
     pub fn new(limits: Limits, model: Arc<Model>, seed: u64) -> Self {
-        let _ = (model, seed);
-        Self { limits }
+        let effective = model.subsystems.iter().map(|subsystem| (subsystem.nqn.clone(), Arc::clone(subsystem)));
+        Self {
+            limits,
+            seed,
+            effective: effective.collect(),
+            model,
+            protection: BTreeMap::new(),
+            protection_changes: Vec::new(),
+            entries: BTreeMap::new(),
+            names: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            next_key: 0,
+            next_cntlid: BTreeMap::new(),
+            retired: BTreeMap::new(),
+        }
     }
 
     /// The model in force.
     #[must_use]
     pub fn model(&self) -> &Arc<Model> {
-        todo!()
+        &self.model
     }
 
     /// Serves `model` from now on. Deliver the notices; devices that the new model lacks may go once every queue has
     /// had its notice and what it had under way is complete.
     pub fn replace_model(&mut self, model: Arc<Model>) -> Notices {
-        let _ = model;
-        todo!()
-    }
-
-    /// Decides a [`Step::Connect`]; `data` is what the host sent as Connect data. After a refusal the queue may try
-    /// again.
-    pub fn connect(
-        &mut self,
-        queue: &mut Queue,
-        executing: Executing,
-        data: &[u8],
-        arrival: &Arrival,
-        now_ms: u64,
-    ) -> (Step, Option<Refusal>) {
-        let _ = (queue, executing, data, arrival, now_ms);
-        todo!()
-    }
-
-    /// Executes a [`Step::Shared`] command of `queue`. Deliver the notices also when the step is a refusal.
-    pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
-        let _ = (queue, executing, now_ms);
-        todo!()
+        let last = core::mem::replace(&mut self.model, model);
+        self.keep_protection(&last);
+        let subsystems = self.model.subsystems.iter();
+        let next: BTreeMap<_, _> =
+            subsystems.map(|subsystem| (subsystem.nqn.clone(), self.with_protection(subsystem))).collect();
+        let before = core::mem::replace(&mut self.effective, next);
+        self.retired.retain(|nqn, _| self.effective.contains_key(nqn));
+        self.next_cntlid.retain(|nqn, _| self.effective.contains_key(nqn) || *nqn == self.model.discovery.nqn);
+        let mut notices = Notices::new();
+        for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
+            let association = &entry.association;
+            if let Some(reason) = no_longer_served(&self.model, association) {
+                entry.close(reason, &mut notices);
+            } else if association.discovery {
+                let view = discovery::View { host: &association.host, port: association.port.id, local: &entry.local };
+                if discovery::entries(&last, view, false) != discovery::entries(&self.model, view, false) {
+                    notices.extend(entry.queues.first().map(|admin| (admin.handle, Notice::Discovery)));
+                }
+            } else if let Some(now) = self.effective.get(&association.subsystem)
+                && before.get(&association.subsystem) != Some(now)
+            {
+                entry.tell(now, &mut notices);
+            }
+        }
+        notices
     }
 
     /// What hosts changed in the write protection of namespaces since the last call.
     pub fn take_protection_changes(&mut self) -> Vec<ProtectionChange> {
-        todo!()
+        core::mem::take(&mut self.protection_changes)
     }
 
-    /// The connection `handle` has ended and its queue is gone (also for connections that never had one).
+    /// The connection `handle` has ended and its queue is gone (also for connections that never had one). When it was
+    /// the Admin Queue's, the association ends.
+    ///
+    /// Deviation: the specification lets the loss of any I/O queue end the association of a host that cannot delete
+    /// queues one by one. Linux closes its I/O queues without a word and then shuts the controller down through the
+    /// Admin Queue, which therefore has to outlive them.
     pub fn closed(&mut self, handle: Handle) -> Notices {
-        let _ = handle;
-        todo!()
+        let mut notices = Notices::new();
+        let Some(key) = self.handles.remove(&handle) else { return notices };
+        let Some(entry) = self.entries.get_mut(&key) else { return notices };
+        let Some(at) = entry.queues.iter().position(|queue| queue.handle == handle) else { return notices };
+        let queue = entry.queues.remove(at);
+        let association = Arc::clone(&entry.association);
+        if !association.discovery && self.effective.contains_key(&association.subsystem) {
+            let sum = self.retired.entry(association.subsystem.clone()).or_default();
+            *sum = sum.plus(queue.counters.read());
+        }
+        entry.count_io_queues();
+        if queue.id.is_admin() && !association.is_closing() {
+            entry.close(CloseReason::AdminQueueLost, &mut notices);
+        }
+        if entry.queues.is_empty() {
+            self.entries.remove(&key);
+            self.names.remove(&(association.subsystem.clone(), association.cntlid));
+        }
+        notices
     }
 
     /// Ends the associations whose time is up. Each is reported once; it is gone when all its connections are
     /// [`closed`](Self::closed).
     pub fn expire(&mut self, now_ms: u64) -> Notices {
-        let _ = now_ms;
-        todo!()
+        let mut notices = Notices::new();
+        for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
+            if entry.association.is_ready() {
+                entry.enable_by_ms = None;
+            }
+            let last_command_ms = entry.last_command_ms();
+            if entry.enable_by_ms.is_some_and(|by| by <= now_ms) {
+                entry.close(CloseReason::NotEnabled, &mut notices);
+            } else if entry.keep_alive.as_mut().is_some_and(|timer| timer.expired(last_command_ms, now_ms)) {
+                entry.close(CloseReason::KeepAlive, &mut notices);
+            }
+        }
+        notices
     }
 
     /// When [`expire`](Self::expire) has to be called next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        todo!()
+        let entries = self.entries.values().filter(|entry| !entry.association.is_closing());
+        let deadlines = entries.map(|entry| {
+            let keep_alive = entry.keep_alive.map(|timer| timer.deadline_ms());
+            entry.enable_by_ms.into_iter().chain(keep_alive).min()
+        });
+        deadlines.flatten().min()
     }
 
-    /// The controllers.
+    /// The controllers, those included whose association is ending.
     pub fn controllers(&self) -> impl Iterator<Item = ControllerInfo> + '_ {
-        let _ = &self.limits;
-        core::iter::empty()
+        self.entries.values().map(|entry| {
+            let association = &entry.association;
+            let queues = entry.queues.iter();
+            ControllerInfo {
+                association: Arc::clone(association),
+                subsystem: association.subsystem.clone(),
+                cntlid: association.cntlid,
+                host: association.host.clone(),
+                host_id: association.host_id,
+                port: association.port.id,
+                peer: entry.peer.clone(),
+                discovery: association.discovery,
+                connected_ms: entry.connected_ms,
+                keep_alive_ms: association.keep_alive_ms.load(Ordering::Relaxed),
+                queues: queues
+                    .map(|queue| QueueInfo {
+                        id: queue.id,
+                        handle: queue.handle,
+                        entries: queue.entries.into(),
+                        counts: queue.counters.read(),
+                    })
+                    .collect(),
+            }
+        })
+    }
+
+    /// What the hosts of a subsystem have done since the registry was made: controllers that are gone included.
+    #[must_use]
+    pub fn subsystem_counts(&self, nqn: &Nqn) -> Counts {
+        let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.discovery;
+        let live = self.entries.values().filter(of_subsystem).flat_map(|entry| &entry.queues);
+        let retired = self.retired.get(nqn).copied().unwrap_or_default();
+        live.map(|queue| queue.counters.read()).fold(retired, Counts::plus)
+    }
+
+    /// Forgets host-set protection where the new model says something new, or has no such namespace.
+    fn keep_protection(&mut self, last: &Model) {
+        let model = &self.model;
+        let said = |model: &Model, nqn: &Nqn, nsid| Some(model.subsystem(nqn)?.namespaces.find(nsid)?.write_protected);
+        self.protection.retain(|(nqn, nsid), protected| {
+            let now = said(model, nqn, *nsid);
+            now.is_some() && now == said(last, nqn, *nsid) && now != Some(*protected)
+        });
+    }
+
+    fn with_protection(&self, subsystem: &Arc<Subsystem>) -> Arc<Subsystem> {
+        let of_subsystem = self.protection.iter().filter(|((nqn, _), _)| *nqn == subsystem.nqn);
+        let mut effective = Arc::clone(subsystem);
+        for ((_, nsid), &protected) in of_subsystem {
+            let namespaces = effective.namespaces.with_write_protection(*nsid, protected);
+            Arc::make_mut(&mut effective).namespaces = namespaces;
+        }
+        effective
+    }
+
+    /// The time-out that a host gets which asks for `wanted_ms`.
+    fn keep_alive_ms(&self, discovery: bool, wanted_ms: u32) -> u32 {
+        // A discovery controller that asks for none shall not stay for ever: most hosts forget to disconnect.
+        let wanted = if discovery && wanted_ms == 0 { self.limits.discovery_keep_alive_ms } else { wanted_ms };
+        KeepAliveTimer { timeout_ms: wanted }.rounded_up(KEEP_ALIVE_GRANULARITY_MS).timeout_ms
+    }
+}
+
+/// Why the model no longer has room for an association.
+fn no_longer_served(model: &Model, association: &Association) -> Option<CloseReason> {
+    let Some(port) = model.port(association.port.id) else { return Some(CloseReason::PortRemoved) };
+    if association.discovery {
+        return None;
+    }
+    let subsystem = model.subsystem(&association.subsystem);
+    match subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id)) {
+        Some(subsystem) if subsystem.allows(&association.host) => None,
+        Some(_) => Some(CloseReason::HostNotAllowed),
+        None => Some(CloseReason::SubsystemRemoved),
+    }
+}
+
+impl Entry {
+    /// Ends the association: no queue executes a command from now on, every connection is to be closed.
+    fn close(&mut self, reason: CloseReason, notices: &mut Notices) {
+        self.association.ready.store(false, Ordering::Relaxed);
+        self.association.closing.store(true, Ordering::Relaxed);
+        notices.extend(self.queues.iter().map(|queue| (queue.handle, Notice::Close(reason))));
+    }
+
+    /// Tells every queue of the changed subsystem.
+    fn tell(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
+        let queues = self.queues.iter().filter(|queue| !queue.detached);
+        notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(subsystem)))));
+    }
+
+    fn last_command_ms(&self) -> u64 {
+        let queues = self.queues.iter();
+        queues.map(|queue| queue.counters.last_command_ms.load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+
+    fn count_io_queues(&self) {
+        let queues = self.queues.iter().filter(|queue| !queue.id.is_admin() && !queue.detached).count();
+        self.association.io_queues.store(u32::try_from(queues).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Sets the keep alive time-out, 0 for none, and starts its timer.
+    fn set_keep_alive(&mut self, timeout_ms: u32, now_ms: u64) {
+        self.association.keep_alive_ms.store(timeout_ms, Ordering::Relaxed);
+        self.keep_alive = (timeout_ms != 0).then_some(KeepAlive { timeout_ms, armed_ms: now_ms, forgiven: false });
+    }
+}
+
+impl KeepAlive {
+    fn deadline_ms(&self) -> u64 {
+        self.armed_ms.saturating_add(self.timeout_ms.into())
+    }
+
+    /// Whether the host has been silent for the whole time-out; if not, and it has run out, it is started again.
+    fn expired(&mut self, last_command_ms: u64, now_ms: u64) -> bool {
+        let deadline_ms = self.deadline_ms();
+        if now_ms < deadline_ms {
+            return false;
+        }
+        if last_command_ms >= self.armed_ms {
+            *self = Self { armed_ms: now_ms, forgiven: false, ..*self };
+            return false;
+        }
+        // Looked at much too late, the target itself was asleep (a stopped process, a suspended machine), and what the
+        // host sent in the meantime is still to be read: give it one more chance.
+        let late = now_ms - deadline_ms > u64::from(self.timeout_ms) / 2 + 1000;
+        if late && !self.forgiven {
+            *self = Self { armed_ms: now_ms, forgiven: true, ..*self };
+            return false;
+        }
+        true
     }
 }

@@ -19,6 +19,8 @@ pub struct Executing {
     pub(crate) nsid: Nsid,
     /// Bytes that the data pointer announces; for I/O commands without data, the bytes that they concern.
     pub(crate) length: u32,
+    /// Bytes of the reply that carries this ticket, else 0.
+    pub(crate) reply_bytes: u32,
     pub(crate) cdw10: u32,
     pub(crate) cdw11: u32,
     pub(crate) cdw12: u32,
@@ -33,11 +35,17 @@ impl Executing {
             fctype: sqe.fctype().unwrap_or(0),
             nsid: sqe.nsid(),
             length,
+            reply_bytes: 0,
             cdw10: sqe.cdw10.get(),
             cdw11: sqe.cdw11.get(),
             cdw12: sqe.cdw12.get(),
             cdw13: sqe.cdw13.get(),
         }
+    }
+
+    /// The same ticket in new hands: a step that answers a step carries it on.
+    pub(crate) fn carried(&self) -> Self {
+        Self { ..*self }
     }
 
     /// The command identifier.

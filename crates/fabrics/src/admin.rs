@@ -1,0 +1,110 @@
+//! The commands of an Admin Queue: which a controller executes, and where.
+
+use core::sync::atomic::Ordering;
+
+use ebof_nvme::connect::Property;
+use ebof_nvme::opcode::{admin, fabrics};
+use ebof_nvme::{Cid, QueueId, Sqe, Status};
+
+use crate::controller::{Controller, Kind};
+use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::property::{Effect, Phase};
+use crate::step::{Executing, Step};
+use crate::{feature, identify, log};
+
+/// Takes a command.
+pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
+    if let Some(fctype) = sqe.fctype() {
+        return fabrics_command(controller, sqe, fctype);
+    }
+    if controller.registers.phase != Phase::Ready {
+        return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    // FUSE: no fused operations.
+    if sqe.flags & 0x03 != 0 {
+        return Err(Fault::field(byte::FLAGS));
+    }
+    match (sqe.opcode, &controller.kind) {
+        (admin::GET_LOG_PAGE, _) => log::get_log_page(controller, sqe),
+        (admin::IDENTIFY, Kind::Io(subsystem)) => identify::io_controller(&controller.association, subsystem, sqe),
+        (admin::IDENTIFY, Kind::Discovery(identity)) => {
+            identify::discovery_controller(&controller.association, identity, sqe)
+        }
+        (admin::SET_FEATURES, _) => feature::set(controller, sqe),
+        (admin::GET_FEATURES, _) => feature::get(controller, sqe),
+        (admin::ASYNC_EVENT_REQUEST, _) => {
+            let limit = controller.association.limits.async_events;
+            controller.events.request(sqe.cid(), limit)
+        }
+        (admin::KEEP_ALIVE, _) => keep_alive(controller),
+        (admin::ABORT, Kind::Io(_)) => abort(controller, sqe),
+        // Queue creation and deletion are prohibited on message-based transports; the rest is not supported.
+        _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
+    }
+}
+
+/// Goes on with a command whose data has come.
+pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Outcome {
+    match executing.opcode {
+        admin::SET_FEATURES => feature::set_data(controller, data),
+        _ => Err(Fault::new(Status::INTERNAL_ERROR)),
+    }
+}
+
+fn fabrics_command(controller: &mut Controller, sqe: &Sqe, fctype: u8) -> Outcome {
+    let property = Property::decode(sqe);
+    match fctype {
+        fabrics::PROPERTY_GET => controller.registers.read(property, &controller.association).map(Action::Done),
+        fabrics::PROPERTY_SET => property_set(controller, sqe, property),
+        // The queue exists already.
+        fabrics::CONNECT => Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR)),
+        // Only I/O queues can be disconnected.
+        fabrics::DISCONNECT => Err(Fault::new(Status::INVALID_QUEUE_TYPE)),
+        _ => Err(Fault::at(Status::INVALID_OPCODE, byte::NSID)),
+    }
+}
+
+fn property_set(controller: &mut Controller, sqe: &Sqe, property: Property) -> Outcome {
+    let io = matches!(controller.kind, Kind::Io(_));
+    let effect = controller.registers.write(property, io)?;
+    let ready = &controller.association.ready;
+    match effect {
+        Effect::None => return Ok(Action::Done(0)),
+        Effect::Enabled => {
+            ready.store(true, Ordering::Relaxed);
+            return Ok(Action::Done(0));
+        }
+        Effect::Shutdown { .. } => ready.store(false, Ordering::Relaxed),
+        Effect::Reset => {
+            ready.store(false, Ordering::Relaxed);
+            controller.reset();
+        }
+    }
+    // Which connections are I/O queues, only the registry knows.
+    Ok(Action::Go(Step::Shared(Executing::new(sqe, 0))))
+}
+
+fn keep_alive(controller: &Controller) -> Outcome {
+    // The timer was restarted when the command came, as by every other command.
+    if controller.association.keep_alive_ms.load(Ordering::Relaxed) == 0 {
+        return Err(Fault::new(Status::KEEP_ALIVE_INVALID));
+    }
+    Ok(Action::Done(0))
+}
+
+/// SQID and CID of an Abort command.
+pub(crate) fn abort_target(cdw10: u32) -> (QueueId, Cid) {
+    let [a, b, c, d] = cdw10.to_le_bytes();
+    (QueueId(u16::from_le_bytes([a, b])), Cid(u16::from_le_bytes([c, d])))
+}
+
+fn abort(controller: &mut Controller, sqe: &Sqe) -> Outcome {
+    if controller.aborts >= usize::from(controller.association.limits.aborts) {
+        return Err(Fault::transient(Status::ABORT_LIMIT_EXCEEDED));
+    }
+    let (queue, cid) = abort_target(sqe.cdw10.get());
+    if queue.is_admin() && controller.events.abort(cid) {
+        return Ok(Action::Done(0));
+    }
+    Ok(Action::Go(Step::Shared(Executing::new(sqe, 0))))
+}

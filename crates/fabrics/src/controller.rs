@@ -1,0 +1,123 @@
+//! A controller as its Admin Queue's thread sees it: registers, features, events, and what notices do to them.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use ebof_nvme::Nsid;
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::feature::AsyncEventConfig;
+use ebof_nvme::log::{ChangedNamespaces, critical_warning};
+
+use crate::association::Association;
+use crate::event::Events;
+use crate::feature::Features;
+use crate::model::{DiscoveryIdentity, Subsystem};
+use crate::property::Registers;
+
+/// The state of a controller, owned by the thread of its Admin Queue.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    pub(crate) association: Arc<Association>,
+    pub(crate) kind: Kind,
+    pub(crate) registers: Registers,
+    pub(crate) features: Features,
+    pub(crate) events: Events,
+    /// Namespaces that changed since the Changed Namespace List was read; more than the list holds are just "many".
+    pub(crate) changed: BTreeSet<Nsid>,
+    /// Abort commands under way.
+    pub(crate) aborts: usize,
+    /// Critical warnings that hold, so that only new ones become events.
+    warnings: u8,
+}
+
+/// What a controller is for.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// I/O to the namespaces of a subsystem.
+    Io(Arc<Subsystem>),
+    /// Discovery.
+    Discovery(DiscoveryIdentity),
+}
+
+impl Controller {
+    pub(crate) fn new(association: Arc<Association>, kind: Kind) -> Self {
+        let features = Features::new(&kind);
+        Self {
+            association,
+            kind,
+            registers: Registers::default(),
+            features,
+            events: Events::default(),
+            changed: BTreeSet::new(),
+            aborts: 0,
+            warnings: 0,
+        }
+    }
+
+    pub(crate) fn subsystem(&self) -> Option<&Subsystem> {
+        match &self.kind {
+            Kind::Io(subsystem) => Some(subsystem),
+            Kind::Discovery(_) => None,
+        }
+    }
+
+    /// The subsystem is now as `next`.
+    pub(crate) fn replace_subsystem(&mut self, next: Arc<Subsystem>) {
+        let Kind::Io(current) = &mut self.kind else { return };
+        let last = core::mem::replace(current, next);
+        let now = current.namespaces.iter();
+        let of = |subsystem: &Subsystem, nsid| subsystem.namespaces.find(nsid).cloned();
+        let nsids = last.namespaces.iter().chain(now).map(|namespace| namespace.nsid);
+        let changed: BTreeSet<Nsid> = nsids.filter(|&nsid| of(&last, nsid) != of(current, nsid)).collect();
+        if !changed.is_empty() {
+            let room = (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(self.changed.len());
+            self.changed.extend(changed.into_iter().take(room));
+            self.events.raise(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED, self.features.events);
+        }
+        self.check_health();
+    }
+
+    /// What this host may discover has changed.
+    pub(crate) fn discovery_changed(&mut self) {
+        self.events.raise(AsyncEvent::DISCOVERY_LOG_CHANGE, self.features.events);
+    }
+
+    /// The critical warnings that hold now (SMART log, Critical Warning).
+    pub(crate) fn critical_warnings(&self) -> u8 {
+        let Some(subsystem) = self.subsystem() else { return 0 };
+        let health = &subsystem.health;
+        let warning = |holds: bool, bit: u8| if holds { bit } else { 0 };
+        let kelvin = health.temperature_kelvin;
+        let beyond = kelvin >= self.features.over_kelvin || kelvin <= self.features.under_kelvin;
+        warning(health.available_spare < health.available_spare_threshold, critical_warning::SPARE)
+            | warning(kelvin != 0 && beyond, critical_warning::TEMPERATURE)
+            | warning(health.degraded, critical_warning::DEGRADED)
+            | warning(health.read_only, critical_warning::READ_ONLY)
+    }
+
+    /// Raises events for critical warnings that hold now and did not before.
+    pub(crate) fn check_health(&mut self) {
+        let now = self.critical_warnings();
+        let new = now & !self.warnings;
+        self.warnings = now;
+        let wanted = AsyncEventConfig(self.features.events.0 & u32::from(new));
+        let events = [AsyncEvent::SPARE_BELOW_THRESHOLD, AsyncEvent::TEMPERATURE_THRESHOLD, AsyncEvent::RELIABILITY];
+        for event in events {
+            if event.is_enabled_by(wanted) {
+                self.events.raise(event, wanted);
+            }
+        }
+    }
+
+    /// Controller level reset: everything but the host's identity, keep alive and the error log begins anew.
+    pub(crate) fn reset(&mut self) {
+        self.features = Features::new(&self.kind);
+        self.events.reset();
+        self.changed.clear();
+        self.warnings = 0;
+        let association = &self.association;
+        association.write_cache.store(true, Ordering::Relaxed);
+        association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
+    }
+}

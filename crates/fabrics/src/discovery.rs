@@ -1,0 +1,97 @@
+//! The Discovery log page (70h): what a host may connect to, described so that it can reach it.
+
+use alloc::vec::Vec;
+
+use ebof_nvme::log::{
+    AddressFamily, DiscoveryEntry, DiscoveryHeader, EntryFlags, RdmaAddress, RdmaProvider, RdmaQueuePair, SecType,
+    SubsystemType, TrType, Treq, lsp,
+};
+use ebof_nvme::{ControllerId, Nqn};
+use zerocopy::IntoBytes;
+
+use crate::model::{Model, Port, PortId};
+
+/// Who asks, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) host: &'a Nqn,
+    pub(crate) port: PortId,
+    /// The local address that the host reached.
+    pub(crate) local: &'a str,
+}
+
+/// Entries of an Admin Queue that an entry announces (ASQSZ); the least that the specification allows.
+const ADMIN_QUEUE_ENTRIES: u16 = 32;
+
+/// The log page. `parameter` is the Log Specific Field: only Port Local Entries is known.
+pub(crate) fn page(model: &Model, view: View<'_>, parameter: u8) -> Vec<u8> {
+    let entries = entries(model, view, parameter & lsp::PORT_LOCAL != 0);
+    let mut header = DiscoveryHeader::default();
+    header.genctr.set(model.generation);
+    header.numrec.set(entries.len() as u64);
+    let mut page = header.as_bytes().to_vec();
+    page.extend_from_slice(entries.as_bytes());
+    page
+}
+
+/// The entries that `view` may see: first the discovery subsystem itself, then the subsystems in the model's order.
+pub(crate) fn entries(model: &Model, view: View<'_>, port_local: bool) -> Vec<DiscoveryEntry> {
+    let mut entries = Vec::new();
+    if let Some(port) = model.port(view.port) {
+        let mut own = DiscoveryEntry { subtype: SubsystemType::CURRENT_DISCOVERY.0, ..DiscoveryEntry::default() };
+        if fill(&mut own, &model.discovery.nqn, port, view) {
+            own.eflags.set(EntryFlags::EPCSD.0);
+            entries.push(own);
+        }
+    }
+    for subsystem in model.subsystems.iter().filter(|subsystem| subsystem.allows(view.host)) {
+        let ports = subsystem.ports.iter().filter_map(|&id| model.port(id));
+        for port in ports.filter(|port| !port.discovery_only && (!port_local || port.id == view.port)) {
+            let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
+            if fill(&mut entry, &subsystem.nqn, port, view) {
+                entries.push(entry);
+            }
+        }
+    }
+    entries
+}
+
+/// Describes `nqn` on `port`; `false` if there is no address to give to the host.
+fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> bool {
+    let Some((family, address)) = address(port, view) else { return false };
+    entry.trtype = port.trtype.0;
+    entry.adrfam = family.0;
+    let channel = match port.security {
+        SecType::NONE => Treq::SECURE_CHANNEL_NOT_REQUIRED,
+        _ => Treq::SECURE_CHANNEL_REQUIRED,
+    };
+    entry.treq = channel.with(Treq::SQ_FLOW_CONTROL_DISABLE).0;
+    entry.portid.set(port.id.0);
+    entry.cntlid.set(ControllerId::DYNAMIC.0);
+    entry.asqsz.set(ADMIN_QUEUE_ENTRIES);
+    entry.set_service_id(&port.trsvcid);
+    entry.set_subsystem_nqn(nqn);
+    entry.set_address(address);
+    match port.trtype {
+        TrType::TCP => entry.set_security(port.security),
+        TrType::RDMA => entry.set_rdma_address(RdmaAddress {
+            queue_pair: RdmaQueuePair::CONNECTED,
+            provider: RdmaProvider::NOT_SPECIFIED,
+            connection_management: 1,
+            partition_key: 0,
+        }),
+        _ => {}
+    }
+    true
+}
+
+/// Where the host finds `port`. A wildcard is described by the address that the host itself has just reached, if the
+/// listener covers its family.
+fn address<'a>(port: &'a Port, view: View<'a>) -> Option<(AddressFamily, &'a str)> {
+    if !port.is_wildcard() {
+        return Some((port.adrfam, &port.traddr));
+    }
+    let family = if view.local.contains(':') { AddressFamily::IPV6 } else { AddressFamily::IPV4 };
+    let covered = port.adrfam == family || port.id == view.port;
+    (covered && !view.local.is_empty()).then_some((family, view.local))
+}

@@ -1,0 +1,354 @@
+//! Get Features and Set Features. Nothing is saveable: every controller begins with the defaults.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use core::sync::atomic::Ordering;
+
+use ebof_nvme::feature::{
+    Arbitration, AsyncEventConfig, Capabilities, ErrorRecovery, Fid, GetFeature, HostBehaviorSupport, KeepAliveTimer,
+    NumberOfQueues, PowerManagement, Select, SetFeature, TemperatureThreshold, ThresholdType, VolatileWriteCache,
+    WriteAtomicity, WriteProtection,
+};
+use ebof_nvme::opcode::Direction;
+use ebof_nvme::{Nsid, Sqe, Status};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::controller::{Controller, Kind};
+use crate::identify;
+use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::step::{Executing, Step};
+
+/// Current values of the features that are not kept elsewhere.
+#[derive(Debug)]
+pub(crate) struct Features {
+    arbitration: Arbitration,
+    power: PowerManagement,
+    pub(crate) over_kelvin: u16,
+    pub(crate) under_kelvin: u16,
+    /// Time limits that differ from the default; of existing namespaces only, so bounded by their number.
+    recovery: BTreeMap<Nsid, u16>,
+    atomicity: WriteAtomicity,
+    pub(crate) events: AsyncEventConfig,
+    behavior: Box<HostBehaviorSupport>,
+}
+
+impl Features {
+    /// The defaults.
+    pub(crate) fn new(kind: &Kind) -> Self {
+        Self {
+            arbitration: Arbitration::decode(0),
+            power: PowerManagement::decode(0),
+            over_kelvin: u16::MAX,
+            under_kelvin: 0,
+            recovery: BTreeMap::new(),
+            atomicity: WriteAtomicity::default(),
+            events: match kind {
+                Kind::Io(_) => AsyncEventConfig::NAMESPACE_ATTRIBUTE,
+                Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
+            },
+            behavior: Box::default(),
+        }
+    }
+}
+
+/// The features of a controller.
+pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
+    match kind {
+        Kind::Io(_) => &[
+            Fid::ARBITRATION,
+            Fid::POWER_MANAGEMENT,
+            Fid::TEMPERATURE_THRESHOLD,
+            Fid::ERROR_RECOVERY,
+            Fid::VOLATILE_WRITE_CACHE,
+            Fid::NUMBER_OF_QUEUES,
+            Fid::WRITE_ATOMICITY,
+            Fid::ASYNC_EVENT_CONFIG,
+            Fid::KEEP_ALIVE_TIMER,
+            Fid::HOST_BEHAVIOR_SUPPORT,
+            Fid::HOST_IDENTIFIER,
+            Fid::WRITE_PROTECTION,
+        ],
+        Kind::Discovery(_) => &[Fid::ASYNC_EVENT_CONFIG, Fid::KEEP_ALIVE_TIMER],
+    }
+}
+
+fn is_namespace_specific(fid: Fid) -> bool {
+    matches!(fid, Fid::ERROR_RECOVERY | Fid::WRITE_PROTECTION)
+}
+
+fn capabilities(fid: Fid) -> Capabilities {
+    Capabilities {
+        saveable: false,
+        namespace_specific: is_namespace_specific(fid),
+        changeable: fid != Fid::HOST_IDENTIFIER,
+    }
+}
+
+/// Get Features.
+pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
+    let GetFeature { fid, select } = GetFeature::decode(sqe.cdw10.get());
+    if !identifiers(&controller.kind).contains(&fid) {
+        return Err(Fault::field(byte::CDW10));
+    }
+    let default = match select {
+        Select::Current => false,
+        // Nothing is ever saved, so the saved value is the default.
+        Select::Default | Select::Saved => true,
+        Select::Supported => return Ok(Action::Done(capabilities(fid).encode().into())),
+        Select::Reserved(_) => return Err(Fault::field(byte::CDW10 + 1)),
+    };
+    match fid {
+        Fid::HOST_IDENTIFIER => host_identifier(controller, sqe),
+        Fid::HOST_BEHAVIOR_SUPPORT => {
+            let blank = HostBehaviorSupport::default();
+            let value = if default { &blank } else { &*controller.features.behavior };
+            reply(controller, sqe, value.as_bytes())
+        }
+        Fid::ERROR_RECOVERY | Fid::WRITE_PROTECTION => of_namespace(controller, fid, sqe.nsid(), default),
+        Fid::TEMPERATURE_THRESHOLD => temperature_threshold(controller, sqe.cdw11.get(), default),
+        _ if default => Ok(Action::Done(default_value(controller, fid).into())),
+        _ => Ok(Action::Done(current_value(controller, fid).into())),
+    }
+}
+
+fn reply(controller: &Controller, sqe: &Sqe, value: &[u8]) -> Outcome {
+    let rules = controller.association.admin_sgl();
+    let length = rules.exactly(sqe, Direction::ControllerToHost, value.len() as u64)?;
+    Ok(Action::Go(Step::Reply(Executing::new(sqe, length), value.to_vec())))
+}
+
+fn host_identifier(controller: &Controller, sqe: &Sqe) -> Outcome {
+    // EXHID: over fabrics, only the 128-bit identifier.
+    if sqe.cdw11.get() & 1 == 0 {
+        return Err(Fault::field(byte::CDW11));
+    }
+    reply(controller, sqe, &controller.association.host_id.0)
+}
+
+fn of_namespace(controller: &Controller, fid: Fid, nsid: Nsid, default: bool) -> Outcome {
+    let Some(subsystem) = controller.subsystem() else { return Err(Fault::field(byte::CDW10)) };
+    let namespace = identify::named(&subsystem.namespaces, nsid)?.ok_or(Fault::field(byte::NSID))?;
+    let value = match fid {
+        _ if default => 0,
+        Fid::ERROR_RECOVERY => {
+            let time_limit_100ms = controller.features.recovery.get(&nsid).copied().unwrap_or(0);
+            ErrorRecovery { time_limit_100ms, deallocated_error: false }.encode()
+        }
+        _ if namespace.is_protected() => WriteProtection::Protected.encode(),
+        _ => WriteProtection::None.encode(),
+    };
+    Ok(Action::Done(value.into()))
+}
+
+fn temperature_threshold(controller: &Controller, cdw11: u32, default: bool) -> Outcome {
+    let wanted = TemperatureThreshold::decode(cdw11);
+    // There is only the composite temperature.
+    if wanted.sensor != 0 {
+        return Err(Fault::field(byte::CDW11 + 2));
+    }
+    let features = &controller.features;
+    let kelvin = match wanted.threshold {
+        ThresholdType::Over if default => u16::MAX,
+        ThresholdType::Over => features.over_kelvin,
+        ThresholdType::Under if default => 0,
+        ThresholdType::Under => features.under_kelvin,
+        ThresholdType::Reserved(_) => return Err(Fault::field(byte::CDW11 + 2)),
+    };
+    Ok(Action::Done(kelvin.into()))
+}
+
+fn default_value(controller: &Controller, fid: Fid) -> u32 {
+    let fresh = Features::new(&controller.kind);
+    match fid {
+        Fid::VOLATILE_WRITE_CACHE => VolatileWriteCache { enabled: has_cache(controller) }.encode(),
+        Fid::NUMBER_OF_QUEUES => {
+            let queues = controller.association.max_io_queues();
+            NumberOfQueues { submission: queues, completion: queues }.encode()
+        }
+        Fid::ASYNC_EVENT_CONFIG => fresh.events.0,
+        _ => 0,
+    }
+}
+
+fn current_value(controller: &Controller, fid: Fid) -> u32 {
+    let association = &controller.association;
+    let features = &controller.features;
+    match fid {
+        Fid::ARBITRATION => features.arbitration.encode(),
+        Fid::POWER_MANAGEMENT => features.power.encode(),
+        Fid::VOLATILE_WRITE_CACHE => {
+            let on = association.write_cache.load(Ordering::Relaxed);
+            VolatileWriteCache { enabled: on && has_cache(controller) }.encode()
+        }
+        Fid::NUMBER_OF_QUEUES => {
+            let queues = association.granted_queues.load(Ordering::Relaxed);
+            let queues = u16::try_from(queues).unwrap_or(u16::MAX);
+            NumberOfQueues { submission: queues, completion: queues }.encode()
+        }
+        Fid::WRITE_ATOMICITY => features.atomicity.encode(),
+        Fid::ASYNC_EVENT_CONFIG => features.events.0,
+        Fid::KEEP_ALIVE_TIMER => {
+            KeepAliveTimer { timeout_ms: association.keep_alive_ms.load(Ordering::Relaxed) }.encode()
+        }
+        _ => 0,
+    }
+}
+
+fn has_cache(controller: &Controller) -> bool {
+    controller.subsystem().is_some_and(identify::has_cache)
+}
+
+/// Set Features.
+pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
+    let SetFeature { fid, save } = SetFeature::decode(sqe.cdw10.get());
+    if !identifiers(&controller.kind).contains(&fid) {
+        return Err(Fault::field(byte::CDW10));
+    }
+    if save {
+        return Err(Fault::at(Status::FEATURE_NOT_SAVEABLE, byte::CDW10 + 3));
+    }
+    check_namespace(controller, fid, sqe.nsid())?;
+    let value = sqe.cdw11.get();
+    match fid {
+        Fid::NUMBER_OF_QUEUES => return set_number_of_queues(controller, value),
+        // The timers, and who else uses the namespace, are the registry's.
+        Fid::KEEP_ALIVE_TIMER => return Ok(Action::Go(Step::Shared(Executing::new(sqe, 0)))),
+        Fid::WRITE_PROTECTION => {
+            return match WriteProtection::decode(value) {
+                WriteProtection::None | WriteProtection::Protected => {
+                    Ok(Action::Go(Step::Shared(Executing::new(sqe, 0))))
+                }
+                // NWPC announces no other state.
+                _ => Err(Fault::field(byte::CDW11)),
+            };
+        }
+        Fid::HOST_BEHAVIOR_SUPPORT => {
+            let bytes = size_of::<HostBehaviorSupport>() as u64;
+            let length = controller.association.admin_sgl().exactly(sqe, Direction::HostToController, bytes)?;
+            return Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)));
+        }
+        // Fabrics: the host said who it is in Connect.
+        Fid::HOST_IDENTIFIER => return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR)),
+        _ => set_value(controller, fid, sqe.nsid(), value)?,
+    }
+    Ok(Action::Done(0))
+}
+
+fn check_namespace(controller: &Controller, fid: Fid, nsid: Nsid) -> Result<(), Fault> {
+    let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.namespaces.nsid_max());
+    if is_namespace_specific(fid) {
+        // The whole subsystem at once: for Error Recovery only.
+        if nsid == Nsid::ALL && fid == Fid::ERROR_RECOVERY {
+            return Ok(());
+        }
+        let table = controller.subsystem().map(|subsystem| &subsystem.namespaces);
+        let named = table.map_or(Ok(None), |table| identify::named(table, nsid))?;
+        return named.map(|_| ()).ok_or(Fault::field(byte::NSID));
+    }
+    if nsid == Nsid::NONE || nsid == Nsid::ALL {
+        Ok(())
+    } else if nsid > highest {
+        Err(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))
+    } else {
+        Err(Fault::at(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, byte::NSID))
+    }
+}
+
+fn set_number_of_queues(controller: &Controller, value: u32) -> Outcome {
+    let wanted = NumberOfQueues::decode(value).ok_or(Fault::field(byte::CDW11))?;
+    let association = &controller.association;
+    if association.io_queues.load(Ordering::Relaxed) > 0 {
+        return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    // Over fabrics every queue is a pair.
+    let queues = wanted.submission.min(wanted.completion).min(association.max_io_queues());
+    association.granted_queues.store(queues.into(), Ordering::Relaxed);
+    Ok(Action::Done(NumberOfQueues { submission: queues, completion: queues }.encode().into()))
+}
+
+fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> Result<(), Fault> {
+    let has_cache = has_cache(controller);
+    let features = &mut controller.features;
+    match fid {
+        Fid::ARBITRATION => features.arbitration = Arbitration::decode(value),
+        Fid::POWER_MANAGEMENT => {
+            let power = PowerManagement::decode(value);
+            // There is one power state.
+            if power.power_state != 0 {
+                return Err(Fault::field(byte::CDW11));
+            }
+            features.power = power;
+        }
+        Fid::TEMPERATURE_THRESHOLD => {
+            let wanted = TemperatureThreshold::decode(value);
+            if wanted.sensor != 0 && wanted.sensor != TemperatureThreshold::ALL_SENSORS {
+                return Err(Fault::field(byte::CDW11 + 2));
+            }
+            match wanted.threshold {
+                ThresholdType::Over => features.over_kelvin = wanted.kelvin,
+                ThresholdType::Under => features.under_kelvin = wanted.kelvin,
+                ThresholdType::Reserved(_) => return Err(Fault::field(byte::CDW11 + 2)),
+            }
+            controller.check_health();
+        }
+        Fid::ERROR_RECOVERY => set_error_recovery(controller, nsid, value)?,
+        Fid::VOLATILE_WRITE_CACHE => {
+            if !has_cache {
+                return Err(Fault::field(byte::CDW10));
+            }
+            let on = VolatileWriteCache::decode(value).enabled;
+            controller.association.write_cache.store(on, Ordering::Relaxed);
+        }
+        Fid::WRITE_ATOMICITY => features.atomicity = WriteAtomicity::decode(value),
+        _ => {
+            if value & !event_bits(&controller.kind).0 != 0 {
+                return Err(Fault::field(byte::CDW11));
+            }
+            features.events = AsyncEventConfig(value);
+        }
+    }
+    Ok(())
+}
+
+/// The events that a host may switch on.
+fn event_bits(kind: &Kind) -> AsyncEventConfig {
+    match kind {
+        Kind::Io(_) => AsyncEventConfig::NAMESPACE_ATTRIBUTE
+            .with(AsyncEventConfig::SPARE)
+            .with(AsyncEventConfig::TEMPERATURE)
+            .with(AsyncEventConfig::DEGRADED)
+            .with(AsyncEventConfig::READ_ONLY)
+            .with(AsyncEventConfig::VOLATILE_BACKUP)
+            .with(AsyncEventConfig::PERSISTENT_MEMORY),
+        Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
+    }
+}
+
+fn set_error_recovery(controller: &mut Controller, nsid: Nsid, value: u32) -> Result<(), Fault> {
+    let wanted = ErrorRecovery::decode(value);
+    // DULBE: NSFEAT announces no such errors.
+    if wanted.deallocated_error {
+        return Err(Fault::field(byte::CDW11 + 2));
+    }
+    let Kind::Io(subsystem) = &controller.kind else { return Ok(()) };
+    let recovery = &mut controller.features.recovery;
+    let chosen = subsystem.namespaces.iter().map(|namespace| namespace.nsid);
+    // Namespaces that are gone are forgotten at the next opportunity.
+    recovery.retain(|&kept, _| subsystem.namespaces.find(kept).is_some());
+    recovery.extend(chosen.filter(|&at| nsid == Nsid::ALL || nsid == at).map(|at| (at, wanted.time_limit_100ms)));
+    Ok(())
+}
+
+/// Goes on with Set Features of Host Behavior Support, whose data has come.
+pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Outcome {
+    let Ok(wanted) = HostBehaviorSupport::read_from_bytes(data) else {
+        return Err(Fault::new(Status::DATA_SGL_LENGTH_INVALID));
+    };
+    let switches = [wanted.acre, wanted.etdas, wanted.lbafee, wanted.hdisns];
+    if switches.iter().any(|&switch| switch > 1) {
+        return Err(Fault::new(Status::INVALID_FIELD));
+    }
+    // Reserved bytes are ignored and read back as zeros.
+    *controller.features.behavior = HostBehaviorSupport { rsvd6: [0; 506], ..wanted };
+    Ok(Action::Done(0))
+}

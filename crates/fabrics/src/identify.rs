@@ -1,0 +1,228 @@
+//! What the Identify command answers: the announcements of what `io`, `log`, `feature` and `property` serve.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ebof_nvme::identify::field::{
+    cmic, ctratt, dlfeat, frmw, lpa, nmic, nsattr, nstat, nwpc, oaes, ofcs, oncs, sgls, vwc,
+};
+use ebof_nvme::identify::{
+    Cns, ControllerType, Csi, DescriptorWriter, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace,
+    IndependentNamespace, IoCommandSets, LbaFormat, NamespaceIdDescriptor, NamespaceList, NvmController, NvmNamespace,
+};
+use ebof_nvme::log::TrType;
+use ebof_nvme::opcode::Direction;
+use ebof_nvme::property::Version;
+use ebof_nvme::{Nqn, Nsid, Sqe, Status, Uuid};
+use zerocopy::IntoBytes;
+
+use crate::association::Association;
+use crate::error_log;
+use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Subsystem};
+use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::property::VERSION;
+use crate::step::{Executing, Step};
+
+/// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains nothing from that.
+pub(crate) const KEEP_ALIVE_GRANULARITY_MS: u32 = 1000;
+
+/// The version of the NVM Command Set specification.
+const NVM_VERSION: Version = Version::new(1, 1, 0);
+
+/// Identify of an I/O controller.
+pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
+    let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
+    let executing = Executing::new(sqe, length);
+    let nsid = sqe.nsid();
+    let [cns, _, cntid @ ..] = sqe.cdw10.to_bytes();
+    let csi = Csi(sqe.cdw11.to_bytes()[3]);
+    let table = &subsystem.namespaces;
+    let data = match Cns(cns) {
+        Cns::NAMESPACE => named(table, nsid)?.map(|namespace| bytes(&namespace_data(namespace))),
+        Cns::CONTROLLER => Some(bytes(&*controller_data(association, subsystem))),
+        Cns::ACTIVE_NAMESPACE_LIST => Some(list(table, nsid)?),
+        Cns::NAMESPACE_ID_DESCRIPTORS => {
+            let namespace = named(table, nsid)?.ok_or(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))?;
+            Some(descriptors(namespace))
+        }
+        Cns::IOCS_NAMESPACE if csi == Csi::NVM => named(table, nsid)?.map(|_| bytes(&NvmNamespace::default())),
+        Cns::IOCS_CONTROLLER if csi == Csi::NVM => Some(bytes(&nvm_controller_data(&association.limits))),
+        Cns::IOCS_ACTIVE_NAMESPACE_LIST if csi == Csi::NVM => Some(list(table, nsid)?),
+        Cns::IOCS_NAMESPACE | Cns::IOCS_CONTROLLER | Cns::IOCS_ACTIVE_NAMESPACE_LIST => {
+            return Err(Fault::field(byte::CDW11 + 3));
+        }
+        Cns::INDEPENDENT_NAMESPACE => named(table, nsid)?.map(|namespace| bytes(&independent_data(namespace))),
+        // These need a view of all controllers.
+        Cns::NAMESPACE_CONTROLLER_LIST => {
+            named(table, nsid)?.ok_or(Fault::field(byte::NSID))?;
+            return Ok(Action::Go(Step::Shared(executing)));
+        }
+        Cns::CONTROLLER_LIST => return Ok(Action::Go(Step::Shared(executing))),
+        Cns::IO_COMMAND_SETS => {
+            // CNTID: FFFFh means this controller.
+            let cntid = u16::from_le_bytes(cntid);
+            if cntid != 0xffff && cntid != association.cntlid.0 {
+                return Err(Fault::field(byte::CDW10 + 2));
+            }
+            Some(bytes(&IoCommandSets::nvm_only()))
+        }
+        _ => return Err(Fault::field(byte::CDW10)),
+    };
+    // A legal NSID that names no namespace: a data structure of zeros.
+    Ok(Action::Go(Step::Reply(executing, data.unwrap_or_else(|| vec![0; IDENTIFY_BYTES]))))
+}
+
+/// Identify of a discovery controller: it has nothing but itself to tell.
+pub(crate) fn discovery_controller(association: &Association, identity: &DiscoveryIdentity, sqe: &Sqe) -> Outcome {
+    let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
+    if Cns(sqe.cdw10.to_bytes()[0]) != Cns::CONTROLLER {
+        return Err(Fault::field(byte::CDW10));
+    }
+    let mut data = common(association, &association.subsystem);
+    data.set_serial_number(&identity.serial);
+    data.set_model_number(&identity.model);
+    data.set_firmware_revision(&identity.firmware);
+    data.cntrltype = ControllerType::Discovery.encode();
+    data.oaes.set(oaes::DISCOVERY_LOG);
+    data.lpa = lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
+    data.dctype = 1;
+    Ok(Action::Go(Step::Reply(Executing::new(sqe, length), bytes(&*data))))
+}
+
+/// What `nsid` names: `None` if it could name a namespace and does not.
+pub(crate) fn named(table: &NamespaceTable, nsid: Nsid) -> Result<Option<&Namespace>, Fault> {
+    if !nsid.names_one() || nsid > table.nsid_max() {
+        return Err(Fault::at(Status::INVALID_NAMESPACE, byte::NSID));
+    }
+    Ok(table.find(nsid))
+}
+
+fn list(table: &NamespaceTable, after: Nsid) -> Result<Vec<u8>, Fault> {
+    // Base, Identify, CNS 02h: FFFFFFFEh and FFFFFFFFh can have no successor.
+    if after.0 >= 0xffff_fffe {
+        return Err(Fault::at(Status::INVALID_NAMESPACE, byte::NSID));
+    }
+    Ok(bytes(&NamespaceList::after(after, table.iter().map(|namespace| namespace.nsid))))
+}
+
+fn descriptors(namespace: &Namespace) -> Vec<u8> {
+    let mut buffer = Box::new([0; IDENTIFY_BYTES]);
+    let mut writer = DescriptorWriter::new(&mut buffer);
+    let mut push = |descriptor| writer.push(&descriptor).expect("four small descriptors fit into 4096 bytes");
+    if namespace.eui64 != [0; 8] {
+        push(NamespaceIdDescriptor::Eui64(namespace.eui64));
+    }
+    if namespace.nguid != [0; 16] {
+        push(NamespaceIdDescriptor::Nguid(namespace.nguid));
+    }
+    if namespace.uuid != Uuid::NIL {
+        push(NamespaceIdDescriptor::Uuid(namespace.uuid));
+    }
+    push(NamespaceIdDescriptor::Csi(Csi::NVM));
+    buffer.to_vec()
+}
+
+fn namespace_data(namespace: &Namespace) -> IdentifyNamespace {
+    let mut data = IdentifyNamespace::default();
+    data.nsze.set(namespace.blocks);
+    data.ncap.set(namespace.blocks);
+    data.nuse.set(namespace.blocks);
+    data.nmic = nmic::SHARED;
+    if namespace.deallocates {
+        data.dlfeat = dlfeat::READS_ZEROS | dlfeat::WRITE_ZEROES_DEALLOCATE;
+    }
+    data.nsattr = if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 };
+    data.nguid = namespace.nguid;
+    data.eui64 = namespace.eui64;
+    data.lbaf[0] = LbaFormat::data_only(namespace.block_shift);
+    data
+}
+
+fn independent_data(namespace: &Namespace) -> IndependentNamespace {
+    IndependentNamespace {
+        nmic: nmic::SHARED,
+        nsattr: if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 },
+        nstat: nstat::READY,
+        ..IndependentNamespace::default()
+    }
+}
+
+fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<IdentifyController> {
+    let limits = &association.limits;
+    let mut data = common(association, &subsystem.nqn);
+    data.set_serial_number(&subsystem.serial);
+    data.set_model_number(&subsystem.model);
+    data.set_firmware_revision(&subsystem.firmware);
+    data.cntrltype = ControllerType::Io.encode();
+    data.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
+    data.oaes.set(oaes::NAMESPACE_ATTRIBUTE);
+    data.acl = zero_based(limits.aborts);
+    data.frmw = frmw::SLOT_1_READ_ONLY | 1 << frmw::SLOTS_SHIFT;
+    data.lpa = lpa::COMMAND_EFFECTS | lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
+    // Entries are 64 and 16 bytes, at least and at most.
+    data.sqes = 0x66;
+    data.cqes = 0x44;
+    data.nn.set(subsystem.namespaces.nsid_max().0);
+    // Linux refuses a controller whose MNAN is above NN.
+    data.mnan.set(u32::try_from(NamespaceTable::MAX).expect("1024 fits"));
+    data.oncs.set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::VERIFY);
+    data.vwc = vwc::FLUSH_NO_BROADCAST | if has_cache(subsystem) { vwc::PRESENT } else { 0 };
+    data.nwpc = nwpc::WRITE_PROTECT;
+    data.ioccsz.set((64 + association.port.in_capsule_bytes) / 16);
+    data.iorcsz.set(1);
+    data.msdbd = 1;
+    data.ofcs.set(ofcs::DISCONNECT);
+    data
+}
+
+/// What all controllers have in common.
+fn common(association: &Association, nqn: &Nqn) -> Box<IdentifyController> {
+    let limits = &association.limits;
+    let mut data = Box::<IdentifyController>::default();
+    data.set_subsystem_nqn(nqn);
+    data.mdts = page_power(limits.transfer_bytes);
+    data.cntlid.set(association.cntlid.0);
+    data.ver.set(VERSION.0);
+    data.ctratt.set(ctratt::HOST_ID_128 | ctratt::TRAFFIC_BASED_KEEP_ALIVE);
+    data.aerl = zero_based(limits.async_events);
+    data.elpe = zero_based(u16::try_from(error_log::ENTRIES).expect("64 fits"));
+    data.kas.set(u16::try_from(KEEP_ALIVE_GRANULARITY_MS / 100).expect("10 fits"));
+    data.maxcmd.set(association.max_queue_entries());
+    data.sgls.set(match association.port.trtype {
+        TrType::RDMA => sgls::SUPPORTED | sgls::KEYED | sgls::OFFSET,
+        _ => sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT,
+    });
+    data
+}
+
+fn nvm_controller_data(limits: &Limits) -> NvmController {
+    let mut data = NvmController {
+        vsl: page_power(limits.verify_bytes),
+        wzsl: page_power(limits.write_zeroes_bytes),
+        // 256, the most that the command can carry, has no code of its own: 0 is no limit.
+        dmrl: u8::try_from(limits.dsm_ranges).unwrap_or(0),
+        ..NvmController::default()
+    };
+    data.dmrsl.set(limits.dsm_range_blocks);
+    data.ver.set(NVM_VERSION.0);
+    data
+}
+
+/// Whether any namespace has a volatile write cache.
+pub(crate) fn has_cache(subsystem: &Subsystem) -> bool {
+    subsystem.namespaces.iter().any(|namespace| namespace.volatile_cache)
+}
+
+/// `bytes` as a power of two in units of 4 KiB (CAP.MPSMIN), rounded down.
+fn page_power(bytes: u32) -> u8 {
+    u8::try_from((bytes / 4096).max(1).ilog2()).expect("at most 19")
+}
+
+fn zero_based(count: u16) -> u8 {
+    u8::try_from(count.clamp(1, 256) - 1).expect("at most 255")
+}
+
+fn bytes<T: IntoBytes + zerocopy::Immutable>(data: &T) -> Vec<u8> {
+    data.as_bytes().to_vec()
+}

@@ -1,0 +1,233 @@
+//! What the Get Log Page command answers, except for the Discovery log page (`discovery`) and the counters of the SMART
+//! log, which need a view of all controllers (`registry`).
+
+use alloc::vec::Vec;
+
+use ebof_nvme::feature::Fid;
+use ebof_nvme::log::{
+    ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, FeatureEffects, FeaturesSupportedAndEffects,
+    FirmwareSlots, Lid, LidSupport, SmartHealth, SupportedLogPages, lsp, scope,
+};
+use ebof_nvme::opcode::{Direction, FABRICS, admin, nvm};
+use ebof_nvme::{Nsid, Sqe, Status};
+use zerocopy::IntoBytes;
+
+use crate::association::Counts;
+use crate::controller::{Controller, Kind};
+use crate::model::{Health, Subsystem};
+use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::step::{Executing, Step};
+
+/// The fields of Get Log Page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogRequest {
+    pub(crate) lid: Lid,
+    /// Log Specific Field.
+    pub(crate) lsp: u8,
+    /// Retain Asynchronous Event.
+    pub(crate) retain: bool,
+    /// NUMD, in bytes.
+    pub(crate) bytes: u64,
+    /// LPO.
+    pub(crate) offset: u64,
+}
+
+impl LogRequest {
+    pub(crate) fn decode(cdw10: u32, cdw11: u32, cdw12: u32, cdw13: u32) -> Self {
+        let [lid, high, ..] = cdw10.to_le_bytes();
+        let dwords = u64::from(cdw10 >> 16) | u64::from(cdw11 & 0xffff) << 16;
+        Self {
+            lid: Lid(lid),
+            lsp: high & 0x7f,
+            retain: high & 0x80 != 0,
+            bytes: (dwords + 1) * 4,
+            offset: u64::from(cdw12) | u64::from(cdw13) << 32,
+        }
+    }
+
+    pub(crate) fn of(executing: &Executing) -> Self {
+        Self::decode(executing.cdw10, executing.cdw11, executing.cdw12, executing.cdw13)
+    }
+
+    /// The part of `page` that was asked for. What lies behind the end of the page is not transferred.
+    pub(crate) fn answer(self, executing: Executing, mut page: Vec<u8>) -> Outcome {
+        let Some(start) = usize::try_from(self.offset).ok().filter(|&start| start <= page.len()) else {
+            return Err(Fault::field(byte::CDW12));
+        };
+        page.drain(..start);
+        page.truncate(usize::try_from(self.bytes).unwrap_or(usize::MAX));
+        if page.is_empty() {
+            return Ok(Action::Done(0));
+        }
+        Ok(Action::Go(Step::Reply(executing, page)))
+    }
+}
+
+/// Get Log Page.
+pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
+    let [cdw10, cdw11, cdw12, cdw13] = [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13].map(|dword| dword.get());
+    let log = LogRequest::decode(cdw10, cdw11, cdw12, cdw13);
+    if !pages(&controller.kind).contains(&log.lid) {
+        return Err(Fault::at(Status::INVALID_LOG_PAGE, byte::CDW10));
+    }
+    let association = &controller.association;
+    if log.bytes > u64::from(association.limits.transfer_bytes) {
+        return Err(Fault::field(byte::CDW10 + 2));
+    }
+    let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, log.bytes)?;
+    check(controller, sqe, log)?;
+    let executing = Executing::new(sqe, length);
+    let page = match log.lid {
+        Lid::SMART_HEALTH | Lid::DISCOVERY => return Ok(Action::Go(Step::Shared(executing))),
+        Lid::SUPPORTED_LOG_PAGES => supported(&controller.kind).as_bytes().to_vec(),
+        Lid::ERROR_INFORMATION => association.errors.page(association.port.trtype.0),
+        Lid::FIRMWARE_SLOTS => firmware(controller).as_bytes().to_vec(),
+        Lid::CHANGED_NAMESPACES => {
+            let list = ChangedNamespaces::new(controller.changed.iter().copied());
+            list.as_bytes().to_vec()
+        }
+        Lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
+        _ => feature_effects(&controller.kind).as_bytes().to_vec(),
+    };
+    let answer = log.answer(executing, page)?;
+    if !log.retain {
+        if log.lid == Lid::CHANGED_NAMESPACES {
+            controller.changed.clear();
+        }
+        controller.events.log_read(log.lid);
+    }
+    Ok(answer)
+}
+
+/// Checks of NSID, offset and index that are the same for all log pages.
+fn check(controller: &Controller, sqe: &Sqe, log: LogRequest) -> Result<(), Fault> {
+    // No log page is kept for each namespace (LPA).
+    let nsid = sqe.nsid();
+    if nsid != Nsid::NONE && nsid != Nsid::ALL {
+        let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.namespaces.nsid_max());
+        let status = if nsid > highest { Status::INVALID_NAMESPACE } else { Status::INVALID_FIELD };
+        return Err(Fault::at(status, byte::NSID));
+    }
+    // OT: no log page has an index.
+    if sqe.cdw14.get() & 1 << 23 != 0 {
+        return Err(Fault::field(byte::CDW14 + 2));
+    }
+    if !log.offset.is_multiple_of(4) {
+        return Err(Fault::field(byte::CDW12));
+    }
+    // CSI: there is only the NVM command set.
+    if log.lid == Lid::COMMAND_EFFECTS && sqe.cdw14.to_bytes()[3] != 0 {
+        return Err(Fault::field(byte::CDW14 + 3));
+    }
+    Ok(())
+}
+
+/// The log pages of a controller.
+fn pages(kind: &Kind) -> &'static [Lid] {
+    match kind {
+        Kind::Io(_) => &[
+            Lid::SUPPORTED_LOG_PAGES,
+            Lid::ERROR_INFORMATION,
+            Lid::SMART_HEALTH,
+            Lid::FIRMWARE_SLOTS,
+            Lid::CHANGED_NAMESPACES,
+            Lid::COMMAND_EFFECTS,
+            Lid::FEATURE_EFFECTS,
+        ],
+        Kind::Discovery(_) => &[Lid::SUPPORTED_LOG_PAGES, Lid::FEATURE_EFFECTS, Lid::DISCOVERY],
+    }
+}
+
+fn supported(kind: &Kind) -> SupportedLogPages {
+    let mut log = SupportedLogPages::default();
+    for &lid in pages(kind) {
+        let lidsp = if lid == Lid::DISCOVERY { u16::from(lsp::PORT_LOCAL) } else { 0 };
+        log.set(lid, LidSupport::with_parameter(lidsp));
+    }
+    log
+}
+
+fn firmware(controller: &Controller) -> FirmwareSlots {
+    let mut log = FirmwareSlots::default();
+    if let Some(subsystem) = controller.subsystem() {
+        log.set_slots(1, 0);
+        log.set_revision(1, &subsystem.firmware);
+    }
+    log
+}
+
+/// Commands Supported and Effects: the admin and I/O commands of an I/O controller.
+fn command_effects() -> CommandsSupportedAndEffects {
+    let mut log = CommandsSupportedAndEffects::default();
+    let supported = CommandEffects::CSUPP;
+    let of_controller = supported.with_scope(scope::CONTROLLER);
+    for opcode in [
+        admin::GET_LOG_PAGE,
+        admin::IDENTIFY,
+        admin::ABORT,
+        admin::GET_FEATURES,
+        admin::ASYNC_EVENT_REQUEST,
+        admin::KEEP_ALIVE,
+        FABRICS,
+    ] {
+        log.set_admin(opcode, of_controller);
+    }
+    // Namespace Write Protection Config changes what a namespace can do.
+    log.set_admin(admin::SET_FEATURES, of_controller.with(CommandEffects::NCC));
+    let reads = supported.with_scope(scope::NAMESPACE);
+    for opcode in [nvm::FLUSH, nvm::READ, nvm::COMPARE, nvm::VERIFY] {
+        log.set_io(opcode, reads);
+    }
+    for opcode in [nvm::WRITE, nvm::WRITE_ZEROES, nvm::DATASET_MANAGEMENT] {
+        log.set_io(opcode, reads.with(CommandEffects::LBCC));
+    }
+    log.set_io(FABRICS, of_controller);
+    log
+}
+
+/// Feature Identifiers Supported and Effects.
+fn feature_effects(kind: &Kind) -> FeaturesSupportedAndEffects {
+    let mut log = FeaturesSupportedAndEffects::default();
+    for &fid in crate::feature::identifiers(kind) {
+        let effects = match fid {
+            Fid::ERROR_RECOVERY => FeatureEffects::FSUPP.with_scope(scope::NAMESPACE),
+            Fid::WRITE_PROTECTION => FeatureEffects::FSUPP.with(FeatureEffects::NCC).with_scope(scope::NAMESPACE),
+            _ => FeatureEffects::FSUPP.with_scope(scope::CONTROLLER),
+        };
+        log.set(fid, effects);
+    }
+    log
+}
+
+/// SMART / Health Information of a subsystem: what its drive says, and what its controllers have counted.
+pub(crate) fn smart(subsystem: &Subsystem, counts: Counts, errors: u64, warnings: u8) -> Vec<u8> {
+    let Health {
+        temperature_kelvin,
+        available_spare,
+        available_spare_threshold,
+        percentage_used,
+        power_cycles,
+        power_on_hours,
+        unsafe_shutdowns,
+        read_only: _,
+        degraded: _,
+    } = subsystem.health;
+    let mut log = SmartHealth {
+        cw: warnings,
+        avsp: available_spare,
+        avspt: available_spare_threshold,
+        pused: percentage_used,
+        ..SmartHealth::default()
+    };
+    log.ctemp.set(temperature_kelvin);
+    log.dur.set(SmartHealth::data_units(counts.read_bytes.into()));
+    log.duw.set(SmartHealth::data_units(counts.write_bytes.into()));
+    log.hrc.set(counts.read_commands.into());
+    log.hwc.set(counts.write_commands.into());
+    log.pwrc.set(power_cycles.into());
+    log.poh.set(power_on_hours.into());
+    log.upl.set(unsafe_shutdowns.into());
+    log.mdie.set(counts.media_errors.into());
+    log.neile.set(errors.into());
+    log.as_bytes().to_vec()
+}

@@ -1,0 +1,112 @@
+//! How the parts of a queue answer: go on with an action, or fail with a status and the place of the error.
+
+use ebof_nvme::log::ParameterErrorLocation;
+use ebof_nvme::opcode::Direction;
+use ebof_nvme::{Sgl, Sqe, Status};
+
+use crate::step::Step;
+
+/// What becomes of a command that was not refused.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// It is complete, with this result.
+    Done(u64),
+    /// The target has to do something; the step holds the command's ticket.
+    Go(Step),
+    /// It waits for an event.
+    Hold,
+    /// It is complete, and so is the connection.
+    Disconnect,
+}
+
+/// A refused command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) status: Status,
+    /// Result of the completion, for the statuses that have one.
+    pub(crate) result: u64,
+    pub(crate) location: Option<ParameterErrorLocation>,
+}
+
+pub(crate) type Outcome = Result<Action, Fault>;
+
+impl Fault {
+    /// The command is wrong as it stands: repeating it is pointless.
+    pub(crate) const fn new(status: Status) -> Self {
+        Self { status: status.dnr(), result: 0, location: None }
+    }
+
+    /// The same, with the byte of the command that is wrong.
+    pub(crate) const fn at(status: Status, byte: u8) -> Self {
+        Self { status: status.dnr(), result: 0, location: Some(ParameterErrorLocation { byte, bit: 0 }) }
+    }
+
+    /// The command may succeed later.
+    pub(crate) const fn transient(status: Status) -> Self {
+        Self { status, result: 0, location: None }
+    }
+
+    /// Invalid Field in Command, with the byte of the command that is wrong.
+    pub(crate) const fn field(byte: u8) -> Self {
+        Self::at(Status::INVALID_FIELD, byte)
+    }
+}
+
+/// Byte offsets in a submission queue entry, for [`Fault::at`].
+pub(crate) mod byte {
+    pub(crate) const OPCODE: u8 = 0;
+    pub(crate) const FLAGS: u8 = 1;
+    pub(crate) const NSID: u8 = 4;
+    pub(crate) const SGL_ADDRESS: u8 = 24;
+    pub(crate) const SGL_LENGTH: u8 = 32;
+    pub(crate) const SGL_IDENTIFIER: u8 = 39;
+    pub(crate) const CDW10: u8 = 40;
+    pub(crate) const CDW11: u8 = 44;
+    pub(crate) const CDW12: u8 = 48;
+    pub(crate) const CDW14: u8 = 56;
+}
+
+/// Which descriptors a queue understands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SglRules {
+    /// Data bytes that fit into a command capsule.
+    pub(crate) capsule_bytes: u32,
+    /// Keyed descriptors (RDMA).
+    pub(crate) keyed: bool,
+}
+
+impl SglRules {
+    /// The bytes that the command's data pointer announces, checked for the direction in which they go.
+    pub(crate) fn data_bytes(self, sqe: &Sqe, direction: Direction) -> Result<u32, Fault> {
+        // Base, Common Command Format, PSDT: message-based transports use SGLs; metadata SGLs are not supported here.
+        if sqe.flags & 0xc0 != Sqe::PSDT_SGL {
+            return Err(Fault::field(byte::FLAGS));
+        }
+        match sqe.sgl() {
+            Sgl::None => Ok(0),
+            Sgl::Transport { length } => Ok(length),
+            Sgl::Keyed { length, .. } if self.keyed => Ok(length),
+            Sgl::InCapsule { offset, length } if direction == Direction::HostToController => {
+                // ICDOFF is 0 and in-capsule data begins there: no other offset is of use to a host.
+                if offset != 0 {
+                    return Err(Fault::at(Status::SGL_OFFSET_INVALID, byte::SGL_ADDRESS));
+                }
+                if length > self.capsule_bytes {
+                    return Err(Fault::at(Status::SGL_OFFSET_INVALID, byte::SGL_LENGTH));
+                }
+                Ok(length)
+            }
+            _ => Err(Fault::at(Status::SGL_TYPE_INVALID, byte::SGL_IDENTIFIER)),
+        }
+    }
+
+    /// As [`Self::data_bytes`], and it must be exactly `bytes`.
+    pub(crate) fn exactly(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
+        let announced = self.data_bytes(sqe, direction)?;
+        if u64::from(announced) == bytes {
+            Ok(announced)
+        } else {
+            Err(Fault::at(Status::DATA_SGL_LENGTH_INVALID, byte::SGL_LENGTH))
+        }
+    }
+}

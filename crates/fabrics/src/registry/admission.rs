@@ -1,0 +1,214 @@
+//! Connect: who gets a controller, and which connection becomes which queue (NVMe over Fabrics, Connect Command).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use core::sync::atomic::Ordering;
+
+use ebof_nvme::connect::ConnectResult;
+use ebof_nvme::{ControllerId, HostId, Nqn};
+
+use super::{Attached, Entry, Key, Registry};
+use crate::association::{Association, Counters, Identity};
+use crate::connect::{self, Arrival, Refusal, RefusalReason, Wish};
+use crate::controller::{Controller, Kind};
+use crate::model::Port;
+use crate::queue::{Live, Queue, Role};
+use crate::step::{Executing, Step};
+
+/// A queue that was granted.
+struct Granted {
+    live: Live,
+    entries: u16,
+}
+
+impl Registry {
+    /// Decides a [`Step::Connect`]; `data` is what the host sent as Connect data. After a refusal the queue may try
+    /// again.
+    pub fn connect(
+        &mut self,
+        queue: &mut Queue,
+        executing: Executing,
+        data: &[u8],
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> (Step, Option<Refusal>) {
+        let wish = match connect::decode(&executing, data) {
+            Ok(wish) => wish,
+            Err((reason, host, subsystem)) => return refuse(queue, executing, reason, host, subsystem),
+        };
+        let granted = if wish.connect.qid.is_admin() {
+            self.admit_controller(&wish, arrival, now_ms)
+        } else {
+            self.admit_io_queue(&wish, arrival, now_ms)
+        };
+        match granted {
+            Ok(Granted { live, entries }) => {
+                // AUTHREQ 0: no authentication is asked for.
+                let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
+                let no_flow = wish.connect.disables_sq_flow();
+                (queue.install(&executing, live, entries, no_flow, result), None)
+            }
+            Err(reason) => refuse(queue, executing, reason, Some(wish.host), Some(wish.subsystem)),
+        }
+    }
+
+    fn admit_controller(&mut self, wish: &Wish, arrival: &Arrival, now_ms: u64) -> Result<Granted, RefusalReason> {
+        let port = self.model.port(arrival.port).ok_or(RefusalReason::PortRemoved)?.clone();
+        let entries = self.queue_entries(wish, &port)?;
+        // Only the dynamic controller model: the host may not choose.
+        if wish.cntlid != ControllerId::DYNAMIC {
+            return Err(RefusalReason::UnknownController);
+        }
+        let discovery = self.model.is_discovery(&wish.subsystem);
+        let (nqn, kind) = if discovery {
+            (self.model.discovery.nqn.clone(), Kind::Discovery(self.model.discovery.clone()))
+        } else {
+            let subsystem = self.effective.get(&wish.subsystem);
+            let here = subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id));
+            let subsystem = here.ok_or(RefusalReason::UnknownSubsystem)?;
+            if !subsystem.allows(&wish.host) {
+                return Err(RefusalReason::HostNotAllowed);
+            }
+            self.check_host_id(wish)?;
+            (subsystem.nqn.clone(), Kind::Io(Arc::clone(subsystem)))
+        };
+        let cntlid = self.free_cntlid(&nqn, &kind).ok_or(RefusalReason::ControllersExhausted)?;
+        let identity =
+            Identity { cntlid, subsystem: nqn.clone(), host: wish.host.clone(), host_id: wish.host_id, discovery };
+        let association = Arc::new(Association::new(identity, port, self.limits.clone()));
+        let counters = Arc::new(Counters::default());
+        counters.last_command_ms.store(now_ms, Ordering::Relaxed);
+        let attached = attached(wish, arrival, entries, &counters);
+        let mut entry = Entry {
+            association: Arc::clone(&association),
+            peer: arrival.peer.clone(),
+            local: arrival.local.clone(),
+            connected_ms: now_ms,
+            queues: vec![attached],
+            keep_alive: None,
+            enable_by_ms: Some(now_ms.saturating_add(self.limits.enable_timeout_ms.into())),
+        };
+        entry.set_keep_alive(self.keep_alive_ms(discovery, wish.connect.kato_ms), now_ms);
+        let key = Key(self.next_key);
+        self.next_key += 1;
+        self.entries.insert(key, entry);
+        self.names.insert((nqn, cntlid), key);
+        self.handles.insert(arrival.handle, key);
+        let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
+        Ok(granted(wish, arrival, entries, association, counters, now_ms, role))
+    }
+
+    fn admit_io_queue(&mut self, wish: &Wish, arrival: &Arrival, now_ms: u64) -> Result<Granted, RefusalReason> {
+        if self.model.is_discovery(&wish.subsystem) {
+            return Err(RefusalReason::QueueId);
+        }
+        let Some(subsystem) = self.effective.get(&wish.subsystem).cloned() else {
+            return Err(RefusalReason::UnknownSubsystem);
+        };
+        let key = self.names.get(&(wish.subsystem.clone(), wish.cntlid)).copied();
+        let key = key.ok_or(RefusalReason::UnknownController)?;
+        let entry = self.entries.get(&key).ok_or(RefusalReason::UnknownController)?;
+        let association = Arc::clone(&entry.association);
+        if association.is_closing() {
+            return Err(RefusalReason::UnknownController);
+        }
+        // The same host, identifier and port as the Admin Queue's.
+        if association.host != wish.host || association.host_id != wish.host_id || association.port.id != arrival.port {
+            return Err(RefusalReason::OtherHost);
+        }
+        if !association.is_ready() {
+            return Err(RefusalReason::NotReady);
+        }
+        if u32::from(wish.connect.qid.0) > association.granted_queues.load(Ordering::Relaxed) {
+            return Err(RefusalReason::QueueId);
+        }
+        if entry.queues.iter().any(|queue| queue.id == wish.connect.qid && !queue.detached) {
+            return Err(RefusalReason::QueueInUse);
+        }
+        let entries = self.queue_entries(wish, &association.port)?;
+        let counters = Arc::new(Counters::default());
+        counters.last_command_ms.store(now_ms, Ordering::Relaxed);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.queues.push(attached(wish, arrival, entries, &counters));
+            entry.count_io_queues();
+        }
+        self.handles.insert(arrival.handle, key);
+        Ok(granted(wish, arrival, entries, association, counters, now_ms, Role::Io(subsystem)))
+    }
+
+    /// SQSIZE: at least two entries, at most CAP.MQES.
+    fn queue_entries(&self, wish: &Wish, port: &Port) -> Result<u16, RefusalReason> {
+        let most = port.max_queue_entries.min(self.limits.queue_entries).max(2);
+        let entries = u16::try_from(wish.connect.entries).ok().filter(|entries| (2..=most).contains(entries));
+        entries.ok_or(RefusalReason::QueueSize)
+    }
+
+    /// A host identifier stands for one host, and so for one host NQN; cloned machines often share it.
+    fn check_host_id(&self, wish: &Wish) -> Result<(), RefusalReason> {
+        let conflict = self.entries.values().map(|entry| &entry.association).any(|other| {
+            !other.discovery
+                && !other.is_closing()
+                && other.subsystem == wish.subsystem
+                && other.host_id == wish.host_id
+                && other.host != wish.host
+        });
+        // All zeros is no identifier.
+        if conflict && wish.host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
+    }
+
+    /// A controller ID that is not in use. They are given out in turn, so that an old one is not soon another host's.
+    fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind) -> Option<ControllerId> {
+        if self.entries.len() >= usize::try_from(self.limits.controllers).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let (least, most) = match kind {
+            Kind::Io(subsystem) => (subsystem.cntlid_min.0, subsystem.cntlid_max.0.min(ControllerId::MAX.0)),
+            Kind::Discovery(_) => (1, ControllerId::MAX.0),
+        };
+        let span = u64::from(most.checked_sub(least)?) + 1;
+        let start = match self.next_cntlid.get(nqn) {
+            Some(next) => u64::from(next.saturating_sub(least)) % span,
+            None => self.seed % span,
+        };
+        let mut candidates = (0..span).map(|turn| {
+            let offset = (start + turn) % span;
+            ControllerId(least + u16::try_from(offset).expect("less than 65536"))
+        });
+        let free = candidates.find(|&cntlid| !self.names.contains_key(&(nqn.clone(), cntlid)))?;
+        self.next_cntlid.insert(nqn.clone(), free.0 + 1);
+        Some(free)
+    }
+}
+
+fn attached(wish: &Wish, arrival: &Arrival, entries: u16, counters: &Arc<Counters>) -> Attached {
+    Attached { id: wish.connect.qid, handle: arrival.handle, entries, counters: Arc::clone(counters), detached: false }
+}
+
+fn granted(
+    wish: &Wish,
+    arrival: &Arrival,
+    entries: u16,
+    association: Arc<Association>,
+    counters: Arc<Counters>,
+    now_ms: u64,
+    role: Role,
+) -> Granted {
+    let live =
+        Live { id: wish.connect.qid, handle: arrival.handle, association, counters, last_command_ms: now_ms, role };
+    Granted { live, entries }
+}
+
+fn refuse(
+    queue: &mut Queue,
+    executing: Executing,
+    reason: RefusalReason,
+    host: Option<Nqn>,
+    subsystem: Option<Nqn>,
+) -> (Step, Option<Refusal>) {
+    let fault = reason.fault();
+    let [_, _, low, high] = executing.cdw10.to_le_bytes();
+    let id = ebof_nvme::QueueId(u16::from_le_bytes([low, high]));
+    let refusal = Refusal { reason, status: fault.status, queue: id, host, subsystem };
+    (queue.settle(executing, Err(fault)), Some(refusal))
+}

@@ -1,0 +1,160 @@
+//! Commands of Admin Queues that need a view of the whole: [`Step::Shared`].
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+
+use ebof_nvme::feature::{Fid, SetFeature, WriteProtection};
+use ebof_nvme::identify::{Cns, ControllerList};
+use ebof_nvme::log::Lid;
+use ebof_nvme::opcode::{FABRICS, admin};
+use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
+use zerocopy::IntoBytes;
+
+use super::{Key, Notices, ProtectionChange, Registry};
+use crate::controller::{Controller, Kind};
+use crate::log::{self, LogRequest};
+use crate::outcome::{Action, Fault, Outcome};
+use crate::property::Phase;
+use crate::queue::Queue;
+use crate::step::{Executing, Quiesce, Step};
+use crate::{admin as admin_commands, discovery};
+
+impl Registry {
+    /// Executes a [`Step::Shared`] command of `queue`. Deliver the notices also when the step is a refusal, and before the
+    /// completion is sent.
+    pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
+        let mut notices = Notices::new();
+        let key = queue.live().and_then(|live| self.handles.get(&live.handle)).copied();
+        let outcome = match (key, queue.controller_mut()) {
+            (Some(key), Some(controller)) => self.decide(key, controller, &executing, now_ms, &mut notices),
+            _ => Err(Fault::transient(Status::ABORTED_SQ_DELETION)),
+        };
+        (queue.settle(executing, outcome), notices)
+    }
+
+    fn decide(
+        &mut self,
+        key: Key,
+        controller: &mut Controller,
+        executing: &Executing,
+        now_ms: u64,
+        notices: &mut Notices,
+    ) -> Outcome {
+        match executing.opcode {
+            FABRICS => self.quiesce(key, controller, executing),
+            admin::ABORT => self.abort(key, executing),
+            admin::GET_LOG_PAGE => self.log_page(key, controller, executing),
+            admin::IDENTIFY => Ok(self.controller_list(controller, executing)),
+            admin::SET_FEATURES => match SetFeature::decode(executing.cdw10).fid {
+                Fid::WRITE_PROTECTION => self.protect(controller, executing, notices),
+                _ => self.set_keep_alive(key, controller, executing, now_ms),
+            },
+            _ => Err(Fault::new(Status::INTERNAL_ERROR)),
+        }
+    }
+
+    /// Reset or shutdown: I/O queues end; a normal shutdown leaves nothing in caches.
+    fn quiesce(&mut self, key: Key, controller: &Controller, executing: &Executing) -> Outcome {
+        let mut quiesce = Quiesce::default();
+        if let Some(entry) = self.entries.get_mut(&key) {
+            for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin() && !queue.detached) {
+                queue.detached = true;
+                quiesce.close.push(queue.handle);
+            }
+            entry.count_io_queues();
+        }
+        let normal = controller.registers.phase == Phase::ShuttingDown && controller.registers.cc.shutdown() == 1;
+        if let (true, Some(subsystem)) = (normal, controller.subsystem()) {
+            let cached = subsystem.namespaces.iter().filter(|namespace| namespace.volatile_cache);
+            let devices: BTreeSet<_> = cached.map(|namespace| namespace.device).collect();
+            quiesce.flush.extend(devices);
+        }
+        Ok(Action::Go(Step::Reset(executing.carried(), quiesce)))
+    }
+
+    fn abort(&self, key: Key, executing: &Executing) -> Outcome {
+        let (id, cid) = admin_commands::abort_target(executing.cdw10);
+        let entry = self.entries.get(&key);
+        let queue = entry.and_then(|entry| entry.queues.iter().find(|queue| queue.id == id && !queue.detached));
+        Ok(match queue {
+            Some(queue) => Action::Go(Step::Abort(executing.carried(), queue.handle, cid)),
+            // Dword 0, bit 0: not aborted.
+            None => Action::Done(1),
+        })
+    }
+
+    fn log_page(&self, key: Key, controller: &mut Controller, executing: &Executing) -> Outcome {
+        let log = LogRequest::of(executing);
+        let association = &controller.association;
+        let page = match &controller.kind {
+            Kind::Io(subsystem) => {
+                let counts = self.subsystem_counts(&subsystem.nqn);
+                log::smart(subsystem, counts, association.errors.count(), controller.critical_warnings())
+            }
+            Kind::Discovery(_) => {
+                let local = self.entries.get(&key).map_or("", |entry| entry.local.as_str());
+                let view = discovery::View { host: &association.host, port: association.port.id, local };
+                discovery::page(&self.model, view, log.lsp)
+            }
+        };
+        let answer = log.answer(executing.carried(), page)?;
+        if !log.retain {
+            controller.events.log_read(log.lid);
+        }
+        debug_assert!(matches!(log.lid, Lid::SMART_HEALTH | Lid::DISCOVERY), "other pages need no view of the whole");
+        Ok(answer)
+    }
+
+    /// CNS 12h and 13h: all controllers of the subsystem, for every namespace is attached to each of them.
+    fn controller_list(&self, controller: &Controller, executing: &Executing) -> Action {
+        let [_, _, low, high] = executing.cdw10.to_le_bytes();
+        let from = ControllerId(u16::from_le_bytes([low, high]));
+        let nqn = &controller.association.subsystem;
+        let names = self.names.keys().filter(|(subsystem, _)| subsystem == nqn);
+        let list = ControllerList::starting_at(from, names.map(|&(_, cntlid)| cntlid));
+        debug_assert!(
+            matches!(Cns(executing.cdw10.to_le_bytes()[0]), Cns::NAMESPACE_CONTROLLER_LIST | Cns::CONTROLLER_LIST),
+            "other structures need no view of the whole"
+        );
+        Action::Go(Step::Reply(executing.carried(), list.as_bytes().to_vec()))
+    }
+
+    fn set_keep_alive(&mut self, key: Key, controller: &Controller, executing: &Executing, now_ms: u64) -> Outcome {
+        let timeout_ms = self.keep_alive_ms(controller.association.discovery, executing.cdw11);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.set_keep_alive(timeout_ms, now_ms);
+        }
+        Ok(Action::Done(0))
+    }
+
+    /// Namespace Write Protection Config.
+    fn protect(&mut self, controller: &Controller, executing: &Executing, notices: &mut Notices) -> Outcome {
+        let (nqn, nsid) = (controller.association.subsystem.clone(), executing.nsid);
+        let protected = WriteProtection::decode(executing.cdw11) == WriteProtection::Protected;
+        let namespace = self.effective.get(&nqn).and_then(|subsystem| subsystem.namespaces.find(nsid));
+        let namespace = namespace.ok_or(Fault::new(Status::INVALID_NAMESPACE))?;
+        if namespace.read_only {
+            // The device itself cannot be written.
+            return if protected { Ok(Action::Done(0)) } else { Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE)) };
+        }
+        if namespace.write_protected != protected {
+            self.change_protection(nqn, nsid, protected, notices);
+        }
+        Ok(Action::Done(0))
+    }
+
+    fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {
+        self.protection.insert((nqn.clone(), nsid), protected);
+        // One entry for each namespace is all that whoever keeps the model has to know.
+        self.protection_changes.retain(|change| (&change.subsystem, change.nsid) != (&nqn, nsid));
+        self.protection_changes.push(ProtectionChange { subsystem: nqn.clone(), nsid, protected });
+        let Some(subsystem) = self.model.subsystem(&nqn).map(|subsystem| self.with_protection(subsystem)) else {
+            return;
+        };
+        let entries = self.entries.values().filter(|entry| !entry.association.is_closing());
+        for entry in entries.filter(|entry| !entry.association.discovery && entry.association.subsystem == nqn) {
+            entry.tell(&subsystem, notices);
+        }
+        self.effective.insert(nqn, Arc::clone(&subsystem));
+    }
+}
