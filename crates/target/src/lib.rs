@@ -1,1 +1,31 @@
-//! The target's I/O: threads, sockets and buffers
+//! The target's I/O: threads, sockets and buffers.
+//!
+//! Drives a transport core (`ebof_tcp`) and the meaning of commands (`ebof_fabrics`) over block devices
+//! (`ebof_backend`). Owns everything that blocks, waits or is shared between threads; decides nothing about NVMe.
+//!
+//! A [`Target`] runs one control thread, which accepts connections and keeps time, and reactors: threads that each
+//! own the connections that were given to them, from socket to device and back.
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod command;
+mod connection;
+mod control;
+mod device;
+mod execute;
+mod mailbox;
+mod metrics;
+mod outbox;
+mod port;
+mod reactor;
+mod realise;
+mod settings;
+mod shared;
+mod slots;
+mod stats;
+mod target;
+
+pub use realise::StartError;
+pub use settings::Settings;
+pub use stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
+pub use target::Target;

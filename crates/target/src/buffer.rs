@@ -1,0 +1,93 @@
+//! Payload buffers of one reactor: taken when a command needs one, given back when its bytes have left.
+//!
+//! Bounded: a reactor never holds more than its budget, and commands wait for a buffer instead. Not shared between
+//! threads.
+
+use ebof_backend::Buffer;
+
+/// Sizes in which buffers are handed out, bytes.
+const CLASSES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
+
+/// Free buffers kept for reuse while the reactor is busy, bytes in all.
+const KEEP_BYTES: usize = 32 << 20;
+
+/// A bounded pool of page-aligned buffers.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free: [Vec<Buffer>; CLASSES.len()],
+    free_bytes: usize,
+    outstanding_bytes: usize,
+    budget_bytes: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(budget_bytes: usize) -> Self {
+        Self { free: Default::default(), free_bytes: 0, outstanding_bytes: 0, budget_bytes }
+    }
+
+    /// A buffer of at least `len` bytes with unspecified content, or `None` while the budget is used up.
+    ///
+    /// A `len` beyond the largest class is served by a buffer of its own, within the same budget.
+    pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
+        let class = CLASSES.iter().position(|&size| size >= len);
+        let bytes = class.map_or(len.next_multiple_of(4096), |class| CLASSES[class]);
+        if self.outstanding_bytes + bytes > self.budget_bytes {
+            return None;
+        }
+        self.outstanding_bytes += bytes;
+        if let Some(buffer) = class.and_then(|class| self.free[class].pop()) {
+            self.free_bytes -= bytes;
+            return Some(buffer);
+        }
+        Some(Buffer::zeroed(bytes))
+    }
+
+    /// Whether a buffer of `len` bytes can be had now.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        let bytes = CLASSES.iter().find(|&&size| size >= len).copied().unwrap_or(len.next_multiple_of(4096));
+        self.outstanding_bytes + bytes <= self.budget_bytes
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn put(&mut self, buffer: Buffer) {
+        let bytes = buffer.capacity();
+        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
+        if let Some(class) = CLASSES.iter().position(|&size| size == bytes)
+            && self.free_bytes + bytes <= KEEP_BYTES
+        {
+            self.free_bytes += bytes;
+            self.free[class].push(buffer);
+        }
+    }
+
+    /// Bytes in buffers that are in use.
+    pub(crate) fn outstanding_bytes(&self) -> usize {
+        self.outstanding_bytes
+    }
+
+    /// Frees what is not in use.
+    pub(crate) fn shrink(&mut self) {
+        self.free = Default::default();
+        self.free_bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_holds_and_buffers_are_reused() {
+        let mut pool = Pool::new(2 << 20);
+        let a = pool.take(1 << 20).unwrap();
+        let b = pool.take((1 << 20) - 5).unwrap();
+        assert!(pool.take(1).is_none());
+        let address = a.as_slice().as_ptr();
+        pool.put(a);
+        let again = pool.take(1 << 20).unwrap();
+        assert_eq!(again.as_slice().as_ptr(), address);
+        pool.put(again);
+        pool.put(b);
+        assert_eq!(pool.outstanding_bytes(), 0);
+    }
+}

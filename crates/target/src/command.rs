@@ -1,0 +1,110 @@
+//! A command on its way through the target: what is to be done with it, and where it stands.
+
+use ebof_backend::Buffer;
+use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent};
+use ebof_nvme::{Cid, Nsid, Status};
+
+use crate::mailbox::Asker;
+use crate::stats::Kind;
+
+/// What a command wants done, once its data (if any) are here.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Read(Extent),
+    Write(Extent),
+    Compare(Extent),
+    Verify(Extent),
+    WriteZeroes(Extent),
+    Flush(DeviceId),
+    Deallocate(DeviceId, Vec<ByteRange>),
+    /// Parameter data of an admin command.
+    Parameter,
+    /// The data of Connect.
+    Connect,
+    /// An Abort that waits for another queue's answer.
+    Abort,
+    /// A reset or shutdown of the controller: so many connections are still to close, then these devices are flushed.
+    Reset {
+        closing: usize,
+        flush: Vec<DeviceId>,
+    },
+}
+
+/// Where a command stands. Each leaves exactly once, through `Connection::finish` or `Connection::forget`.
+///
+/// ```text
+/// submit -> Parked (no buffer) -> Receiving (in-capsule data, R2T) -> AtDevice -> finish
+///        \________________________________________________________/^
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waits for a buffer.
+    Parked,
+    /// Waits for data from the host.
+    Receiving,
+    /// Waits for the device.
+    AtDevice,
+    /// Waits for another queue (Abort, reset).
+    Elsewhere,
+}
+
+/// One command under way.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) cid: Cid,
+    pub(crate) nsid: Nsid,
+    pub(crate) executing: Executing,
+    pub(crate) work: Work,
+    pub(crate) phase: Phase,
+    pub(crate) buffer: Option<Buffer>,
+    /// Bytes of data that the command moves.
+    pub(crate) length: u32,
+    /// Why it will fail although it goes on for now (a data digest that did not match).
+    pub(crate) failed: Option<Status>,
+    /// Clock of the target when it arrived, microseconds.
+    pub(crate) started_us: u64,
+    /// Place of its counters in the connection's list.
+    pub(crate) stats: Option<usize>,
+}
+
+impl Work {
+    /// How it is counted.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Read(_) | Self::Compare(_) | Self::Verify(_) => Kind::Read,
+            Self::Write(_) | Self::WriteZeroes(_) => Kind::Write,
+            _ => Kind::Other,
+        }
+    }
+
+    /// Where in the buffer the host's data start. Compare keeps them behind the place where the device's go.
+    pub(crate) fn data_offset(&self, length: u32) -> usize {
+        if matches!(self, Self::Compare(_)) { length as usize } else { 0 }
+    }
+
+    /// Bytes of buffer that the work needs.
+    pub(crate) fn buffer_bytes(&self, length: u32) -> usize {
+        match self {
+            Self::Compare(_) => 2 * length as usize,
+            Self::Read(_) | Self::Write(_) | Self::Verify(_) | Self::Parameter | Self::Connect => length as usize,
+            Self::WriteZeroes(_) | Self::Flush(_) | Self::Deallocate(..) | Self::Abort | Self::Reset { .. } => 0,
+        }
+    }
+
+    /// Whether a device does it.
+    pub(crate) fn is_io(&self) -> bool {
+        !matches!(self, Self::Parameter | Self::Connect | Self::Abort | Self::Reset { .. })
+    }
+
+    /// Whether the host sends data.
+    pub(crate) fn takes_data(&self) -> bool {
+        matches!(self, Self::Write(_) | Self::Compare(_) | Self::Parameter | Self::Connect)
+    }
+}
+
+/// An Abort addressed to a command of this queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AbortRequest {
+    pub(crate) cid: Cid,
+    pub(crate) reply: Asker,
+}

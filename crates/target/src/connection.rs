@@ -1,0 +1,462 @@
+//! One NVMe/TCP connection: bytes from the socket into the transport core, commands into the queue, answers back.
+//!
+//! Owns the socket and the commands under way. What a command means is `ebof_fabrics`' and what bytes mean is
+//! `ebof_tcp`'s; the devices are reached through [`Turn`]. The work itself is in `execute.rs`.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use ebof_fabrics::{CloseReason, Handle, Notice, Queue};
+use ebof_nvme::{Cid, Nsid, Status};
+use ebof_tcp::controller::{Connection as Transport, Event};
+use ebof_tcp::{FatalError, Termination};
+
+use crate::command::{AbortRequest, Command, Phase};
+use crate::mailbox::{Asker, Message};
+use crate::outbox::{Flushed, Outbox};
+use crate::port::PortState;
+use crate::reactor::Turn;
+use crate::slots::Slots;
+use crate::stats::QueueStats;
+
+/// Bytes taken from one socket in one turn, so that a flood does not starve the others on the thread.
+const READ_BUDGET: usize = 1 << 20;
+
+/// Data of at least this size are received straight into their buffer.
+const DIRECT_MIN: usize = 8 << 10;
+
+/// How long the peer may take to close after it was told to go, milliseconds.
+const CLOSING_MS: u64 = 2_000;
+
+/// How long a peer may leave everything that we send unread, milliseconds.
+const STALLED_MS: u64 = 30_000;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error("the host closed the connection")]
+    PeerClosed,
+    #[error("the socket failed: {0}")]
+    Socket(#[from] io::Error),
+    #[error("the host broke the transport: {0}")]
+    Fatal(#[from] FatalError),
+    #[error("the host sent a TermReq: {0}")]
+    TermReceived(Termination),
+    #[error("no valid ICReq and Connect within {0} ms")]
+    Handshake(u64),
+    #[error("the host read nothing for {STALLED_MS} ms")]
+    Stalled,
+    #[error("{0}")]
+    Association(CloseReason),
+    #[error("the host reset the controller")]
+    Reset,
+    #[error("the port was removed")]
+    PortGone,
+    #[error("the target shuts down")]
+    Shutdown,
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// ICReq and Connect are awaited until the deadline.
+    Handshake { deadline_ms: u64 },
+    /// Connected: a queue of a controller.
+    Open,
+    /// Takes no more commands, completes those that it has.
+    Draining,
+    /// Has been told to go; whatever comes is discarded until the peer closes or the deadline passes.
+    Closing { deadline_ms: u64 },
+    /// The socket is gone; commands at a device are awaited.
+    Gone,
+}
+
+/// Data of a PDU that is being received: whose, and where the next byte goes.
+#[derive(Clone, Copy, Debug)]
+struct Incoming {
+    slot: u32,
+    at: usize,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) handle: Handle,
+    pub(crate) socket: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) port: Arc<PortState>,
+    pub(crate) transport: Transport,
+    pub(crate) queue: Queue,
+    pub(crate) commands: Slots<Command>,
+    pub(crate) outbox: Outbox,
+    /// Commands whose data come by R2T.
+    pub(crate) awaiting: Vec<(Cid, u32)>,
+    /// Commands that wait for a buffer, in order of arrival.
+    pub(crate) parked: VecDeque<u32>,
+    pub(crate) at_device: usize,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
+    pub(crate) state: State,
+    /// Resets that wait until nothing of this connection is left at a device.
+    pub(crate) close_askers: Vec<Asker>,
+    incoming: Option<Incoming>,
+    /// Received bytes that cannot be taken yet: the queue is full, or there is no buffer.
+    stash: Vec<u8>,
+    blocked_since_ms: Option<u64>,
+    /// Whether it is on the reactor's list of connections to flush.
+    pub(crate) dirty: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        handle: Handle,
+        socket: TcpStream,
+        peer: SocketAddr,
+        local: SocketAddr,
+        port: Arc<PortState>,
+        queue: Queue,
+        deadline_ms: u64,
+    ) -> Self {
+        let transport = Transport::new(port.transport_config());
+        Self {
+            handle,
+            socket,
+            peer,
+            local,
+            port,
+            transport,
+            queue,
+            commands: Slots::new(1),
+            outbox: Outbox::default(),
+            awaiting: Vec::new(),
+            parked: VecDeque::new(),
+            at_device: 0,
+            buffer_bytes: 0,
+            stats: Vec::new(),
+            state: State::Handshake { deadline_ms },
+            close_askers: Vec::new(),
+            incoming: None,
+            stash: Vec::new(),
+            blocked_since_ms: None,
+            dirty: false,
+        }
+    }
+
+    /// Takes what the socket holds, up to a budget, and runs all of it. Returns whether more may be waiting.
+    pub(crate) fn on_readable(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let mut scratch = std::mem::take(turn.scratch);
+        let result = self.receive_all(&mut scratch, turn);
+        *turn.scratch = scratch;
+        result
+    }
+
+    fn receive_all(&mut self, scratch: &mut [u8], turn: &mut Turn<'_>) -> Result<bool, End> {
+        let mut taken = 0;
+        while taken < READ_BUDGET {
+            if self.is_stalled() {
+                return Ok(false);
+            }
+            let received = match self.receive(scratch) {
+                Ok(Received { total: 0, .. }) => return Err(End::PeerClosed),
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            taken += received.total;
+            self.feed(&scratch[..received.in_scratch], turn)?;
+            if received.total < received.room {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// One read: into the buffer of the data under way where that pays, the rest into `scratch`.
+    fn receive(&mut self, scratch: &mut [u8]) -> io::Result<Received> {
+        if matches!(self.state, State::Closing { .. }) {
+            let total = (&self.socket).read(scratch)?;
+            return Ok(Received { total, in_scratch: 0, room: scratch.len() });
+        }
+        let wanted = self.transport.data_wanted();
+        if wanted >= DIRECT_MIN
+            && let Some(incoming) = &mut self.incoming
+        {
+            let buffer = self.commands.get_mut(incoming.slot).and_then(|command| command.buffer.as_mut());
+            if let Some(place) = buffer.and_then(|b| b.as_mut_slice().get_mut(incoming.at..incoming.at + wanted)) {
+                let room = place.len() + scratch.len();
+                let mut parts = [IoSliceMut::new(place), IoSliceMut::new(scratch)];
+                let total = (&self.socket).read_vectored(&mut parts)?;
+                let direct = total.min(wanted);
+                self.transport.data_received(&place[..direct]);
+                incoming.at += direct;
+                return Ok(Received { total, in_scratch: total - direct, room });
+            }
+        }
+        let total = (&self.socket).read(scratch)?;
+        Ok(Received { total, in_scratch: total, room: scratch.len() })
+    }
+
+    /// Takes up what was set aside when the queue was full or buffers were short.
+    pub(crate) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        self.unpark(turn)?;
+        if !self.stash.is_empty() && self.can_take(turn) {
+            let stash = std::mem::take(&mut self.stash);
+            self.feed(&stash, turn)?;
+        }
+        Ok(())
+    }
+
+    /// Whether received bytes wait for room: then nothing more is read.
+    pub(crate) fn is_stalled(&self) -> bool {
+        !self.stash.is_empty()
+    }
+
+    /// Whether another command can be taken: a slot, and a buffer for its in-capsule data.
+    fn can_take(&self, turn: &Turn<'_>) -> bool {
+        let in_capsule = self.port.in_capsule_bytes() as usize;
+        let limit = turn.shared.settings.connection_buffer_bytes;
+        !self.commands.is_full() && self.buffer_bytes + 2 * in_capsule <= limit && turn.pool.has_room(2 * in_capsule)
+    }
+
+    fn feed(&mut self, mut input: &[u8], turn: &mut Turn<'_>) -> Result<(), End> {
+        loop {
+            let wanted = self.transport.data_wanted().min(input.len());
+            if wanted > 0 {
+                let (chunk, rest) = input.split_at(wanted);
+                self.place(chunk);
+                input = rest;
+            }
+            if self.transport.data_wanted() == 0 && !input.is_empty() && !self.can_take(turn) {
+                self.stash.extend_from_slice(input);
+                return Ok(());
+            }
+            match self.transport.poll_event(&mut input)? {
+                None => return Ok(()),
+                Some(event) => self.on_event(event, turn)?,
+            }
+            if !matches!(self.state, State::Handshake { .. } | State::Open | State::Draining) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn place(&mut self, chunk: &[u8]) {
+        if let Some(incoming) = &mut self.incoming {
+            let buffer = self.commands.get_mut(incoming.slot).and_then(|command| command.buffer.as_mut());
+            if let Some(place) = buffer.and_then(|b| b.as_mut_slice().get_mut(incoming.at..incoming.at + chunk.len())) {
+                place.copy_from_slice(chunk);
+            }
+            incoming.at += chunk.len();
+        }
+        self.transport.data_received(chunk);
+    }
+
+    fn on_event(&mut self, event: Event, turn: &mut Turn<'_>) -> Result<(), End> {
+        match event {
+            Event::Initialized(_) => {
+                self.transport.send_ic_response(self.outbox.arena());
+                turn.mark_dirty(self);
+            }
+            Event::Command { sqe, in_capsule } => {
+                if self.state == State::Draining {
+                    // Not accepted: the host sees the connection end and sends it again elsewhere or later.
+                    return Ok(());
+                }
+                self.on_command(&sqe, in_capsule, turn)?;
+            }
+            Event::Data { cid, offset, .. } => self.incoming = self.find_incoming(cid, offset as usize),
+            Event::DataEnd { digest_ok, complete, .. } => {
+                if let Some(Incoming { slot, .. }) = self.incoming.take() {
+                    self.on_data_end(slot, digest_ok, complete, turn)?;
+                }
+            }
+            Event::TermReceived(termination) => return Err(End::TermReceived(termination)),
+        }
+        Ok(())
+    }
+
+    fn find_incoming(&self, cid: Cid, offset: usize) -> Option<Incoming> {
+        let &(_, slot) = self.awaiting.iter().find(|(awaiting, _)| *awaiting == cid)?;
+        let command = self.commands.get(slot)?;
+        Some(Incoming { slot, at: command.work.data_offset(command.length) + offset })
+    }
+
+    fn on_data_end(&mut self, slot: u32, digest_ok: bool, complete: bool, turn: &mut Turn<'_>) -> Result<(), End> {
+        let Some(command) = self.commands.get_mut(slot) else { return Ok(()) };
+        if command.phase != Phase::Receiving {
+            return Ok(());
+        }
+        if !digest_ok {
+            command.failed = Some(Status::TRANSIENT_TRANSPORT_ERROR);
+        }
+        let cid = command.cid;
+        if complete {
+            self.awaiting.retain(|&(_, awaiting)| awaiting != slot);
+            self.data_complete(slot, turn)?;
+        } else {
+            self.transport.pump_r2t(cid, self.outbox.arena());
+            turn.mark_dirty(self);
+        }
+        Ok(())
+    }
+
+    /// An Abort for a command of this queue: true when it was aborted on the spot.
+    pub(crate) fn on_abort(&mut self, request: AbortRequest, turn: &mut Turn<'_>) -> bool {
+        let found =
+            self.commands.iter().find(|(_, command)| command.cid == request.cid).map(|(slot, c)| (slot, c.phase));
+        let aborted = match found {
+            Some((slot, Phase::Receiving)) if self.transport.stop_requesting(request.cid) => {
+                // Data are on their way: the response follows them.
+                if let Some(command) = self.commands.get_mut(slot) {
+                    command.failed = Some(Status::ABORT_REQUESTED);
+                }
+                true
+            }
+            Some((slot, Phase::Parked | Phase::Receiving)) => {
+                self.awaiting.retain(|&(_, awaiting)| awaiting != slot);
+                self.parked.retain(|&parked| parked != slot);
+                self.finish(slot, Status::ABORT_REQUESTED, turn);
+                true
+            }
+            Some((slot, Phase::AtDevice)) => {
+                turn.io.cancel(turn.tag(self.handle, slot));
+                false
+            }
+            Some((_, Phase::Elsewhere)) => false,
+            None => false,
+        };
+        turn.shared.post(request.reply.handle, Message::AbortAnswer { reply: request.reply, aborted });
+        aborted
+    }
+
+    /// Delivers a notice of the registry to the queue.
+    pub(crate) fn on_notice(&mut self, notice: Notice, turn: &mut Turn<'_>) -> Result<(), End> {
+        let reason = if let Notice::Close(reason) = &notice { Some(*reason) } else { None };
+        if let Some(cqe) = self.queue.notify(notice, turn.now_ms) {
+            self.transport.send_response(&cqe, self.outbox.arena());
+        }
+        turn.mark_dirty(self);
+        reason.map_or(Ok(()), |reason| Err(End::Association(reason)))
+    }
+
+    /// Whether the socket took no more at the last flush.
+    pub(crate) fn blocked(&self) -> bool {
+        self.blocked_since_ms.is_some()
+    }
+
+    /// Sends what is queued.
+    pub(crate) fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
+        if self.queue.is_admin() {
+            while let Some(cqe) = self.queue.poll_event() {
+                self.transport.send_response(&cqe, self.outbox.arena());
+            }
+        }
+        let before = self.outbox.len();
+        let pool_before = turn.pool.outstanding_bytes();
+        let flushed = self.outbox.flush(&self.socket, turn.pool)?;
+        self.buffer_bytes = self.buffer_bytes.saturating_sub(pool_before - turn.pool.outstanding_bytes());
+        match flushed {
+            Flushed::All => self.blocked_since_ms = None,
+            Flushed::Blocked if self.blocked_since_ms.is_none() || self.outbox.len() < before => {
+                self.blocked_since_ms = Some(turn.now_ms);
+            }
+            Flushed::Blocked => {}
+        }
+        Ok(flushed)
+    }
+
+    /// When this connection must be looked at next although nothing happens, milliseconds of the target's clock.
+    pub(crate) fn deadline_ms(&self) -> Option<u64> {
+        let own = match self.state {
+            State::Handshake { deadline_ms } | State::Closing { deadline_ms } => Some(deadline_ms),
+            State::Open | State::Draining | State::Gone => None,
+        };
+        let stalled = self.blocked_since_ms.map(|since| since + STALLED_MS);
+        [own, stalled].into_iter().flatten().min()
+    }
+
+    /// What a deadline that has passed means.
+    pub(crate) fn overdue(&self, now_ms: u64, handshake_ms: u64) -> Option<End> {
+        match self.state {
+            State::Handshake { deadline_ms } if deadline_ms <= now_ms => Some(End::Handshake(handshake_ms)),
+            State::Closing { deadline_ms } if deadline_ms <= now_ms => Some(End::PeerClosed),
+            _ => self.blocked_since_ms.filter(|since| since + STALLED_MS <= now_ms).map(|_| End::Stalled),
+        }
+    }
+
+    /// Whether everything accepted has been answered and sent; outstanding Asynchronous Event Requests do not count.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.commands.len() == 0 && self.outbox.is_empty()
+    }
+
+    /// Whether what is left of the connection can be dropped.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.state == State::Gone && self.at_device == 0
+    }
+
+    /// Tells the peer to go: the TermReq when it broke the transport, then the end of our stream.
+    pub(crate) fn start_closing(&mut self, end: &End, turn: &mut Turn<'_>) {
+        self.release(turn);
+        self.outbox.clear(turn.pool);
+        if let End::Fatal(error) = end {
+            self.transport.send_term(error, self.outbox.arena());
+            // A peer that does not even take the TermReq is beyond help.
+            let _ = self.outbox.flush(&self.socket, turn.pool);
+        }
+        // Fails when the peer is gone already, which is what we want.
+        let _ = self.socket.shutdown(Shutdown::Write);
+        self.state = State::Closing { deadline_ms: turn.now_ms + CLOSING_MS };
+    }
+
+    /// Ends the connection now. Commands at a device keep it in the table until they return.
+    pub(crate) fn close(&mut self, turn: &mut Turn<'_>) {
+        self.release(turn);
+        self.outbox.clear(turn.pool);
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.state = State::Gone;
+    }
+
+    /// Forgets every command that is not at a device.
+    fn release(&mut self, turn: &mut Turn<'_>) {
+        self.incoming = None;
+        self.stash = Vec::new();
+        self.awaiting.clear();
+        self.parked.clear();
+        let idle: Vec<u32> = self
+            .commands
+            .iter()
+            .filter(|(_, command)| command.phase != Phase::AtDevice)
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in idle {
+            self.forget(slot, turn);
+        }
+    }
+
+    /// Drops one command without an answer: its connection is gone.
+    pub(crate) fn forget(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        if let Some(command) = self.commands.remove(slot) {
+            self.queue.abandon(command.executing);
+            if let Some(buffer) = command.buffer {
+                self.buffer_bytes = self.buffer_bytes.saturating_sub(buffer.capacity());
+                turn.pool.put(buffer);
+            }
+        }
+    }
+
+    /// Gives back memory that a burst left behind.
+    pub(crate) fn shrink(&mut self) {
+        self.outbox.shrink();
+        self.stash.shrink_to_fit();
+    }
+}
+
+/// What one read brought.
+struct Received {
+    total: usize,
+    in_scratch: usize,
+    room: usize,
+}

@@ -1,0 +1,258 @@
+//! The control thread: accepts connections, gives each to the reactor on the processor where its packets arrive, and
+//! keeps the registry's time.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use ebof_manage::api::RefusalReason;
+use rustix::event::epoll;
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::mailbox::{Mailbox, Message};
+use crate::port::PortState;
+use crate::reactor::timespec;
+use crate::shared::Shared;
+
+/// Connections accepted from one listener before the others are looked at.
+const ACCEPT_BATCH: usize = 64;
+
+/// How long accepting rests after the system ran out of descriptors or memory.
+const REST: Duration = Duration::from_millis(100);
+
+/// A silent peer is probed after this time, then every tenth of it, and given up after three probes.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+
+const BELL: u64 = u64::MAX;
+
+/// What the control thread is told.
+pub(crate) enum Order {
+    /// Accept connections there.
+    Listen(TcpListener, Arc<PortState>),
+    /// Accept no more at this port, and end its connections.
+    Unlisten(Arc<PortState>),
+    /// Accept no more at all, and end.
+    Stop,
+}
+
+/// Gives orders to the control thread.
+#[derive(Clone)]
+pub(crate) struct Orders {
+    sender: mpsc::Sender<Order>,
+    bell: Mailbox,
+}
+
+impl Orders {
+    pub(crate) fn new(bell: Mailbox) -> (Self, Receiver<Order>) {
+        let (sender, receiver) = mpsc::channel();
+        (Self { sender, bell }, receiver)
+    }
+
+    pub(crate) fn give(&self, order: Order) {
+        // Fails only when the control thread has ended, and then nothing is accepted any more.
+        let _ = self.sender.send(order);
+        self.bell.ring();
+    }
+}
+
+/// The control thread's state.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    bell: Mailbox,
+    orders: Receiver<Order>,
+    epoll: OwnedFd,
+    listeners: HashMap<u64, (TcpListener, Arc<PortState>)>,
+    next_key: u64,
+    /// Reactor by processor.
+    placement: Placement,
+    resting: bool,
+}
+
+/// Which reactor serves a connection that arrives on a processor.
+pub(crate) struct Placement {
+    by_processor: HashMap<usize, usize>,
+    reactors: usize,
+    next: usize,
+}
+
+impl Placement {
+    /// `processors[i]` is where reactor `i` runs, if it stays in one place.
+    pub(crate) fn new(processors: &[Option<usize>]) -> Self {
+        let mut by_processor = HashMap::new();
+        for (reactor, processor) in processors.iter().enumerate() {
+            if let Some(processor) = processor {
+                by_processor.entry(*processor).or_insert(reactor);
+            }
+        }
+        Self { by_processor, reactors: processors.len().max(1), next: 0 }
+    }
+
+    fn choose(&mut self, processor: Option<usize>) -> usize {
+        if let Some(reactor) = processor.and_then(|processor| self.by_processor.get(&processor)) {
+            return *reactor;
+        }
+        self.next = (self.next + 1) % self.reactors;
+        self.next
+    }
+}
+
+impl Control {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        bell: Mailbox,
+        orders: Receiver<Order>,
+        placement: Placement,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        Ok(Self { shared, bell, orders, epoll, listeners: HashMap::new(), next_key: 0, placement, resting: false })
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
+        loop {
+            events.clear();
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timespec(timeout).as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!("waiting for connections failed: {error}");
+                    std::thread::sleep(REST);
+                }
+            }
+            if std::mem::take(&mut self.resting) {
+                self.watch_listeners(true);
+            }
+            for event in &events {
+                match event.data.u64() {
+                    BELL => self.bell.silence(),
+                    key => self.accept_some(key),
+                }
+            }
+            while let Ok(order) = self.orders.try_recv() {
+                if !self.obey(order) {
+                    return;
+                }
+            }
+            let now_ms = self.shared.clock.now_ms();
+            let notices = self.shared.registry().expire(now_ms);
+            self.shared.deliver(notices);
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if self.resting {
+            return Some(REST);
+        }
+        let deadline_ms = self.shared.registry().next_deadline()?;
+        // One millisecond more than the rest, so that the clock has passed the deadline on waking.
+        Some(Duration::from_millis(deadline_ms.saturating_sub(self.shared.clock.now_ms()) + 1))
+    }
+
+    /// Returns false when it is time to end.
+    fn obey(&mut self, order: Order) -> bool {
+        match order {
+            Order::Listen(listener, port) => {
+                let key = self.next_key;
+                self.next_key += 1;
+                match epoll::add(&self.epoll, &listener, epoll::EventData::new_u64(key), epoll::EventFlags::IN) {
+                    Ok(()) => {
+                        self.listeners.insert(key, (listener, port));
+                    }
+                    Err(error) => tracing::error!(port = port.name, "the port cannot be watched: {error}"),
+                }
+            }
+            Order::Unlisten(port) => {
+                self.listeners.retain(|_, (_, listening)| !Arc::ptr_eq(listening, &port));
+                self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
+            }
+            Order::Stop => return false,
+        }
+        true
+    }
+
+    fn watch_listeners(&self, watch: bool) {
+        let flags = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        for (key, (listener, port)) in &self.listeners {
+            if let Err(error) = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(*key), flags) {
+                tracing::error!(port = port.name, "the port cannot be watched: {error}");
+            }
+        }
+    }
+
+    fn accept_some(&mut self, key: u64) {
+        let Some((listener, port)) = self.listeners.get(&key) else { return };
+        let (listener, port) = (listener, Arc::clone(port));
+        for _ in 0..ACCEPT_BATCH {
+            match listener.accept() {
+                Ok((socket, peer)) => {
+                    let processor = SockRef::from(&socket).cpu_affinity().ok();
+                    let reactor = self.placement.choose(processor);
+                    admit(&self.shared, reactor, socket, peer, &port);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // A connection that was reset before it was accepted says nothing about the next.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                }
+                Err(error) => {
+                    tracing::error!(port = port.name, "accepting connections rests for {REST:?}: {error}");
+                    self.resting = true;
+                    self.watch_listeners(false);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Lets a connection in, or refuses it.
+fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, port: &Arc<PortState>) {
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let max = shared.settings.connections_max;
+    if shared.connections.load(Relaxed) >= max {
+        let detail = format!("{max} connections are open, which is the limit");
+        shared.refuse(peer, port, RefusalReason::TooManyConnections, None, None, detail);
+        return;
+    }
+    let local = match prepare(&socket) {
+        Ok(local) => local,
+        Err(error) => {
+            tracing::warn!(%peer, port = port.name, "a connection ended before it was accepted: {error}");
+            return;
+        }
+    };
+    shared.connections.fetch_add(1, Relaxed);
+    port.connections.fetch_add(1, Relaxed);
+    port.accepted.fetch_add(1, Relaxed);
+    let message = Message::Accept { socket, peer, local, port: Arc::clone(port) };
+    if let Some(mailbox) = shared.reactors().get(reactor) {
+        mailbox.post(message);
+    }
+}
+
+fn prepare(socket: &TcpStream) -> io::Result<SocketAddr> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER / 10).with_retries(3);
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
+    socket.local_addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_go_to_the_reactor_of_their_processor_and_otherwise_round() {
+        let mut placement = Placement::new(&[Some(4), Some(6)]);
+        assert_eq!(placement.choose(Some(6)), 1);
+        assert_eq!(placement.choose(Some(4)), 0);
+        let others: Vec<_> = (0..4).map(|_| placement.choose(Some(9))).collect();
+        assert_eq!(others, [1, 0, 1, 0]);
+    }
+}

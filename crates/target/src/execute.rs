@@ -1,0 +1,472 @@
+//! What a connection does with a command: from the queue's decision over buffer, data and device to the answer.
+
+use std::sync::Arc;
+
+use ebof_backend::{Class, Completion, Device, Operation, Request, Submitted};
+use ebof_fabrics::{Arrival, DeviceId, Executing, Extent, Step};
+use ebof_nvme::connect::ConnectData;
+use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
+
+use crate::command::{Command, Phase, Work};
+use crate::connection::{Connection, End, State};
+use crate::mailbox::{Asker, Message};
+use crate::reactor::Turn;
+use crate::stats::{Kind, QueueStats, SERIES_MAX};
+
+/// Length of the data of Connect, bytes.
+#[expect(clippy::cast_possible_truncation, reason = "1024")]
+const CONNECT_BYTES: u32 = ConnectData::BYTES as u32;
+
+/// What is known of a command when the queue decides about it.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    cid: Cid,
+    nsid: Nsid,
+    sgl: Sgl,
+    /// Bytes of data behind the command in its capsule.
+    in_capsule: u32,
+}
+
+impl Connection {
+    pub(crate) fn on_command(&mut self, sqe: &Sqe, in_capsule: u32, turn: &mut Turn<'_>) -> Result<(), End> {
+        let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), sgl: sqe.sgl(), in_capsule };
+        let step = self.queue.submit(sqe, turn.now_ms);
+        let takes_data = self.advance(step, origin, turn)?;
+        if in_capsule > 0 && !takes_data {
+            self.transport.skip_data();
+        }
+        Ok(())
+    }
+
+    /// Does the next thing for a command. Returns whether the command takes the data in its capsule.
+    fn advance(&mut self, step: Step, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let (executing, work, length) = match step {
+            Step::Complete(cqe) => {
+                self.respond(&cqe, turn);
+                return Ok(false);
+            }
+            Step::Disconnect(cqe) => {
+                self.respond(&cqe, turn);
+                self.state = State::Draining;
+                return Ok(false);
+            }
+            Step::Held => {
+                // An event may wait for exactly this request: it is asked for at the flush.
+                turn.mark_dirty(self);
+                return Ok(false);
+            }
+            Step::Reply(executing, data) => {
+                self.reply(origin.cid, executing, &data, turn);
+                return Ok(false);
+            }
+            Step::Shared(executing) => {
+                let (step, notices) = turn.shared.registry().execute(&mut self.queue, executing, turn.now_ms);
+                turn.shared.deliver(notices);
+                return self.advance(step, origin, turn);
+            }
+            Step::Abort(executing, handle, cid) => {
+                let command = self.command(origin, executing, Work::Abort, 0, turn);
+                let reply = Asker { handle: self.handle, slot: self.commands.insert(command) };
+                turn.shared.post(handle, Message::Abort { handle, cid, reply });
+                return Ok(false);
+            }
+            Step::Reset(executing, quiesce) => {
+                let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush };
+                let command = self.command(origin, executing, work, 0, turn);
+                let slot = self.commands.insert(command);
+                for handle in quiesce.close {
+                    let reply = Asker { handle: self.handle, slot };
+                    turn.shared.post(handle, Message::Close { handle, reply });
+                }
+                self.go_on_resetting(slot, turn);
+                return Ok(false);
+            }
+            Step::Receive(executing, bytes) => (executing, Work::Parameter, bytes),
+            Step::Connect(executing) => (executing, Work::Connect, CONNECT_BYTES),
+            Step::Read(executing, extent) => (executing, Work::Read(extent), extent.length_bytes),
+            Step::Write(executing, extent) => (executing, Work::Write(extent), extent.length_bytes),
+            Step::Compare(executing, extent) => (executing, Work::Compare(extent), extent.length_bytes),
+            Step::Verify(executing, extent) => (executing, Work::Verify(extent), extent.length_bytes),
+            Step::WriteZeroes(executing, extent) => (executing, Work::WriteZeroes(extent), extent.length_bytes),
+            Step::Flush(executing, device) => (executing, Work::Flush(device), 0),
+            Step::Deallocate(executing, device, ranges) => (executing, Work::Deallocate(device, ranges), 0),
+        };
+        let command = self.command(origin, executing, work, length, turn);
+        self.start(command, origin, turn)
+    }
+
+    fn command(&mut self, origin: Origin, executing: Executing, work: Work, length: u32, turn: &Turn<'_>) -> Command {
+        // Only work that the queue let through is counted: its namespace exists.
+        let stats = if work.is_io() { self.stats_of(origin.nsid, turn) } else { None };
+        let Origin { cid, nsid, .. } = origin;
+        let (phase, buffer, failed) = (Phase::Elsewhere, None, None);
+        Command { cid, nsid, executing, work, phase, buffer, length, failed, started_us: turn.now_us, stats }
+    }
+
+    /// Gets the command a buffer and its data under way.
+    fn start(&mut self, mut command: Command, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let in_capsule = command.work.takes_data() && matches!(origin.sgl, Sgl::InCapsule { .. });
+        if in_capsule && origin.in_capsule != command.length {
+            let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
+            self.respond(&cqe, turn);
+            return Ok(false);
+        }
+        let bytes = command.work.buffer_bytes(command.length);
+        if bytes > 0 {
+            command.buffer = if in_capsule || self.parked.is_empty() { self.take_buffer(bytes, turn) } else { None };
+            if command.buffer.is_none() {
+                if in_capsule {
+                    // `can_take` saw room for twice the largest capsule a moment ago.
+                    let cqe = self.queue.complete(command.executing, Status::INTERNAL_ERROR);
+                    self.respond(&cqe, turn);
+                    return Ok(false);
+                }
+                command.phase = Phase::Parked;
+                let slot = self.commands.insert(command);
+                self.parked.push_back(slot);
+                return Ok(false);
+            }
+        }
+        let slot = self.commands.insert(command);
+        if in_capsule {
+            if let Some(command) = self.commands.get_mut(slot) {
+                command.phase = Phase::Receiving;
+                self.awaiting.push((command.cid, slot));
+            }
+            return Ok(true);
+        }
+        self.set_off(slot, turn)?;
+        Ok(false)
+    }
+
+    /// A command that has its buffer: asks the host for the data, or goes to the device.
+    fn set_off(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
+        let Some(command) = self.commands.get_mut(slot) else { return Ok(()) };
+        if !command.work.takes_data() {
+            return self.data_complete(slot, turn);
+        }
+        command.phase = Phase::Receiving;
+        let (cid, length) = (command.cid, command.length);
+        match self.transport.request_data(cid, length, self.outbox.arena()) {
+            Ok(()) => self.awaiting.push((cid, slot)),
+            Err(_) => self.finish(slot, Status::COMMAND_INTERRUPTED, turn),
+        }
+        turn.mark_dirty(self);
+        Ok(())
+    }
+
+    /// Starts parked commands for which there is a buffer now.
+    pub(crate) fn unpark(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        while let Some(&slot) = self.parked.front() {
+            let bytes = self.commands.get(slot).map_or(0, |command| command.work.buffer_bytes(command.length));
+            let Some(buffer) = self.take_buffer(bytes, turn) else { break };
+            self.parked.pop_front();
+            match self.commands.get_mut(slot) {
+                Some(command) => command.buffer = Some(buffer),
+                None => self.give_buffer(buffer, turn),
+            }
+            self.set_off(slot, turn)?;
+        }
+        Ok(())
+    }
+
+    fn take_buffer(&mut self, bytes: usize, turn: &mut Turn<'_>) -> Option<ebof_backend::Buffer> {
+        // One command may always have what it needs, however small the limit was set.
+        if self.buffer_bytes > 0 && self.buffer_bytes + bytes > turn.shared.settings.connection_buffer_bytes {
+            return None;
+        }
+        let buffer = turn.pool.take(bytes)?;
+        self.buffer_bytes += buffer.capacity();
+        Some(buffer)
+    }
+
+    fn give_buffer(&mut self, buffer: ebof_backend::Buffer, turn: &mut Turn<'_>) {
+        self.buffer_bytes = self.buffer_bytes.saturating_sub(buffer.capacity());
+        turn.pool.put(buffer);
+    }
+
+    /// Everything that the host sends with the command is here (or it sends nothing): do the work.
+    pub(crate) fn data_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
+        let Some(command) = self.commands.get_mut(slot) else { return Ok(()) };
+        if let Some(status) = command.failed {
+            self.finish(slot, status, turn);
+            return Ok(());
+        }
+        match command.work {
+            Work::Parameter | Work::Connect => self.parameters_complete(slot, turn),
+            Work::Abort | Work::Reset { .. } => Ok(()),
+            Work::Read(extent) | Work::Verify(extent) | Work::Compare(extent) => {
+                let buffer = command.buffer.take();
+                let operation = buffer.map(|buffer| Operation::Read {
+                    offset: extent.offset_bytes,
+                    len: extent.length_bytes as usize,
+                    buffer,
+                });
+                self.send_to_device(slot, extent.device, operation, turn);
+                Ok(())
+            }
+            Work::Write(extent) => {
+                let buffer = command.buffer.take();
+                let operation = buffer.map(|buffer| Operation::Write {
+                    offset: extent.offset_bytes,
+                    len: extent.length_bytes as usize,
+                    buffer,
+                    fua: extent.fua,
+                });
+                self.send_to_device(slot, extent.device, operation, turn);
+                Ok(())
+            }
+            Work::WriteZeroes(extent) => {
+                let Extent { offset_bytes: offset, deallocate, fua, .. } = extent;
+                let operation = Operation::WriteZeroes { offset, len: extent.length_bytes.into(), deallocate, fua };
+                self.send_to_device(slot, extent.device, Some(operation), turn);
+                Ok(())
+            }
+            Work::Flush(device) => {
+                self.send_to_device(slot, device, Some(Operation::Flush), turn);
+                Ok(())
+            }
+            Work::Deallocate(device, ref mut ranges) => {
+                let ranges = ranges
+                    .drain(..)
+                    .map(|range| range.offset_bytes..range.offset_bytes.saturating_add(range.length_bytes))
+                    .collect();
+                self.send_to_device(slot, device, Some(Operation::Deallocate { ranges }), turn);
+                Ok(())
+            }
+        }
+    }
+
+    fn parameters_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
+        let Some(mut command) = self.commands.remove(slot) else { return Ok(()) };
+        let buffer = command.buffer.take();
+        let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
+        let origin = Origin { cid: command.cid, nsid: command.nsid, sgl: Sgl::None, in_capsule: 0 };
+        let step = match command.work {
+            Work::Connect => self.connect(command.executing, data, turn),
+            _ => self.queue.resume(command.executing, data, turn.now_ms),
+        };
+        if let Some(buffer) = buffer {
+            self.give_buffer(buffer, turn);
+        }
+        self.advance(step, origin, turn).map(|_| ())
+    }
+
+    fn connect(&mut self, executing: Executing, data: &[u8], turn: &mut Turn<'_>) -> Step {
+        let arrival = Arrival {
+            handle: self.handle,
+            port: self.port.id,
+            local: self.local.ip().to_canonical().to_string(),
+            peer: self.peer.to_string(),
+        };
+        let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
+        if let Some(refusal) = refusal {
+            turn.shared.refuse_connect(self.peer, &self.port, &refusal);
+        } else if let Some(id) = self.queue.id() {
+            let entries = self.queue.entries();
+            self.transport.set_queue(id, entries);
+            self.transport.set_sq_flow_disabled(self.queue.sq_flow_disabled());
+            self.commands.set_max(entries);
+            self.state = State::Open;
+            turn.shared.wake_control();
+            if let Some(parameters) = self.transport.initialized() {
+                turn.shared.set_digests(self.handle, parameters.header_digest, parameters.data_digest);
+            }
+            let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
+            tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, entries, "connected");
+        }
+        step
+    }
+
+    fn send_to_device(&mut self, slot: u32, device: DeviceId, operation: Option<Operation>, turn: &mut Turn<'_>) {
+        let (Some(operation), Some(device)) = (operation, turn.devices.device(device).cloned()) else {
+            // The namespace went away between the decision and now.
+            self.finish(slot, Status::INVALID_NAMESPACE.dnr(), turn);
+            return;
+        };
+        if let Some(command) = self.commands.get_mut(slot) {
+            command.phase = Phase::AtDevice;
+            self.at_device += 1;
+        }
+        let request = Request { tag: turn.tag(self.handle, slot), operation };
+        self.submit(&device, request, turn);
+    }
+
+    /// Hands a request to the device, now or when the thread's `Io` has room.
+    fn submit(&mut self, device: &Arc<dyn Device>, request: Request, turn: &mut Turn<'_>) {
+        match device.submit(turn.io, request) {
+            Submitted::Done(completion) => self.on_device(completion, turn),
+            Submitted::Pending => {}
+            Submitted::Busy(request) => turn.retry.push_back((Arc::clone(device), request)),
+        }
+    }
+
+    /// A device has done its part.
+    pub(crate) fn on_device(&mut self, completion: Completion, turn: &mut Turn<'_>) {
+        let slot = Turn::slot_of(completion.tag);
+        self.at_device = self.at_device.saturating_sub(1);
+        let Some(command) = self.commands.get_mut(slot) else { return };
+        command.buffer = completion.buffer;
+        command.phase = Phase::Elsewhere;
+        if matches!(self.state, State::Gone | State::Closing { .. }) {
+            self.forget(slot, turn);
+            return;
+        }
+        if matches!(command.work, Work::Reset { .. }) {
+            if let Err(error) = completion.result {
+                tracing::error!("flushing at the reset of a controller: {error}");
+            }
+            self.go_on_resetting(slot, turn);
+            return;
+        }
+        let status = match completion.result {
+            Ok(()) => compare(command),
+            Err(error) => {
+                let status = status_of(&error, command.work.kind());
+                if error.class() != Class::Aborted {
+                    let host = text(self.queue.host());
+                    tracing::error!(host, nsid = command.nsid.0, work = ?command.work, %status, "device error: {error}");
+                }
+                status
+            }
+        };
+        self.finish(slot, status, turn);
+    }
+
+    /// The answer to an Abort that this connection sent to another queue.
+    pub(crate) fn on_abort_answer(&mut self, slot: u32, aborted: bool, turn: &mut Turn<'_>) {
+        if self.commands.get(slot).is_some_and(|command| matches!(command.work, Work::Abort))
+            && let Some(command) = self.commands.remove(slot)
+        {
+            // Abort, Command Completion: dword 0 bit 0 is set when the command was not aborted.
+            let cqe = self.queue.complete_with(command.executing, Status::SUCCESS, u64::from(!aborted));
+            self.respond(&cqe, turn);
+        }
+    }
+
+    /// One of the connections that a reset closes is gone.
+    pub(crate) fn on_closed(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        if let Some(Command { work: Work::Reset { closing, .. }, .. }) = self.commands.get_mut(slot) {
+            *closing = closing.saturating_sub(1);
+            self.go_on_resetting(slot, turn);
+        }
+    }
+
+    /// A reset completes when the other queues are gone, and what it names is flushed.
+    fn go_on_resetting(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        let Some(Command { work: Work::Reset { closing: 0, flush }, .. }) = self.commands.get_mut(slot) else { return };
+        match flush.pop() {
+            Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), turn),
+            None => self.finish(slot, Status::SUCCESS, turn),
+        }
+    }
+
+    /// Completes a command: its data and its response are queued for sending.
+    pub(crate) fn finish(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
+        let Some(command) = self.commands.remove(slot) else { return };
+        let moved = if status.is_success() { u64::from(command.length) } else { 0 };
+        if let Some((_, stats)) = command.stats.and_then(|at| self.stats.get(at)) {
+            let latency_us = turn.now_us.saturating_sub(command.started_us);
+            stats.count(command.work.kind(), moved, !status.is_success(), latency_us);
+        }
+        let cqe = self.queue.complete(command.executing, status);
+        match (command.work, command.buffer) {
+            (Work::Read(_), Some(buffer)) if status.is_success() => {
+                let length = command.length as usize;
+                let success = self.transport.success_allowed(&cqe);
+                let payload = &buffer.as_slice()[..length];
+                let trailer = self.transport.send_data(command.cid, 0, payload, true, success, self.outbox.arena());
+                // A copied payload leaves the buffer at once; the others are given back by `flush`.
+                let capacity = buffer.capacity();
+                let before = turn.pool.outstanding_bytes();
+                self.outbox.push_payload(buffer, length, turn.pool);
+                if turn.pool.outstanding_bytes() < before {
+                    self.buffer_bytes = self.buffer_bytes.saturating_sub(capacity);
+                }
+                self.outbox.arena().extend(trailer.iter().flatten());
+                if !success {
+                    self.transport.send_response(&cqe, self.outbox.arena());
+                }
+            }
+            (_, buffer) => {
+                if let Some(buffer) = buffer {
+                    self.give_buffer(buffer, turn);
+                }
+                self.transport.send_response(&cqe, self.outbox.arena());
+            }
+        }
+        turn.mark_dirty(self);
+    }
+
+    fn respond(&mut self, cqe: &Cqe, turn: &mut Turn<'_>) {
+        self.transport.send_response(cqe, self.outbox.arena());
+        turn.mark_dirty(self);
+    }
+
+    /// Data to the host that did not come from a device, and the response.
+    fn reply(&mut self, cid: Cid, executing: Executing, data: &[u8], turn: &mut Turn<'_>) {
+        let cqe = self.queue.complete(executing, Status::SUCCESS);
+        let success = self.transport.success_allowed(&cqe);
+        let arena = self.outbox.arena();
+        let trailer = self.transport.send_data(cid, 0, data, true, success, arena);
+        arena.extend_from_slice(data);
+        arena.extend(trailer.iter().flatten());
+        if !success {
+            self.transport.send_response(&cqe, arena);
+        }
+        turn.mark_dirty(self);
+    }
+
+    /// The counters for commands about `nsid` on this queue: their place in `stats`.
+    fn stats_of(&mut self, nsid: Nsid, turn: &Turn<'_>) -> Option<usize> {
+        if let Some(at) = self.stats.iter().position(|(known, _)| *known == nsid) {
+            return Some(at);
+        }
+        // A queue that works on very many namespaces has the last of them counted together, as namespace 0.
+        let nsid = if self.stats.len() + 1 < SERIES_MAX { nsid } else { Nsid::NONE };
+        if self.stats.len() == SERIES_MAX {
+            return Some(SERIES_MAX - 1);
+        }
+        let stats = Arc::new(QueueStats {
+            host: text(self.queue.host()).to_owned(),
+            subsystem: text(self.queue.subsystem()).to_owned(),
+            queue: self.queue.id().map_or(0, |id| id.0),
+            nsid: nsid.0,
+            kinds: Default::default(),
+        });
+        turn.shared.add_stats(&stats);
+        self.stats.push((nsid, stats));
+        Some(self.stats.len() - 1)
+    }
+}
+
+fn text(nqn: Option<&Nqn>) -> &str {
+    nqn.map_or("", Nqn::as_str)
+}
+
+/// Compare: the device's bytes stand in front, the host's behind them.
+fn compare(command: &Command) -> Status {
+    let Work::Compare(_) = command.work else { return Status::SUCCESS };
+    let length = command.length as usize;
+    match &command.buffer {
+        Some(buffer) if buffer.as_slice()[..length] == buffer.as_slice()[length..2 * length] => Status::SUCCESS,
+        _ => Status::COMPARE_FAILURE,
+    }
+}
+
+/// What a device's error is to the host.
+fn status_of(error: &ebof_backend::Error, kind: Kind) -> Status {
+    match error.class() {
+        Class::OutOfSpace => Status::CAPACITY_EXCEEDED.dnr(),
+        Class::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
+        Class::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
+        Class::MediumRead => Status::UNRECOVERED_READ_ERROR,
+        Class::MediumWrite => Status::WRITE_FAULT,
+        Class::Busy => Status::COMMAND_INTERRUPTED,
+        Class::Aborted => Status::ABORT_REQUESTED,
+        Class::Unsupported => Status::INVALID_FIELD.dnr(),
+        Class::Gone if kind == Kind::Read => Status::UNRECOVERED_READ_ERROR,
+        Class::Gone => Status::WRITE_FAULT,
+        Class::Invalid | Class::Internal => Status::INTERNAL_ERROR,
+    }
+}

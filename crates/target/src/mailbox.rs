@@ -1,0 +1,130 @@
+//! How other threads reach a reactor: a bounded-by-use list of messages and an eventfd that is rung only while the
+//! reactor sleeps.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ebof_fabrics::{Handle, Notice};
+use ebof_nvme::Cid;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::device::DeviceTable;
+use crate::port::PortState;
+
+/// What a reactor is told.
+pub(crate) enum Message {
+    /// A connection to serve from now on.
+    Accept { socket: TcpStream, peer: SocketAddr, local: SocketAddr, port: Arc<PortState> },
+    /// Something for the queue of one connection.
+    Notice { handle: Handle, notice: Notice },
+    /// The devices changed.
+    Devices(Arc<DeviceTable>),
+    /// Abort `cid` of the queue `handle`; the answer goes to `reply`.
+    Abort { handle: Handle, cid: Cid, reply: Asker },
+    /// The answer to an earlier `Abort`.
+    AbortAnswer { reply: Asker, aborted: bool },
+    /// End the connection `handle`; `reply` is told when nothing of it is left at a device.
+    Close { handle: Handle, reply: Asker },
+    /// The answer to an earlier `Close`.
+    Closed { reply: Asker },
+    /// A port was removed: its connections end.
+    PortGone(Arc<PortState>),
+    /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the target's clock)
+    /// is cut off.
+    Shutdown { deadline_ms: u64 },
+}
+
+/// Which command waits for an answer: a slot of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) handle: Handle,
+    pub(crate) slot: u32,
+}
+
+/// The sending side, shared.
+#[derive(Clone)]
+pub(crate) struct Mailbox(Arc<Inner>);
+
+struct Inner {
+    messages: Mutex<Vec<Message>>,
+    asleep: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(Inner { messages: Mutex::new(Vec::new()), asleep: AtomicBool::new(false), bell })))
+    }
+
+    /// Leaves `message` and wakes the reactor if it sleeps.
+    pub(crate) fn post(&self, message: Message) {
+        self.0.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        if self.0.asleep.swap(false, Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+
+    /// Rings the bell without a message.
+    pub(crate) fn ring(&self) {
+        // The counter of an eventfd overflows only after 2^64 - 1 unread rings; nothing else can fail here.
+        let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes all messages. The lock is held for a pointer swap.
+    pub(crate) fn take(&self, into: &mut Vec<Message>) {
+        let mut messages = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *messages, into);
+    }
+
+    /// Announces that the reactor is about to sleep. Returns false when messages arrived meanwhile: then it must not.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.0.asleep.store(true, Ordering::SeqCst);
+        let empty = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if !empty {
+            self.0.asleep.store(false, Ordering::SeqCst);
+        }
+        empty
+    }
+
+    /// The reactor is awake again.
+    pub(crate) fn wake_up(&self) {
+        self.0.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Empties the bell.
+    pub(crate) fn silence(&self) {
+        let mut count = [0; 8];
+        // EAGAIN means that it was silent already.
+        let _ = rustix::io::read(&self.0.bell, &mut count);
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_before_sleep_keeps_the_reactor_awake() {
+        let mailbox = Mailbox::new().unwrap();
+        mailbox.post(Message::Shutdown { deadline_ms: 1 });
+        assert!(!mailbox.fall_asleep());
+        let mut messages = Vec::new();
+        mailbox.take(&mut messages);
+        assert_eq!(messages.len(), 1);
+        assert!(mailbox.fall_asleep());
+        mailbox.post(Message::Shutdown { deadline_ms: 2 });
+        let mut fds = [rustix::event::PollFd::new(&mailbox, rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
+        mailbox.silence();
+    }
+}

@@ -1,0 +1,549 @@
+//! A thread that owns queue pairs: it waits for sockets, devices and messages alike, and runs what they bring.
+//!
+//! A turn takes everything that is there, runs it, and answers each connection with one gathered send. A reactor
+//! without work looks at its sources for a short while, giving way to others now and then, and then sleeps in the
+//! kernel: an idle target costs no CPU.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebof_backend::{Device, Io, Request, Submitted};
+use ebof_fabrics::{Handle, Queue};
+use rustix::event::epoll;
+
+use crate::buffer::Pool;
+use crate::command::AbortRequest;
+use crate::connection::{Connection, End, State};
+use crate::device::DeviceTable;
+use crate::mailbox::{Mailbox, Message};
+use crate::outbox::Flushed;
+use crate::port::PortState;
+use crate::shared::Shared;
+
+/// One read of a socket takes up to this much, bytes.
+const SCRATCH_BYTES: usize = 256 << 10;
+
+/// A reactor that was idle for this long gives memory back, milliseconds.
+const SHRINK_MS: u64 = 1_000;
+
+/// Turns without work between two `sched_yield`s while spinning.
+const YIELD_EVERY: u32 = 8;
+
+const MAILBOX: u64 = u64::MAX;
+const DEVICES: u64 = u64::MAX - 1;
+
+/// What a connection may use of its reactor during one turn.
+pub(crate) struct Turn<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) io: &'a mut Io,
+    pub(crate) devices: &'a DeviceTable,
+    pub(crate) scratch: &'a mut Vec<u8>,
+    /// Requests that the `Io` had no room for.
+    pub(crate) retry: &'a mut VecDeque<(Arc<dyn Device>, Request)>,
+    /// Connections with something to send, by place.
+    dirty: &'a mut Vec<u32>,
+    pub(crate) now_ms: u64,
+    pub(crate) now_us: u64,
+}
+
+impl Turn<'_> {
+    /// Has the connection flushed at the end of the turn.
+    pub(crate) fn mark_dirty(&mut self, connection: &mut Connection) {
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(place_of(connection.handle));
+        }
+    }
+
+    /// The device tag of a command: place of the connection, slot of the command. The place is not reused while a
+    /// command is at a device.
+    pub(crate) fn tag(&self, handle: Handle, slot: u32) -> u64 {
+        u64::from(place_of(handle)) << 32 | u64::from(slot)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the slot is the low half")]
+    pub(crate) fn slot_of(tag: u64) -> u32 {
+        tag as u32
+    }
+}
+
+/// Handle: reactor in bits 63:52, serial number in 51:24, place in 23:0.
+pub(crate) fn handle(reactor: usize, serial: u64, place: u32) -> Handle {
+    Handle((reactor as u64) << 52 | (serial & 0x0fff_ffff) << 24 | u64::from(place))
+}
+
+pub(crate) fn reactor_of(handle: Handle) -> usize {
+    (handle.0 >> 52) as usize
+}
+
+fn place_of(handle: Handle) -> u32 {
+    (handle.0 & 0x00ff_ffff) as u32
+}
+
+/// One thread's worth of target.
+pub(crate) struct Reactor {
+    index: usize,
+    shared: Arc<Shared>,
+    mailbox: Mailbox,
+    epoll: OwnedFd,
+    io: Io,
+    pool: Pool,
+    devices: Arc<DeviceTable>,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<u32>,
+    serial: u64,
+    scratch: Vec<u8>,
+    retry: VecDeque<(Arc<dyn Device>, Request)>,
+    dirty: Vec<u32>,
+    /// Connections that wait for a buffer or a free slot, by place.
+    waiting: Vec<u32>,
+    deadlines: BinaryHeap<Reverse<(u64, Handle)>>,
+    shutdown_ms: Option<u64>,
+    /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
+    last_work_us: Option<u64>,
+}
+
+impl Reactor {
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        mailbox: Mailbox,
+        devices: Arc<DeviceTable>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let io = Io::new(shared.settings.device_queue_depth).map_err(io::Error::other)?;
+        epoll::add(&epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &io, epoll::EventData::new_u64(DEVICES), epoll::EventFlags::IN)?;
+        let pool = Pool::new(shared.settings.reactor_buffer_bytes);
+        Ok(Self {
+            index,
+            shared,
+            mailbox,
+            epoll,
+            io,
+            pool,
+            devices,
+            connections: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            scratch: vec![0; SCRATCH_BYTES],
+            retry: VecDeque::new(),
+            dirty: Vec::new(),
+            waiting: Vec::new(),
+            deadlines: BinaryHeap::new(),
+            shutdown_ms: None,
+            last_work_us: None,
+        })
+    }
+
+    /// Serves until it is told to shut down.
+    pub(crate) fn run(mut self) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
+        let mut messages = Vec::new();
+        let mut idle_turns = 0_u32;
+        let mut timeout = Some(Duration::ZERO);
+        loop {
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timespec(timeout).as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(reactor = self.index, "waiting for events failed: {error}");
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+            if timeout != Some(Duration::ZERO) {
+                self.mailbox.wake_up();
+            }
+            let worked = self.turn(&events, &mut messages);
+            if self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none) {
+                return;
+            }
+            idle_turns = if worked { 0 } else { idle_turns.saturating_add(1) };
+            timeout = self.next_timeout(worked, idle_turns);
+        }
+    }
+
+    /// One turn: everything that is there. Returns whether anything was.
+    fn turn(&mut self, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
+        let now_us = self.shared.clock.now_us();
+        let mut worked = false;
+        for event in events {
+            match event.data.u64() {
+                MAILBOX => {
+                    self.mailbox.silence();
+                    self.mailbox.take(messages);
+                }
+                DEVICES => {}
+                place => {
+                    let flags = event.flags;
+                    worked |= self.on_socket(place_of(Handle(place)), flags, now_us);
+                }
+            }
+        }
+        for message in messages.drain(..) {
+            worked = true;
+            self.on_message(message, now_us);
+        }
+        while let Some(completion) = self.io.poll() {
+            worked = true;
+            let place = (completion.tag >> 32) as u32;
+            self.with(place, now_us, |connection, turn| {
+                connection.on_device(completion, turn);
+                Ok(())
+            });
+        }
+        self.retry_busy();
+        self.resume_waiting(now_us);
+        self.flush_dirty(now_us);
+        if let Err(error) = self.io.kick() {
+            tracing::error!(reactor = self.index, "device I/O cannot be started: {error}");
+        }
+        self.on_deadlines(now_us);
+        if worked {
+            self.last_work_us = Some(now_us);
+        }
+        worked
+    }
+
+    /// How long to wait for the next event: not at all while there may be work soon, then until something happens.
+    fn next_timeout(&mut self, worked: bool, idle_turns: u32) -> Option<Duration> {
+        if worked {
+            return Some(Duration::ZERO);
+        }
+        let now_us = self.shared.clock.now_us();
+        let spin_us = self.shared.settings.spin_us;
+        if self.last_work_us.is_some_and(|last| now_us.saturating_sub(last) < spin_us) {
+            if idle_turns.is_multiple_of(YIELD_EVERY) {
+                std::thread::yield_now();
+            }
+            return Some(Duration::ZERO);
+        }
+        let now_ms = now_us / 1000;
+        if self.last_work_us.is_some_and(|last| now_ms.saturating_sub(last / 1000) >= SHRINK_MS) {
+            self.shrink();
+        }
+        if !self.mailbox.fall_asleep() {
+            return Some(Duration::ZERO);
+        }
+        let shrink_ms = self.last_work_us.map(|last| last / 1000 + SHRINK_MS);
+        let deadline_ms = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
+        let next = [shrink_ms, deadline_ms, self.shutdown_ms].into_iter().flatten().min();
+        next.map(|at| Duration::from_millis(at.saturating_sub(now_ms).max(1)))
+    }
+
+    /// Gives back what a burst left behind, once.
+    fn shrink(&mut self) {
+        self.last_work_us = None;
+        self.pool.shrink();
+        for connection in self.connections.iter_mut().flatten() {
+            connection.shrink();
+        }
+    }
+
+    /// Runs `work` on the connection at `place`, and ends it when that fails.
+    fn with(&mut self, place: u32, now_us: u64, work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>) {
+        let Some(mut connection) = self.connections.get_mut(place as usize).and_then(Option::take) else { return };
+        let mut turn = Turn {
+            shared: &self.shared,
+            pool: &mut self.pool,
+            io: &mut self.io,
+            devices: &self.devices,
+            scratch: &mut self.scratch,
+            retry: &mut self.retry,
+            dirty: &mut self.dirty,
+            now_ms: now_us / 1000,
+            now_us,
+        };
+        let result = work(&mut connection, &mut turn);
+        if let Err(end) = result {
+            end_connection(&mut connection, &end, &mut turn);
+            if let Some(deadline) = connection.deadline_ms() {
+                self.deadlines.push(Reverse((deadline, connection.handle)));
+            }
+        }
+        if connection.is_finished() {
+            // Closing the socket takes it out of the epoll set.
+            self.free.push(place);
+            self.shared.connection_gone(&connection.port);
+            for &reply in &connection.close_askers {
+                self.shared.post(reply.handle, Message::Closed { reply });
+            }
+            return;
+        }
+        if (connection.is_stalled() || !connection.parked.is_empty()) && !self.waiting.contains(&place) {
+            self.waiting.push(place);
+            self.watch(&connection);
+        }
+        self.connections[place as usize] = Some(connection);
+    }
+
+    /// Sets which events of the connection's socket are of interest.
+    fn watch(&self, connection: &Connection) {
+        let mut flags = epoll::EventFlags::RDHUP;
+        if !connection.is_stalled() {
+            flags |= epoll::EventFlags::IN;
+        }
+        if !connection.outbox.is_empty() {
+            flags |= epoll::EventFlags::OUT;
+        }
+        if connection.state == State::Gone {
+            flags = epoll::EventFlags::empty();
+        }
+        let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
+        if let Err(error) = epoll::modify(&self.epoll, &connection.socket, data, flags) {
+            tracing::error!(peer = %connection.peer, "the events of a socket could not be chosen: {error}");
+        }
+    }
+
+    fn on_socket(&mut self, place: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
+        let mut worked = false;
+        self.with(place, now_us, |connection, turn| {
+            if flags.contains(epoll::EventFlags::OUT) {
+                worked = true;
+                turn.mark_dirty(connection);
+            }
+            if connection.is_stalled() {
+                // Nothing is read while the queue is full, but a peer that has gone is noticed.
+                let gone = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+                return if flags.intersects(gone) { Err(End::PeerClosed) } else { Ok(()) };
+            }
+            worked = true;
+            connection.on_readable(turn).map(|_| ())
+        });
+        worked
+    }
+
+    fn on_message(&mut self, message: Message, now_us: u64) {
+        match message {
+            Message::Accept { socket, peer, local, port } => self.accept(socket, peer, local, port, now_us),
+            Message::Devices(devices) => self.devices = devices,
+            Message::Notice { handle, notice } => {
+                self.with_handle(handle, now_us, |connection, turn| connection.on_notice(notice, turn));
+            }
+            Message::Abort { handle, cid, reply } => {
+                let mut found = false;
+                self.with_handle(handle, now_us, |connection, turn| {
+                    found = true;
+                    connection.on_abort(AbortRequest { cid, reply }, turn);
+                    Ok(())
+                });
+                if !found {
+                    self.shared.post(reply.handle, Message::AbortAnswer { reply, aborted: false });
+                }
+            }
+            Message::AbortAnswer { reply, aborted } => {
+                self.with_handle(reply.handle, now_us, |connection, turn| {
+                    connection.on_abort_answer(reply.slot, aborted, turn);
+                    Ok(())
+                });
+            }
+            Message::Close { handle, reply } => {
+                let mut found = false;
+                // The connection itself goes away now; its end is known when no device works for it any more.
+                self.with_handle(handle, now_us, |connection, turn| {
+                    found = true;
+                    connection.close_askers.push(reply);
+                    end_connection(connection, &End::Reset, turn);
+                    Ok(())
+                });
+                if !found {
+                    self.shared.post(reply.handle, Message::Closed { reply });
+                }
+            }
+            Message::Closed { reply } => {
+                self.with_handle(reply.handle, now_us, |connection, turn| {
+                    connection.on_closed(reply.slot, turn);
+                    Ok(())
+                });
+            }
+            Message::PortGone(port) => {
+                for place in self.places() {
+                    self.with(place, now_us, |connection, _| {
+                        if Arc::ptr_eq(&connection.port, &port) { Err(End::PortGone) } else { Ok(()) }
+                    });
+                }
+            }
+            Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
+        }
+    }
+
+    fn with_handle(
+        &mut self,
+        handle: Handle,
+        now_us: u64,
+        work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>,
+    ) {
+        let place = place_of(handle);
+        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        if known.is_some_and(|connection| connection.handle == handle && connection.state != State::Gone) {
+            self.with(place, now_us, work);
+        }
+    }
+
+    fn places(&self) -> std::ops::Range<u32> {
+        0..u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
+    }
+
+    fn accept(&mut self, socket: TcpStream, peer: SocketAddr, local: SocketAddr, port: Arc<PortState>, now_us: u64) {
+        if self.shutdown_ms.is_some() {
+            self.shared.connection_gone(&port);
+            return;
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            u32::try_from(self.connections.len() - 1).expect("connections are limited to far less than 2^32")
+        });
+        self.serial += 1;
+        let handle = handle(self.index, self.serial, place);
+        let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
+        let added = epoll::add(
+            &self.epoll,
+            &socket,
+            epoll::EventData::new_u64(u64::from(place)),
+            epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
+        );
+        if let Err(error) = added {
+            tracing::error!(%peer, "the connection cannot be watched: {error}");
+            self.free.push(place);
+            self.shared.connection_gone(&port);
+            return;
+        }
+        tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
+        let connection = Connection::new(handle, socket, peer, local, port, Queue::new(), deadline_ms);
+        self.connections[place as usize] = Some(Box::new(connection));
+        self.deadlines.push(Reverse((deadline_ms, handle)));
+    }
+
+    fn retry_busy(&mut self) {
+        for _ in 0..self.retry.len() {
+            let Some((device, request)) = self.retry.pop_front() else { break };
+            let tag = request.tag;
+            match device.submit(&mut self.io, request) {
+                Submitted::Pending => {}
+                Submitted::Busy(request) => {
+                    self.retry.push_front((device, request));
+                    break;
+                }
+                Submitted::Done(completion) => {
+                    let now_us = self.shared.clock.now_us();
+                    let place = (tag >> 32) as u32;
+                    self.with(place, now_us, |connection, turn| {
+                        connection.on_device(completion, turn);
+                        Ok(())
+                    });
+                }
+            }
+        }
+    }
+
+    /// Connections that waited for a buffer or a free slot go on, each in its turn.
+    fn resume_waiting(&mut self, now_us: u64) {
+        for place in std::mem::take(&mut self.waiting) {
+            self.with(place, now_us, Connection::resume);
+            if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
+                && !self.waiting.contains(&place)
+            {
+                self.watch(connection);
+            }
+        }
+    }
+
+    fn flush_dirty(&mut self, now_us: u64) {
+        while let Some(place) = self.dirty.pop() {
+            let mut changed = false;
+            self.with(place, now_us, |connection, turn| {
+                connection.dirty = false;
+                if matches!(connection.state, State::Gone | State::Closing { .. }) {
+                    return Ok(());
+                }
+                let was_blocked = connection.blocked();
+                let flushed = connection.flush(turn)?;
+                changed = was_blocked != (flushed == Flushed::Blocked);
+                let over = connection.state == State::Draining && connection.is_drained();
+                if over { Err(End::Shutdown) } else { Ok(()) }
+            });
+            if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
+                && changed
+            {
+                self.watch(connection);
+                if let Some(deadline) = connection.deadline_ms() {
+                    self.deadlines.push(Reverse((deadline, connection.handle)));
+                }
+            }
+        }
+    }
+
+    fn on_deadlines(&mut self, now_us: u64) {
+        let now_ms = now_us / 1000;
+        while let Some(&Reverse((deadline, handle))) = self.deadlines.peek() {
+            if deadline > now_ms {
+                break;
+            }
+            self.deadlines.pop();
+            let handshake_ms = self.shared.settings.handshake_ms;
+            let mut next = None;
+            self.with_handle(handle, now_us, |connection, _| match connection.overdue(now_ms, handshake_ms) {
+                Some(end) => Err(end),
+                None => {
+                    next = connection.deadline_ms();
+                    Ok(())
+                }
+            });
+            if let Some(next) = next {
+                self.deadlines.push(Reverse((next.max(now_ms + 1), handle)));
+            }
+        }
+        if self.shutdown_ms.is_some_and(|deadline| deadline <= now_ms) {
+            for place in self.places() {
+                self.with(place, now_us, |connection, turn| {
+                    connection.close(turn);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {
+        self.shutdown_ms = Some(deadline_ms);
+        for place in self.places() {
+            self.with(place, now_us, |connection, _| {
+                if matches!(connection.state, State::Handshake { .. } | State::Open) {
+                    connection.state = State::Draining;
+                }
+                if connection.state == State::Draining && connection.is_drained() {
+                    return Err(End::Shutdown);
+                }
+                Ok(())
+            });
+        }
+    }
+}
+
+/// Ends a connection and tells everyone who must know.
+fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
+    match connection.state {
+        State::Gone => return,
+        State::Closing { .. } => return connection.close(turn),
+        State::Handshake { .. } | State::Open | State::Draining => {}
+    }
+    let notices = turn.shared.registry().closed(connection.handle);
+    turn.shared.deliver(notices);
+    turn.shared.connection_ended(connection, end);
+    match end {
+        End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, turn),
+        _ => connection.close(turn),
+    }
+}
+
+pub(crate) fn timespec(timeout: Option<Duration>) -> Option<rustix::event::Timespec> {
+    timeout.map(|timeout| rustix::event::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    })
+}

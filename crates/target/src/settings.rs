@@ -1,0 +1,40 @@
+//! What can be set for a whole target, with the figures that measured best as defaults.
+
+/// Settings of a target's threads and memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Threads that own queue pairs; `None` is one for each processor the process may run on.
+    pub threads: Option<usize>,
+    /// Whether each of these threads stays on a processor of its own.
+    pub pin: bool,
+    /// How long a thread without work looks for some before it sleeps, microseconds; 0 sleeps at once.
+    pub spin_us: u64,
+    /// Connections at a time, over all ports.
+    pub connections_max: u32,
+    /// How long a connection may take to an accepted Connect, milliseconds.
+    pub handshake_ms: u64,
+    /// Payload buffers of one connection, bytes: commands beyond it wait.
+    pub connection_buffer_bytes: usize,
+    /// Payload buffers of one thread, bytes.
+    pub reactor_buffer_bytes: usize,
+    /// Requests that one thread has in flight at file and block devices.
+    pub device_queue_depth: u32,
+    /// Refused connections that are remembered.
+    pub refused_journal: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            threads: None,
+            pin: true,
+            spin_us: 50,
+            connections_max: 16_384,
+            handshake_ms: 30_000,
+            connection_buffer_bytes: 64 << 20,
+            reactor_buffer_bytes: 512 << 20,
+            device_queue_depth: 1024,
+            refused_journal: 1024,
+        }
+    }
+}

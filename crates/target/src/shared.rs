@@ -1,0 +1,223 @@
+//! What all threads of a target share, and how they reach each other.
+//!
+//! The registry's lock is taken on the control path only: Connect, the end of a connection, commands that need a view
+//! of the whole, changes of the configuration.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
+use ebof_manage::api::{Journal, Refusal as JournalEntry, RefusalReason};
+use ebof_nvme::Nqn;
+use ebof_tcp::FatalStatus;
+
+use crate::connection::{Connection, End, State};
+use crate::mailbox::{Mailbox, Message};
+use crate::port::PortState;
+use crate::reactor::reactor_of;
+use crate::settings::Settings;
+use crate::stats::{QueueStats, Totals};
+
+/// The target's clock: monotonic, from its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    #[inline]
+    pub(crate) fn now_us(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_us() / 1000
+    }
+}
+
+/// Shared by all threads of one target.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) connections: AtomicU32,
+    registry: Mutex<Registry>,
+    journal: Mutex<Journal>,
+    stats: Mutex<Stats>,
+    /// Header and data digest of the connected queues.
+    digests: Mutex<HashMap<Handle, (bool, bool)>>,
+    reactors: Vec<Mailbox>,
+    control: Mailbox,
+}
+
+#[derive(Default)]
+struct Stats {
+    live: Vec<Arc<QueueStats>>,
+    /// Of queues that are gone.
+    past: Totals,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings, registry: Registry, reactors: Vec<Mailbox>, control: Mailbox) -> Self {
+        Self {
+            journal: Mutex::new(Journal::new(settings.refused_journal)),
+            settings,
+            clock: Clock::start(),
+            connections: AtomicU32::new(0),
+            registry: Mutex::new(registry),
+            stats: Mutex::default(),
+            digests: Mutex::default(),
+            reactors,
+            control,
+        }
+    }
+
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn reactors(&self) -> &[Mailbox] {
+        &self.reactors
+    }
+
+    /// Leaves a message with the reactor that serves `handle`.
+    pub(crate) fn post(&self, handle: Handle, message: Message) {
+        if let Some(mailbox) = self.reactors.get(reactor_of(handle)) {
+            mailbox.post(message);
+        }
+    }
+
+    /// Leaves the same message with every reactor.
+    pub(crate) fn post_all(&self, message: impl Fn() -> Message) {
+        for mailbox in &self.reactors {
+            mailbox.post(message());
+        }
+    }
+
+    pub(crate) fn deliver(&self, notices: Notices) {
+        for (handle, notice) in notices {
+            self.post(handle, Message::Notice { handle, notice });
+        }
+    }
+
+    /// Has the control thread look at the registry's deadlines again.
+    pub(crate) fn wake_control(&self) {
+        self.control.ring();
+    }
+
+    pub(crate) fn connection_gone(&self, port: &PortState) {
+        self.connections.fetch_sub(1, Relaxed);
+        port.connections.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn add_stats(&self, stats: &Arc<QueueStats>) {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).live.push(Arc::clone(stats));
+    }
+
+    /// Everything counted since the start, by host, subsystem, queue and namespace.
+    pub(crate) fn totals(&self) -> Totals {
+        let stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = stats.past.clone();
+        for live in &stats.live {
+            totals.add(live);
+        }
+        totals
+    }
+
+    /// Notes which digests a connected queue uses.
+    pub(crate) fn set_digests(&self, handle: Handle, header: bool, data: bool) {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, (header, data));
+    }
+
+    /// Header and data digest of a queue.
+    pub(crate) fn digests(&self, handle: Handle) -> (bool, bool) {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn refusals(&self) -> Vec<JournalEntry> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).entries()
+    }
+
+    /// Books the end of a connection: its counters, the log, and the journal when it never became a queue.
+    pub(crate) fn connection_ended(&self, connection: &Connection, end: &End) {
+        if !connection.stats.is_empty() {
+            let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+            for (_, gone) in &connection.stats {
+                stats.live.retain(|live| !Arc::ptr_eq(live, gone));
+                stats.past.add(gone);
+            }
+        }
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).remove(&connection.handle);
+        let peer = connection.peer;
+        let host = connection.queue.host().map_or("-", Nqn::as_str);
+        let queue = connection.queue.id().map(|id| id.0);
+        match end {
+            End::PeerClosed | End::Shutdown | End::Reset => {
+                tracing::info!(%peer, host, queue, "connection ended: {end}");
+            }
+            _ => tracing::warn!(%peer, host, queue, "connection ended: {end}"),
+        }
+        if matches!(connection.state, State::Handshake { .. })
+            && let Some(reason) = refusal_of(end, connection.transport.initialized().is_some())
+        {
+            self.refuse(connection.peer, &connection.port, reason, None, None, end.to_string());
+        }
+    }
+
+    /// Notes a Connect that was refused.
+    pub(crate) fn refuse_connect(&self, peer: SocketAddr, port: &PortState, refusal: &Refusal) {
+        let reason = match refusal.reason {
+            Reason::Format | Reason::Length | Reason::MalformedSubsystem | Reason::MalformedHost => {
+                RefusalReason::InvalidConnect
+            }
+            Reason::QueueSize | Reason::QueueId | Reason::QueueInUse | Reason::NotReady => RefusalReason::QueueRefused,
+            Reason::UnknownSubsystem if port.config.discovery_only => RefusalReason::DiscoveryPort,
+            Reason::UnknownSubsystem => RefusalReason::UnknownSubsystem,
+            Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
+            Reason::HostIdInUse => RefusalReason::HostIdConflict,
+            Reason::UnknownController | Reason::OtherHost => RefusalReason::ControllerNotFound,
+            Reason::ControllersExhausted => RefusalReason::NoFreeController,
+            Reason::PortRemoved => RefusalReason::ShuttingDown,
+        };
+        let detail = format!("queue {}: {}; answered {}", refusal.queue, refusal.reason, refusal.status);
+        self.refuse(peer, port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);
+    }
+
+    /// Notes a connection that was refused.
+    pub(crate) fn refuse(
+        &self,
+        peer: SocketAddr,
+        port: &PortState,
+        reason: RefusalReason,
+        host: Option<&Nqn>,
+        subsystem: Option<&Nqn>,
+        detail: String,
+    ) {
+        port.refused.fetch_add(1, Relaxed);
+        let (host_nqn, subsystem_nqn) = (host.map(Nqn::to_string), subsystem.map(Nqn::to_string));
+        let advice = reason.advice();
+        tracing::warn!(%peer, port = port.name, ?reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}");
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        let advice = advice.to_owned();
+        let entry = JournalEntry { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
+    }
+}
+
+/// Which refusal the end of a connection is that never became a queue; `None` when nothing was refused.
+fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
+    Some(match end {
+        End::Fatal(error) if !initialized && error.status == FatalStatus::UnsupportedParameter => {
+            RefusalReason::DigestRefused
+        }
+        End::Fatal(_) if initialized => RefusalReason::ProtocolError,
+        End::Fatal(_) => RefusalReason::NotNvme,
+        End::Handshake(_) => RefusalReason::HandshakeTimeout,
+        _ => return None,
+    })
+}

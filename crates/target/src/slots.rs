@@ -1,0 +1,76 @@
+//! The commands that one queue has under way, by slot number. Grows to the queue's size once, then allocates nothing.
+
+/// A bounded slab.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<u32>,
+    max: usize,
+}
+
+impl<T> Slots<T> {
+    /// At most `max` entries; memory is taken as they are first used.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), max }
+    }
+
+    pub(crate) fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= self.max
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Stores `value`. The caller has looked at [`Slots::is_full`]; one more is stored all the same.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(value);
+            return slot;
+        }
+        let slot = u32::try_from(self.slots.len()).expect("queues have at most 65536 entries");
+        self.slots.push(Some(value));
+        slot
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&T> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
+        let value = self.slots.get_mut(slot as usize)?.take();
+        if value.is_some() {
+            self.free.push(slot);
+        }
+        value
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.slots).filter_map(|(slot, value)| Some((slot, value.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_reused() {
+        let mut slots = Slots::new(2);
+        let a = slots.insert('a');
+        let b = slots.insert('b');
+        assert!(slots.is_full());
+        assert_eq!(slots.remove(a), Some('a'));
+        assert_eq!(slots.remove(a), None);
+        assert_eq!(slots.insert('c'), a);
+        assert_eq!(slots.iter().collect::<Vec<_>>(), [(a, &'c'), (b, &'b')]);
+    }
+}

@@ -1,0 +1,353 @@
+//! A running target: started from a configuration, changed by another, asked for its state, and stopped.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ebof_fabrics::{Limits, Registry};
+use ebof_manage::api::{
+    self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, PortStatus, QueueStatus, Status, SubsystemStatus,
+};
+use ebof_manage::plan::Change;
+use ebof_manage::{Config, Plan};
+
+use crate::control::{Control, Order, Orders, Placement};
+use crate::mailbox::{Mailbox, Message};
+use crate::metrics;
+use crate::port::PortState;
+use crate::reactor::{Reactor, reactor_of};
+use crate::realise::{Devices, StartError, listen};
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::stats::{Kind, Totals};
+
+/// A running target. Dropping it stops it without grace; [`Target::shutdown`] completes what was accepted.
+pub struct Target {
+    shared: Arc<Shared>,
+    orders: Orders,
+    threads: Vec<JoinHandle<()>>,
+    state: Mutex<InForce>,
+}
+
+/// What is in force.
+struct InForce {
+    config: Config,
+    devices: Devices,
+    ports: Vec<Arc<PortState>>,
+    generation: u64,
+}
+
+impl Target {
+    /// Opens the drives and ports of `config` and serves them.
+    ///
+    /// # Errors
+    /// A drive or a port that cannot be opened; nothing is left running then.
+    pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
+        let devices = Devices::default().for_config(&config)?;
+        let (listeners, ports) = listen_all(&config, &[])?;
+        let generation = first_generation();
+        let model = Arc::new(devices.model(&config, &ports, generation)?);
+        let processors = place_reactors(&settings);
+        let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
+        let bell = Mailbox::new()?;
+        let registry = Registry::new(Limits::default(), model, generation);
+        let shared = Arc::new(Shared::new(settings, registry, mailboxes.clone(), bell.clone()));
+        let (orders, receiver) = Orders::new(bell.clone());
+        let control = Control::new(Arc::clone(&shared), bell, receiver, Placement::new(&processors))?;
+        let state = Mutex::new(InForce { config, devices, ports, generation });
+        let mut target = Self { shared, orders, threads: Vec::new(), state };
+        target.spawn("ebof-control".to_owned(), None, move || control.run())?;
+        let table = Arc::new(target.in_force().devices.table());
+        for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
+            let (shared, table) = (Arc::clone(&target.shared), Arc::clone(&table));
+            // The ring of a reactor belongs to the thread that makes it.
+            let serve = move || match Reactor::new(index, shared, mailbox, table) {
+                Ok(reactor) => reactor.run(),
+                Err(error) => tracing::error!(reactor = index, "the thread cannot serve: {error}"),
+            };
+            target.spawn(format!("ebof-reactor{index}"), processor, serve)?;
+        }
+        for (listener, port) in listeners {
+            target.orders.give(Order::Listen(listener, port));
+        }
+        Ok(target)
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        processor: Option<usize>,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let run = move || {
+            if let Some(processor) = processor {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(processor);
+                if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+                    tracing::warn!(processor, "a thread cannot stay on its processor: {error}");
+                }
+            }
+            run();
+        };
+        self.threads.push(std::thread::Builder::new().name(name).spawn(run)?);
+        Ok(())
+    }
+
+    /// The ports by name, with the addresses on which they really listen.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        self.in_force().ports.iter().map(|port| (port.name.clone(), port.address)).collect()
+    }
+
+    /// What was counted since the start.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shared.totals()
+    }
+
+    /// Everything that can be measured, as OpenMetrics text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        metrics::render(&api::Target::status(self), &self.shared.totals(), &self.shared.refusals())
+    }
+
+    /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace` whatever is left is
+    /// cut off.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.stop(grace);
+    }
+
+    fn stop(&mut self, grace: Duration) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.orders.give(Order::Stop);
+        let deadline_ms = self.shared.clock.now_ms() + u64::try_from(grace.as_millis()).unwrap_or(u64::MAX / 2);
+        self.shared.post_all(|| Message::Shutdown { deadline_ms });
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the target panicked");
+            }
+        }
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, InForce> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for change in self.shared.registry().take_protection_changes() {
+            let subsystems = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == change.subsystem);
+            for namespace in subsystems.flat_map(|subsystem| &mut subsystem.namespaces) {
+                if namespace.nsid == change.nsid.0 {
+                    namespace.write_protect = change.protected;
+                }
+            }
+        }
+        state
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+impl api::Target for Target {
+    fn status(&self) -> Status {
+        let state = self.in_force();
+        let totals = self.shared.totals();
+        let ports = state.ports.iter().map(|port| port_status(port)).collect();
+        let subsystems =
+            state.config.subsystems.iter().map(|config| subsystem_status(config, &state, &totals)).collect();
+        let now_ms = self.shared.clock.now_ms();
+        let controllers = self.controllers(&state, now_ms);
+        Status {
+            schema: api::STATUS_SCHEMA,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: now_ms / 1000,
+            generation: state.generation,
+            connections: self.shared.connections.load(Relaxed),
+            connections_max: self.shared.settings.connections_max,
+            ports,
+            subsystems,
+            controllers,
+        }
+    }
+
+    fn refused(&self) -> Vec<api::Refusal> {
+        self.shared.refusals()
+    }
+
+    fn config(&self) -> Config {
+        self.in_force().config.clone()
+    }
+
+    fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
+        let mut state = self.in_force();
+        let plan = Plan::between(&state.config, &desired);
+        let restart: Vec<Change> =
+            plan.changes.iter().filter(|change| matches!(change, Change::AlterTarget { .. })).cloned().collect();
+        if !restart.is_empty() {
+            return Err(ApplyError::NeedsRestart { changes: restart });
+        }
+        let Some(first) = plan.changes.first().cloned() else { return Ok(plan) };
+        let failed = |source: StartError| ApplyError::Failed { change: Box::new(first), source: Box::new(source) };
+        let next = self.prepare(&state, desired).map_err(failed)?;
+        self.put_in_force(&mut state, next);
+        Ok(plan)
+    }
+}
+
+/// A configuration that is ready to be put in force.
+struct Prepared {
+    next: InForce,
+    listeners: Vec<(TcpListener, Arc<PortState>)>,
+    model: ebof_fabrics::Model,
+}
+
+impl Target {
+    fn prepare(&self, state: &InForce, config: Config) -> Result<Prepared, StartError> {
+        let devices = state.devices.for_config(&config)?;
+        let (listeners, ports) = listen_all(&config, &state.ports)?;
+        let generation = state.generation + 1;
+        let model = devices.model(&config, &ports, generation)?;
+        Ok(Prepared { next: InForce { config, devices, ports, generation }, listeners, model })
+    }
+
+    fn put_in_force(&self, state: &mut InForce, prepared: Prepared) {
+        let Prepared { next, listeners, model } = prepared;
+        // Devices first: a queue that is told of a namespace finds its device.
+        let table = Arc::new(next.devices.table());
+        self.shared.post_all(|| Message::Devices(Arc::clone(&table)));
+        let notices = self.shared.registry().replace_model(Arc::new(model));
+        self.shared.deliver(notices);
+        for gone in state.ports.iter().filter(|port| !next.ports.iter().any(|kept| Arc::ptr_eq(kept, port))) {
+            self.orders.give(Order::Unlisten(Arc::clone(gone)));
+        }
+        for (listener, port) in listeners {
+            self.orders.give(Order::Listen(listener, port));
+        }
+        *state = next;
+    }
+
+    fn controllers(&self, state: &InForce, now_ms: u64) -> Vec<ControllerStatus> {
+        let names: HashMap<u16, &str> = state.ports.iter().map(|port| (port.id.0, port.name.as_str())).collect();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        let registry = self.shared.registry();
+        let status = |info: ebof_fabrics::ControllerInfo| ControllerStatus {
+            cntlid: info.cntlid.0,
+            subsystem_nqn: info.subsystem.to_string(),
+            host_nqn: info.host.to_string(),
+            host_id: info.host_id.to_string(),
+            port: names.get(&info.port.0).copied().unwrap_or_default().to_owned(),
+            peer: info.peer.parse().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0))),
+            discovery: info.discovery,
+            connected_since_unix_ms: now_unix_ms.saturating_sub(now_ms.saturating_sub(info.connected_ms)),
+            keep_alive_ms: u64::from(info.keep_alive_ms),
+            queues: info.queues.iter().map(|queue| self.queue_status(queue)).collect(),
+        };
+        registry.controllers().map(status).collect()
+    }
+
+    fn queue_status(&self, info: &ebof_fabrics::QueueInfo) -> QueueStatus {
+        let (header_digest, data_digest) = self.shared.digests(info.handle);
+        QueueStatus {
+            id: info.id.0,
+            entries: info.entries,
+            thread: u16::try_from(reactor_of(info.handle)).unwrap_or(u16::MAX),
+            header_digest,
+            data_digest,
+            commands: info.counts.read_commands + info.counts.write_commands + info.counts.other_commands,
+        }
+    }
+}
+
+fn port_status(port: &PortState) -> PortStatus {
+    PortStatus {
+        name: port.name.clone(),
+        id: port.id.0,
+        transport: "tcp".to_owned(),
+        address: port.address,
+        discovery_only: port.config.discovery_only,
+        connections: port.connections.load(Relaxed),
+        accepted: port.accepted.load(Relaxed),
+        refused: port.refused.load(Relaxed),
+    }
+}
+
+fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, totals: &Totals) -> SubsystemStatus {
+    let namespace_status = |namespace: &ebof_manage::config::Namespace| {
+        let geometry = state.devices.device(config, namespace).map(|(_, device)| device.geometry());
+        NamespaceStatus {
+            nsid: namespace.nsid,
+            drive: namespace.drive.to_string(),
+            size_bytes: geometry.map_or(0, |geometry| geometry.capacity_bytes),
+            block_size_bytes: geometry.map_or(0, |geometry| geometry.logical_block_bytes),
+            uuid: namespace.uuid.to_string(),
+            write_protect: namespace.write_protect,
+            ana_group: namespace.ana_group,
+            io: counters(totals, config.nqn.as_str(), namespace.nsid),
+        }
+    };
+    SubsystemStatus {
+        nqn: config.nqn.to_string(),
+        serial: config.serial.clone(),
+        model: config.model.clone(),
+        allow_any_host: config.allow_any_host,
+        allowed_hosts: config.allowed_hosts.iter().map(ToString::to_string).collect(),
+        ports: config.ports.clone(),
+        namespaces: config.namespaces.iter().map(namespace_status).collect(),
+    }
+}
+
+fn counters(totals: &Totals, subsystem: &str, nsid: u32) -> IoCounters {
+    let mut sum = IoCounters::default();
+    for (_, kinds) in totals.iter().filter(|(series, _)| series.subsystem == subsystem && series.nsid == nsid) {
+        let of = |kind: Kind| kinds[kind as usize];
+        sum.read_commands += of(Kind::Read).commands;
+        sum.read_bytes += of(Kind::Read).bytes;
+        sum.write_commands += of(Kind::Write).commands;
+        sum.write_bytes += of(Kind::Write).bytes;
+        sum.other_commands += of(Kind::Other).commands;
+        sum.errors += kinds.iter().map(|kind| kind.errors).sum::<u64>();
+    }
+    sum
+}
+
+type Listeners = Vec<(TcpListener, Arc<PortState>)>;
+
+/// Opens the ports of `config` that are not among `open`; returns those, and all ports of the configuration.
+fn listen_all(config: &Config, open: &[Arc<PortState>]) -> Result<(Listeners, Vec<Arc<PortState>>), StartError> {
+    let mut listeners = Vec::new();
+    let mut ports = Vec::new();
+    for port in &config.ports {
+        if let Some(kept) = open.iter().find(|kept| kept.config == *port) {
+            ports.push(Arc::clone(kept));
+            continue;
+        }
+        let (listener, state) = listen(port)?;
+        ports.push(Arc::clone(&state));
+        listeners.push((listener, state));
+    }
+    Ok((listeners, ports))
+}
+
+/// The processor of each reactor, or `None` where it may move.
+fn place_reactors(settings: &Settings) -> Vec<Option<usize>> {
+    let allowed: Vec<usize> = rustix::thread::sched_getaffinity(None)
+        .map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect())
+        .unwrap_or_default();
+    let count = settings.threads.unwrap_or(allowed.len()).max(1);
+    // More threads than processors would queue up on some of them: then the system places them.
+    let pin = settings.pin && count <= allowed.len();
+    (0..count).map(|index| if pin { allowed.get(index).copied() } else { None }).collect()
+}
+
+/// A generation counter that grows over restarts: milliseconds since 1970.
+fn first_generation() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_millis()).unwrap_or(1)
+}
