@@ -1,4 +1,6 @@
-//! Golden bytes, builders and a model disk for tests. Never part of the program.
-extern crate alloc;
+//! Golden bytes, builders, model ends and fuzz entry points for tests. Never part of the program.
 
+pub mod fuzz;
 pub mod hex;
+pub mod random;
+pub mod tcp;

@@ -1,0 +1,24 @@
+//! Entry points of the fuzz targets: each takes any bytes and must neither panic nor hang, and checks what must hold
+//! whatever the bytes are. The targets under `fuzz/` call them, and so does the replay of the committed corpus.
+
+mod nvme;
+mod tcp;
+
+pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nvme_logs, nvme_names};
+pub use tcp::{controller_seeds, host_seeds, tcp_controller, tcp_host, tcp_pdu};
+
+/// One fuzz target.
+pub type Target = fn(&[u8]);
+
+/// Every fuzz target by its name, which is also the name of its corpus.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("nvme_command", nvme_command),
+    ("nvme_descriptors", nvme_descriptors),
+    ("nvme_discovery", nvme_discovery),
+    ("nvme_identify", nvme_identify),
+    ("nvme_logs", nvme_logs),
+    ("nvme_names", nvme_names),
+    ("tcp_controller", tcp_controller),
+    ("tcp_host", tcp_host),
+    ("tcp_pdu", tcp_pdu),
+];
