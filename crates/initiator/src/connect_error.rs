@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use ebof_nvme::{Nqn, Status};
+use ebof_tcp::Termination;
 use rustix::io::Errno;
 
 pub(crate) use text::errno_text;
@@ -144,12 +145,7 @@ pub enum ConnectErrorKind {
         errno: Option<Errno>,
     },
     /// The target ended the connection and said why.
-    Terminated {
-        /// Fatal Error Status.
-        fes: u16,
-        /// Fatal Error Information: for a wrong field, its offset in the PDU.
-        fei: u32,
-    },
+    Terminated(Termination),
     /// The target did what the protocol forbids.
     Protocol {
         /// What.
@@ -229,7 +225,7 @@ impl ConnectError {
             | K::TimedOut { .. }
             | K::ClosedDuringInit { .. }
             | K::Closed { .. }
-            | K::Terminated { .. }
+            | K::Terminated(_)
             | K::ControllerBusy { .. }
             | K::NotReady { .. }
             | K::NameNotResolved { .. }
@@ -263,7 +259,7 @@ impl ConnectErrorKind {
             Self::RestartDiscovery => "restart-discovery",
             Self::Status { .. } => "status",
             Self::Closed { .. } => "closed",
-            Self::Terminated { .. } => "terminated",
+            Self::Terminated(_) => "terminated",
             Self::Protocol { .. } => "protocol-violation",
             Self::NotReady { .. } => "not-ready",
             Self::Unsupported { .. } => "unsupported",

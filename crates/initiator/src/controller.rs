@@ -1,18 +1,30 @@
 //! A connected controller: its identity, admin commands, namespaces, events and queue pairs.
 
-use std::sync::mpsc::Receiver;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ebof_nvme::identify::{IdentifyController, IdentifyNamespace};
+use ebof_nvme::connect::Property;
+use ebof_nvme::identify::{Cns, IdentifyController, IdentifyNamespace, NamespaceList};
+use ebof_nvme::opcode::admin;
 use ebof_nvme::property::Cap;
-use ebof_nvme::{ControllerId, Cqe, Nsid, Sqe};
+use ebof_nvme::{ControllerId, Cqe, Nsid, Sqe, Status};
+use rustix::io::Errno;
+use zerocopy::FromBytes;
 
-use crate::connect_error::ConnectError;
-use crate::error::Error;
+use crate::admin as background;
+use crate::connect_error::{ConnectError, ConnectErrorKind, Tried};
+use crate::discover::{DiscoveryLog, read_log};
+use crate::error::{Error, SubmitError};
+use crate::establish;
 use crate::event::Event;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Pool};
 use crate::options::Options;
-use crate::queue::{Buffer, QueuePair};
+use crate::queue::{Buffer, Data, QueuePair};
+use crate::shared::{Message, Shared, lock};
+use crate::wait::Cancel;
 
 /// Borrowed data of a command that is waited for.
 #[derive(Debug)]
@@ -51,74 +63,119 @@ impl State {
     }
 }
 
-/// A connected controller. Cheap to clone; all clones are the same controller. When the last one and the last queue pair and namespace are
-/// dropped, it disconnects.
+/// A connected controller. Cheap to clone; all clones are the same controller. When the last clone is dropped, and the
+/// last [`Namespace`] and [`QueuePair`] that was made from it, it disconnects by itself.
 #[derive(Clone)]
-pub struct Controller {}
+pub struct Controller(Arc<Handle>);
+
+/// What ends the background thread when nobody holds the controller any more.
+struct Handle {
+    shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.cancel.cancel();
+    }
+}
+
+impl std::fmt::Debug for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller").field("nqn", &self.options().nqn).field("state", &self.state()).finish()
+    }
+}
 
 impl Controller {
-    /// Connects the Admin Queue, enables the controller, identifies it and asks for I/O queues.
+    /// Connects the Admin Queue, enables the controller, identifies it and asks for I/O queues. With options that ask for I/O queues
+    /// a discovery controller is refused; with those that do not, either kind will do.
     ///
     /// # Errors
     /// What was tried, what the target answered, and what to do about it.
     pub fn connect(options: &Options) -> Result<Self, ConnectError> {
-        let _ = options;
-        todo!()
+        let system = |action| move |errno| system_error(options, action, errno);
+        let cancel = Cancel::new().map_err(system("making an event descriptor"))?;
+        let wants_io = options.io_queues() > 0;
+        let (engine, info) = establish::controller(options, wants_io.then_some(false), &cancel)?;
+        let shared = Shared::new(options.clone(), info, cancel).map_err(system("making an event descriptor"))?;
+        let shared = Arc::new(shared);
+        let thread = std::thread::Builder::new().name("nvme-admin".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || background::run(&shared, engine)
+        });
+        let thread = thread
+            .map_err(|error| system("starting a thread")(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))?;
+        let pool = Arc::new(Pool::default());
+        Ok(Self(Arc::new(Handle { shared, pool, thread: Mutex::new(Some(thread)) })))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.0.pool
     }
 
     /// What it was connected with.
     #[must_use]
     pub fn options(&self) -> &Options {
-        todo!()
+        &self.0.shared.options
     }
 
     /// Its Identify data, as of the last (re)connect.
     #[must_use]
-    pub fn identify(&self) -> std::sync::Arc<IdentifyController> {
-        todo!()
+    pub fn identify(&self) -> Arc<IdentifyController> {
+        Arc::clone(&self.0.shared.info().identify)
     }
 
     /// Its identifier within the subsystem; changes with every reconnect.
     #[must_use]
     pub fn id(&self) -> ControllerId {
-        todo!()
+        self.0.shared.info().id
     }
 
     /// The CAP property.
     #[must_use]
     pub fn cap(&self) -> Cap {
-        todo!()
+        self.0.shared.info().cap
     }
 
     /// Where the target was reached.
     #[must_use]
-    pub fn peer(&self) -> std::net::SocketAddr {
-        todo!()
+    pub fn peer(&self) -> SocketAddr {
+        self.0.shared.info().peer
     }
 
     /// How it is.
     #[must_use]
     pub fn state(&self) -> State {
-        todo!()
+        self.0.shared.state()
     }
 
     /// Waits until the controller is live; `false` when it is not by `deadline` or never will be.
     #[must_use]
     pub fn wait_live(&self, deadline: Option<Instant>) -> bool {
-        let _ = deadline;
-        todo!()
+        self.0.shared.wait_live(deadline)
     }
 
     /// I/O queues that the controller granted.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
-        todo!()
+        self.0.shared.info().io_queues
+    }
+
+    /// Entries of each I/O queue; one command less may be outstanding.
+    #[must_use]
+    pub fn queue_entries(&self) -> u16 {
+        self.0.shared.info().io_entries
     }
 
     /// The largest transfer of one command in bytes, `None` where the controller sets no limit.
     #[must_use]
     pub fn max_transfer_bytes(&self) -> Option<u64> {
-        todo!()
+        self.0.shared.info().max_transfer_bytes()
     }
 
     /// Runs an admin command; `timeout` of `None` is the option's. The completion is returned whatever its status is.
@@ -126,8 +183,31 @@ impl Controller {
     /// # Errors
     /// [`Error::Lost`], [`Error::Timeout`], [`Error::NotConnected`].
     pub fn admin(&self, sqe: Sqe, data: AdminData<'_>, timeout: Option<Duration>) -> Result<Cqe, Error> {
-        let _ = (sqe, data, timeout);
-        todo!()
+        let shared = &self.0.shared;
+        if shared.state() != State::Live {
+            return Err(Error::NotConnected(shared.state()));
+        }
+        let owned = match &data {
+            AdminData::None => Data::None,
+            AdminData::ToHost(buffer) => Data::ToHost(vec![0; buffer.len()]),
+            AdminData::FromHost(bytes) => Data::FromHost(bytes.to_vec()),
+        };
+        let timeout = timeout.unwrap_or(Duration::from_millis(u64::from(shared.options.admin_timeout_ms)));
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let (reply, answer) = sync_channel(1);
+        shared.send(Message::Admin { sqe, data: owned, timeout_ms, reply });
+        // The thread ends without an answer only when the controller is disconnected.
+        let (cqe, filled) = answer.recv().unwrap_or(Err(Error::NotConnected(State::Disconnected)))?;
+        if let (AdminData::ToHost(buffer), Data::ToHost(filled)) = (data, filled) {
+            buffer.copy_from_slice(&filled);
+        }
+        Ok(cqe)
+    }
+
+    fn checked(&self, command: &'static str, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, Error> {
+        let cqe = self.admin(sqe, data, None)?;
+        cqe.status().ok().map_err(|status| Error::Status { command, status })?;
+        Ok(cqe)
     }
 
     /// Reads a property of `bytes` (4 or 8) at `offset`.
@@ -135,8 +215,8 @@ impl Controller {
     /// # Errors
     /// As [`Controller::admin`], and [`Error::Status`].
     pub fn property_get(&self, offset: u32, bytes: u8) -> Result<u64, Error> {
-        let _ = (offset, bytes);
-        todo!()
+        let value = self.checked("Property Get", Property::get(offset, bytes), AdminData::None)?.result();
+        Ok(if bytes == 8 { value } else { value & 0xffff_ffff })
     }
 
     /// Writes a property of four bytes.
@@ -144,18 +224,44 @@ impl Controller {
     /// # Errors
     /// As [`Controller::property_get`].
     pub fn property_set(&self, offset: u32, value: u32) -> Result<(), Error> {
-        let _ = (offset, value);
-        todo!()
+        self.checked("Property Set", Property::set(offset, value), AdminData::None).map(|_| ())
     }
 
-    /// Reads `data.len()` bytes (a multiple of 4) of log page `lid` from `offset` (a multiple of 4), in as many commands as the transfer limit
-    /// asks for.
+    /// Reads `data.len()` bytes (a multiple of 4) of log page `lid` from `offset` (a multiple of 4), in as many
+    /// commands as the transfer limit asks for.
     ///
     /// # Errors
     /// As [`Controller::property_get`].
     pub fn log_page(&self, nsid: Nsid, lid: u8, offset: u64, data: &mut [u8]) -> Result<(), Error> {
-        let _ = (nsid, lid, offset, data);
-        todo!()
+        let piece = self.log_piece();
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let length = rest.len().min(piece);
+            let (now, later) = rest.split_at_mut(length);
+            // The asynchronous event stays until the last piece is read.
+            let sqe = get_log_page(nsid, lid, at, now.len(), !later.is_empty());
+            self.checked("Get Log Page", sqe, AdminData::ToHost(now))?;
+            at = at.saturating_add(length as u64);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Bytes of a log page to ask for at once.
+    fn log_piece(&self) -> usize {
+        log_piece(self.max_transfer_bytes())
+    }
+
+    /// The discovery log, of a discovery controller that stays connected.
+    ///
+    /// # Errors
+    /// As [`Controller::property_get`]; [`Error::Malformed`] when it does not stay the same while it is read.
+    pub fn discovery_log(&self) -> Result<DiscoveryLog, Error> {
+        let mut log =
+            read_log(self.log_piece(), |sqe, data| self.checked("Get Log Page", sqe, AdminData::ToHost(data)))?;
+        log.peer = self.peer();
+        Ok(log)
     }
 
     /// The active namespaces, in ascending order.
@@ -163,16 +269,42 @@ impl Controller {
     /// # Errors
     /// As [`Controller::property_get`].
     pub fn namespaces(&self) -> Result<Vec<Nsid>, Error> {
-        todo!()
+        let mut found = Vec::new();
+        let mut after = Nsid::NONE;
+        loop {
+            let bytes = self.identify_bytes(Cns::ACTIVE_NAMESPACE_LIST, after)?;
+            let list = NamespaceList::read_from_bytes(&bytes).map_err(|_| Error::Malformed("a namespace list"))?;
+            found.extend(list.iter());
+            match list.next_after(after) {
+                Some(next) if found.len() < NAMESPACES_MAX => after = next,
+                _ => return Ok(found),
+            }
+        }
     }
 
     /// Identify Namespace (CNS 00h).
     ///
     /// # Errors
-    /// As [`Controller::property_get`].
+    /// As [`Controller::property_get`]; [`Error::NoSuchNamespace`] when it is not active.
     pub fn identify_namespace(&self, nsid: Nsid) -> Result<Box<IdentifyNamespace>, Error> {
-        let _ = nsid;
-        todo!()
+        let bytes = self.identify_bytes(Cns::NAMESPACE, nsid).map_err(|error| match error.status() {
+            Some(status) if status.is(Status::INVALID_NAMESPACE) => Error::NoSuchNamespace(nsid),
+            _ => error,
+        })?;
+        let data = IdentifyNamespace::read_from_bytes(&bytes).map_err(|_| Error::Malformed("Identify Namespace"))?;
+        // An inactive namespace is all zeros.
+        if data.nsze.get() == 0 { Err(Error::NoSuchNamespace(nsid)) } else { Ok(Box::new(data)) }
+    }
+
+    /// Any 4096 bytes of Identify.
+    ///
+    /// # Errors
+    /// As [`Controller::property_get`].
+    pub fn identify_bytes(&self, cns: Cns, nsid: Nsid) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; ebof_nvme::identify::IDENTIFY_BYTES];
+        let sqe = Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
+        self.checked("Identify", sqe, AdminData::ToHost(&mut bytes))?;
+        Ok(bytes)
     }
 
     /// A namespace to read and write.
@@ -180,32 +312,87 @@ impl Controller {
     /// # Errors
     /// [`Error::NoSuchNamespace`], a format that cannot be used (metadata), or no I/O queue.
     pub fn namespace(&self, nsid: Nsid) -> Result<Namespace, Error> {
-        let _ = nsid;
-        todo!()
+        Namespace::new(self.clone(), nsid)
     }
 
-    /// What happens from now on. A receiver that is not read loses events beyond 256.
+    /// What happens from now on. A receiver that is not read loses events beyond 256. It ends when the controller is
+    /// disconnected or given up.
     #[must_use]
     pub fn events(&self) -> Receiver<Event> {
-        todo!()
+        self.0.shared.subscribe()
     }
 
-    /// Connects the next unused I/O queue. Its id is free again when the queue pair is dropped.
+    /// Connects the next unused I/O queue. Its identifier is free again when the queue pair is dropped.
     ///
     /// # Errors
     /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the target refuses.
     pub fn queue_pair<B: Buffer>(&self) -> Result<QueuePair<B>, Error> {
-        todo!()
+        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.clone()))
     }
 
     /// Drops all connections and makes new ones, as after a loss. Does not wait.
     pub fn reset(&self) {
-        todo!()
+        self.0.shared.send(Message::Reset);
     }
 
-    /// Shuts the controller down (CC.SHN), closes all connections and waits for the background thread. Commands that are
-    /// outstanding on queue pairs come back as lost.
+    /// Shuts the controller down (CC.SHN), closes all connections and waits for the background thread, at most a few
+    /// seconds. Commands that are outstanding on queue pairs come back as lost; other clones find the controller
+    /// disconnected.
     pub fn disconnect(self) {
-        todo!()
+        self.0.shared.cancel.cancel();
+        let thread = lock(&self.0.thread).take();
+        if let Some(thread) = thread {
+            // It has no reason to panic, and nobody is left who could do something about it.
+            drop(thread.join());
+        }
     }
+
+    /// A reference that does not keep the connection.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakController {
+        WeakController(Arc::downgrade(&self.0))
+    }
+}
+
+/// A reference to a controller that does not keep it connected.
+#[derive(Clone)]
+pub struct WeakController(Weak<Handle>);
+
+impl WeakController {
+    /// The controller, while somebody still holds it.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Controller> {
+        self.0.upgrade().map(Controller)
+    }
+}
+
+impl<B> From<SubmitError<B>> for Error {
+    fn from(error: SubmitError<B>) -> Self {
+        error.reason
+    }
+}
+
+/// Namespaces of a list that are taken from a controller that does not stop listing.
+const NAMESPACES_MAX: usize = 1 << 16;
+
+/// Get Log Page of `bytes` (a multiple of 4) from `offset`; `retain`: keep the asynchronous event (RAE).
+pub(crate) fn get_log_page(nsid: Nsid, lid: u8, offset: u64, bytes: usize, retain: bool) -> Sqe {
+    let dwords = u32::try_from(bytes / 4).unwrap_or(u32::MAX).saturating_sub(1);
+    let [a, b, c, d, e, f, g, h] = offset.to_le_bytes();
+    Sqe::new(admin::GET_LOG_PAGE)
+        .with_nsid(nsid)
+        .with_cdw(10, u32::from(lid) | u32::from(retain) << 15 | (dwords & 0xffff) << 16)
+        .with_cdw(11, dwords >> 16)
+        .with_cdw(12, u32::from_le_bytes([a, b, c, d]))
+        .with_cdw(13, u32::from_le_bytes([e, f, g, h]))
+}
+
+/// Bytes of a log page to ask for at once, where a command may transfer `max` bytes.
+pub(crate) fn log_piece(max: Option<u64>) -> usize {
+    const PIECE: usize = 128 << 10;
+    max.map_or(PIECE, |max| usize::try_from(max).unwrap_or(PIECE).clamp(4096, PIECE))
+}
+
+fn system_error(options: &Options, action: &'static str, errno: Errno) -> ConnectError {
+    ConnectError::new(ConnectErrorKind::System { action, errno }, Tried::new(options, 0))
 }

@@ -1,9 +1,18 @@
-//! The discovery service: reading its log.
+//! The discovery service: reading its log in one consistent state.
 
-use ebof_nvme::log::DiscoveryEntry;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::connect_error::ConnectError;
+use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, Lid};
+use ebof_nvme::{Cqe, Nsid, Sqe};
+use std::time::{Duration, Instant};
+use zerocopy::FromBytes;
+
+use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
+use crate::controller::{AdminData, get_log_page, log_piece};
+use crate::error::Error;
+use crate::establish;
 use crate::options::Options;
+use crate::wait::Cancel;
 
 /// A discovery log page, read in one consistent state.
 #[derive(Clone, Debug)]
@@ -15,15 +24,149 @@ pub struct DiscoveryLog {
     /// The entries.
     pub entries: Vec<DiscoveryEntry>,
     /// Where the service was reached.
-    pub peer: std::net::SocketAddr,
+    pub peer: SocketAddr,
 }
 
-/// Reads the discovery log at `options`' address, and reads it again while it changes meanwhile. `options.nqn` may be the well-known
-/// discovery NQN or the service's own.
+/// Entries that are read; a service that has more (or says so) is cut there: 4 MiB.
+const ENTRIES_MAX: usize = 4096;
+/// How often a log that changes while it is read is read again.
+const TRIES: usize = 10;
+
+/// Reads the discovery log at `options`' address, and reads it again while it changes meanwhile. `options.nqn` may be
+/// the well-known discovery NQN or the service's own.
 ///
 /// # Errors
 /// As [`crate::Controller::connect`].
 pub fn discover(options: &Options) -> Result<DiscoveryLog, ConnectError> {
-    let _ = options;
-    todo!()
+    // One look: no I/O queues, and over before any keep-alive would be due.
+    let mut options = options.clone();
+    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (0, 0, 0);
+    options.keep_alive_ms = 0;
+    let options = &options;
+    let mut tried = Tried::new(options, 0);
+    let cancel = Cancel::new().map_err(|errno| {
+        ConnectError::new(Kind::System { action: "making an event descriptor", errno }, tried.clone())
+    })?;
+    let (mut engine, info) = establish::controller(options, Some(true), &cancel)?;
+    tried.address = Some(info.peer);
+    tried.step = Step::Identify;
+    let time = Duration::from_millis(u64::from(options.admin_timeout_ms));
+    let read = read_log(log_piece(info.max_transfer_bytes()), |sqe, data| {
+        let answer = establish::run(&mut engine, sqe, &mut AdminData::ToHost(data), Instant::now() + time, &cancel);
+        let cqe = answer.map_err(|stop| stop.into_error(time))?;
+        cqe.status().ok().map_err(|status| Error::Status { command: "Get Log Page (Discovery)", status })?;
+        Ok(cqe)
+    });
+    let mut log = read.map_err(|error| ConnectError::new(log_kind(error), tried))?;
+    log.peer = info.peer;
+    Ok(log)
+}
+
+fn log_kind(error: Error) -> Kind {
+    match error {
+        Error::Status { command, status } => Kind::Status { command, status },
+        Error::Timeout { after_ms } => Kind::TimedOut { after_ms },
+        Error::System { action, errno } => Kind::System { action, errno },
+        Error::Lost(crate::error::Loss::Network(errno)) => Kind::Closed { errno: Some(errno) },
+        Error::Lost(crate::error::Loss::Closed) => Kind::Closed { errno: None },
+        Error::Lost(crate::error::Loss::Terminated(termination)) => Kind::Terminated(termination),
+        other => Kind::Protocol { violation: other.to_string() },
+    }
+}
+
+/// Reads the log in pieces of `piece` bytes through `run`, which runs Get Log Page; `peer` is left to the caller.
+pub(crate) fn read_log(
+    piece: usize,
+    mut run: impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error>,
+) -> Result<DiscoveryLog, Error> {
+    let mut bytes = vec![0; size_of::<DiscoveryHeader>()];
+    let mut read = |bytes: &mut [u8], from: usize| -> Result<(), Error> {
+        let mut at = from;
+        while at < bytes.len() {
+            let end = bytes.len().min(at + piece);
+            let sqe = get_log_page(Nsid::NONE, Lid::DISCOVERY.0, at as u64, end - at, end < bytes.len());
+            run(sqe, &mut bytes[at..end])?;
+            at = end;
+        }
+        Ok(())
+    };
+    read(&mut bytes, 0)?;
+    for _ in 0..TRIES {
+        let before = header(&bytes)?;
+        let entries = usize::try_from(before.numrec.get()).unwrap_or(usize::MAX).min(ENTRIES_MAX);
+        bytes.resize(size_of::<DiscoveryHeader>() + entries * size_of::<DiscoveryEntry>(), 0);
+        let behind = size_of::<DiscoveryHeader>();
+        read(&mut bytes, behind)?;
+        let mut again = vec![0; size_of::<DiscoveryHeader>()];
+        read(&mut again, 0)?;
+        let after = header(&again)?;
+        if after.genctr == before.genctr && after.numrec == before.numrec {
+            let (_, entries) = DiscoveryEntries::new(&bytes).ok_or(Error::Malformed("a discovery log"))?;
+            return Ok(DiscoveryLog {
+                generation: before.genctr.get(),
+                record_format: before.recfmt.get(),
+                entries: entries.cloned().collect(),
+                peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            });
+        }
+        bytes = again;
+    }
+    Err(Error::Malformed("the discovery log changes faster than it can be read"))
+}
+
+fn header(bytes: &[u8]) -> Result<DiscoveryHeader, Error> {
+    DiscoveryHeader::read_from_prefix(bytes).map(|(header, _)| header).map_err(|_| Error::Malformed("a discovery log"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebof_nvme::Status;
+    use zerocopy::IntoBytes;
+
+    /// A log of `records` records that changes its generation at the reads named in `changes`.
+    fn service(records: u64, changes: Vec<usize>) -> impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error> {
+        let mut generation = 5;
+        let mut reads = 0;
+        move |sqe, data| {
+            reads += 1;
+            if changes.contains(&reads) {
+                generation += 1;
+            }
+            let mut log = DiscoveryHeader { genctr: generation.into(), numrec: records.into(), ..Default::default() }
+                .as_bytes()
+                .to_vec();
+            for port in 0..records.min(100) {
+                let mut entry = DiscoveryEntry::default();
+                entry.portid.set(u16::try_from(port + generation).unwrap());
+                log.extend_from_slice(entry.as_bytes());
+            }
+            log.resize(8 << 20, 0);
+            let from = usize::try_from(sqe.cdw12.get()).unwrap();
+            assert_eq!(usize::try_from((sqe.cdw10.get() >> 16) + 1).unwrap() * 4, data.len());
+            data.copy_from_slice(&log[from..from + data.len()]);
+            Ok(Cqe::new(sqe.cid(), Status::SUCCESS))
+        }
+    }
+
+    #[test]
+    fn a_log_of_several_pieces_is_put_together() {
+        let log = read_log(4096, service(9, vec![])).unwrap();
+        let ports: Vec<u16> = log.entries.iter().map(|entry| entry.portid.get()).collect();
+        assert_eq!((log.generation, ports), (5, (5..14).collect()));
+    }
+
+    #[test]
+    fn a_log_that_changes_while_it_is_read_is_read_again() {
+        let log = read_log(4096, service(3, vec![2])).unwrap();
+        assert_eq!((log.generation, log.entries[0].portid.get()), (6, 6));
+        let error = read_log(4096, service(3, (1..100).collect())).unwrap_err();
+        assert!(error.to_string().contains("changes faster"));
+    }
+
+    #[test]
+    fn a_service_that_claims_endless_records_is_cut() {
+        let log = read_log(128 << 10, service(u64::MAX, vec![])).unwrap();
+        assert_eq!(log.entries.len(), ENTRIES_MAX);
+    }
 }

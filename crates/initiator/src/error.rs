@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ebof_nvme::{Nsid, Status};
+use ebof_tcp::Termination;
 use rustix::io::Errno;
 
 use crate::connect_error::{ConnectError, errno_text};
@@ -152,7 +153,7 @@ pub enum Loss {
     Protocol(Arc<str>),
     /// The target ended it and said why (`C2HTermReq`).
     #[error("the target ended the connection: {0}")]
-    Terminated(Arc<str>),
+    Terminated(Termination),
     /// Keep Alive was not answered in time.
     #[error("the target did not answer Keep Alive")]
     KeepAlive,

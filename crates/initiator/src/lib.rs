@@ -21,18 +21,27 @@
 //! Everything that the target sends is taken as hostile: no answer can panic, hang or allocate without bound.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod connect_error;
 mod controller;
 mod discover;
+mod engine;
 mod error;
+mod establish;
 mod event;
 pub mod host;
 mod namespace;
 mod options;
 mod queue;
+mod rescan;
+mod send;
+mod shared;
+mod slots;
+mod socket;
+mod wait;
 
 pub use connect_error::{ConnectError, ConnectErrorKind, Step, Tried};
-pub use controller::{AdminData, Controller, State};
+pub use controller::{AdminData, Controller, State, WeakController};
 pub use discover::{DiscoveryLog, discover};
 pub use error::{Error, Loss, SubmitError};
 pub use event::Event;

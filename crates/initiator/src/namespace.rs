@@ -1,47 +1,86 @@
 //! A namespace for those who just want to read and write: blocking, splitting, retrying.
 
-use ebof_nvme::Nsid;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use ebof_nvme::identify::IdentifyNamespace;
+use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Cqe, Nsid, Sqe, Status};
+use zerocopy::IntoBytes;
 
-use crate::controller::Controller;
+use crate::controller::{AdminData, Controller};
 use crate::error::Error;
+use crate::queue::{Piece, QueuePair};
+use crate::shared::lock;
 
-/// A namespace of a connected controller. Shared by any number of threads; each call takes a free queue pair of the controller.
+/// A namespace of a connected controller. Shared by any number of threads; each call takes a queue pair that is free
+/// from a pool that all namespaces of the controller share, and makes one when there is none and the controller has
+/// granted more.
 ///
-/// Calls split transfers at the controller's limits, and go on after a loss of the connection (reads and writes are idempotent) until the
-/// controller is given up.
+/// Calls split transfers at the controller's limits, and go on after a loss of the connection (every command here may
+/// be repeated) until the controller is given up or `fast_io_fail_tmo` is over.
 #[derive(Clone)]
-pub struct Namespace {}
+pub struct Namespace {
+    controller: Controller,
+    nsid: Nsid,
+    block_bytes: u32,
+    identify: Arc<Mutex<Arc<IdentifyNamespace>>>,
+}
+
+/// Transfers are split here where the controller sets no limit.
+const TRANSFER_BYTES: u64 = 1 << 20;
+/// Blocks that one command can name.
+const BLOCKS_MAX: u64 = 1 << 16;
+/// How often a command is repeated that failed with a status that says it may be.
+const RETRIES: u32 = 5;
 
 impl Namespace {
+    pub(crate) fn new(controller: Controller, nsid: Nsid) -> Result<Self, Error> {
+        let identify = controller.identify_namespace(nsid)?;
+        let format = identify.format();
+        let unusable = |reason| Error::Format { nsid, reason };
+        let block_bytes = format.block_bytes().ok_or(unusable("its block size is not legal"))?;
+        if format.ms.get() != 0 {
+            return Err(unusable("its blocks carry metadata"));
+        }
+        if block_bytes > 1 << 20 {
+            return Err(unusable("its blocks are larger than 1 MiB"));
+        }
+        if controller.io_queues() == 0 {
+            return Err(Error::NoFreeQueue { granted: 0 });
+        }
+        Ok(Self { controller, nsid, block_bytes, identify: Arc::new(Mutex::new(Arc::from(identify))) })
+    }
+
     /// Its identifier.
     #[must_use]
     pub fn nsid(&self) -> Nsid {
-        todo!()
+        self.nsid
     }
 
     /// The controller.
     #[must_use]
     pub fn controller(&self) -> &Controller {
-        todo!()
+        &self.controller
     }
 
     /// Its Identify data, as of [`Controller::namespace`] or the last `refresh`.
     #[must_use]
-    pub fn identify(&self) -> std::sync::Arc<IdentifyNamespace> {
-        todo!()
+    pub fn identify(&self) -> Arc<IdentifyNamespace> {
+        Arc::clone(&lock(&self.identify))
     }
 
     /// Bytes of a logical block.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
-        todo!()
+        self.block_bytes
     }
 
     /// Size in logical blocks.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        todo!()
+        lock(&self.identify).nsze.get()
     }
 
     /// Size in bytes.
@@ -50,18 +89,31 @@ impl Namespace {
         u128::from(self.blocks()) * u128::from(self.block_bytes())
     }
 
+    /// Whether it refuses writes (`NSATTR`, bit 0).
+    #[must_use]
+    pub fn is_write_protected(&self) -> bool {
+        lock(&self.identify).nsattr & 1 != 0
+    }
+
     /// Blocks that one command may transfer.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
-        todo!()
+        let bytes = self.controller.max_transfer_bytes().unwrap_or(TRANSFER_BYTES);
+        let blocks = (bytes / u64::from(self.block_bytes)).clamp(1, BLOCKS_MAX);
+        u32::try_from(blocks).unwrap_or(1)
     }
 
     /// Reads the Identify data again.
     ///
     /// # Errors
-    /// As [`Controller::identify_namespace`]; the block size must not have changed.
+    /// As [`Controller::identify_namespace`]; [`Error::Format`] when the block size is another than before.
     pub fn refresh(&self) -> Result<(), Error> {
-        todo!()
+        let identify = self.controller.identify_namespace(self.nsid)?;
+        if identify.format().block_bytes() != Some(self.block_bytes) {
+            return Err(Error::Format { nsid: self.nsid, reason: "it was formatted with another block size" });
+        }
+        *lock(&self.identify) = Arc::from(identify);
+        Ok(())
     }
 
     /// Reads whole blocks from `lba` on; `data` is a multiple of the block size.
@@ -69,8 +121,8 @@ impl Namespace {
     /// # Errors
     /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection for good.
     pub fn read(&self, lba: u64, data: &mut [u8]) -> Result<(), Error> {
-        let _ = (lba, data);
-        todo!()
+        let blocks = self.whole_blocks(lba, data.len())?;
+        self.transfer("Read", nvm::READ, BlockRange::new(lba, 1), blocks, &mut AdminData::ToHost(data))
     }
 
     /// Writes whole blocks from `lba` on; with `fua` they are on the medium when the call returns.
@@ -78,34 +130,9 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn write(&self, lba: u64, data: &[u8], fua: bool) -> Result<(), Error> {
-        let _ = (lba, data, fua);
-        todo!()
-    }
-
-    /// Brings everything written before to the medium.
-    ///
-    /// # Errors
-    /// As [`Namespace::read`].
-    pub fn flush(&self) -> Result<(), Error> {
-        todo!()
-    }
-
-    /// Writes zeros without sending them; with `deallocate` the blocks may be unmapped.
-    ///
-    /// # Errors
-    /// As [`Namespace::read`].
-    pub fn write_zeroes(&self, lba: u64, blocks: u64, deallocate: bool) -> Result<(), Error> {
-        let _ = (lba, blocks, deallocate);
-        todo!()
-    }
-
-    /// Deallocates (trims) ranges of (lba, blocks).
-    ///
-    /// # Errors
-    /// As [`Namespace::read`].
-    pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
-        let _ = ranges;
-        todo!()
+        let blocks = self.whole_blocks(lba, data.len())?;
+        let range = BlockRange { fua, ..BlockRange::new(lba, 1) };
+        self.transfer("Write", nvm::WRITE, range, blocks, &mut AdminData::FromHost(data))
     }
 
     /// Compares whole blocks with `data`; `false` where they differ.
@@ -113,8 +140,30 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn compare(&self, lba: u64, data: &[u8]) -> Result<bool, Error> {
-        let _ = (lba, data);
-        todo!()
+        let blocks = self.whole_blocks(lba, data.len())?;
+        let range = BlockRange::new(lba, 1);
+        match self.transfer("Compare", nvm::COMPARE, range, blocks, &mut AdminData::FromHost(data)) {
+            Err(Error::Status { status, .. }) if status.is(Status::COMPARE_FAILURE) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Brings everything written before to the medium.
+    ///
+    /// # Errors
+    /// As [`Namespace::read`].
+    pub fn flush(&self) -> Result<(), Error> {
+        let sqe = Sqe::new(nvm::FLUSH).with_nsid(self.nsid);
+        self.run("Flush", || std::iter::once(Piece { sqe, start: 0, length: 0 }), &mut AdminData::None)
+    }
+
+    /// Writes zeros without sending them; with `deallocate` the blocks may be unmapped.
+    ///
+    /// # Errors
+    /// As [`Namespace::read`].
+    pub fn write_zeroes(&self, lba: u64, blocks: u64, deallocate: bool) -> Result<(), Error> {
+        let range = BlockRange { deallocate, ..BlockRange::new(lba, 1) };
+        self.without_data("Write Zeroes", nvm::WRITE_ZEROES, range, blocks)
     }
 
     /// Has the controller read blocks without sending them.
@@ -122,7 +171,218 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn verify(&self, lba: u64, blocks: u64) -> Result<(), Error> {
-        let _ = (lba, blocks);
-        todo!()
+        self.without_data("Verify", nvm::VERIFY, BlockRange::new(lba, 1), blocks)
+    }
+
+    /// Deallocates (trims) ranges of (lba, blocks).
+    ///
+    /// # Errors
+    /// As [`Namespace::read`].
+    pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
+        let mut list = Vec::new();
+        for &(lba, blocks) in ranges {
+            self.check_range(lba, blocks)?;
+            let mut at = 0;
+            while at < blocks {
+                let now = (blocks - at).min(u64::from(u32::MAX));
+                let nlb = u32::try_from(now).unwrap_or(u32::MAX);
+                list.push(DsmRange { cattr: 0.into(), nlb: nlb.into(), slba: (lba + at).into() });
+                at += now;
+            }
+        }
+        for some in list.chunks(256) {
+            let count = u16::try_from(some.len()).unwrap_or(256);
+            let dsm = Dsm { ranges: count, deallocate: true, integral_write: false, integral_read: false };
+            let length = u32::from(count) * 16;
+            let piece = || std::iter::once(Piece { sqe: dsm.encode(self.nsid), start: 0, length });
+            self.run("Dataset Management", piece, &mut AdminData::FromHost(some.as_bytes()))?;
+        }
+        Ok(())
+    }
+
+    fn whole_blocks(&self, lba: u64, bytes: usize) -> Result<u64, Error> {
+        let bytes64 = bytes as u64;
+        let block = u64::from(self.block_bytes);
+        if !bytes64.is_multiple_of(block) {
+            return Err(Error::Unaligned { bytes, block_bytes: self.block_bytes });
+        }
+        self.check_range(lba, bytes64 / block)?;
+        Ok(bytes64 / block)
+    }
+
+    fn check_range(&self, lba: u64, blocks: u64) -> Result<(), Error> {
+        let size = self.blocks();
+        match lba.checked_add(blocks) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(Error::OutOfRange { lba, blocks, size }),
+        }
+    }
+
+    fn transfer(
+        &self,
+        command: &'static str,
+        opcode: u8,
+        range: BlockRange,
+        blocks: u64,
+        data: &mut AdminData<'_>,
+    ) -> Result<(), Error> {
+        let step = u64::from(self.max_transfer_blocks());
+        let block_bytes = self.block_bytes;
+        let pieces = || {
+            split(range, blocks, step).map(move |part| Piece {
+                sqe: part.encode(opcode, self.nsid),
+                start: usize::try_from((part.slba - range.slba) * u64::from(block_bytes)).unwrap_or(usize::MAX),
+                // At most MDTS, or 65536 blocks of at most 1 MiB where there is no limit: then `step` keeps it at 1 MiB.
+                length: u32::try_from(u64::from(part.blocks) * u64::from(block_bytes)).unwrap_or(u32::MAX),
+            })
+        };
+        self.run(command, pieces, data)
+    }
+
+    fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
+        self.check_range(range.slba, blocks)?;
+        // MDTS does not bound commands without data, but some controllers take it for all of them.
+        let step = u64::from(self.max_transfer_blocks());
+        let pieces = || {
+            split(range, blocks, step).map(|part| Piece { sqe: part.encode(opcode, self.nsid), start: 0, length: 0 })
+        };
+        self.run(command, pieces, &mut AdminData::None)
+    }
+
+    /// Runs all pieces on a free queue pair, again after a loss and after a status that says so.
+    fn run<I: Iterator<Item = Piece>>(
+        &self,
+        command: &'static str,
+        pieces: impl Fn() -> I,
+        data: &mut AdminData<'_>,
+    ) -> Result<(), Error> {
+        let mut failing_since: Option<Instant> = None;
+        let mut retries = 0;
+        loop {
+            let done = self
+                .controller
+                .pool()
+                .with(&self.controller, |queue| queue.execute_pieces(pieces(), data, |cqe| check(command, &cqe)));
+            let Err(error) = done else { return Ok(()) };
+            if error.status().is_some_and(may_retry) && retries < RETRIES {
+                retries += 1;
+                std::thread::sleep(Duration::from_millis(10 << retries));
+                continue;
+            }
+            if !error.is_connection() {
+                return Err(error);
+            }
+            let since = *failing_since.get_or_insert_with(Instant::now);
+            let deadline = self.controller.options().fast_io_fail_tmo.map(|time| since + time);
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) || !self.controller.wait_live(deadline) {
+                return Err(error);
+            }
+            // The background thread may not know of the loss yet, and say that all is well: look again in a moment.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl std::fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Namespace")
+            .field("nsid", &self.nsid)
+            .field("block_bytes", &self.block_bytes)
+            .field("blocks", &self.blocks())
+            .finish_non_exhaustive()
+    }
+}
+
+fn check(command: &'static str, cqe: &Cqe) -> Result<(), Error> {
+    cqe.status().ok().map_err(|status| Error::Status { command, status })
+}
+
+/// Statuses after which the same command is worth trying again: nothing was wrong with it.
+fn may_retry(status: Status) -> bool {
+    let transient = [
+        Status::TRANSIENT_TRANSPORT_ERROR,
+        Status::COMMAND_INTERRUPTED,
+        Status::NAMESPACE_NOT_READY,
+        Status::ABORT_REQUESTED,
+        Status::ANA_TRANSITION,
+    ];
+    !status.is_dnr() && transient.iter().any(|one| status.is(*one))
+}
+
+/// `blocks` blocks from `range.slba` on in parts of at most `step`, with the flags of `range`.
+fn split(range: BlockRange, blocks: u64, step: u64) -> impl Iterator<Item = BlockRange> {
+    let parts = blocks.div_ceil(step);
+    (0..parts).map(move |part| {
+        let at = part * step;
+        let now = u32::try_from((blocks - at).min(step)).unwrap_or(u32::MAX);
+        BlockRange { slba: range.slba + at, blocks: now, ..range }
+    })
+}
+
+/// Queue pairs that namespaces share.
+#[derive(Default)]
+pub(crate) struct Pool {
+    inner: Mutex<Inner>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    idle: Vec<QueuePair>,
+    /// Queue pairs that exist or are being made.
+    made: usize,
+}
+
+impl Pool {
+    /// Calls `work` with a queue pair that nobody else has meanwhile.
+    fn with<T>(
+        &self,
+        controller: &Controller,
+        work: impl FnOnce(&mut QueuePair) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut queue = self.take(controller)?;
+        let done = work(&mut queue);
+        lock(&self.inner).idle.push(queue);
+        self.freed.notify_one();
+        done
+    }
+
+    fn take(&self, controller: &Controller) -> Result<QueuePair, Error> {
+        let mut inner = lock(&self.inner);
+        loop {
+            if let Some(queue) = inner.idle.pop() {
+                return Ok(queue);
+            }
+            inner.made += 1;
+            drop(inner);
+            // Without a reference to the controller: it owns the pool, and would keep itself.
+            let made = QueuePair::connect(Arc::clone(controller.shared()), None);
+            inner = lock(&self.inner);
+            match made {
+                Ok(queue) => return Ok(queue),
+                Err(error) => {
+                    inner.made -= 1;
+                    if inner.made == 0 || !matches!(error, Error::NoFreeQueue { .. }) {
+                        return Err(error);
+                    }
+                    if inner.idle.is_empty() {
+                        inner = self.freed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transfers_are_split_without_gap_or_overlap() {
+        let parts: Vec<(u64, u32)> =
+            split(BlockRange::new(10, 1), 700, 256).map(|part| (part.slba, part.blocks)).collect();
+        assert_eq!(parts, [(10, 256), (266, 256), (522, 188)]);
+        assert_eq!(split(BlockRange::new(10, 1), 0, 256).count(), 0);
     }
 }

@@ -66,8 +66,6 @@ pub struct Options {
     pub max_r2t: u32,
     /// How long a waiting queue pair spins before it sleeps, in microseconds; 0 sleeps at once.
     pub spin_us: u32,
-    /// Keep the association when the first connect fails for want of an answer, and go on trying as after a loss.
-    pub persistent: bool,
 }
 
 impl Options {
@@ -108,7 +106,6 @@ impl Options {
             admin_timeout_ms: 60_000,
             max_r2t: 4,
             spin_us: 50,
-            persistent: false,
         }
     }
 

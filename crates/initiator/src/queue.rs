@@ -1,14 +1,23 @@
-//! A queue pair in the hands of one thread: submit many, flush once, poll many.
+//! A queue pair in the hands of one thread: submit many, flush once, poll many. The data path itself is in `engine`;
+//! here are waiting, time-outs and the way back after a loss.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ebof_nvme::{Cqe, QueueId, Sqe};
+use rustix::event::{PollFd, PollFlags, epoll};
 
-use crate::controller::AdminData;
-use crate::error::{Error, SubmitError};
+use crate::connect_error::{ConnectError, ConnectErrorKind};
+use crate::controller::{AdminData, Controller, State};
+use crate::engine::Engine;
+use crate::error::{Error, Loss, SubmitError};
+use crate::establish;
+use crate::shared::{Message, Shared};
+use crate::wait::{Waker, now_ms, wait};
 
-/// What a command's data may live in while the command is outstanding.
+/// What a command's data may live in while the command is outstanding. `as_ref` and `as_mut` must give the same bytes
+/// at every call.
 pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {}
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send> Buffer for T {}
 
@@ -22,6 +31,16 @@ pub enum Data<B = Vec<u8>> {
     ToHost(B),
     /// The controller takes the buffer's bytes (Write, Compare ...).
     FromHost(B),
+}
+
+impl<B> Data<B> {
+    /// The buffer, if there is one.
+    pub fn into_buffer(self) -> Option<B> {
+        match self {
+            Self::None => None,
+            Self::ToHost(buffer) | Self::FromHost(buffer) => Some(buffer),
+        }
+    }
 }
 
 /// A command that is over.
@@ -40,88 +59,430 @@ pub struct Completion<B = Vec<u8>> {
 /// command.
 ///
 /// After a loss of the connection every outstanding command comes back from [`QueuePair::poll`] with [`Error::Lost`];
-/// once the controller is live again the next call of `submit`, `poll` or `wait` re-creates the queue.
+/// once the controller is live again, the next call of `submit`, `poll` or `wait` re-creates the queue (which may take
+/// as long as connecting takes).
 pub struct QueuePair<B: Buffer = Vec<u8>> {
-    inner: Box<dyn FnMut(B) + Send>,
+    engine: Engine<B>,
+    shared: Arc<Shared>,
+    /// Keeps the controller connected; `None` for those that the controller itself keeps.
+    _controller: Option<Controller>,
+    id: QueueId,
+    /// The generation of the controller that this queue has seen.
+    generation: u64,
+    /// The controller is live again, and this queue has to be connected anew.
+    reopen: bool,
+    waker: Arc<Waker>,
+    /// Holds the socket and the waker: the one descriptor that others wait for.
+    epoll: OwnedFd,
+    /// Whether `epoll` waits for the socket to become writable.
+    epoll_out: bool,
+    /// When to look for commands whose time is over.
+    next_expiry_ms: u64,
 }
 
+/// Polls between two calls of sched_yield while spinning: a peer on the same core must get its turn.
+const POLLS_PER_YIELD: u32 = 4;
+
 impl<B: Buffer> QueuePair<B> {
+    pub(crate) fn connect(shared: Arc<Shared>, controller: Option<Controller>) -> Result<Self, Error> {
+        let system = |action| move |errno| Error::System { action, errno };
+        let waker = Arc::new(Waker::new().map_err(system("making an event descriptor"))?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("making an epoll descriptor"))?;
+        epoll::add(&epoll, &*waker, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .map_err(system("watching an event descriptor"))?;
+        if shared.state() != State::Live {
+            return Err(Error::NotConnected(shared.state()));
+        }
+        let info = shared.info();
+        let id = shared.take_queue(&waker).ok_or(Error::NoFreeQueue { granted: info.io_queues })?;
+        let mut queue = Self {
+            engine: Engine::new(info.io_entries - 1, true),
+            generation: shared.generation(),
+            reopen: false,
+            shared,
+            _controller: controller,
+            id,
+            waker,
+            epoll,
+            epoll_out: false,
+            next_expiry_ms: 0,
+        };
+        queue.open_patiently()?;
+        Ok(queue)
+    }
+
     /// The queue's identifier.
     #[must_use]
     pub fn id(&self) -> QueueId {
-        todo!()
+        self.id
     }
 
-    /// Commands that may be outstanding at once.
+    /// Commands that may be outstanding at once: one less than the queue has entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        todo!()
+        self.engine.limit()
     }
 
-    /// Commands that are outstanding, those not yet flushed included.
+    /// Commands that are outstanding, those not yet flushed or not yet collected included.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        todo!()
+        self.engine.in_flight()
     }
 
     /// Queues a command; nothing is sent before [`QueuePair::flush`] (which `poll` and `wait` imply). The command
     /// identifier and the data pointer are filled in here.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], [`Error::NotConnected`], or data that cannot be described to the controller; the data
-    /// comes back with the error.
+    /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data come back with the error.
     pub fn submit(&mut self, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
-        let _ = (sqe, data, user);
-        todo!()
+        if let Err(reason) = self.ready() {
+            return Err(SubmitError { reason, data });
+        }
+        let timeout_ms = self.timeout_ms();
+        self.engine.submit(sqe, data, user, timeout_ms).map_err(|(reason, data)| SubmitError { reason, data })
     }
 
     /// Sends everything queued, in one gathered send where the socket takes it.
     ///
     /// # Errors
-    /// Never for a lost connection (that is told by `poll`, with the commands it took along): only when sockets cannot be used at all.
+    /// None for a lost connection: that is told by `poll`, with the commands it took along.
     pub fn flush(&mut self) -> Result<(), Error> {
-        todo!()
+        if let Err(loss) = self.engine.flush(&AdminData::None) {
+            self.lost(loss);
+        }
+        self.watch_writable()
     }
 
-    /// The next completion, if there is one. Flushes, and reads all that the socket holds when no completion is at hand.
+    /// The next completion, if there is one. Flushes, and reads all that the socket holds when no completion is at
+    /// hand. Poll until `None` before waiting on the descriptor.
     ///
     /// # Errors
     /// [`Error::NotConnected`] while the connection is lost and nothing is outstanding any more.
     pub fn poll(&mut self) -> Result<Option<Completion<B>>, Error> {
-        todo!()
+        if let Some(completion) = self.engine.pop() {
+            return Ok(Some(completion));
+        }
+        let ready = self.ready();
+        if let Some(completion) = self.engine.pop() {
+            return Ok(Some(completion));
+        }
+        ready?;
+        self.service(&mut AdminData::None)?;
+        Ok(self.engine.pop())
     }
 
-    /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins a little, then sleeps.
+    /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins a little, then sleeps. Returns
+    /// `None` at once when nothing is outstanding. While the controller reconnects, it waits for that.
     ///
     /// # Errors
     /// As [`QueuePair::poll`].
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<Completion<B>>, Error> {
-        let _ = deadline;
-        todo!()
+        let mut spun_since = None;
+        loop {
+            for _ in 0..POLLS_PER_YIELD {
+                match self.poll() {
+                    Ok(None) => {}
+                    Err(Error::NotConnected(State::Reconnecting)) => {
+                        self.sleep(deadline)?;
+                        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                            return Err(Error::NotConnected(self.shared.state()));
+                        }
+                    }
+                    done => return done,
+                }
+            }
+            let now = Instant::now();
+            if self.in_flight() == 0 || deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(None);
+            }
+            let since = *spun_since.get_or_insert(now);
+            if now.duration_since(since) < self.spin_time() {
+                std::thread::yield_now();
+                continue;
+            }
+            self.sleep(deadline)?;
+            spun_since = None;
+        }
     }
 
     /// Runs one command with borrowed data and waits for it. Commands submitted before stay outstanding; their
     /// completions are kept for `poll`.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::QueueFull`], [`Error::NotConnected`]. A status other than success is no error here: look at the entry.
-    pub fn execute(&mut self, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, Error> {
-        let _ = (sqe, data);
-        todo!()
+    /// [`Error::Lost`], [`Error::QueueFull`], [`Error::NotConnected`]. A status other than success is no error here:
+    /// look at the entry.
+    pub fn execute(&mut self, sqe: Sqe, mut data: AdminData<'_>) -> Result<Cqe, Error> {
+        let length = match &data {
+            AdminData::None => 0,
+            AdminData::ToHost(bytes) => bytes.len(),
+            AdminData::FromHost(bytes) => bytes.len(),
+        };
+        let piece =
+            Piece { sqe, start: 0, length: u32::try_from(length).map_err(|_| Error::TooLarge { bytes: length })? };
+        let mut last = None;
+        self.execute_pieces(std::iter::once(piece), &mut data, |cqe| {
+            last = Some(cqe);
+            Ok(())
+        })?;
+        last.ok_or(Error::Malformed("a command without an end"))
     }
 
-    /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`. Whether it did is seen in
-    /// the commands' status. Does not wait.
+    /// Runs commands that share one buffer, as many at a time as the queue takes. After the first failure no more are
+    /// started; those outstanding are waited for in any case, because the buffer is lent only for this call.
+    pub(crate) fn execute_pieces(
+        &mut self,
+        pieces: impl IntoIterator<Item = Piece>,
+        data: &mut AdminData<'_>,
+        on_done: impl FnMut(Cqe) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let done = self.drive_pieces(pieces, data, on_done);
+        if self.engine.slots().lent() > 0 {
+            // Only when the system refuses to watch a socket or to wait: the buffer goes away, so must the connection.
+            self.lost(Loss::Requested);
+            while self.engine.slots().pop_lent().is_some() {}
+        }
+        done
+    }
+
+    fn drive_pieces(
+        &mut self,
+        pieces: impl IntoIterator<Item = Piece>,
+        data: &mut AdminData<'_>,
+        mut on_done: impl FnMut(Cqe) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut pieces = pieces.into_iter().peekable();
+        let mut failure = None;
+        let mut spun_since = None;
+        loop {
+            while failure.is_none()
+                && let Some(piece) = pieces.peek()
+            {
+                let timeout_ms = self.timeout_ms();
+                let queued = self.ready().and_then(|()| {
+                    self.engine.submit_lent(piece.sqe, (piece.start, piece.length), data, 0, timeout_ms)
+                });
+                match queued {
+                    Ok(()) => drop(pieces.next()),
+                    // Room comes with the next completion, unless the caller's own commands fill the queue.
+                    Err(Error::QueueFull) if self.engine.slots().lent() > 0 => break,
+                    Err(error) => failure = Some(error),
+                }
+            }
+            if self.engine.slots().lent() > 0 {
+                self.service(data)?;
+            }
+            let mut progress = false;
+            while let Some((_, result)) = self.engine.slots().pop_lent() {
+                progress = true;
+                if let Err(error) = result.and_then(&mut on_done) {
+                    failure.get_or_insert(error);
+                }
+            }
+            if self.engine.slots().lent() == 0 && (failure.is_some() || pieces.peek().is_none()) {
+                return failure.map_or(Ok(()), Err);
+            }
+            if !progress {
+                self.idle(&mut spun_since)?;
+            }
+        }
+    }
+
+    /// Spins, then sleeps.
+    fn idle(&mut self, spun_since: &mut Option<Instant>) -> Result<(), Error> {
+        let now = Instant::now();
+        let since = *spun_since.get_or_insert(now);
+        if now.duration_since(since) < self.spin_time() {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        *spun_since = None;
+        self.sleep(None)
+    }
+
+    /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`. Whether it did is
+    /// seen in the commands' status. Does not wait.
     pub fn abort(&mut self, user: u64) {
-        let _ = user;
-        todo!()
+        for cid in self.engine.slots().of_user(user) {
+            self.shared.send(Message::Abort { queue: self.id, cid });
+        }
+    }
+
+    fn timeout_ms(&self) -> u64 {
+        u64::from(self.shared.options.command_timeout_ms)
+    }
+
+    fn spin_time(&self) -> Duration {
+        Duration::from_micros(u64::from(self.shared.options.spin_us))
+    }
+
+    /// Sees to it that there is a connection of the controller's present generation.
+    fn ready(&mut self) -> Result<(), Error> {
+        let generation = self.shared.generation();
+        if generation != self.generation {
+            self.waker.clear();
+            self.engine.lose(&Loss::Association);
+            self.generation = generation;
+            // Odd: the controller is live.
+            self.reopen = generation % 2 == 1;
+        }
+        if self.engine.socket().is_some() {
+            return Ok(());
+        }
+        // Commands that were lost are collected first: they hold places in the queue.
+        if !self.reopen || self.engine.in_flight() > 0 {
+            return Err(self.not_connected());
+        }
+        self.reopen = false;
+        let granted = self.shared.info().io_queues;
+        if self.id.0 > granted {
+            return Err(Error::NoFreeQueue { granted });
+        }
+        self.open_patiently().inspect_err(|_| {
+            // As on Linux: a queue that cannot be made again takes the association along, which starts anew.
+            self.shared.send(Message::Lost { generation, loss: Loss::Association });
+        })
+    }
+
+    fn not_connected(&self) -> Error {
+        Error::NotConnected(match self.shared.state() {
+            // The loss is known here before it is known to the background thread.
+            State::Live => State::Reconnecting,
+            state => state,
+        })
+    }
+
+    /// Connects the queue; again after a moment when the target still holds the identifier, which was given back a moment ago.
+    fn open_patiently(&mut self) -> Result<(), Error> {
+        for _ in 0..10 {
+            match self.open() {
+                Err(Error::Connect(error)) if still_held(&error) => {
+                    self.shared.cancel.sleep(Duration::from_millis(20));
+                }
+                done => return done,
+            }
+        }
+        self.open()
+    }
+
+    fn open(&mut self) -> Result<(), Error> {
+        let info = self.shared.info();
+        let opened = establish::io_queue(&mut self.engine, &self.shared.options, self.id, &info, &self.shared.cancel);
+        if let Err(error) = opened {
+            self.engine.lose(&Loss::Requested);
+            // What was outstanding here is the Connect command only; its end is told by the error.
+            while self.engine.slots().pop_lent().is_some() {}
+            return Err(error.into());
+        }
+        self.epoll_out = false;
+        if let Some(socket) = self.engine.socket() {
+            epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
+                .map_err(|errno| Error::System { action: "watching a socket", errno })?;
+        }
+        Ok(())
+    }
+
+    /// Sends and receives once, and looks at the clock now and then. A loss is no error: it ends the commands.
+    fn service(&mut self, data: &mut AdminData<'_>) -> Result<(), Error> {
+        self.waker.clear();
+        if self.shared.generation() != self.generation {
+            // Lent commands end here too; the caller finds them, and `ready` does the rest later.
+            self.engine.lose(&Loss::Association);
+            return Ok(());
+        }
+        if let Err(loss) = self.engine.flush(data).and_then(|()| self.engine.receive(data)) {
+            self.lost(loss);
+            return Ok(());
+        }
+        self.watch_writable()?;
+        let now = now_ms();
+        if now >= self.next_expiry_ms {
+            self.expire(now);
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, now: u64) {
+        self.next_expiry_ms = now + (self.timeout_ms() / 8).clamp(10, 1000);
+        let (shared, id) = (&self.shared, self.id);
+        let hopeless = self.engine.slots().expire(now, |cid, _| shared.send(Message::Abort { queue: id, cid }));
+        if hopeless {
+            self.lost(Loss::CommandTimeout);
+        }
+    }
+
+    fn lost(&mut self, loss: Loss) {
+        self.engine.lose(&loss);
+        self.shared.send(Message::Lost { generation: self.generation, loss });
+    }
+
+    /// Has the epoll descriptor wait for room in the socket exactly as long as something is left to be sent.
+    fn watch_writable(&mut self) -> Result<(), Error> {
+        let blocked = self.engine.is_blocked();
+        if blocked == self.epoll_out {
+            return Ok(());
+        }
+        let Some(socket) = self.engine.socket() else { return Ok(()) };
+        let flags = if blocked { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), flags)
+            .map_err(|errno| Error::System { action: "watching a socket", errno })?;
+        self.epoll_out = blocked;
+        Ok(())
+    }
+
+    /// Sleeps until there is something to do, or `deadline`, or it is time to look for late commands.
+    fn sleep(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let expiry = self.engine.slots().next_deadline_ms();
+        let expiry = (expiry != u64::MAX).then(|| Duration::from_millis(expiry.saturating_sub(now_ms()) + 1));
+        let timeout = match (left, expiry) {
+            (Some(left), Some(expiry)) => Some(left.min(expiry)),
+            (left, expiry) => left.or(expiry),
+        };
+        wait(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)
+            .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
+        self.next_expiry_ms = self.next_expiry_ms.min(self.engine.slots().next_deadline_ms());
+        Ok(())
+    }
+}
+
+/// One command of several that share a buffer.
+pub(crate) struct Piece {
+    pub(crate) sqe: Sqe,
+    /// Its part of the buffer.
+    pub(crate) start: usize,
+    pub(crate) length: u32,
+}
+
+/// A target needs a moment to see that a connection was closed; until then it refuses the same queue again.
+fn still_held(error: &ConnectError) -> bool {
+    use ebof_nvme::Status;
+    use ebof_nvme::connect::Connect;
+    match error.kind() {
+        ConnectErrorKind::Status { status, .. } => {
+            status.is(Status::COMMAND_SEQUENCE_ERROR) || status.is(Status::INVALID_QUEUE_ID)
+        }
+        ConnectErrorKind::InvalidParameter { in_data: false, offset, .. } => *offset == Connect::QID_OFFSET,
+        ConnectErrorKind::ControllerBusy { .. } => true,
+        _ => false,
+    }
+}
+
+impl<B: Buffer> Drop for QueuePair<B> {
+    fn drop(&mut self) {
+        self.shared.free_queue(self.id);
     }
 }
 
 impl<B: Buffer> AsFd for QueuePair<B> {
-    /// Readable when [`QueuePair::poll`] has something to do; the same descriptor for the queue pair's whole life, reconnects
-    /// included.
+    /// Readable when [`QueuePair::poll`] has something to do; the same descriptor for the queue pair's whole life,
+    /// reconnects included.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        todo!()
+        self.epoll.as_fd()
+    }
+}
+
+impl<B: Buffer> std::fmt::Debug for QueuePair<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueuePair").field("id", &self.id).field("in_flight", &self.in_flight()).finish_non_exhaustive()
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
         K::RestartDiscovery => format!("cannot connect to {to}: the target's discovery log has changed"),
         K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
         K::Closed { .. } => format!("cannot connect to {to}: the target closed the connection ({})", tried.step.name()),
-        K::Terminated { .. } => format!("cannot connect to {to}: the target ended the connection with a complaint"),
+        K::Terminated(_) => format!("cannot connect to {to}: the target ended the connection with a complaint"),
         K::Protocol { .. } => format!("cannot connect to {to}: the target broke the NVMe/TCP protocol"),
         K::NotReady { .. } => format!("cannot connect to {to}: the controller does not become ready"),
         K::Unsupported { what } => format!("cannot connect to {to}: {what}"),
@@ -90,12 +90,12 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::InvalidParameter { in_data, offset, status } => format!("{status}, field {}", parameter(*in_data, *offset)),
         K::IsDiscovery => "Identify Controller: controller type 2, discovery controller".to_owned(),
         K::NotDiscovery => "Identify Controller: not a discovery controller".to_owned(),
-        K::AuthenticationRequired => "Connect succeeded, authentication required before anything else".to_owned(),
+        K::AuthenticationRequired => "Connect asks for authentication before anything else".to_owned(),
         K::RestartDiscovery => ebof_nvme::Status::CONNECT_RESTART_DISCOVERY.to_string(),
         K::Status { status, .. } => status.to_string(),
         K::Closed { errno: Some(errno) } => errno_text(*errno),
         K::Closed { errno: None } => format!("end of stream ({})", tried.step.name()),
-        K::Terminated { fes, fei } => terminated(*fes, *fei),
+        K::Terminated(termination) => format!("C2HTermReq: {termination}, FES {:02x}h", termination.status),
         K::Protocol { violation } => violation.clone(),
         K::NotReady { csts, after_ms } => {
             let what = if Csts(*csts).fatal() { "controller fatal status" } else { "not ready" };
@@ -169,7 +169,7 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
         K::Status { .. } => "see the target's log: it says that trying again would not help".to_owned(),
         K::Closed { .. } => "see the target's log, and try again".to_owned(),
-        K::Terminated { .. } | K::Protocol { .. } => "one of the two ends has a bug: report it with this text and, if you can, a \
+        K::Terminated(_) | K::Protocol { .. } => "one of the two ends has a bug: report it with this text and, if you can, a \
             packet capture (`tcpdump -w`)"
             .to_owned(),
         K::NotReady { .. } => "see the target's log and the health of its drive, then try again".to_owned(),
@@ -219,23 +219,6 @@ fn advice(in_data: bool, offset: u16) -> &'static str {
         (false, Connect::CATTR_OFFSET) => "connect without --disable-sqflow",
         (false, Connect::KATO_OFFSET) => "ask for another --keep-alive-tmo",
         _ => "see the target's log: it knows why",
-    }
-}
-
-fn terminated(fes: u16, fei: u32) -> String {
-    let name = match fes {
-        1 => "Invalid PDU Header Field",
-        2 => "PDU Sequence Error",
-        3 => "Header Digest Error",
-        4 => "Data Transfer Out of Range",
-        5 => "R2T or Data Transfer Limit Exceeded",
-        6 => "Unsupported Parameter",
-        _ => "unknown status",
-    };
-    match fes {
-        1 | 6 => format!("C2HTermReq: {name} (FES {fes:02x}h), the field at offset {fei} of the PDU"),
-        3 => format!("C2HTermReq: {name} (FES {fes:02x}h), digest {fei:08x}h"),
-        _ => format!("C2HTermReq: {name} (FES {fes:02x}h)"),
     }
 }
 

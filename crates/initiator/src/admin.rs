@@ -1,0 +1,464 @@
+//! The background thread of a controller: serves the Admin Queue (commands of others, Keep Alive, asynchronous events,
+//! aborts) and reconnects. It sleeps in poll(2) until a socket, the inbox or a timer has something for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use ebof_nvme::connect::Property;
+use ebof_nvme::event::{AsyncEvent, EventType};
+use ebof_nvme::opcode::admin;
+use ebof_nvme::property::{Cc, Csts, offset};
+use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::controller::{AdminData, State, get_log_page};
+use crate::engine::Engine;
+use crate::error::{Error, Loss};
+use crate::establish::{self, Info};
+use crate::event::Event;
+use crate::queue::{Completion, Data};
+use crate::rescan::{Rescan, Step};
+use crate::shared::{Message, Shared};
+use crate::wait::{Cancel, now_ms, wait};
+
+/// What `user` of a command means; from `REQUEST` on, a command of somebody else.
+mod tag {
+    pub(super) const KEEP_ALIVE: u64 = 1;
+    pub(super) const EVENT: u64 = 2;
+    pub(super) const ABORT: u64 = 3;
+    pub(super) const RESCAN: u64 = 4;
+    pub(super) const CLEAR: u64 = 5;
+    pub(super) const REQUEST: u64 = 16;
+}
+
+/// Asynchronous Event Requests that are kept outstanding.
+const EVENT_REQUESTS: u16 = 4;
+/// Events per second that are acted on; a controller that has more waits for the next second.
+const EVENTS_PER_SECOND: u32 = 32;
+/// Places of the Admin Queue kept for the thread's own commands.
+const RESERVED: usize = 10;
+/// Aborts outstanding at once; Linux keeps to the controller's limit, which is usually 4.
+const ABORTS_MAX: usize = 4;
+/// How long the controller may take to shut down before the connection is closed anyway.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
+/// The first pause before reconnecting: most losses are a target that restarts.
+const FIRST_PAUSE_MS: u64 = 50;
+
+type Reply = SyncSender<Result<(Cqe, Data), Error>>;
+
+/// The thread's state while it is connected.
+struct Admin {
+    shared: Arc<Shared>,
+    engine: Engine<Vec<u8>>,
+    pending: HashMap<u64, Reply>,
+    waiting: VecDeque<(Sqe, Data, u64, Reply)>,
+    next_tag: u64,
+    /// Half the Keep Alive Timeout; `None` where there is no Keep Alive.
+    keep_alive_ms: Option<u64>,
+    keep_alive_due_ms: u64,
+    keep_alive_sent: bool,
+    /// Asynchronous Event Requests to be sent.
+    events_owed: u16,
+    events_seen: u32,
+    events_second: u64,
+    aborts: usize,
+    rescan: Rescan,
+}
+
+enum End {
+    Cancelled,
+    Lost(Loss),
+}
+
+/// Serves `engine`, and those that follow it, until the controller is disconnected or given up.
+pub(crate) fn run(shared: &Arc<Shared>, engine: Engine<Vec<u8>>) {
+    let mut admin = Admin::new(Arc::clone(shared), engine);
+    loop {
+        match admin.serve() {
+            End::Cancelled => {
+                admin.shut_down();
+                shared.set_down(State::Disconnected);
+                break;
+            }
+            End::Lost(loss) => {
+                if !admin.reconnect(&loss) {
+                    break;
+                }
+            }
+        }
+    }
+    admin.fail_all(&Loss::Requested);
+    admin.refuse_inbox();
+    shared.end_subscriptions();
+}
+
+impl Admin {
+    fn new(shared: Arc<Shared>, engine: Engine<Vec<u8>>) -> Self {
+        let mut admin = Self {
+            shared,
+            engine,
+            pending: HashMap::new(),
+            waiting: VecDeque::new(),
+            next_tag: tag::REQUEST,
+            keep_alive_ms: None,
+            keep_alive_due_ms: u64::MAX,
+            keep_alive_sent: false,
+            events_owed: 0,
+            events_seen: 0,
+            events_second: 0,
+            aborts: 0,
+            rescan: Rescan::default(),
+        };
+        admin.begin();
+        admin
+    }
+
+    /// Timers and requests of a fresh connection.
+    fn begin(&mut self) {
+        let info = self.shared.info();
+        let kato = u64::from(self.shared.options.keep_alive_ms);
+        // KAS 0: the controller has no Keep Alive.
+        self.keep_alive_ms = (kato > 0 && info.identify.kas.get() > 0).then_some((kato / 2).max(1));
+        self.keep_alive_due_ms = self.keep_alive_ms.map_or(u64::MAX, |ms| now_ms() + ms);
+        self.keep_alive_sent = false;
+        self.events_owed = EVENT_REQUESTS.min(info.identify.async_event_limit());
+        self.aborts = 0;
+        if info.io_queues > 0 {
+            self.rescan.request();
+        }
+    }
+
+    fn serve(&mut self) -> End {
+        loop {
+            if self.shared.cancel.is_set() {
+                return End::Cancelled;
+            }
+            if let Some(loss) = self.take_inbox() {
+                return End::Lost(loss);
+            }
+            self.submit_due();
+            let mut none = AdminData::None;
+            if let Err(loss) = self.engine.flush(&none).and_then(|()| self.engine.receive(&mut none)) {
+                return End::Lost(loss);
+            }
+            let mut idle = true;
+            while let Some(completion) = self.engine.pop() {
+                idle = false;
+                self.on_completion(completion);
+            }
+            if let Some(loss) = self.expire() {
+                return End::Lost(loss);
+            }
+            if idle && let Err(errno) = self.sleep() {
+                return End::Lost(Loss::Network(errno));
+            }
+        }
+    }
+
+    /// Waits for a socket, the inbox or a timer.
+    fn sleep(&self) -> Result<(), rustix::io::Errno> {
+        let Some(socket) = self.engine.socket() else { return Ok(()) };
+        let mut due = self.keep_alive_due_ms.min(self.engine.next_deadline_ms());
+        if self.events_owed > 0 {
+            due = due.min((self.events_second + 1) * 1000);
+        }
+        // One more than the difference: the clock is coarse, and waking too early would be a loop.
+        let timeout = (due != u64::MAX).then(|| Duration::from_millis(due.saturating_sub(now_ms()) + 1));
+        let interest = if self.engine.is_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        wait(
+            &mut [
+                PollFd::new(&socket, interest),
+                PollFd::new(&self.shared.inbox_waker, PollFlags::IN),
+                PollFd::new(&self.shared.cancel, PollFlags::IN),
+            ],
+            timeout,
+        )
+    }
+
+    fn take_inbox(&mut self) -> Option<Loss> {
+        for message in self.shared.take_inbox() {
+            match message {
+                Message::Admin { sqe, data, timeout_ms, reply } => {
+                    self.waiting.push_back((sqe, data, timeout_ms, reply));
+                }
+                Message::Abort { queue, cid } => self.abort(queue, cid),
+                Message::Lost { generation, loss } if generation == self.shared.generation() => return Some(loss),
+                Message::Lost { .. } => {}
+                Message::Reset => return Some(Loss::Requested),
+            }
+        }
+        None
+    }
+
+    /// Submits what waits for a place or for its time.
+    fn submit_due(&mut self) {
+        while self.engine.in_flight() + RESERVED < self.engine.limit()
+            && let Some((sqe, data, timeout_ms, reply)) = self.waiting.pop_front()
+        {
+            let user = self.next_tag;
+            self.next_tag += 1;
+            match self.engine.submit(sqe, data, user, timeout_ms) {
+                Ok(()) => {
+                    self.pending.insert(user, reply);
+                }
+                // The caller may have given up waiting.
+                Err((error, _)) => drop(reply.try_send(Err(error))),
+            }
+        }
+        let now = now_ms();
+        if let Some(half) = self.keep_alive_ms
+            && now >= self.keep_alive_due_ms
+            && !self.keep_alive_sent
+        {
+            self.keep_alive_sent = self.submit(Sqe::new(admin::KEEP_ALIVE), Data::None, tag::KEEP_ALIVE, 2 * half);
+            self.keep_alive_due_ms = u64::MAX;
+        }
+        if now / 1000 != self.events_second {
+            (self.events_second, self.events_seen) = (now / 1000, 0);
+        }
+        while self.events_owed > 0 && self.events_seen < EVENTS_PER_SECOND {
+            if !self.submit(Sqe::new(admin::ASYNC_EVENT_REQUEST), Data::None, tag::EVENT, u64::MAX) {
+                break;
+            }
+            self.events_owed -= 1;
+        }
+        if let Some(sqe) = self.rescan.next_command() {
+            let data = Data::ToHost(vec![0; 4096]);
+            if !self.submit(sqe, data, tag::RESCAN, self.admin_timeout_ms()) {
+                self.rescan.give_up();
+            }
+        }
+    }
+
+    fn submit(&mut self, sqe: Sqe, data: Data, user: u64, timeout_ms: u64) -> bool {
+        self.engine.submit(sqe, data, user, timeout_ms).is_ok()
+    }
+
+    fn admin_timeout_ms(&self) -> u64 {
+        u64::from(self.shared.options.admin_timeout_ms)
+    }
+
+    fn abort(&mut self, queue: QueueId, cid: Cid) {
+        if self.aborts >= ABORTS_MAX {
+            return;
+        }
+        let sqe = Sqe::new(admin::ABORT).with_cdw(10, u32::from(queue.0) | u32::from(cid.0) << 16);
+        if self.submit(sqe, Data::None, tag::ABORT, self.admin_timeout_ms()) {
+            self.aborts += 1;
+        }
+    }
+
+    fn on_completion(&mut self, completion: Completion) {
+        let Completion { user, result, data } = completion;
+        match user {
+            tag::KEEP_ALIVE => {
+                self.keep_alive_sent = false;
+                let half = self.keep_alive_ms.unwrap_or(u64::MAX / 2);
+                self.keep_alive_due_ms = now_ms() + half;
+            }
+            tag::EVENT => {
+                if let Ok(cqe) = result
+                    && cqe.status().is_success()
+                {
+                    self.events_owed += 1;
+                    self.events_seen += 1;
+                    self.on_event(AsyncEvent::decode(cqe.dw0.get()));
+                }
+            }
+            tag::ABORT => self.aborts = self.aborts.saturating_sub(1),
+            tag::RESCAN => self.on_rescan(result.as_ref().ok(), &data),
+            tag::CLEAR => {}
+            user => {
+                if let Some(reply) = self.pending.remove(&user) {
+                    drop(reply.try_send(result.map(|cqe| (cqe, data))));
+                }
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: AsyncEvent) {
+        if event.kind == EventType::Notice && event.info == AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.info {
+            self.rescan.request();
+            return;
+        }
+        if event.kind == EventType::Notice && event.info == AsyncEvent::DISCOVERY_LOG_CHANGE.info {
+            self.shared.publish(&Event::DiscoveryChanged);
+            return;
+        }
+        self.shared.publish(&Event::Asynchronous {
+            kind: event.kind.encode(),
+            info: event.info,
+            log_page: event.log_page.0,
+        });
+        // Reading the log page clears the event: only then may the controller send the next of its kind.
+        if matches!(event.kind, EventType::Error | EventType::SmartHealth | EventType::Notice) {
+            let sqe = get_log_page(ebof_nvme::Nsid::ALL, event.log_page.0, 0, 512, false);
+            self.submit(sqe, Data::ToHost(vec![0; 512]), tag::CLEAR, self.admin_timeout_ms());
+        }
+    }
+
+    fn on_rescan(&mut self, cqe: Option<&Cqe>, data: &Data) {
+        let bytes = match (cqe, data) {
+            (Some(cqe), Data::ToHost(bytes)) if cqe.status().is_success() => Some(bytes.as_slice()),
+            _ => None,
+        };
+        if let Step::Done(events) = self.rescan.answer(bytes) {
+            for event in events {
+                self.shared.publish(&event);
+            }
+        }
+    }
+
+    /// Aborts what is out of time; gives the connection up where that did not help.
+    fn expire(&mut self) -> Option<Loss> {
+        let mut expired = Vec::new();
+        let hopeless = self.engine.slots().expire(now_ms(), |cid, user| expired.push((cid, user)));
+        if hopeless {
+            return Some(Loss::CommandTimeout);
+        }
+        for (cid, user) in expired {
+            if user == tag::KEEP_ALIVE {
+                return Some(Loss::KeepAlive);
+            }
+            self.abort(QueueId::ADMIN, cid);
+            if let Some(reply) = self.pending.remove(&user) {
+                let after_ms = self.admin_timeout_ms();
+                drop(reply.try_send(Err(Error::Timeout { after_ms })));
+            }
+        }
+        None
+    }
+
+    /// Ends everything outstanding and everything that waits.
+    fn fail_all(&mut self, loss: &Loss) {
+        self.engine.lose(loss);
+        while let Some(completion) = self.engine.pop() {
+            if let Some(reply) = self.pending.remove(&completion.user) {
+                drop(reply.try_send(completion.result.map(|cqe| (cqe, completion.data))));
+            }
+        }
+        self.pending.clear();
+        for (_, _, _, reply) in self.waiting.drain(..) {
+            drop(reply.try_send(Err(Error::NotConnected(self.shared.state()))));
+        }
+    }
+
+    fn refuse_inbox(&self) {
+        for message in self.shared.take_inbox() {
+            if let Message::Admin { reply, .. } = message {
+                drop(reply.try_send(Err(Error::NotConnected(self.shared.state()))));
+            }
+        }
+    }
+
+    /// Tries to connect again until it works (true), the time for it is over or it is not wanted any more (false).
+    fn reconnect(&mut self, loss: &Loss) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let options = &shared.options;
+        tracing::warn!(address = %options.address(), nqn = %options.nqn, %loss, "connection lost, reconnecting");
+        shared.set_down(State::Reconnecting);
+        self.fail_all(loss);
+        self.rescan.forget_progress();
+        shared.publish(&Event::ConnectionLost(loss.to_string()));
+        let since = Instant::now();
+        let mut why = loss.to_string();
+        for attempt in 0u32.. {
+            if !self.pause(pause_ms(attempt, options.reconnect_delay_ms), since) {
+                break;
+            }
+            match establish::controller(options, None, &shared.cancel) {
+                Ok((engine, info)) => {
+                    self.resume(engine, info);
+                    return true;
+                }
+                Err(error) => {
+                    tracing::info!(address = %options.address(), attempt, error = %error.summary(), "reconnecting failed");
+                    why = error.summary();
+                }
+            }
+        }
+        if shared.cancel.is_set() {
+            shared.set_down(State::Disconnected);
+            return false;
+        }
+        tracing::error!(address = %options.address(), nqn = %options.nqn, %why, "gave up reconnecting");
+        shared.set_down(State::Dead);
+        shared.publish(&Event::GaveUp(why));
+        false
+    }
+
+    fn resume(&mut self, engine: Engine<Vec<u8>>, info: Info) {
+        tracing::info!(address = %self.shared.options.address(), controller = %info.id, "reconnected");
+        self.engine = engine;
+        self.shared.set_live(info);
+        self.begin();
+        self.shared.publish(&Event::Reconnected);
+    }
+
+    /// Sleeps before an attempt, refusing commands meanwhile. False when there shall be no further attempt.
+    fn pause(&self, pause_ms: u64, since: Instant) -> bool {
+        let end = Instant::now() + Duration::from_millis(pause_ms);
+        loop {
+            self.refuse_inbox();
+            let lost_for = since.elapsed();
+            if self.shared.cancel.is_set() || self.shared.options.ctrl_loss_tmo.is_some_and(|max| lost_for >= max) {
+                return false;
+            }
+            let now = Instant::now();
+            let Some(rest) = end.checked_duration_since(now).filter(|rest| !rest.is_zero()) else { return true };
+            let left = self.shared.options.ctrl_loss_tmo.map_or(rest, |max| rest.min(max.saturating_sub(lost_for)));
+            let mut fds =
+                [PollFd::new(&self.shared.inbox_waker, PollFlags::IN), PollFd::new(&self.shared.cancel, PollFlags::IN)];
+            if wait(&mut fds, Some(left)).is_err() {
+                self.shared.cancel.sleep(left);
+            }
+        }
+    }
+
+    /// Tells the controller that it is not needed any more (CC.SHN) and waits a little for it to finish.
+    fn shut_down(&mut self) {
+        let deadline = Instant::now() + SHUTDOWN_TIME;
+        // The controller's own is set by now, and would end every wait.
+        let Ok(never) = Cancel::new() else { return };
+        let cc = Cc::ENABLE.with_shutdown(1).0;
+        let run =
+            |engine: &mut Engine<Vec<u8>>, sqe| establish::run(engine, sqe, &mut AdminData::None, deadline, &never);
+        if run(&mut self.engine, Property::set(offset::CC, cc)).is_err() {
+            return;
+        }
+        while let Ok(cqe) = run(&mut self.engine, Property::get(offset::CSTS, 4)) {
+            if !cqe.status().is_success() || Csts(cqe.dw0.get()).shutdown_complete() || Instant::now() >= deadline {
+                return;
+            }
+            never.sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Pause before attempt `attempt`: doubles from a short first one up to `delay_ms`, and varies by a quarter so that many
+/// hosts do not come back at the same moment.
+fn pause_ms(attempt: u32, delay_ms: u32) -> u64 {
+    let delay = u64::from(delay_ms).max(1);
+    let base = FIRST_PAUSE_MS.saturating_mul(1 << attempt.min(30)).min(delay);
+    let jitter = RandomState::new().hash_one(attempt) % (base / 2 + 1);
+    base - base / 4 + jitter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_from_short_to_the_delay_and_vary() {
+        for attempt in 0..40 {
+            let base = (50u64 << attempt.min(20)).min(10_000);
+            let pause = pause_ms(attempt, 10_000);
+            assert!((base * 3 / 4..=base * 5 / 4).contains(&pause), "attempt {attempt}: {pause} ms around {base}");
+        }
+        let many: std::collections::HashSet<u64> = (0..20).map(|_| pause_ms(20, 10_000)).collect();
+        assert!(many.len() > 1, "hosts must not all come back at once");
+    }
+}

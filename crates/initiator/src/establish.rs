@@ -1,0 +1,452 @@
+//! From an address to a queue that takes commands: TCP, ICReq, Connect; for the Admin Queue also enabling and
+//! identifying the controller. Blocking, with a time-out for each step; used for the first connect and for every reconnect.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
+use ebof_nvme::feature::{AsyncEventConfig, Fid, NumberOfQueues, SetFeature};
+use ebof_nvme::identify::{Cns, ControllerType, IdentifyController};
+use ebof_nvme::opcode::admin;
+use ebof_nvme::property::{Cap, Cc, Csts, offset};
+use ebof_nvme::{ControllerId, Cqe, QueueId, Sqe, Status};
+use ebof_tcp::Digest;
+use ebof_tcp::host::{Config, Connection};
+use rustix::event::{PollFd, PollFlags};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
+use crate::controller::AdminData;
+use crate::engine::Engine;
+use crate::error::{Error, Loss};
+use crate::options::Options;
+use crate::socket;
+use crate::wait::{Cancel, wait};
+
+/// Entries of the Admin Queue: what the Linux host has, and every controller takes.
+pub(crate) const ADMIN_ENTRIES: u16 = 32;
+const ADMIN_STAGING: usize = 16 << 10;
+/// 256 KiB hold the answers to a batch of 64 small reads.
+const IO_STAGING: usize = 256 << 10;
+
+/// What is known of a connected controller.
+#[derive(Debug)]
+pub(crate) struct Info {
+    pub(crate) id: ControllerId,
+    pub(crate) cap: Cap,
+    pub(crate) identify: Arc<IdentifyController>,
+    pub(crate) io_queues: u16,
+    pub(crate) io_entries: u16,
+    pub(crate) peer: SocketAddr,
+}
+
+impl Info {
+    /// MDTS in bytes.
+    pub(crate) fn max_transfer_bytes(&self) -> Option<u64> {
+        self.identify.max_transfer_bytes(self.cap.page_min_bytes())
+    }
+
+    /// Data that fit into the capsule of an I/O command.
+    fn in_capsule_bytes(&self) -> usize {
+        // NVMe/TCP has no ICDOFF but 0; what a controller means by another is not worth guessing.
+        if self.identify.icdoff.get() != 0 {
+            return 0;
+        }
+        usize::try_from(self.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX)
+    }
+}
+
+/// Connects an Admin Queue and makes the controller ready. `discovery`: whether a discovery controller is wanted
+/// (`None`: either is fine).
+pub(crate) fn controller(
+    options: &Options,
+    discovery: Option<bool>,
+    cancel: &Cancel,
+) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
+    let mut attempt = Attempt { options, tried: Tried::new(options, 0), cancel };
+    attempt.controller(discovery).map_err(|kind| ConnectError::new(kind, attempt.tried))
+}
+
+/// Connects I/O queue `queue` of a controller for as many commands as `engine` was made for, or fewer.
+pub(crate) fn io_queue<B: AsRef<[u8]> + AsMut<[u8]>>(
+    engine: &mut Engine<B>,
+    options: &Options,
+    queue: QueueId,
+    info: &Info,
+    cancel: &Cancel,
+) -> Result<(), ConnectError> {
+    let mut attempt = Attempt { options, tried: Tried::new(options, queue.0), cancel };
+    attempt.io_queue(engine, queue, info).map_err(|kind| ConnectError::new(kind, attempt.tried))
+}
+
+struct Attempt<'a> {
+    options: &'a Options,
+    tried: Tried,
+    cancel: &'a Cancel,
+}
+
+impl Attempt<'_> {
+    fn controller(&mut self, discovery: Option<bool>) -> Result<(Engine<Vec<u8>>, Info), Kind> {
+        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false);
+        let peer = self.open(&mut engine, ADMIN_STAGING)?;
+        let id = self.connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC)?;
+        self.tried.step = Step::Enable;
+        let cap = Cap(self.property(&mut engine, Property::get(offset::CAP, 8), "Property Get (CAP)")?);
+        self.enable(&mut engine, cap)?;
+        self.tried.step = Step::Identify;
+        let identify = self.identify(&mut engine)?;
+        check_type(&identify, discovery)?;
+        let io_queues = self.number_of_queues(&mut engine, &identify)?;
+        self.async_events(&mut engine, &identify)?;
+        let io_entries = u32::from(self.options.queue_entries()).min(cap.mqes());
+        let io_entries = u16::try_from(io_entries).unwrap_or(u16::MAX);
+        let maxcmd = identify.maxcmd.get();
+        let io_entries = if maxcmd == 0 { io_entries } else { io_entries.min(maxcmd.saturating_add(1)) }.max(2);
+        Ok((engine, Info { id, cap, identify: Arc::new(identify), io_queues, io_entries, peer }))
+    }
+
+    fn io_queue<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        engine: &mut Engine<B>,
+        queue: QueueId,
+        info: &Info,
+    ) -> Result<(), Kind> {
+        self.open(engine, IO_STAGING)?;
+        self.connect(engine, queue, info.io_entries, info.id)?;
+        engine.slots().set_limit(info.io_entries - 1);
+        engine.set_in_capsule(info.in_capsule_bytes());
+        Ok(())
+    }
+
+    /// TCP, then ICReq and ICResp.
+    fn open<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        engine: &mut Engine<B>,
+        staging: usize,
+    ) -> Result<SocketAddr, Kind> {
+        let (socket, peer) = socket::connect(self.options, &mut self.tried, self.cancel)?;
+        self.tried.step = Step::Init;
+        engine.start(socket, Connection::new(self.config()), staging);
+        let deadline = self.deadline();
+        let initialized = self.drive(engine, &mut AdminData::None, deadline, |engine| engine.initialized());
+        let parameters = match initialized {
+            Ok(parameters) => parameters,
+            Err(stop) => return Err(self.init_kind(engine, stop)),
+        };
+        let header = self.options.hdr_digest && !parameters.header_digest;
+        let data = self.options.data_digest && !parameters.data_digest;
+        if header || data {
+            return Err(Kind::DigestRefused { header, data });
+        }
+        Ok(peer)
+    }
+
+    fn config(&self) -> Config {
+        let digest = |wanted| if wanted { Digest::Required } else { Digest::Refused };
+        Config {
+            alignment: 4,
+            header_digest: digest(self.options.hdr_digest),
+            data_digest: digest(self.options.data_digest),
+            r2t_max: self.options.max_r2t.clamp(1, 64),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.step_time()
+    }
+
+    fn step_time(&self) -> Duration {
+        Duration::from_millis(u64::from(self.options.connect_timeout_ms.max(1)))
+    }
+
+    /// Why there was no ICResp: a stranger, a silent one, one that closes, one that refuses digests.
+    fn init_kind<B: AsRef<[u8]> + AsMut<[u8]>>(&self, engine: &Engine<B>, stop: Stop) -> Kind {
+        let (first_bytes, fatal) = engine.evidence();
+        if matches!(stop, Stop::Cancelled) {
+            return Kind::Cancelled;
+        }
+        if !first_bytes.is_empty() && !looks_like_nvme(&first_bytes) {
+            return Kind::NotNvme { first_bytes };
+        }
+        if fatal.is_some()
+            && let Some(kind) = self.digest_refused(&first_bytes)
+        {
+            return kind;
+        }
+        match stop {
+            Stop::Lost(Loss::Closed) => Kind::ClosedDuringInit { reset: false },
+            Stop::Lost(Loss::Network(rustix::io::Errno::CONNRESET)) => Kind::ClosedDuringInit { reset: true },
+            stop => self.stop_kind(stop),
+        }
+    }
+
+    /// Whether a well-formed ICResp lacks a digest that was asked for (NVMe/TCP, ICResp: DGST in byte 11).
+    fn digest_refused(&self, bytes: &[u8]) -> Option<Kind> {
+        let granted = bytes.get(11)?;
+        let header = self.options.hdr_digest && granted & 1 == 0;
+        let data = self.options.data_digest && granted & 2 == 0;
+        (bytes[0] == 1 && (header || data)).then_some(Kind::DigestRefused { header, data })
+    }
+
+    fn stop_kind(&self, stop: Stop) -> Kind {
+        match stop {
+            Stop::Cancelled => Kind::Cancelled,
+            Stop::TimedOut => Kind::TimedOut { after_ms: u64::from(self.options.connect_timeout_ms) },
+            Stop::System(errno) => Kind::System { action: "waiting for an answer", errno },
+            Stop::Lost(Loss::Network(errno)) => Kind::Closed { errno: Some(errno) },
+            Stop::Lost(Loss::Protocol(violation)) => Kind::Protocol { violation: violation.to_string() },
+            Stop::Lost(Loss::Terminated(termination)) => Kind::Terminated(termination),
+            Stop::Lost(_) => Kind::Closed { errno: None },
+            Stop::Failed(Error::Lost(loss)) => self.stop_kind(Stop::Lost(loss)),
+            Stop::Failed(error) => Kind::Protocol { violation: error.to_string() },
+        }
+    }
+
+    fn connect<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        engine: &mut Engine<B>,
+        queue: QueueId,
+        entries: u16,
+        controller: ControllerId,
+    ) -> Result<ControllerId, Kind> {
+        self.tried.step = Step::Connect;
+        let mut data = ConnectData::zeroed();
+        data.hostid = self.options.host_id.0;
+        data.cntlid = controller.0.into();
+        data.subnqn = self.options.nqn.to_field();
+        data.hostnqn = self.options.host_nqn.to_field();
+        let disable = self.options.disable_sqflow && !queue.is_admin();
+        let connect = Connect {
+            recfmt: 0,
+            qid: queue,
+            entries: u32::from(entries),
+            cattr: if disable { Connect::CATTR_DISABLE_SQ_FLOW } else { 0 },
+            kato_ms: if queue.is_admin() { self.options.keep_alive_ms } else { 0 },
+        };
+        let cqe = self.run(engine, connect.encode(), &mut AdminData::FromHost(data.as_bytes()))?;
+        if !cqe.status().is_success() {
+            return Err(connect_kind(&cqe));
+        }
+        let (id, authreq) = ConnectResult::connected(cqe.result());
+        if authreq != 0 {
+            return Err(Kind::AuthenticationRequired);
+        }
+        if id.0 > ControllerId::MAX.0 || (!queue.is_admin() && id != controller) {
+            return Err(Kind::Protocol { violation: format!("Connect answered with controller ID {id}") });
+        }
+        Ok(id)
+    }
+
+    fn enable(&mut self, engine: &mut Engine<Vec<u8>>, cap: Cap) -> Result<(), Kind> {
+        self.property(engine, Property::set(offset::CC, Cc::ENABLE.0), "Property Set (CC)")?;
+        let started = Instant::now();
+        // CAP.TO of 0 is not a legal value; give such a controller as long as any step has.
+        let time = match cap.timeout_ms() {
+            0 => self.step_time(),
+            ms => Duration::from_millis(u64::from(ms)),
+        };
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let value = self.property(engine, Property::get(offset::CSTS, 4), "Property Get (CSTS)")?;
+            let csts = Csts(u32::try_from(value & 0xffff_ffff).unwrap_or(0));
+            if csts.ready() && !csts.fatal() {
+                return Ok(());
+            }
+            if csts.fatal() || started.elapsed() >= time {
+                let after_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Err(Kind::NotReady { csts: csts.0, after_ms });
+            }
+            self.cancel.sleep(pause.min(time));
+            pause = (pause * 2).min(Duration::from_millis(200));
+        }
+    }
+
+    fn identify(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<IdentifyController, Kind> {
+        let mut bytes = vec![0; size_of::<IdentifyController>()];
+        let sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::CONTROLLER.0));
+        let cqe = self.run(engine, sqe, &mut AdminData::ToHost(&mut bytes))?;
+        success(&cqe, "Identify Controller")?;
+        IdentifyController::read_from_bytes(&bytes)
+            .map_err(|error| Kind::Protocol { violation: format!("Identify Controller: {error}") })
+    }
+
+    fn number_of_queues(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<u16, Kind> {
+        let wanted = self.options.io_queues();
+        if wanted == 0 || identify.controller_type() == ControllerType::Discovery {
+            return Ok(0);
+        }
+        let value = NumberOfQueues { submission: wanted, completion: wanted };
+        let cqe = self.set_feature(engine, Fid::NUMBER_OF_QUEUES, value.encode())?;
+        success(&cqe, "Set Features (Number of Queues)")?;
+        // 65536 of both is more than can be: then all that was asked for is granted.
+        let granted = NumberOfQueues::decode(cqe.dw0.get());
+        Ok(granted.map_or(wanted, |granted| granted.submission.min(granted.completion).min(wanted)))
+    }
+
+    /// Asks for the notices that this host acts on, of those that the controller offers.
+    fn async_events(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<(), Kind> {
+        let notices = AsyncEventConfig::NAMESPACE_ATTRIBUTE
+            .with(AsyncEventConfig::FIRMWARE_ACTIVATION)
+            .with(AsyncEventConfig::ANA_CHANGE)
+            .with(AsyncEventConfig::DISCOVERY_LOG);
+        let value = notices.0 & identify.oaes.get();
+        if value == 0 {
+            return Ok(());
+        }
+        // A controller that refuses is used without notices.
+        self.set_feature(engine, Fid::ASYNC_EVENT_CONFIG, value).map(|_| ())
+    }
+
+    fn set_feature(&mut self, engine: &mut Engine<Vec<u8>>, fid: Fid, value: u32) -> Result<Cqe, Kind> {
+        let feature = SetFeature { fid, save: false };
+        let sqe = Sqe::new(admin::SET_FEATURES).with_cdw(10, feature.encode()).with_cdw(11, value);
+        self.run(engine, sqe, &mut AdminData::None)
+    }
+
+    fn property(&mut self, engine: &mut Engine<Vec<u8>>, sqe: Sqe, name: &'static str) -> Result<u64, Kind> {
+        let cqe = self.run(engine, sqe, &mut AdminData::None)?;
+        success(&cqe, name)?;
+        Ok(cqe.result())
+    }
+
+    /// Runs one command within the time of a step.
+    fn run<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        engine: &mut Engine<B>,
+        sqe: Sqe,
+        data: &mut AdminData<'_>,
+    ) -> Result<Cqe, Kind> {
+        run(engine, sqe, data, self.deadline(), self.cancel).map_err(|stop| self.stop_kind(stop))
+    }
+
+    fn drive<B: AsRef<[u8]> + AsMut<[u8]>, T>(
+        &self,
+        engine: &mut Engine<B>,
+        data: &mut AdminData<'_>,
+        deadline: Instant,
+        done: impl FnMut(&mut Engine<B>) -> Option<T>,
+    ) -> Result<T, Stop> {
+        drive(engine, data, deadline, self.cancel, done)
+    }
+}
+
+/// Why waiting for an answer ended without one.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    TimedOut,
+    Cancelled,
+    Lost(Loss),
+    Failed(Error),
+    System(rustix::io::Errno),
+}
+
+impl Stop {
+    /// As the failure of a command that had `time`.
+    pub(crate) fn into_error(self, time: Duration) -> Error {
+        match self {
+            Self::TimedOut => Error::Timeout { after_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) },
+            Self::Cancelled => Error::Lost(Loss::Requested),
+            Self::Lost(loss) => Error::Lost(loss),
+            Self::Failed(error) => error,
+            Self::System(errno) => Error::System { action: "waiting for an answer", errno },
+        }
+    }
+}
+
+/// Runs one command with lent data on an engine that nobody else drives meanwhile. When it fails, the connection has to be
+/// given up: the command may still be outstanding.
+pub(crate) fn run<B: AsRef<[u8]> + AsMut<[u8]>>(
+    engine: &mut Engine<B>,
+    sqe: Sqe,
+    data: &mut AdminData<'_>,
+    deadline: Instant,
+    cancel: &Cancel,
+) -> Result<Cqe, Stop> {
+    let length = match data {
+        AdminData::None => 0,
+        AdminData::ToHost(bytes) => bytes.len(),
+        AdminData::FromHost(bytes) => bytes.len(),
+    };
+    let length = u32::try_from(length).map_err(|_| Stop::Failed(Error::TooLarge { bytes: length }))?;
+    engine.submit_lent(sqe, (0, length), data, 0, u64::MAX).map_err(Stop::Failed)?;
+    let (_, result) = drive(engine, data, deadline, cancel, |engine| engine.slots().pop_lent())?;
+    result.map_err(Stop::Failed)
+}
+
+/// Sends and receives until `done` gives something.
+fn drive<B: AsRef<[u8]> + AsMut<[u8]>, T>(
+    engine: &mut Engine<B>,
+    data: &mut AdminData<'_>,
+    deadline: Instant,
+    cancel: &Cancel,
+    mut done: impl FnMut(&mut Engine<B>) -> Option<T>,
+) -> Result<T, Stop> {
+    loop {
+        engine.flush(data).map_err(Stop::Lost)?;
+        engine.receive(data).map_err(Stop::Lost)?;
+        if let Some(result) = done(engine) {
+            return Ok(result);
+        }
+        let Some(rest) = deadline.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
+            return Err(Stop::TimedOut);
+        };
+        let Some(socket) = engine.socket() else { return Err(Stop::Lost(Loss::Requested)) };
+        let interest = if engine.is_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut fds = [PollFd::new(&socket, interest), PollFd::new(cancel, PollFlags::IN)];
+        wait(&mut fds, Some(rest)).map_err(Stop::System)?;
+        if cancel.is_set() {
+            return Err(Stop::Cancelled);
+        }
+    }
+}
+
+fn success(cqe: &Cqe, command: &'static str) -> Result<(), Kind> {
+    cqe.status().ok().map_err(|status| Kind::Status { command, status })
+}
+
+/// What a Connect that failed means.
+fn connect_kind(cqe: &Cqe) -> Kind {
+    let status = cqe.status();
+    if status.is(Status::CONNECT_INVALID_PARAMETERS) {
+        let (in_data, offset) = ConnectResult::invalid(cqe.result());
+        if in_data && offset == ConnectData::SUBNQN_OFFSET {
+            return Kind::WrongNqn;
+        }
+        return Kind::InvalidParameter { in_data, offset, status };
+    }
+    if status.is(Status::CONNECT_INVALID_HOST) {
+        Kind::HostNotAllowed
+    } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
+        Kind::ControllerBusy { status }
+    } else if status.is(Status::AUTHENTICATION_REQUIRED) {
+        Kind::AuthenticationRequired
+    } else if status.is(Status::CONNECT_RESTART_DISCOVERY) {
+        Kind::RestartDiscovery
+    } else {
+        Kind::Status { command: "Connect", status }
+    }
+}
+
+fn check_type(identify: &IdentifyController, discovery: Option<bool>) -> Result<(), Kind> {
+    let is_discovery = identify.controller_type() == ControllerType::Discovery;
+    match discovery {
+        Some(false) if is_discovery => Err(Kind::IsDiscovery),
+        // Before NVMe 1.4 the type was not reported: then the name has to do.
+        Some(true) if identify.controller_type() == ControllerType::Io => Err(Kind::NotDiscovery),
+        _ => Ok(()),
+    }
+}
+
+/// ICResp or C2HTermReq, by type, header length and total length: what a target may send first.
+fn looks_like_nvme(bytes: &[u8]) -> bool {
+    match bytes {
+        [0x01, _, 128, _, 128, 0, 0, 0, ..] => true,
+        [0x03, _, 24, _, length, 0, 0, 0, ..] => *length >= 24,
+        // Too short to tell: only what can become one of the two.
+        [0x01 | 0x03] | [0x01 | 0x03, _] => true,
+        [0x01, _, 128] | [0x01, _, 128, ..] if bytes.len() < 8 => true,
+        [0x03, _, 24] | [0x03, _, 24, ..] if bytes.len() < 8 => true,
+        _ => false,
+    }
+}

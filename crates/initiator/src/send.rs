@@ -1,0 +1,189 @@
+//! What is to be sent and in which order: headers and small payloads in one run of bytes, large payloads by reference
+//! into the commands' buffers. Owns no buffer of a command and makes no system call.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+/// A piece of the stream.
+#[derive(Clone, Copy, Debug)]
+enum Piece {
+    /// The next bytes of the run.
+    Run(usize),
+    /// Bytes of a command's buffer.
+    Payload { slot: u16, offset: usize, length: usize },
+}
+
+impl Piece {
+    const fn length(self) -> usize {
+        match self {
+            Self::Run(length) | Self::Payload { length, .. } => length,
+        }
+    }
+}
+
+/// The stream to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    run: Vec<u8>,
+    /// Bytes of `run` that are sent.
+    run_sent: usize,
+    /// Bytes of `run` that are in `pieces`.
+    run_known: usize,
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first piece that are sent.
+    front_sent: usize,
+    queued: usize,
+}
+
+impl SendQueue {
+    /// Pieces that one system call takes at most.
+    pub(crate) const GATHER_MAX: usize = 128;
+    /// Payloads up to this length are copied: an element of the vector costs more than the copy.
+    pub(crate) const COPY_MAX: usize = 1024;
+
+    /// Where headers are appended. Afterwards call [`SendQueue::payload`] or [`SendQueue::commit`].
+    pub(crate) fn run(&mut self) -> &mut Vec<u8> {
+        &mut self.run
+    }
+
+    /// What was appended to the run is the next of the stream.
+    pub(crate) fn commit(&mut self) {
+        let fresh = self.run.len() - self.run_known;
+        if fresh == 0 {
+            return;
+        }
+        self.run_known = self.run.len();
+        self.queued += fresh;
+        match self.pieces.back_mut() {
+            Some(Piece::Run(length)) => *length += fresh,
+            _ => self.pieces.push_back(Piece::Run(fresh)),
+        }
+    }
+
+    /// `length` bytes from `offset` of the buffer of `slot` follow what was appended so far.
+    pub(crate) fn payload(&mut self, slot: u16, offset: usize, length: usize) {
+        self.commit();
+        self.queued += length;
+        self.pieces.push_back(Piece::Payload { slot, offset, length });
+    }
+
+    /// Bytes not yet sent.
+    pub(crate) const fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Fills `out` with the next of the stream; `buffer` gives a command's bytes. Returns how many elements, or `None`
+    /// when a buffer does not have the bytes that were announced.
+    pub(crate) fn gather<'a>(
+        &'a self,
+        buffer: impl Fn(u16) -> Option<&'a [u8]>,
+        out: &mut [IoSlice<'a>],
+    ) -> Option<usize> {
+        let mut at = self.run_sent;
+        let mut skip = self.front_sent;
+        let mut count = 0;
+        for (piece, slot) in self.pieces.iter().zip(out) {
+            let bytes = match *piece {
+                Piece::Run(length) => {
+                    let bytes = self.run.get(at..at + length - skip)?;
+                    at += length - skip;
+                    bytes
+                }
+                Piece::Payload { slot, offset, length } => buffer(slot)?.get(offset + skip..offset + length)?,
+            };
+            *slot = IoSlice::new(bytes);
+            skip = 0;
+            count += 1;
+        }
+        Some(count)
+    }
+
+    /// `sent` bytes are gone; tells `payload_sent` the slot of every payload that is gone completely.
+    pub(crate) fn advance(&mut self, mut sent: usize, mut payload_sent: impl FnMut(u16)) {
+        self.queued = self.queued.saturating_sub(sent);
+        while sent > 0 {
+            let Some(&piece) = self.pieces.front() else { break };
+            let taken = sent.min(piece.length() - self.front_sent);
+            sent -= taken;
+            self.front_sent += taken;
+            if matches!(piece, Piece::Run(_)) {
+                self.run_sent += taken;
+            }
+            if self.front_sent == piece.length() {
+                self.front_sent = 0;
+                self.pieces.pop_front();
+                if let Piece::Payload { slot, .. } = piece {
+                    payload_sent(slot);
+                }
+            }
+        }
+        self.reclaim();
+    }
+
+    /// Gives back what is sent of the run, so that it does not grow while the socket is slower than the host.
+    fn reclaim(&mut self) {
+        if self.run_sent == self.run.len() {
+            self.run.clear();
+        } else if self.run_sent >= 64 << 10 {
+            self.run.drain(..self.run_sent);
+        } else {
+            return;
+        }
+        self.run_known -= self.run_sent;
+        self.run_sent = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_stream_is_the_same_however_it_is_cut(
+            parts in proptest::collection::vec((0usize..40, proptest::option::of(1usize..60)), 1..30),
+            cuts in proptest::collection::vec(1usize..50, 1..200),
+        ) {
+            let buffers: Vec<Vec<u8>> = (0u8..30).map(|i| (0..64).map(|j| i ^ j).collect()).collect();
+            let mut queue = SendQueue::default();
+            let mut expected = Vec::new();
+            let mut payloads = 0;
+            for (index, (header, payload)) in parts.iter().enumerate() {
+                let header = vec![u8::try_from(index).unwrap() | 0x80; *header];
+                queue.run().extend_from_slice(&header);
+                expected.extend_from_slice(&header);
+                if let Some(length) = payload {
+                    let slot = u16::try_from(index).unwrap();
+                    queue.payload(slot, 2, *length);
+                    expected.extend_from_slice(&buffers[index][2..2 + length]);
+                    payloads += 1;
+                }
+                queue.commit();
+            }
+            prop_assert_eq!(queue.queued(), expected.len());
+            let mut sent = Vec::new();
+            let mut gone = 0;
+            for cut in cuts.iter().cycle() {
+                let mut out = [IoSlice::new(&[]); 4];
+                let count = queue.gather(|slot| Some(&buffers[usize::from(slot)]), &mut out).unwrap();
+                let bytes: Vec<u8> = out[..count].iter().flat_map(|slice| slice.iter().copied()).collect();
+                if bytes.is_empty() {
+                    break;
+                }
+                let taken = bytes.len().min(*cut);
+                sent.extend_from_slice(&bytes[..taken]);
+                queue.advance(taken, |_| gone += 1);
+            }
+            prop_assert_eq!(sent, expected);
+            prop_assert_eq!((gone, queue.queued()), (payloads, 0));
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_shrank_is_noticed() {
+        let mut queue = SendQueue::default();
+        queue.payload(0, 0, 2000);
+        assert_eq!(queue.gather(|_| Some(&[0; 10]), &mut [IoSlice::new(&[]); 4]), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! What the clones of a controller, its queue pairs and its background thread share: state, queue identifiers, the
+//! inbox of the thread, subscribers. Every lock is held for a few instructions only.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
+use rustix::io::Errno;
+
+use crate::controller::State;
+use crate::error::{Error, Loss};
+use crate::establish::Info;
+use crate::event::Event;
+use crate::options::Options;
+use crate::queue::Data;
+use crate::wait::{Cancel, Waker};
+
+/// What the background thread is asked to do.
+pub(crate) enum Message {
+    /// Run an admin command.
+    Admin { sqe: Sqe, data: Data, timeout_ms: u64, reply: SyncSender<Result<(Cqe, Data), Error>> },
+    /// Abort a command of an I/O queue.
+    Abort { queue: QueueId, cid: Cid },
+    /// An I/O connection of this generation is lost.
+    Lost { generation: u64, loss: Loss },
+    /// Drop the connections and make new ones.
+    Reset,
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    /// Set to disconnect.
+    pub(crate) cancel: Cancel,
+    /// Wakes the background thread for its inbox.
+    pub(crate) inbox_waker: Waker,
+    inbox: Mutex<VecDeque<Message>>,
+    status: Mutex<Status>,
+    changed: Condvar,
+    /// Odd while live, even otherwise; every loss and every return counts it up.
+    generation: AtomicU64,
+    /// By queue identifier less one: how to wake the owner of the queue, when there is one.
+    queues: Mutex<Queues>,
+    subscribers: Mutex<Vec<SyncSender<Event>>>,
+}
+
+struct Status {
+    state: State,
+    info: Arc<Info>,
+}
+
+#[derive(Default)]
+struct Queues {
+    owners: Vec<Option<Arc<Waker>>>,
+    /// Where to look for a free one next: a target may need a moment to see that a queue was closed.
+    next: usize,
+}
+
+/// Events that a receiver may leave unread.
+const EVENTS_MAX: usize = 256;
+
+/// Locks, also when a thread died with the lock held: every critical section leaves a consistent value.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(options: Options, info: Info, cancel: Cancel) -> Result<Self, Errno> {
+        Ok(Self {
+            options,
+            cancel,
+            inbox_waker: Waker::new()?,
+            inbox: Mutex::default(),
+            status: Mutex::new(Status { state: State::Live, info: Arc::new(info) }),
+            changed: Condvar::new(),
+            generation: AtomicU64::new(1),
+            queues: Mutex::default(),
+            subscribers: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn state(&self) -> State {
+        lock(&self.status).state
+    }
+
+    pub(crate) fn info(&self) -> Arc<Info> {
+        Arc::clone(&lock(&self.status).info)
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Waits until live; false when that is not so by `deadline` or can never be.
+    pub(crate) fn wait_live(&self, deadline: Option<Instant>) -> bool {
+        let mut status = lock(&self.status);
+        loop {
+            match status.state {
+                State::Live => return true,
+                State::Dead | State::Disconnected => return false,
+                State::Reconnecting => {}
+            }
+            let Some(deadline) = deadline else {
+                status = self.changed.wait(status).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let Some(rest) = deadline.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
+                return false;
+            };
+            status = self.changed.wait_timeout(status, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The state changes to one without a connection.
+    pub(crate) fn set_down(&self, state: State) {
+        {
+            let mut status = lock(&self.status);
+            status.state = state;
+            let generation = self.generation.load(Ordering::Relaxed);
+            // From odd to the next even; from even to the one after, so that owners see that something changed.
+            self.generation.store(if generation % 2 == 1 { generation + 1 } else { generation + 2 }, Ordering::Release);
+        }
+        self.announce();
+    }
+
+    /// Connected again.
+    pub(crate) fn set_live(&self, info: Info) {
+        {
+            let mut status = lock(&self.status);
+            status.state = State::Live;
+            status.info = Arc::new(info);
+            self.generation.store((self.generation.load(Ordering::Relaxed) + 1) | 1, Ordering::Release);
+        }
+        self.announce();
+    }
+
+    fn announce(&self) {
+        self.changed.notify_all();
+        for waker in lock(&self.queues).owners.iter().flatten() {
+            waker.wake();
+        }
+    }
+
+    /// Reserves an unused queue identifier.
+    pub(crate) fn take_queue(&self, waker: &Arc<Waker>) -> Option<QueueId> {
+        let granted = usize::from(self.info().io_queues);
+        let mut queues = lock(&self.queues);
+        if queues.owners.len() < granted {
+            queues.owners.resize(granted, None);
+        }
+        let start = queues.next;
+        let free = (0..granted).map(|i| (start + i) % granted).find(|&i| queues.owners[i].is_none())?;
+        queues.next = (free + 1) % granted;
+        queues.owners[free] = Some(Arc::clone(waker));
+        u16::try_from(free + 1).ok().map(QueueId)
+    }
+
+    pub(crate) fn free_queue(&self, queue: QueueId) {
+        if let Some(owner) = lock(&self.queues).owners.get_mut(usize::from(queue.0).wrapping_sub(1)) {
+            *owner = None;
+        }
+    }
+
+    pub(crate) fn send(&self, message: Message) {
+        lock(&self.inbox).push_back(message);
+        self.inbox_waker.wake();
+    }
+
+    /// Everything in the inbox.
+    pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
+        self.inbox_waker.clear();
+        std::mem::take(&mut *lock(&self.inbox))
+    }
+
+    pub(crate) fn subscribe(&self) -> Receiver<Event> {
+        let (sender, receiver) = sync_channel(EVENTS_MAX);
+        lock(&self.subscribers).push(sender);
+        receiver
+    }
+
+    pub(crate) fn publish(&self, event: &Event) {
+        lock(&self.subscribers)
+            .retain(|subscriber| !matches!(subscriber.try_send(event.clone()), Err(TrySendError::Disconnected(_))));
+    }
+
+    /// No event will come any more: ends every receiver.
+    pub(crate) fn end_subscriptions(&self) {
+        lock(&self.subscribers).clear();
+    }
+}

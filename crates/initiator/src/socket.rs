@@ -1,0 +1,122 @@
+//! A TCP connection by the options: name lookup, local address and interface, time-out.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
+use crate::options::Options;
+use crate::wait::{Cancel, wait};
+
+/// Connects to the first of the name's addresses that answers. Notes in `tried` how far it came.
+pub(crate) fn connect(options: &Options, tried: &mut Tried, cancel: &Cancel) -> Result<(OwnedFd, SocketAddr), Kind> {
+    let local = local_address(options)?;
+    tried.step = Step::Resolve;
+    let addresses = resolve(options, local)?;
+    tried.step = Step::Tcp;
+    let mut last = Kind::NameNotResolved { reason: "no address of the family of --host-traddr".to_owned() };
+    for address in addresses {
+        tried.address = Some(address);
+        match connect_to(options, address, local, cancel) {
+            Ok(socket) => return Ok((socket.into(), address)),
+            Err(Kind::Cancelled) => return Err(Kind::Cancelled),
+            Err(kind) => last = kind,
+        }
+    }
+    Err(last)
+}
+
+fn local_address(options: &Options) -> Result<Option<IpAddr>, Kind> {
+    let Some(text) = &options.host_traddr else { return Ok(None) };
+    let address = text.parse().map_err(|_| local_error(options, Errno::INVAL))?;
+    Ok(Some(address))
+}
+
+fn resolve(options: &Options, local: Option<IpAddr>) -> Result<Vec<SocketAddr>, Kind> {
+    let found = (options.traddr.as_str(), options.trsvcid).to_socket_addrs();
+    let found = found.map_err(|error| Kind::NameNotResolved { reason: error.to_string() })?;
+    Ok(found.filter(|address| local.is_none_or(|local| local.is_ipv4() == address.is_ipv4())).collect())
+}
+
+fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, cancel: &Cancel) -> Result<Socket, Kind> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+        .map_err(|error| system("making a socket", &error))?;
+    if let Some(interface) = &options.host_iface {
+        socket.bind_device(Some(interface.as_bytes())).map_err(|error| Kind::LocalAddress {
+            option: format!("--host-iface {interface}"),
+            errno: errno(&error),
+        })?;
+    }
+    if let Some(local) = local {
+        let local = SockAddr::from(SocketAddr::new(local, 0));
+        socket.bind(&local).map_err(|error| local_error(options, errno(&error)))?;
+    }
+    // Commands are gathered before they are sent; Nagle would only hold the last of a batch back.
+    socket.set_tcp_nodelay(true).map_err(|error| system("setting TCP_NODELAY", &error))?;
+    if let Some(tos) = options.tos {
+        let set =
+            if address.is_ipv4() { socket.set_tos_v4(u32::from(tos)) } else { socket.set_tclass_v6(u32::from(tos)) };
+        set.map_err(|error| system("setting the type of service", &error))?;
+    }
+    match socket.connect(&SockAddr::from(address)) {
+        Ok(()) => {}
+        Err(error) if errno(&error) == Errno::INPROGRESS => await_connect(options, &socket, cancel)?,
+        Err(error) => return Err(connect_kind(options, errno(&error))),
+    }
+    // A connect to a free port of the ephemeral range of this very machine may meet itself (TCP simultaneous open).
+    if socket.local_addr().ok().and_then(|local| local.as_socket()) == Some(address) {
+        return Err(Kind::Refused);
+    }
+    Ok(socket)
+}
+
+fn await_connect(options: &Options, socket: &Socket, cancel: &Cancel) -> Result<(), Kind> {
+    let started = Instant::now();
+    let time = Duration::from_millis(u64::from(options.connect_timeout_ms));
+    loop {
+        let Some(rest) = time.checked_sub(started.elapsed()).filter(|rest| !rest.is_zero()) else {
+            return Err(Kind::TimedOut { after_ms: u64::from(options.connect_timeout_ms) });
+        };
+        let mut fds = [PollFd::new(socket, PollFlags::OUT), PollFd::new(cancel, PollFlags::IN)];
+        wait(&mut fds, Some(rest)).map_err(|errno| Kind::System { action: "waiting for the connection", errno })?;
+        let ready = !fds[0].revents().is_empty();
+        if cancel.is_set() {
+            return Err(Kind::Cancelled);
+        }
+        if ready {
+            return match socket.take_error() {
+                Ok(None) => Ok(()),
+                Ok(Some(error)) | Err(error) => Err(connect_kind(options, errno(&error))),
+            };
+        }
+    }
+}
+
+fn connect_kind(options: &Options, errno: Errno) -> Kind {
+    match errno {
+        Errno::CONNREFUSED => Kind::Refused,
+        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
+            Kind::Unreachable { errno }
+        }
+        Errno::ADDRNOTAVAIL if options.host_traddr.is_some() => local_error(options, errno),
+        errno => Kind::System { action: "connect", errno },
+    }
+}
+
+fn local_error(options: &Options, errno: Errno) -> Kind {
+    let value = options.host_traddr.as_deref().unwrap_or_default();
+    Kind::LocalAddress { option: format!("--host-traddr {value}"), errno }
+}
+
+fn system(action: &'static str, error: &io::Error) -> Kind {
+    Kind::System { action, errno: errno(error) }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
