@@ -144,7 +144,7 @@ pub struct Namespace {
     pub nsid: u32,
     /// What it stores its data in.
     pub drive: Drive,
-    /// The size of a logical block; `None` is the block device's own, and 512 for everything else.
+    /// The size of a logical block; `None` is 512, or the drive's own where that is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
     /// Its UUID. Without one in the configuration it is derived from the subsystem's NQN and the NSID, so that it stays

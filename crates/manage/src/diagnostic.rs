@@ -2,6 +2,7 @@
 //!
 //! Owns positions and rendering; knows nothing of what the texts mean.
 
+use std::cmp::Reverse;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -53,10 +54,10 @@ pub struct Diagnostic {
     pub mark: (usize, usize),
 }
 
-/// All messages about one text, by place.
+/// All messages about one text: errors first, then warnings, then notes, each by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diagnostics {
-    /// The messages, by place.
+    /// The messages.
     pub items: Vec<Diagnostic>,
     /// How many more there were: at most [`MAX_ITEMS`] are kept.
     pub left_out: usize,
@@ -181,9 +182,9 @@ impl<'a> Collector<'a> {
         self.errors > 0
     }
 
-    /// Everything gathered, by place.
+    /// Everything gathered. Errors come first: warnings are often their consequence.
     pub(crate) fn finish(mut self) -> Diagnostics {
-        self.found.sort_by(|a, b| (a.1.start, a.1.end).cmp(&(b.1.start, b.1.end)));
+        self.found.sort_by_key(|(severity, span, ..)| (Reverse(*severity), span.start, span.end));
         let items = self.found.iter().map(|(severity, span, message, help)| {
             let (line, column) = self.position(span.start);
             let (excerpt, mark) = self.excerpt(span);
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn places_off_the_text_do_not_panic() {
-        for span in [0..0, 90..100, 1..0, 1..2] {
+        for span in [0..0, 90..100, Span { start: 1, end: 0 }, 1..2] {
             assert!(one("é", span).contains("a.toml:1:"));
         }
         assert!(one("", 0..0).contains("a.toml:1:1"));

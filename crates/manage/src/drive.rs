@@ -1,7 +1,8 @@
 //! What a namespace stores its data in, as written on the command line and in the configuration: `disk.img`,
-//! `disk.img:10G`, `/dev/nvme0n1`, `mem:1G`, `null:1T`.
+//! `disk.img:10G`, `disk.img,size=10G,direct,readonly`, `/dev/nvme0n1`, `mem:1G`, `null:1T`.
 //!
-//! Reads the words only; whether a file exists and can be opened is for whoever opens it.
+//! Reads the words only; whether a file exists and can be opened is for whoever opens it. The words are those of the
+//! backend crate's drive specification, which this crate cannot see: a change there is a change here.
 
 use std::fmt;
 use std::path::Path;
@@ -31,15 +32,15 @@ pub enum Drive {
 }
 
 /// A regular file or a block device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileDrive {
     /// Where it is.
     pub path: String,
     /// Capacity in bytes. A missing file is made with this size, sparse; one that exists must have it. Without a size
     /// the file must exist.
     pub size_bytes: Option<u64>,
-    /// Whether to go past the page cache (`O_DIRECT`).
-    pub direct: bool,
+    /// Whether to go past the page cache (`O_DIRECT`); `None`: for block devices only.
+    pub direct: Option<bool>,
     /// Whether to open it for reading only; its namespace is write-protected then.
     pub read_only: bool,
 }
@@ -70,6 +71,35 @@ pub enum DriveError {
     /// A NUL, which no path can have.
     #[error("the path has a NUL character")]
     Nul,
+    /// An option that there is not.
+    #[error("`{option}` is not an option of a drive")]
+    UnknownOption {
+        /// What was written.
+        option: String,
+    },
+    /// An option of the namespace.
+    #[error("the block size belongs to the namespace")]
+    BlockOption,
+    /// An option that only files have.
+    #[error("`{option}` is for files and block devices")]
+    FileOption {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option more than once, or a size in two places.
+    #[error("`{option}` is given twice")]
+    Twice {
+        /// The option.
+        option: &'static str,
+    },
+    /// Neither yes nor no.
+    #[error("`{option}` is `{value}`")]
+    Switch {
+        /// The option.
+        option: &'static str,
+        /// What was written.
+        value: String,
+    },
 }
 
 impl DriveError {
@@ -79,8 +109,15 @@ impl DriveError {
         match self {
             Self::Empty | Self::Nul => DRIVE_FORM.into(),
             Self::NoSize { kind } => format!("write \"{kind}:1G\""),
-            Self::Size { .. } => format!("accepted: {SIZE_FORM}; a path that ends so is written with `file:` in front"),
+            Self::Size { .. } => format!("accepted: {SIZE_FORM}"),
             Self::ZeroSize => "give it a size of at least one block".into(),
+            Self::UnknownOption { .. } => {
+                "accepted: size=SIZE, direct[=yes|no], readonly[=yes|no]; a comma in a path is written twice".into()
+            }
+            Self::BlockOption => "write block_size = 512 or 4096 beside the drive".into(),
+            Self::FileOption { .. } => "leave it out; write_protect = true keeps hosts from writing".into(),
+            Self::Twice { .. } => "write it once".into(),
+            Self::Switch { .. } => "accepted: yes or no".into(),
         }
     }
 }
@@ -92,7 +129,7 @@ impl Drive {
     /// A file or block device that exists, opened for reading and writing through the page cache.
     #[must_use]
     pub fn file(path: impl Into<String>) -> Self {
-        Self::File(FileDrive { path: path.into(), size_bytes: None, direct: false, read_only: false })
+        Self::File(FileDrive { path: path.into(), ..FileDrive::default() })
     }
 
     /// The capacity in bytes where the description says it.
@@ -128,24 +165,98 @@ impl FromStr for Drive {
     type Err = DriveError;
 
     fn from_str(text: &str) -> Result<Self, DriveError> {
-        if let Some(size) = text.strip_prefix("mem:") {
-            return Ok(Self::Memory { size_bytes: capacity("mem", size)? });
+        let mut words = split_commas(text).into_iter();
+        let head = words.next().unwrap_or_default();
+        let mut options = Options::default();
+        words.try_for_each(|word| options.take(&word))?;
+        let (kind, size) = head.split_once(':').unwrap_or((&head, ""));
+        match kind {
+            "mem" | "memory" => Ok(Self::Memory { size_bytes: options.capacity("mem", size)? }),
+            "null" => Ok(Self::Null { size_bytes: options.capacity("null", size)? }),
+            _ => options.file(&head).map(Self::File),
         }
-        if let Some(size) = text.strip_prefix("null:") {
-            return Ok(Self::Null { size_bytes: capacity("null", size)? });
+    }
+}
+
+/// Splits at single commas; a double one is a comma of the text.
+fn split_commas(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == ',' && chars.next_if_eq(&',').is_none() {
+            words.push(String::new());
+        } else if let Some(word) = words.last_mut() {
+            word.push(c);
         }
-        match text {
-            "mem" => return Err(DriveError::NoSize { kind: "mem" }),
-            "null" => return Err(DriveError::NoSize { kind: "null" }),
-            _ => {}
+    }
+    words
+}
+
+#[derive(Default)]
+struct Options {
+    size_bytes: Option<u64>,
+    direct: Option<bool>,
+    read_only: Option<bool>,
+}
+
+impl Options {
+    fn take(&mut self, word: &str) -> Result<(), DriveError> {
+        let (option, value) = word.split_once('=').map_or((word, None), |(option, value)| (option, Some(value)));
+        match option {
+            "size" => self.size(value.unwrap_or_default()),
+            "direct" => once("direct", &mut self.direct, switch("direct", value)?),
+            "readonly" | "ro" => once("readonly", &mut self.read_only, switch("readonly", value)?),
+            "block" => Err(DriveError::BlockOption),
+            _ => Err(DriveError::UnknownOption { option: word.to_owned() }),
         }
-        // `file:` takes the rest as it is: for paths that would be read otherwise.
-        let (path, size) = match text.strip_prefix("file:") {
-            Some(path) => (path, None),
-            None => split_size(text)?,
-        };
+    }
+
+    fn size(&mut self, text: &str) -> Result<(), DriveError> {
+        once("size", &mut self.size_bytes, checked_size(text)?)
+    }
+
+    /// The size of a drive that is no file.
+    fn capacity(mut self, kind: &'static str, text: &str) -> Result<u64, DriveError> {
+        if self.direct.is_some() {
+            return Err(DriveError::FileOption { option: "direct" });
+        }
+        if self.read_only.is_some() {
+            return Err(DriveError::FileOption { option: "readonly" });
+        }
+        if !text.is_empty() {
+            self.size(text)?;
+        }
+        self.size_bytes.ok_or(DriveError::NoSize { kind })
+    }
+
+    /// Splits `PATH:SIZE`. What follows the last colon is a size when it begins with a digit and has only digits and
+    /// letters: `/dev/disk/by-path/pci-0000:03:00.0-nvme-1` is a path, `disk.img:10X` is a wrong size. With `size=`
+    /// every colon belongs to the path.
+    fn file(mut self, head: &str) -> Result<FileDrive, DriveError> {
+        let mut path = head;
+        if let Some((before, size)) = head.rsplit_once(':')
+            && self.size_bytes.is_none()
+            && size.starts_with(|c: char| c.is_ascii_digit())
+            && size.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        {
+            self.size(size)?;
+            path = before;
+        }
         let path = checked_path(path)?.to_owned();
-        Ok(Self::File(FileDrive { path, size_bytes: size, direct: false, read_only: false }))
+        let (size_bytes, direct) = (self.size_bytes, self.direct);
+        Ok(FileDrive { path, size_bytes, direct, read_only: self.read_only.unwrap_or(false) })
+    }
+}
+
+fn once<T>(option: &'static str, slot: &mut Option<T>, value: T) -> Result<(), DriveError> {
+    if slot.replace(value).is_some() { Err(DriveError::Twice { option }) } else { Ok(()) }
+}
+
+fn switch(option: &'static str, value: Option<&str>) -> Result<bool, DriveError> {
+    match value {
+        None | Some("yes" | "on" | "true" | "1") => Ok(true),
+        Some("no" | "off" | "false" | "0") => Ok(false),
+        Some(other) => Err(DriveError::Switch { option, value: other.to_owned() }),
     }
 }
 
@@ -158,24 +269,17 @@ pub(crate) fn checked_path(path: &str) -> Result<&str, DriveError> {
 }
 
 pub(crate) fn checked_size(text: &str) -> Result<u64, DriveError> {
-    match parse_size(text) {
-        Ok(0) => Err(DriveError::ZeroSize),
-        Ok(size) => Ok(size),
-        Err(source) => Err(DriveError::Size { text: text.to_owned(), source }),
-    }
+    let size = match parse_size(text) {
+        Ok(0) => return Err(DriveError::ZeroSize),
+        Ok(size) if size <= SIZE_BYTES_MAX => Ok(size),
+        Ok(_) => Err(SizeError::TooLarge),
+        Err(error) => Err(error),
+    };
+    size.map_err(|source| DriveError::Size { text: text.to_owned(), source })
 }
 
-fn capacity(kind: &'static str, size: &str) -> Result<u64, DriveError> {
-    if size.is_empty() { Err(DriveError::NoSize { kind }) } else { checked_size(size) }
-}
-
-/// Splits `PATH:SIZE`. What follows the last colon is a size when it begins with a digit and has only digits and
-/// letters: `/dev/disk/by-path/pci-0000:03:00.0-nvme-1` is a path, `disk.img:10X` is a wrong size.
-fn split_size(text: &str) -> Result<(&str, Option<u64>), DriveError> {
-    let Some((path, size)) = text.rsplit_once(':') else { return Ok((text, None)) };
-    let meant = size.starts_with(|c: char| c.is_ascii_digit()) && size.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if meant { Ok((path, Some(checked_size(size)?))) } else { Ok((text, None)) }
-}
+/// File offsets are signed.
+pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl fmt::Display for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -183,10 +287,14 @@ impl fmt::Display for Drive {
             Self::Memory { size_bytes } => write!(f, "mem:{}", format_size(*size_bytes)),
             Self::Null { size_bytes } => write!(f, "null:{}", format_size(*size_bytes)),
             Self::File(file) => {
-                f.write_str(&file.path)?;
-                file.size_bytes.map_or(Ok(()), |size| write!(f, ":{}", format_size(size)))?;
-                f.write_str(if file.direct { " (direct)" } else { "" })?;
-                f.write_str(if file.read_only { " (read-only)" } else { "" })
+                f.write_str(&file.path.replace(',', ",,"))?;
+                file.size_bytes.map_or(Ok(()), |size| write!(f, ",size={}", format_size(size)))?;
+                match file.direct {
+                    None => {}
+                    Some(true) => f.write_str(",direct")?,
+                    Some(false) => f.write_str(",direct=no")?,
+                }
+                f.write_str(if file.read_only { ",readonly" } else { "" })
             }
         }
     }
@@ -201,7 +309,9 @@ impl Serialize for Drive {
         if let Some(size) = file.size_bytes {
             table.serialize_field("size", &format_size(size))?;
         }
-        table.serialize_field("direct", &file.direct)?;
+        if let Some(direct) = file.direct {
+            table.serialize_field("direct", &direct)?;
+        }
         table.serialize_field("read_only", &file.read_only)?;
         table.end()
     }
@@ -225,8 +335,8 @@ mod tests {
         for path in ["/dev/disk/by-path/pci-0000:03:00.0-nvme-1", "a:b", "a:", "/dev/disk/by-id/wwn-0x5:part"] {
             assert_eq!(path.parse(), Ok(Drive::file(path)), "{path}");
         }
-        assert_eq!("file:disk:10G".parse(), Ok(Drive::file("disk:10G")));
-        assert_eq!("file:mem:1G".parse(), Ok(Drive::file("mem:1G")));
+        let drive: Drive = "a:10G,size=1M".parse().unwrap();
+        assert_eq!((drive.path(), drive.size_bytes()), (Some("a:10G"), Some(1 << 20)));
     }
 
     #[test]
@@ -245,7 +355,31 @@ mod tests {
         assert_eq!(
             message("disk.img:10X"),
             "the size `10X` has an unknown suffix; accepted: bytes, or a whole number with K, M, G, T or P (binary: 1K \
-             is 1024), such as \"10G\"; a path that ends so is written with `file:` in front"
+             is 1024), such as \"10G\""
         );
+        assert_eq!(
+            message("disk.img,drect"),
+            "`drect` is not an option of a drive; \
+             accepted: size=SIZE, direct[=yes|no], readonly[=yes|no]; a comma in a path is written twice"
+        );
+        assert_eq!(message("a:1G,size=1G,size=2G"), "`size` is given twice; write it once");
+        assert_eq!(message("a,direct=maybe"), "`direct` is `maybe`; accepted: yes or no");
+        assert_eq!(
+            message("a,block=512"),
+            "the block size belongs to the namespace; write block_size = 512 or 4096 beside the drive"
+        );
+        assert_eq!(
+            message("mem:1G,direct"),
+            "`direct` is for files and block devices; leave it out; write_protect = true keeps hosts from writing"
+        );
+        assert!(matches!("mem:8192P".parse::<Drive>(), Err(DriveError::Size { source: SizeError::TooLarge, .. })));
+    }
+
+    #[test]
+    fn options_and_commas_read_back_as_written() {
+        for text in ["disk.img,size=10G,direct,readonly", "a,,b,direct=no", "mem:1G", "/dev/nvme0n1"] {
+            assert_eq!(text.parse::<Drive>().unwrap().to_string(), text);
+        }
+        assert_eq!("a,,b".parse::<Drive>().unwrap().path(), Some("a,b"));
     }
 }

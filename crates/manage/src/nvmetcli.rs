@@ -5,6 +5,8 @@
 //! secure channel, and a host that must authenticate, are left out. nvmetcli writes most values as strings; numbers and
 //! booleans are taken as well, as people edit such files.
 
+use std::collections::HashSet;
+
 use crate::config::{Config, limits};
 use crate::diagnostic::Collector;
 use crate::read::native::Known;
@@ -37,7 +39,7 @@ struct Import {
     /// Which subsystems a port has: the port's name, where it is served, and the NQN.
     links: Vec<(Option<String>, String)>,
     /// Hosts that must authenticate.
-    authenticated: Vec<String>,
+    authenticated: HashSet<String>,
     ports_left_out: usize,
 }
 
@@ -46,7 +48,7 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     let mut config = Config::default();
     let Some(mut table) = Table::open("an nvmetcli configuration", root, out) else { return config };
     let mut import =
-        Import { known: Known::default(), links: Vec::new(), authenticated: Vec::new(), ports_left_out: 0 };
+        Import { known: Known::default(), links: Vec::new(), authenticated: HashSet::new(), ports_left_out: 0 };
     let hosts = bounded(&mut table, "hosts", limits::HOSTS_MAX, out);
     config.hosts = hosts.iter().filter_map(|node| import.host(node, out)).collect();
     let ports = bounded(&mut table, "ports", limits::PORTS_MAX, out);
@@ -91,13 +93,13 @@ impl Import {
             secret = secret.or(table.entry(key).filter(|entry| names_a_secret(entry.key.as_str(), &entry.node)));
         }
         ignore_unknown(&table, out);
-        self.known.hosts.push(text.to_owned());
+        self.known.hosts.insert(text.to_owned());
         let nqn = values::check_nqn(text, &named.span, out)?;
         self.known.unique.claim("the host NQN", text, &named.span, out);
         if let Some(entry) = secret {
             let message = "this host must authenticate, which this build cannot check: it is left out";
             out.warning(entry.key_span.clone(), message, "remove its keys to let it connect without them");
-            self.authenticated.push(text.to_owned());
+            self.authenticated.insert(text.to_owned());
             return None;
         }
         Some(crate::config::Host { nqn })

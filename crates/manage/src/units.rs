@@ -91,7 +91,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
 /// Writes a size so that [`parse_size`] reads the same number: with the largest suffix that divides it.
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
-    let fitting = SIZE_UNITS.iter().find(|(_, shift)| bytes != 0 && bytes % (1 << shift) == 0);
+    let fitting = SIZE_UNITS.iter().find(|(_, shift)| bytes != 0 && bytes.is_multiple_of(1 << shift));
     let (name, shift) = fitting.copied().unwrap_or(("", 0));
     format!("{}{name}", bytes >> shift)
 }
@@ -118,7 +118,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let fitting = DURATION_UNITS.iter().find(|(_, unit_ms)| ms != 0 && ms % unit_ms == 0);
+    let fitting = DURATION_UNITS.iter().find(|(_, unit_ms)| ms != 0 && ms.is_multiple_of(*unit_ms));
     let (name, unit_ms) = fitting.copied().unwrap_or(("ms", 1));
     format!("{}{name}", ms / unit_ms)
 }

@@ -1,1 +1,133 @@
-//! tests
+//! The JSON shape is a promise: a changed snapshot here is a broken program somewhere.
+
+use super::*;
+use crate::config::load;
+
+fn status() -> Status {
+    Status {
+        schema: STATUS_SCHEMA,
+        version: "0.1.0".into(),
+        uptime_s: 3600,
+        generation: 3,
+        connections: 3,
+        connections_max: 16384,
+        ports: vec![PortStatus {
+            name: "tcp://127.0.0.1:4420".into(),
+            id: 1,
+            transport: "tcp".into(),
+            address: "127.0.0.1:4420".parse().unwrap(),
+            discovery_only: false,
+            connections: 3,
+            accepted: 12,
+            refused: 2,
+        }],
+        subsystems: vec![SubsystemStatus {
+            nqn: "nqn.2014-08.org.example:drive0".into(),
+            serial: "S3RIAL0001".into(),
+            model: "ebof".into(),
+            allow_any_host: false,
+            allowed_hosts: vec!["nqn.2014-08.org.example:host".into()],
+            ports: vec!["tcp://127.0.0.1:4420".into()],
+            namespaces: vec![NamespaceStatus {
+                nsid: 1,
+                drive: "disk.img,size=10G".into(),
+                size_bytes: 10 << 30,
+                block_size_bytes: 4096,
+                uuid: "6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into(),
+                write_protect: false,
+                ana_group: 1,
+                io: IoCounters { read_commands: 5, read_bytes: 20480, ..IoCounters::default() },
+            }],
+        }],
+        controllers: vec![ControllerStatus {
+            cntlid: 1,
+            subsystem_nqn: "nqn.2014-08.org.example:drive0".into(),
+            host_nqn: "nqn.2014-08.org.example:host".into(),
+            host_id: "1b4e28ba-2fa1-11d2-883f-0016d3cca427".into(),
+            port: "tcp://127.0.0.1:4420".into(),
+            peer: "127.0.0.1:50000".parse().unwrap(),
+            discovery: false,
+            connected_since_unix_ms: 1_795_000_000_000,
+            keep_alive_ms: 5000,
+            queues: vec![QueueStatus {
+                id: 0,
+                entries: 32,
+                thread: 0,
+                header_digest: true,
+                data_digest: false,
+                commands: 17,
+            }],
+        }],
+    }
+}
+
+fn refusal(peer: &str, reason: RefusalReason, time_unix_ms: u64) -> Refusal {
+    Refusal {
+        time_unix_ms,
+        peer: peer.parse().unwrap(),
+        host_nqn: Some("nqn.2014-08.org.example:host".into()),
+        subsystem_nqn: None,
+        reason,
+        detail: "the host is not in allowed_hosts of nqn.2014-08.org.example:drive0".into(),
+        advice: reason.advice().into(),
+        count: 1,
+    }
+}
+
+#[test]
+fn the_status_keeps_its_shape() {
+    let json = serde_json::to_string_pretty(&status()).unwrap();
+    insta::assert_snapshot!("status", json);
+    assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status());
+}
+
+#[test]
+fn a_refusal_keeps_its_shape() {
+    let refusal = refusal("127.0.0.1:50000", RefusalReason::HostNotAllowed, 1_795_000_000_000);
+    let json = serde_json::to_string_pretty(&refusal).unwrap();
+    insta::assert_snapshot!("refusal", json);
+    assert_eq!(serde_json::from_str::<Refusal>(&json).unwrap(), refusal);
+}
+
+#[test]
+fn a_plan_keeps_its_shape() {
+    let desired = load("a.toml", include_str!("../../examples/ebof.toml")).unwrap().config;
+    let plan = Plan::between(&Config::default(), &desired);
+    let json = serde_json::to_string_pretty(&plan).unwrap();
+    insta::assert_snapshot!("plan", json.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+}
+
+#[test]
+fn the_journal_counts_what_is_alike_and_forgets_the_oldest() {
+    let mut journal = Journal::new(2);
+    journal.record(refusal("10.0.0.1:1", RefusalReason::HostNotAllowed, 1));
+    journal.record(refusal("10.0.0.2:1", RefusalReason::HostNotAllowed, 2));
+    // Another port of the same machine is the same peer.
+    journal.record(refusal("10.0.0.1:2", RefusalReason::HostNotAllowed, 3));
+    let seen = |journal: &Journal| journal.entries().iter().map(|r| (r.time_unix_ms, r.count)).collect::<Vec<_>>();
+    assert_eq!(seen(&journal), [(2, 1), (3, 2)]);
+    journal.record(refusal("10.0.0.1:2", RefusalReason::NotNvme, 4));
+    assert_eq!(seen(&journal), [(3, 2), (4, 1)]);
+}
+
+#[test]
+fn a_peer_cannot_fill_the_journal_with_text() {
+    let mut journal = Journal::new(1);
+    let mut long = refusal("10.0.0.1:1", RefusalReason::NotNvme, 1);
+    long.detail = "é".repeat(10_000);
+    journal.record(long);
+    assert_eq!(journal.entries()[0].detail.len(), 512);
+    let mut none = Journal::new(0);
+    none.record(refusal("10.0.0.1:1", RefusalReason::NotNvme, 1));
+    assert!(none.entries().is_empty());
+}
+
+#[test]
+fn a_failed_change_says_what_and_why() {
+    let change = Change::RemovePort { name: "front".into() };
+    let source = Box::new(std::io::Error::other("the port is busy"));
+    let failed = ApplyError::Failed { change: Box::new(change.clone()), source };
+    assert_eq!(failed.to_string(), "remove port front: the port is busy");
+    let restart = ApplyError::NeedsRestart { changes: vec![change.clone(), change] };
+    assert_eq!(restart.to_string(), "only a new start can remove port front; remove port front");
+}

@@ -1,1 +1,322 @@
-//! tests
+//! What is accepted, what comes of it, and what is said about the rest.
+
+use super::*;
+use crate::diagnostic::Severity;
+use proptest::prelude::*;
+
+const EXAMPLE: &str = include_str!("../../examples/ebof.toml");
+const EXAMPLE_DIR: &str = "/etc/ebof";
+
+fn good(text: &str) -> Config {
+    match load("a.toml", text) {
+        Ok(loaded) => loaded.config,
+        Err(all) => panic!("{all}"),
+    }
+}
+
+fn bad(text: &str) -> String {
+    load("a.toml", text).expect_err("this text has a mistake").to_string()
+}
+
+fn first_line(text: &str) -> String {
+    bad(text).lines().next().unwrap_or_default().to_owned()
+}
+
+/// A subsystem with one key more.
+fn in_subsystem(line: &str) -> String {
+    format!("[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n{line}\n")
+}
+
+#[test]
+fn the_example_has_every_key_and_no_complaint() {
+    let loaded = load("examples/ebof.toml", EXAMPLE).unwrap();
+    assert_eq!(loaded.remarks.to_string(), "");
+    let Config { target, ports, hosts, subsystems } = &loaded.config;
+    assert_eq!(target.metrics, Some("127.0.0.1:9464".parse().unwrap()));
+    assert_eq!((ports[0].id, ports[1].id, ports[1].discovery_only), (1, 2, true));
+    assert_eq!(subsystems[0].allowed_hosts, [hosts[0].nqn.clone()]);
+    assert_eq!(subsystems[1].ports, ["storage"]);
+    let numbers = |subsystem: &Subsystem| subsystem.namespaces.iter().map(|ns| ns.nsid).collect::<Vec<_>>();
+    assert_eq!((numbers(&subsystems[0]), numbers(&subsystems[1])), (vec![1, 2], vec![1, 2, 3]));
+    assert!(subsystems[0].namespaces[1].write_protect, "a read-only drive is write-protected");
+    // Every key that a configuration is written with stands in the example.
+    let written = loaded.config.to_toml().unwrap();
+    for key in written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
+        assert!(EXAMPLE.contains(key), "the example does not show `{key}`");
+    }
+}
+
+#[test]
+fn the_smallest_configuration_is_one_line() {
+    let config = good("subsystems = [{ nqn = \"n\", allow_any_host = true, namespaces = [\"disk.img\"] }]");
+    assert_eq!(config.ports, [Port::new(1, Listen::loopback())]);
+    assert_eq!(config.subsystems[0].ports, ["tcp://127.0.0.1:4420"]);
+    assert_eq!(config.subsystems[0].namespaces[0].drive, Drive::file("disk.img"));
+    assert_eq!(config.target, TargetOptions::default());
+}
+
+#[test]
+fn derived_identifiers_never_change() {
+    let nqn = Nqn::parse("nqn.2014-08.org.example:drive0").unwrap();
+    // Hosts remember these: a new version of ebof must derive the same.
+    assert_eq!(default_serial(&nqn), "EBOFF7F8258C2BD15288");
+    assert_eq!(default_uuid(&nqn, 1).to_string(), "d2c4d902-95e2-5fe7-bd0d-8635c44c1b9b");
+    assert_ne!(default_uuid(&nqn, 1), default_uuid(&nqn, 2));
+}
+
+#[test]
+fn free_numbers_are_given_in_order() {
+    let config = good(&in_subsystem("namespaces = [\"mem:1M\", { nsid = 2, drive = \"mem:2M\" }, \"mem:3M\"]"));
+    let drives: Vec<_> = config.subsystems[0].namespaces.iter().map(|ns| (ns.nsid, ns.drive.to_string())).collect();
+    assert_eq!(drives, [(1, "mem:1M".into()), (2, "mem:2M".into()), (3, "mem:3M".into())]);
+}
+
+#[test]
+fn a_configuration_reads_back_as_written() {
+    for config in [good(EXAMPLE), good(""), good(&in_subsystem("ports = []"))] {
+        assert_eq!(good(&config.to_toml().unwrap()), config);
+        let json = serde_json::to_string_pretty(&config).unwrap();
+        assert_eq!(load("a.json", &json).unwrap().config, config, "as JSON");
+        assert_eq!(config.checked("the command line").unwrap().config, config);
+    }
+}
+
+#[test]
+fn relative_paths_belong_to_the_file() {
+    let mut config = good(EXAMPLE);
+    config.rebase(Path::new(EXAMPLE_DIR));
+    let path = |at: usize| config.subsystems[0].namespaces[at].drive.path();
+    assert_eq!((path(0), path(1)), (Some("/etc/ebof/disk.img"), Some("/dev/nvme0n1")));
+}
+
+#[test]
+fn the_format_is_told_by_name_then_by_content() {
+    assert_eq!(Format::detect("a.TOML", "{"), Format::Toml);
+    assert_eq!(Format::detect("a.json", ""), Format::Json);
+    assert_eq!(Format::detect("nvmet.conf", " \n{}"), Format::Json);
+    assert_eq!(Format::detect("-", "[target]"), Format::Toml);
+}
+
+#[test]
+fn a_message_shows_the_place_and_what_is_accepted() {
+    assert_eq!(
+        bad("[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n\n[[subsystems.namespaces]]\n\
+             drive = \"disk.img\"\nblock_size = 1024\n"),
+        "a.toml:7:14: error: `block_size` is 1024\n  \
+           |\n\
+         7 | block_size = 1024\n  \
+           |              ^^^^\n  \
+           = accepted: 512 or 4096"
+    );
+    assert_eq!(
+        bad("[[ports]]\nlisten = \"tcp://127.0.0.1:4420\"\nheader_digset = \"off\"\n"),
+        "a.toml:3:1: error: `header_digset` is not a key of a port\n  \
+           |\n\
+         3 | header_digset = \"off\"\n  \
+           | ^^^^^^^^^^^^^\n  \
+           = did you mean `header_digest`?"
+    );
+    assert_eq!(
+        bad("[target]\nmax_connections = \n"),
+        "a.toml:2:19: error: string values must be quoted, expected literal string\n  \
+           |\n\
+         2 | max_connections =\n  \
+           |                   ^\n  \
+           = this is not TOML (https://toml.io): strings need quotes, tables are [NAME], lists of tables [[NAME]]"
+    );
+}
+
+#[test]
+fn each_mistake_is_named() {
+    let same_port = "[[ports]]\nlisten = \"tcp://[::1]:1\"\n[[ports]]\nlisten = \"tcp://[::1]:1\"";
+    for (text, expected) in [
+        ("port = 1", "1:1: error: `port` is not a key of a configuration"),
+        ("[target]\nthreads = 0", "2:11: error: `threads` is 0"),
+        ("[target]\nthreads = \"2\"", "2:11: error: `threads` is a string"),
+        ("[target]\nhandshake_timeout = 30", "2:21: error: `handshake_timeout` has no unit"),
+        ("[target]\nhandshake_timeout = \"1ms\"", "2:21: error: `handshake_timeout` is 1ms"),
+        ("[target]\nhandshake_timeout = \"soon\"", "2:21: error: `soon` has no number"),
+        ("[target]\nmetrics = \"9464\"", "2:11: error: `9464` is not an address and a port"),
+        ("[target]\ndiscovery_nqn = \"a b\"", "2:17: error: the NQN has a control character or white space at byte 1"),
+        ("[ports]\nlisten = \"tcp://[::1]\"", "1:1: error: `ports` is a table, and there can be several"),
+        ("[[ports]]\nname = \"a\"", "1:1: error: a port has no `listen`"),
+        (
+            "[[ports]]\nlisten = \"rdma://10.0.0.1\"",
+            "2:10: error: `rdma` is a transport that this build does not serve",
+        ),
+        ("[[ports]]\nlisten = \"tcp://nas\"", "2:10: error: `nas` is a host name, and a port listens on an IP address"),
+        (same_port, "4:10: error: the address tcp://[::1]:1 is used twice"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nid = 65536", "3:6: error: `id` is 65536"),
+        (
+            "[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = \"8KB\"",
+            "3:19: error: `8KB` has a decimal suffix, and sizes here are binary",
+        ),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = 100", "3:19: error: `in_capsule_data` is 100"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = true", "3:15: error: `data_digest` is a boolean"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = \"on\"", "3:15: error: `data_digest` is \"on\""),
+        (
+            "[[ports]]\nlisten = \"tcp://[::1]\"\nadvertise = \"0.0.0.0\"",
+            "3:13: error: `0.0.0.0` is not an address to advertise",
+        ),
+        ("[[hosts]]\nnqn = \"h\"\n[[hosts]]\nnqn = \"h\"", "4:7: error: the host NQN h is used twice"),
+        ("[[subsystems]]\nserial = \"1\"", "1:1: error: a subsystem has no `nqn`"),
+        (
+            "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress:uuid:1\"",
+            "2:7: error: the UUID in the NQN is malformed (want 8-4-4-4-12 hexadecimal digits)",
+        ),
+        (
+            "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\"",
+            "2:7: error: the well-known discovery NQN cannot name a subsystem",
+        ),
+        ("subsystems = [{ nqn = \"n\" }, { nqn = \"n\" }]", "1:38: error: the subsystem NQN n is used twice"),
+    ] {
+        assert_eq!(first_line(text), format!("a.toml:{expected}"), "{text}");
+    }
+}
+
+#[test]
+fn each_mistake_in_a_subsystem_is_named() {
+    for (line, expected) in [
+        ("serial = \"123456789012345678901\"", "4:10: error: `serial` has 21 characters"),
+        ("model = \"Größe\"", "4:9: error: `model` has the character 'ö'"),
+        ("allowed_hosts = [\"h\"]", "4:18: error: the host is not described"),
+        ("ports = [\"b\"]", "4:10: error: there is no port `b`"),
+        ("cntlid_min = 0", "4:14: error: `cntlid_min` is 0"),
+        ("cntlid_min = 9\ncntlid_max = 8", "5:14: error: cntlid_min 9 is above cntlid_max 8"),
+        ("namespaces = [{ nsid = 0, drive = \"a\" }]", "4:24: error: `nsid` is 0"),
+        ("namespaces = [{ nsid = 1025, drive = \"a\" }]", "4:24: error: `nsid` is 1025"),
+        ("namespaces = [{ nsid = 1 }]", "4:15: error: a namespace has no `drive`"),
+        (
+            "namespaces = [{ nsid = 1, drive = \"a\" }, { nsid = 1, drive = \"b\" }]",
+            "4:51: error: the NSID 1 is used twice",
+        ),
+        ("namespaces = [\"a\", \"a\"]", "4:20: error: the drive a is used twice"),
+        ("namespaces = [\"mem\"]", "4:15: error: `mem` needs a size"),
+        ("namespaces = [\"mem:1000\"]", "4:15: error: 1000 bytes are not whole blocks of 512"),
+        ("namespaces = [{ drive = 1 }]", "4:25: error: `drive` is an integer"),
+        ("namespaces = [{ drive = { path = \"a\", sise = 1 } }]", "4:39: error: `sise` is not a key of a drive"),
+        (
+            "namespaces = [{ drive = { path = \"a\", read_only = true }, write_protect = false }]",
+            "4:75: error: the drive is read-only",
+        ),
+        (
+            "namespaces = [{ drive = \"a\", uuid = \"00000000-0000-0000-0000-000000000000\" }]",
+            "4:37: error: `00000000-0000-0000-0000-000000000000` is not a UUID",
+        ),
+        ("namespaces = [{ drive = \"a\", eui64 = \"12\" }]", "4:38: error: `12` is not an EUI-64"),
+        ("namespaces = [{ drive = \"a\", nguid = \"12\" }]", "4:38: error: `12` is not an NGUID"),
+        ("namespaces = [{ drive = \"a\", ana_group = 0 }]", "4:42: error: `ana_group` is 0"),
+        ("namespaces = [1]", "4:15: error: a namespace is described by a table, and this is an integer"),
+    ] {
+        assert_eq!(first_line(&in_subsystem(line)), format!("a.toml:{expected}"), "{line}");
+    }
+    let many = format!("namespaces = [{}]", "\"mem:1M\",".repeat(1025));
+    assert_eq!(first_line(&in_subsystem(&many)), "a.toml:4:9231: error: there are 1025 namespaces");
+    let full = format!("namespaces = [{}]", "\"mem:1M\",".repeat(1024));
+    assert_eq!(good(&in_subsystem(&full)).subsystems[0].namespaces[1023].nsid, 1024);
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let text = "[target]\nthreads = 0\n[[ports]]\nname = \"a\"\nlisten = \"tcp://10.0.0\"\ndata_digest = \"on\"\n\
+                [[subsystems]]\nnqn = \"\"\nports = [\"a\", \"b\"]\nnamespaces = [{ nsid = 0, drive = \"mem\" }]\n";
+    let all = load("a.toml", text).unwrap_err();
+    let places: Vec<_> = all.items.iter().filter(|item| item.severity == Severity::Error).map(|i| i.line).collect();
+    // The port is wrong, so naming it is not wrong a second time.
+    assert_eq!(places, [2, 5, 6, 8, 9, 10, 10], "{all}");
+}
+
+#[test]
+fn helps_name_what_is_there() {
+    let ports = "[[ports]]\nname = \"front\"\nlisten = \"tcp://[::1]\"\n[[ports]]\nname = \"disc\"\n\
+                 listen = \"tcp://[::1]:8009\"\ndiscovery_only = true\n[[hosts]]\nnqn = \"nqn.host-a\"\n[[subsystems]]\n\
+                 nqn = \"n\"\n";
+    for (line, help) in [
+        ("ports = [\"frond\"]", "did you mean \"front\"?"),
+        ("ports = [\"xyz\"]", "accepted here: \"front\", \"disc\""),
+        ("ports = [\"disc\"]", "leave it out here, or remove discovery_only there"),
+        ("allowed_hosts = [\"nqn.host-b\"]", "did you mean \"nqn.host-a\"? Otherwise describe it in `hosts`"),
+        ("allowed_hosts = [\"other\"]", "describe it in `hosts`: nqn = \"other\""),
+        ("allow_any_hosts = true", "did you mean `allow_any_host`?"),
+    ] {
+        let all = load("a.toml", &format!("{ports}{line}\n")).unwrap_err();
+        let error = all.items.iter().find(|item| item.severity == Severity::Error).unwrap();
+        assert_eq!(error.help.as_deref(), Some(help), "{line}");
+    }
+}
+
+#[test]
+fn doubtful_configurations_are_remarked_upon() {
+    let remarks = |text: &str| load("a.toml", text).unwrap().remarks.items;
+    let message = |text: &str| remarks(text).first().map(|item| (item.severity, item.message.clone()));
+    let warning = |text: &str| Some((Severity::Warning, text.to_owned()));
+    assert_eq!(message(""), warning("the configuration describes no subsystem"));
+    assert_eq!(message("[[subsystems]]\nnqn = \"n\""), warning("no host may connect to this subsystem"));
+    assert_eq!(message(&in_subsystem("ports = []")), warning("this subsystem is reached through no port"));
+    let both = format!("[[hosts]]\nnqn = \"h\"\n{}", in_subsystem("allowed_hosts = [\"h\"]"));
+    assert_eq!(message(&both), warning("`allowed_hosts` has no effect: allow_any_host lets every host in"));
+    assert_eq!(message(&in_subsystem("namespaces = [\"mem:1G\"]")), None);
+}
+
+#[test]
+fn readers_may_share_a_drive() {
+    let drive = "{ drive = { path = \"a\", read_only = true } }";
+    good(&in_subsystem(&format!("namespaces = [{drive}, {drive}]")));
+    let mixed = in_subsystem(&format!("namespaces = [{drive}, \"a\"]"));
+    assert_eq!(first_line(&mixed), "a.toml:4:61: error: the drive a is used twice");
+}
+
+#[test]
+fn ports_that_the_system_chooses_are_not_the_same() {
+    let text =
+        "[[ports]]\nname = \"a\"\nlisten = \"tcp://[::1]:0\"\n[[ports]]\nname = \"b\"\nlisten = \"tcp://[::1]:0\"\n";
+    assert_eq!(good(text).ports.iter().map(|port| port.id).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn advice_speaks_the_language_of_the_text() {
+    let all = load("a.json", "{\"target\": {}, \"ports\": [{\"name\": \"a\"}]}").unwrap_err();
+    assert_eq!(all.items[0].help.as_deref(), Some("add \"listen\": \"tcp://127.0.0.1:4420\""));
+}
+
+#[test]
+fn an_endless_text_is_refused() {
+    let text = "#".repeat(limits::TEXT_BYTES_MAX + 1);
+    assert_eq!(first_line(&text), "a.toml:1:1: error: the configuration has 16777217 bytes");
+}
+
+#[test]
+fn the_documentation_names_every_key_and_limit() {
+    let document = include_str!("../../../../docs/config.md");
+    let written = good(EXAMPLE).to_toml().unwrap();
+    for key in written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
+        assert!(document.contains(&format!("| `{key}` ")), "docs/config.md does not describe `{key}`");
+    }
+    for (key, limit) in [
+        ("max_connections", limits::CONNECTIONS.end()),
+        ("threads", limits::THREADS.end()),
+        ("refused_journal", limits::REFUSED_JOURNAL.end()),
+        ("error_log_entries", limits::ERROR_LOG_ENTRIES.end()),
+        ("max_queue_size", limits::QUEUE_SIZE.end()),
+        ("max_io_queues", limits::IO_QUEUES.end()),
+        ("nsid", &u64::from(limits::NAMESPACES_MAX)),
+        ("ana_group", &u64::from(limits::ANA_GROUP_MAX)),
+        ("cntlid_max", &u64::from(limits::CNTLID_MAX)),
+    ] {
+        let row = document.lines().find(|line| line.starts_with(&format!("| `{key}` "))).unwrap();
+        assert!(row.contains(&limit.to_string()), "docs/config.md: {row} does not say {limit}");
+    }
+}
+
+proptest! {
+    /// Any text is either a configuration or has complaints, in bounded time and without panic.
+    #[test]
+    fn no_text_panics(cut in 0..EXAMPLE.len(), put in "[\\[\\]={}\", 0-9a-zé\n]{0,12}", take in 0_usize..40) {
+        let (start, end) = (cut, (cut + take).min(EXAMPLE.len()));
+        let text = format!("{}{put}{}", &EXAMPLE[..start], &EXAMPLE[end..]);
+        match load("a.toml", &text) {
+            Ok(loaded) => prop_assert_eq!(&good(&loaded.config.to_toml().unwrap()), &loaded.config),
+            Err(all) => prop_assert!(all.errors() > 0 && !all.to_string().is_empty()),
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Subsystems and namespaces of the Linux target.
 
+use std::collections::HashSet;
+
 use ebof_nvme::{Nqn, Uuid};
 
 use super::{Import, bounded, ignore_unknown, loose_boolean, loose_integer, loose_string};
@@ -103,15 +105,11 @@ fn read_ignored_attributes(table: &mut Table<'_>, out: &mut Collector<'_>) {
 }
 
 fn read_allowed_hosts(import: &Import, table: &mut Table<'_>, subsystem: &mut Subsystem, out: &mut Collector<'_>) {
+    let mut allowed = HashSet::new();
     for node in table.array("allowed_hosts", out).unwrap_or_default() {
         let Some(text) = as_string("allowed_hosts", node, out) else { continue };
-        if import.authenticated.iter().any(|host| host == text) {
-            continue;
-        }
-        if let Some(nqn) = import.known.host(node, out)
-            && !subsystem.allowed_hosts.contains(&nqn)
-        {
-            subsystem.allowed_hosts.push(nqn);
+        if !import.authenticated.contains(text) && allowed.insert(text) {
+            subsystem.allowed_hosts.extend(import.known.host(node, out));
         }
     }
 }

@@ -1,1 +1,146 @@
-//! tests
+//! Files as nvmetcli writes them, and what is said about what they ask for.
+
+use crate::config::{BlockSize, Config, load};
+use crate::diagnostic::{Diagnostic, Severity};
+
+const SAVED: &str = include_str!("../../testdata/nvmet-tcp.json");
+
+fn lines(items: &[Diagnostic]) -> Vec<String> {
+    items.iter().map(|item| format!("{}:{}: {}: {}", item.line, item.column, item.severity, item.message)).collect()
+}
+
+/// The saved file with `from` replaced, read.
+fn with(from: &str, to: &str) -> Result<(Config, Vec<String>), Vec<String>> {
+    assert!(SAVED.contains(from), "{from}");
+    match load("nvmet.json", &SAVED.replacen(from, to, 1)) {
+        Ok(loaded) => Ok((loaded.config, lines(&loaded.remarks.items))),
+        Err(all) => Err(lines(&all.items)),
+    }
+}
+
+#[test]
+fn a_saved_file_is_understood_as_it_is() {
+    let loaded = load("nvmet.json", SAVED).unwrap();
+    assert_eq!(
+        lines(&loaded.remarks.items),
+        ["50:20: note: `version` has no effect: ebof announces the version it implements"]
+    );
+    let Config { ports, hosts, subsystems, .. } = &loaded.config;
+    assert_eq!((ports[0].id, ports[0].listen.to_string()), (1, "tcp://192.168.122.33:4420".to_owned()));
+    assert_eq!((ports[0].in_capsule_data_bytes, ports[0].max_queue_size), (16384, 1024));
+    let subsystem = &subsystems[0];
+    assert_eq!((subsystem.serial.as_str(), subsystem.model.as_str()), ("4b6f5d1c44e08412", "Linux"));
+    assert_eq!((subsystem.allow_any_host, &subsystem.allowed_hosts), (false, &vec![hosts[0].nqn.clone()]));
+    assert_eq!(subsystem.ports, ["port-1"]);
+    let [device, file] = subsystem.namespaces.as_slice() else { panic!("two namespaces") };
+    assert_eq!((device.nsid, device.drive.path(), device.block_size), (1, Some("/dev/nvme0n1"), None));
+    assert_eq!(device.uuid.to_string(), "d592cdf3-5d1c-44e0-8412-3fcf7d99df27");
+    assert_eq!((device.nguid, device.ana_group), (None, 1));
+    assert_eq!((file.nsid, file.drive.path(), file.block_size), (7, Some("/srv/a:1G"), Some(BlockSize::B4096)));
+    assert!(file.nguid.is_some());
+    // What was imported can be written in ebof's own words.
+    let toml = loaded.config.to_toml().unwrap();
+    assert_eq!(load("a.toml", &toml).unwrap().config, loaded.config);
+}
+
+#[test]
+fn other_transports_are_left_out() {
+    let rdma = with("\"trtype\": \"tcp\"", "\"trtype\": \"rdma\"").unwrap_err();
+    assert_eq!(
+        rdma,
+        [
+            "8:5: error: no port is left that this build can serve",
+            "14:19: warning: this build serves tcp only: the rdma port is left out",
+            "78:14: warning: every port that has this subsystem is left out: no host can reach it",
+            "50:20: note: `version` has no effect: ebof announces the version it implements",
+        ]
+    );
+    let two = "{\"ports\": [{\"portid\": 1, \"addr\": {\"trtype\": \"rdma\", \"traddr\": \"10.0.0.1\"}},
+        {\"portid\": 2, \"addr\": {\"trtype\": \"tcp\", \"traddr\": \"10.0.0.1\"}}]}";
+    assert_eq!(load("a.json", two).unwrap().config.ports.len(), 1);
+}
+
+#[test]
+fn protection_is_never_dropped_silently() {
+    for (from, to) in [
+        ("\"treq\": \"not specified\"", "\"treq\": \"required\""),
+        ("\"treq\": \"not specified\"", "\"tsas\": \"tls1.3\""),
+    ] {
+        let all = with(from, to).unwrap_err();
+        assert!(all.iter().any(|line| line.contains("wants a secure channel")), "{all:?}");
+    }
+    let host = "\"nqn\": \"nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427\"";
+    let (config, remarks) = with(host, &format!("{host}, \"dhchap_key\": \"DHHC-1:00:abc:\"")).unwrap();
+    assert_eq!((config.hosts.len(), config.subsystems[0].allowed_hosts.len()), (0, 0));
+    assert!(
+        remarks[0].ends_with("warning: this host must authenticate, which this build cannot check: it is left out")
+    );
+}
+
+#[test]
+fn what_has_no_effect_is_said() {
+    for (from, to, remark) in [
+        ("\"enable\": 1", "\"enable\": 0", "61:21: warning: the namespace is not enabled: it is left out"),
+        (
+            "\"optimized\"",
+            "\"inaccessible\"",
+            "20:22: warning: the ANA state \"inaccessible\" has no effect: every path is optimized",
+        ),
+        (
+            "\"portid\": 1",
+            "\"portid\": 1, \"color\": 3",
+            "30:20: warning: `color` is not a key of a port: it has no effect",
+        ),
+        (
+            "\"pi_enable\": \"0\"",
+            "\"pi_enable\": \"1\"",
+            "28:22: warning: protection information is not served: `pi_enable` has no effect",
+        ),
+        (
+            "\"referrals\": []",
+            "\"referrals\": [{\"name\": \"a\"}]",
+            "31:21: warning: the port refers hosts to 1 other discovery controllers: it is not done",
+        ),
+    ] {
+        let (_, remarks) = with(from, to).unwrap();
+        assert_eq!(remarks[0], remark);
+        assert_eq!(remarks.len(), 2, "{remarks:?}");
+    }
+}
+
+#[test]
+fn mistakes_have_places() {
+    for (from, to, error) in [
+        (
+            "\"192.168.122.33\"",
+            "\"storage.example\"",
+            "11:19: error: `storage.example` is a host name, and a port listens on an IP address",
+        ),
+        ("\"4420\"", "\"nvme\"", "13:20: error: `nvme` is not a TCP port"),
+        ("\"ipv4\"", "\"ipv6\"", "10:19: error: `adrfam` is \"ipv6\", and 192.168.122.33 is ipv4"),
+        ("\"trtype\": \"tcp\"", "\"trtype\": \"quic\"", "14:19: error: `quic` is not a transport"),
+        ("\"16384\"", "\"9999999\"", "26:29: error: `inline_data_size` is 9999999"),
+        ("\"16384\"", "\"many\"", "26:29: error: `inline_data_size` is \"many\""),
+        ("\"cntlid_min\": \"1\"", "\"cntlid_min\": \"0\"", "45:23: error: `cntlid_min` is 0"),
+        ("\"nsid\": 7", "\"nsid\": 1", "75:19: error: the NSID 1 is used twice"),
+        ("\"nsid\": 7", "\"nsid\": 8192", "75:19: error: `nsid` is 8192"),
+        ("\"/srv/a:1G\"", "\"/dev/nvme0n1\"", "71:21: error: the drive /dev/nvme0n1 is used twice"),
+        ("d592cdf3-", "d592cdf3", "59:21: error: `d592cdf35d1c-44e0-8412-3fcf7d99df27` is not a UUID"),
+    ] {
+        let all = with(from, to).unwrap_err();
+        assert!(all.iter().any(|line| line.contains(error)), "{error}\n{all:#?}");
+    }
+}
+
+#[test]
+fn a_missing_value_is_asked_for_in_json() {
+    let text = "{\"ports\": [{\"portid\": 1}]}";
+    let all = load("a.json", text).unwrap_err();
+    assert_eq!(
+        all.items[0].to_string(),
+        "a.json:1:12: error: a port has no `addr`\n  |\n1 | {\"ports\": [{\"portid\": 1}]}\n  |            ^\n  \
+         = add \"addr\": { \"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\" }"
+    );
+    assert_eq!(lines(&load("a.json", "{}").unwrap_err().items), ["1:1: error: the file describes no port"]);
+    assert_eq!(all.items.iter().filter(|item| item.severity == Severity::Error).count(), 1);
+}

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use ebof_nvme::Nqn;
 
 use crate::config::{Config, Digest, Host, Port, TargetOptions, limits};
-use crate::diagnostic::Collector;
+use crate::diagnostic::{Collector, MAX_ITEMS};
 use crate::listen::{Listen, parse_address};
 use crate::read::table::{Table, as_string, mismatch, nearest};
 use crate::read::tree::{Node, Value};
@@ -22,8 +22,8 @@ pub(crate) struct Known {
     /// Port names, and whether the port serves discovery only. Ports with mistakes count: a second complaint about the
     /// reference would not help.
     pub(crate) ports: Vec<(String, bool)>,
-    /// Host NQNs.
-    pub(crate) hosts: Vec<String>,
+    /// Host NQNs; those with mistakes count too.
+    pub(crate) hosts: HashSet<String>,
     pub(crate) unique: Unique,
     /// Paths whose namespaces all only read.
     pub(crate) shared: HashSet<String>,
@@ -210,7 +210,7 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         known.unique.claim("the host NQN", nqn.as_str(), &node.span, out);
     }
     if let Some(Value::String(text)) = named.map(|node| &node.value) {
-        known.hosts.push(text.clone());
+        known.hosts.insert(text.clone());
     }
     nqn.map(|nqn| Host { nqn })
 }
@@ -219,12 +219,14 @@ impl Known {
     /// The NQN of a host that is described.
     pub(crate) fn host(&self, node: &Node, out: &mut Collector<'_>) -> Option<Nqn> {
         let text = as_string("allowed_hosts", node, out)?;
-        if self.hosts.iter().any(|host| host == text) {
+        if self.hosts.contains(text) {
             // Where it is described, its mistakes are reported.
             return Nqn::parse(text).ok();
         }
         let nqn = values::check_nqn(text, &node.span, out)?;
-        let hosts: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
+        // Comparing is work: a slip among thousands of hosts is for its author to find.
+        let mut hosts: Vec<&str> = self.hosts.iter().map(String::as_str).take(MAX_ITEMS).collect();
+        hosts.sort_unstable();
         let help = match nearest(text, &hosts) {
             Some(near) => format!("did you mean \"{near}\"? Otherwise describe it in `hosts`"),
             None => format!("describe it in `hosts`: {}", out.assignment("nqn", &format!("\"{nqn}\""))),

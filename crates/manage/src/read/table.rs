@@ -4,7 +4,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::diagnostic::{Collector, Span};
+use crate::diagnostic::{Collector, MAX_ITEMS, Span};
 use crate::read::tree::{Entry, Node, Value};
 
 /// A table that is being read. Every key that is asked for is a key that is known.
@@ -36,7 +36,9 @@ impl<'t> Table<'t> {
 
     /// The entry of a key. JSON's null is as good as nothing.
     pub(crate) fn entry(&mut self, key: &'static str) -> Option<&'t Entry> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.entries.iter().find(|entry| entry.key == key && !matches!(entry.node.value, Value::Null))
     }
 
@@ -112,8 +114,10 @@ impl<'t> Table<'t> {
     /// Everything that nobody asked for: the key's entry and what to say about it.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'t Entry, String, String)> {
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
-        unknown.map(|entry| {
-            let help = match nearest(&entry.key, &self.known) {
+        unknown.enumerate().map(|(at, entry)| {
+            // Comparing is work: not for more keys than will be shown.
+            let near = if at < MAX_ITEMS { nearest(&entry.key, &self.known) } else { None };
+            let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("accepted here: {}", self.known.join(", ")),
             };

@@ -7,7 +7,7 @@ use ebof_nvme::Nqn;
 use super::{Known, bounded};
 use crate::config::{BlockSize, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::{Collector, Span};
-use crate::drive::{DRIVE_FORM, Drive, FileDrive, checked_path};
+use crate::drive::{DRIVE_FORM, Drive, FileDrive, SIZE_BYTES_MAX, checked_path};
 use crate::read::table::{Table, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
@@ -52,12 +52,13 @@ fn read_identity(table: &mut Table<'_>, subsystem: &mut Subsystem, out: &mut Col
 fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, out: &mut Collector<'_>) {
     subsystem.allow_any_host = table.boolean("allow_any_host", false, out);
     let hosts = table.array("allowed_hosts", out);
+    let mut allowed = HashSet::new();
     for node in hosts.unwrap_or_default() {
         if let Some(nqn) = known.host(node, out) {
-            if subsystem.allowed_hosts.contains(&nqn) {
-                out.error(node.span.clone(), "the host is allowed twice", "write it once");
-            } else {
+            if allowed.insert(nqn.as_str().to_owned()) {
                 subsystem.allowed_hosts.push(nqn);
+            } else {
+                out.error(node.span.clone(), "the host is allowed twice", "write it once");
             }
         }
     }
@@ -159,9 +160,10 @@ fn read_namespace(
     }
     let mut table = Table::open("a namespace", node, out)?;
     let nsid = table.integer("nsid", &(1..=u64::from(limits::NAMESPACES_MAX)), out);
+    let mut only_one = true;
     if let (Some(nsid), Some(node)) = (nsid, table.node("nsid")) {
         let nsid: u32 = nsid;
-        numbers.claim("the NSID", &nsid.to_string(), &node.span, out);
+        only_one = numbers.claim("the NSID", &nsid.to_string(), &node.span, out);
     }
     let drive_node = table.required("drive", "\"disk.img\"", out);
     let drive = drive_node.and_then(|node| read_drive(node, out));
@@ -184,7 +186,8 @@ fn read_namespace(
         namespace.ana_group = group;
     }
     table.finish(out);
-    drive.map(|_| (namespace, uuid_span))
+    // A second namespace of one number would have the same derived UUID: one complaint is enough.
+    drive.filter(|_| only_one).map(|_| (namespace, uuid_span))
 }
 
 fn read_block_size(table: &mut Table<'_>, out: &mut Collector<'_>) -> Option<BlockSize> {
@@ -236,8 +239,8 @@ fn read_drive(node: &Node, out: &mut Collector<'_>) -> Option<Drive> {
             let mut table = Table::open("a drive", node, out)?;
             let path_node = table.required("path", "\"disk.img\"", out);
             let size = table.node("size");
-            let size_bytes = size.and_then(|node| values::size("size", node, (&(1..=u64::MAX), 1), out));
-            let direct = table.boolean("direct", false, out);
+            let size_bytes = size.and_then(|node| values::size("size", node, (&(1..=SIZE_BYTES_MAX), 1), out));
+            let direct = table.node("direct").map(|_| table.boolean("direct", false, out));
             let read_only = table.boolean("read_only", false, out);
             table.finish(out);
             let path_node = path_node?;
