@@ -175,7 +175,8 @@ impl Io {
 }
 
 impl AsFd for Io {
-    /// Readable when completions wait, provided that `poll` was called until it returned `None` before.
+    /// Readable when completions wait, provided that `poll` was called until it returned `None` before. A completion
+    /// that arrives while the thread sleeps may end the sleep with `EINTR` instead: look, or sleep again.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.backing {
             Backing::Ring(ring) => ring.as_fd(),

@@ -317,11 +317,14 @@ fn user_data(index: u32, generation: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(index)
 }
 
-/// The quickest ring that this kernel offers: completions fetched by the thread that waits for them (6.1), else without
-/// interrupting it (5.19), else plain.
+/// The quickest ring that fits a thread that sleeps in epoll: completions are posted when this thread enters the kernel
+/// for whatever reason, without interrupting it (5.19, and for a single thread 6.0), else plain.
+///
+/// Not `DEFER_TASKRUN`: it posts completions only to a thread that waits in io_uring itself. One that sleeps in epoll
+/// or poll is not woken (seen on Linux 6.18: the sleep lasts until its time-out).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut newest = IoUring::builder();
-    newest.dontfork().setup_submit_all().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    newest.dontfork().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer();
     let mut newer = IoUring::builder();
     newer.dontfork().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
     let mut plain = IoUring::builder();
@@ -357,3 +360,6 @@ fn check_opcodes(ring: &IoUring) -> io::Result<()> {
 fn is_temporary(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }
+
+#[cfg(test)]
+mod tests;

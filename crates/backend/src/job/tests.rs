@@ -1,1 +1,233 @@
+//! Steps and their outcomes without a kernel: short transfers, refusals, what replaces what, and what a failed flush
+//! means for the next one.
 
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::file::Kind;
+use crate::{Buffer, Class, Geometry};
+
+fn medium(block_bytes: u32, direct: bool) -> Arc<Medium> {
+    let geometry = Geometry {
+        capacity_bytes: 1 << 30,
+        block_bytes,
+        logical_block_bytes: 512,
+        read_only: false,
+        deallocates: true,
+        deallocate_granularity_bytes: 4096,
+        writes_zeroes: true,
+        volatile_cache: true,
+    };
+    Arc::new(Medium {
+        file: File::open("/dev/null").unwrap(),
+        path: Path::new("/a/disk.img").into(),
+        kind: Kind::File,
+        direct,
+        geometry,
+        punches: AtomicBool::new(true),
+        zeroes: AtomicBool::new(true),
+        cache_lost: AtomicBool::new(false),
+    })
+}
+
+fn job(medium: &Arc<Medium>, operation: Operation) -> Job {
+    Job::new(Arc::clone(medium), Request { tag: 1, operation })
+}
+
+fn read(offset: u64, len: usize) -> Operation {
+    Operation::Read { offset, len, buffer: Buffer::zeroed(len) }
+}
+
+fn write(offset: u64, len: usize, fua: bool) -> Operation {
+    Operation::Write { offset, len, buffer: Buffer::zeroed(len), fua }
+}
+
+fn zeroes(len: u64, deallocate: bool, fua: bool) -> Operation {
+    Operation::WriteZeroes { offset: 4096, len, deallocate, fua }
+}
+
+/// The step in a form that compares.
+fn step(job: &mut Job) -> String {
+    match job.step() {
+        Step::Read { offset, into } => format!("read {offset}+{}", into.len()),
+        Step::Write { offset, from, sync } => {
+            format!("write {offset}+{}{}", from.len(), if sync { " sync" } else { "" })
+        }
+        Step::Allocate { mode: PUNCH, offset, len } => format!("punch {offset}+{len}"),
+        Step::Allocate { offset, len, .. } => format!("zero {offset}+{len}"),
+        Step::Sync => "sync".to_owned(),
+    }
+}
+
+#[track_caller]
+fn again(job: &mut Job, outcome: Result<usize, Errno>) {
+    let progress = job.advance(outcome);
+    assert!(matches!(progress, Progress::Again), "{progress:?}");
+}
+
+#[track_caller]
+fn ends(job: &mut Job, outcome: Result<usize, Errno>) -> Result<(), Error> {
+    match job.advance(outcome) {
+        Progress::Finished(result) => result,
+        Progress::Again => panic!("should have ended, next: {}", step(job)),
+    }
+}
+
+#[test]
+fn a_short_read_goes_on_where_it_stopped() {
+    let medium = medium(1, false);
+    let mut job = job(&medium, read(1000, 5000));
+    assert_eq!(step(&mut job), "read 1000+5000");
+    again(&mut job, Ok(1));
+    assert_eq!(step(&mut job), "read 1001+4999");
+    again(&mut job, Ok(4998));
+    assert_eq!(step(&mut job), "read 5999+1");
+    ends(&mut job, Ok(1)).unwrap();
+}
+
+#[test]
+fn a_short_direct_write_goes_on_at_the_start_of_a_block() {
+    let medium = medium(4096, true);
+    let mut job = job(&medium, write(8192, 16384, true));
+    assert_eq!(step(&mut job), "write 8192+16384 sync");
+    again(&mut job, Ok(5000));
+    assert_eq!(step(&mut job), "write 12288+12288 sync");
+    let error = ends(&mut job, Ok(4095)).unwrap_err();
+    assert_eq!(error.class(), Class::MediumWrite);
+    assert_eq!(error.to_string(), "write of 12288 bytes at offset 12288 of /a/disk.img: write zero");
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_an_error_and_not_zeros() {
+    let medium = medium(1, false);
+    let mut job = job(&medium, read(0, 8192));
+    again(&mut job, Ok(4096));
+    let error = ends(&mut job, Ok(0)).unwrap_err();
+    assert_eq!(error.class(), Class::MediumRead);
+    assert_eq!(
+        error.to_string(),
+        "read at offset 4096 of /a/disk.img: the file has become shorter than the 1073741824 bytes it had when it was \
+         opened; do not truncate a file that is in use"
+    );
+}
+
+#[test]
+fn not_now_is_tried_again_but_not_for_ever() {
+    let medium = medium(1, false);
+    let mut job = job(&medium, read(0, 4096));
+    for _ in 0..REFUSALS_MAX {
+        again(&mut job, Err(Errno::AGAIN));
+    }
+    assert_eq!(ends(&mut job, Err(Errno::AGAIN)).unwrap_err().class(), Class::Busy);
+}
+
+#[test]
+fn zeroing_takes_what_the_medium_can_and_remembers_what_it_cannot() {
+    let medium = medium(1, false);
+    let len = (ZEROS.as_slice().as_bytes().len() + 512) as u64;
+    let mut first = job(&medium, zeroes(len, true, true));
+    assert_eq!(step(&mut first), format!("punch 4096+{len}"));
+    again(&mut first, Err(Errno::OPNOTSUPP));
+    assert_eq!(step(&mut first), format!("zero 4096+{len}"));
+    again(&mut first, Err(Errno::OPNOTSUPP));
+    assert_eq!(step(&mut first), "write 4096+131072");
+    again(&mut first, Ok(131_072));
+    assert_eq!(step(&mut first), "write 135168+512");
+    again(&mut first, Ok(512));
+    assert_eq!(step(&mut first), "sync");
+    ends(&mut first, Ok(0)).unwrap();
+
+    let mut second = job(&medium, zeroes(512, true, false));
+    assert_eq!(step(&mut second), "write 4096+512");
+    ends(&mut second, Ok(512)).unwrap();
+}
+
+#[test]
+fn without_leave_to_deallocate_nothing_is_punched() {
+    let medium = medium(1, false);
+    let mut job = job(&medium, zeroes(8192, false, false));
+    assert_eq!(step(&mut job), "zero 4096+8192");
+    ends(&mut job, Ok(0)).unwrap();
+}
+
+#[test]
+fn deallocation_goes_through_its_ranges_and_is_only_advice() {
+    let medium = medium(1, false);
+    let mut all = job(&medium, Operation::Deallocate { ranges: vec![0..4096, 8192..16384] });
+    assert_eq!(step(&mut all), "punch 0+4096");
+    again(&mut all, Ok(0));
+    assert_eq!(step(&mut all), "punch 8192+8192");
+    let error = ends(&mut all, Err(Errno::IO)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "deallocate of 8192 bytes at offset 8192 of /a/disk.img: Input/output error (os error 5); the medium failed: \
+         see the kernel log"
+    );
+    let mut unable = job(&medium, Operation::Deallocate { ranges: vec![0..4096, 8192..16384] });
+    ends(&mut unable, Err(Errno::OPNOTSUPP)).unwrap();
+    assert!(!medium.punches.load(Ordering::Relaxed));
+}
+
+#[test]
+fn after_a_failed_flush_none_claims_success() {
+    let medium = medium(1, false);
+    // Both are under way when the first is told; the kernel tells only one of them.
+    let (mut told, mut untold) = (job(&medium, Operation::Flush), job(&medium, Operation::Flush));
+    assert_eq!(ends(&mut told, Err(Errno::IO)).unwrap_err().class(), Class::MediumWrite);
+    let error = ends(&mut untold, Ok(0)).unwrap_err();
+    assert_eq!(error.class(), Class::MediumWrite);
+    assert_eq!(
+        error.to_string(),
+        "flush refused: an earlier flush of /a/disk.img failed, so data written before it may be lost; check the \
+         medium, then open the device again"
+    );
+}
+
+#[test]
+fn a_failed_fua_write_counts_as_a_failed_flush_only_behind_a_page_cache() {
+    for (direct, lost) in [(false, true), (true, false)] {
+        let medium = medium(512, direct);
+        let mut job = job(&medium, write(0, 4096, true));
+        assert_eq!(ends(&mut job, Err(Errno::IO)).unwrap_err().class(), Class::MediumWrite);
+        assert_eq!(medium.check_cache(Action::Flush).is_err(), lost);
+    }
+    let medium = medium(1, false);
+    let mut full = job(&medium, write(0, 4096, true));
+    let error = ends(&mut full, Err(Errno::NOSPC)).unwrap_err();
+    assert_eq!(error.class(), Class::OutOfSpace);
+    assert!(error.to_string().ends_with("free space on the file system that holds it"), "{error}");
+    assert!(medium.check_cache(Action::Flush).is_ok());
+}
+
+#[test]
+fn a_cancelled_request_ends_with_its_current_step() {
+    let medium = medium(1, false);
+    let mut between = job(&medium, read(0, 8192));
+    between.cancel();
+    assert_eq!(ends(&mut between, Ok(4096)).unwrap_err().class(), Class::Aborted);
+    for errno in [Errno::CANCELED, Errno::INTR] {
+        let mut stopped = job(&medium, read(0, 8192));
+        stopped.cancel();
+        assert_eq!(ends(&mut stopped, Err(errno)).unwrap_err().class(), Class::Aborted);
+    }
+    let mut too_late = job(&medium, read(0, 8192));
+    too_late.cancel();
+    ends(&mut too_late, Ok(8192)).unwrap();
+}
+
+#[test]
+fn errors_are_classified_by_what_the_caller_can_do() {
+    let class = |operation: Operation, errno: Errno| {
+        let medium = medium(1, false);
+        ends(&mut job(&medium, operation), Err(errno)).unwrap_err().class()
+    };
+    assert_eq!(class(read(0, 512), Errno::IO), Class::MediumRead);
+    assert_eq!(class(write(0, 512, false), Errno::IO), Class::MediumWrite);
+    assert_eq!(class(write(0, 512, false), Errno::NOSPC), Class::OutOfSpace);
+    assert_eq!(class(write(0, 512, false), Errno::ROFS), Class::ReadOnly);
+    assert_eq!(class(read(0, 512), Errno::NODEV), Class::Gone);
+    assert_eq!(class(read(0, 512), Errno::NOMEM), Class::Busy);
+    assert_eq!(class(read(0, 512), Errno::OPNOTSUPP), Class::Unsupported);
+}

@@ -1,0 +1,103 @@
+//! What the integration tests share: both engines, one request from start to end, and drives to try.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Spec, Submitted, open};
+
+/// Longer than any request takes on a busy machine; reaching it is a failure.
+pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
+
+/// An `Io` on every engine that this machine permits.
+pub(crate) fn engines(entries: u32) -> Vec<Io> {
+    let mut engines = vec![Io::with_engine(entries, Engine::Threads).unwrap()];
+    match Io::with_engine(entries, Engine::Uring) {
+        Ok(io) => engines.push(io),
+        Err(error) => println!("SKIPPED on io_uring: {error}"),
+    }
+    engines
+}
+
+pub(crate) fn open_text(text: &str) -> Arc<dyn Device> {
+    let spec: Spec = text.parse().unwrap();
+    open(&spec).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs one operation to its end.
+pub(crate) fn run(device: &dyn Device, io: &mut Io, operation: Operation) -> Completion {
+    let completion = match device.submit(io, Request { tag: 42, operation }) {
+        Submitted::Done(completion) => completion,
+        Submitted::Pending => io.wait(LIMIT).unwrap().expect("a completion in time"),
+        Submitted::Busy(_) => panic!("nothing else is in flight"),
+    };
+    assert_eq!(completion.tag, 42);
+    completion
+}
+
+pub(crate) fn read(device: &dyn Device, io: &mut Io, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let mut buffer = Buffer::zeroed(len);
+    // What was in the buffer must not be taken for what was read.
+    buffer.as_mut_slice().fill(0xEE);
+    let completion = run(device, io, Operation::Read { offset, len, buffer });
+    completion.result?;
+    Ok(completion.buffer.expect("the buffer always comes back").as_slice()[..len].to_vec())
+}
+
+pub(crate) fn write(device: &dyn Device, io: &mut Io, offset: u64, bytes: &[u8], fua: bool) -> Result<(), Error> {
+    let completion = run(device, io, write_of(offset, bytes, fua));
+    assert!(completion.buffer.is_some());
+    completion.result
+}
+
+pub(crate) fn write_of(offset: u64, bytes: &[u8], fua: bool) -> Operation {
+    let mut buffer = Buffer::zeroed(bytes.len());
+    buffer.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+    Operation::Write { offset, len: bytes.len(), buffer, fua }
+}
+
+/// Whether the file system of `directory` does direct I/O; says so where it does not.
+pub(crate) fn direct_works(directory: &Path) -> bool {
+    let probe = directory.join("direct-probe.img");
+    let works = match open(&format!("{},size=64K,direct", probe.display()).parse().unwrap()) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("SKIPPED for direct I/O: {error}");
+            false
+        }
+    };
+    std::fs::remove_file(probe).unwrap_or_default();
+    works
+}
+
+/// A loop device over a file, for as long as it lives.
+pub(crate) struct LoopDevice {
+    pub(crate) path: String,
+}
+
+impl LoopDevice {
+    /// `None`, with a message, where none can be had: it takes root and the loop driver.
+    pub(crate) fn over(file: &Path) -> Option<LoopDevice> {
+        let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                Some(LoopDevice { path: String::from_utf8(output.stdout).unwrap().trim().to_owned() })
+            }
+            Ok(output) => {
+                println!("SKIPPED on a block device: {}", String::from_utf8_lossy(&output.stderr).trim());
+                None
+            }
+            Err(error) => {
+                println!("SKIPPED on a block device: losetup: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let detached = std::process::Command::new("losetup").arg("--detach").arg(&self.path).status();
+        assert!(detached.unwrap().success(), "{} could not be detached", self.path);
+    }
+}

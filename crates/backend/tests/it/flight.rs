@@ -1,0 +1,286 @@
+//! Many requests at once, on both engines: batches, the limit, cancelling, waiting by descriptor, the end.
+
+use std::os::unix::fs::MetadataExt;
+
+use crate::common::{LIMIT, engines, open_text, read, run, write, write_of};
+use ebof_backend::{Buffer, Class, Device, Engine, Io, Operation, Request, Submitted};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+const BLOCK: usize = 4096;
+
+/// A new file of `blocks` blocks, in a directory that lives as long as the first value.
+fn disk(blocks: usize) -> (tempfile::TempDir, std::sync::Arc<dyn Device>) {
+    let directory = tempfile::tempdir().unwrap();
+    let device = open_text(&format!("{}/disk.img:{}", directory.path().display(), blocks * BLOCK));
+    (directory, device)
+}
+
+fn submit(device: &dyn Device, io: &mut Io, tag: u64, operation: Operation) {
+    let submitted = device.submit(io, Request { tag, operation });
+    assert!(matches!(submitted, Submitted::Pending), "{submitted:?}");
+}
+
+fn block_of(tag: u64) -> Vec<u8> {
+    vec![tag.to_le_bytes()[0] | 1; BLOCK]
+}
+
+fn write_block(tag: u64) -> Operation {
+    write_of(tag * BLOCK as u64, &block_of(tag), false)
+}
+
+fn read_block(tag: u64) -> Operation {
+    Operation::Read { offset: tag * BLOCK as u64, len: BLOCK, buffer: Buffer::zeroed(BLOCK) }
+}
+
+/// Takes in everything in flight and returns the tags, sorted; every result must be a success.
+fn drain(io: &mut Io) -> Vec<u64> {
+    let mut tags = Vec::new();
+    while let Some(completion) = io.wait(LIMIT).unwrap() {
+        completion.result.unwrap();
+        tags.push(completion.tag);
+    }
+    assert_eq!(io.in_flight(), 0);
+    tags.sort_unstable();
+    tags
+}
+
+#[test]
+fn a_batch_is_handed_over_at_once_and_each_request_completes_once() {
+    for mut io in engines(64) {
+        let (_directory, device) = disk(64);
+        for tag in 0..64 {
+            submit(&*device, &mut io, tag, write_block(tag));
+        }
+        assert_eq!((io.in_flight(), io.stats().handovers), (64, 0));
+        io.kick().unwrap();
+        io.kick().unwrap();
+        assert_eq!(io.stats().handovers, 1, "one hand-over for 64 requests, none for nothing");
+        assert_eq!(drain(&mut io), (0..64).collect::<Vec<u64>>());
+        for tag in 0..64 {
+            submit(&*device, &mut io, tag, read_block(tag));
+        }
+        while let Some(completion) = io.wait(LIMIT).unwrap() {
+            completion.result.unwrap();
+            assert_eq!(completion.buffer.unwrap().as_slice(), block_of(completion.tag));
+        }
+        assert_eq!((io.stats().accepted, io.stats().completed), (128, 128));
+    }
+}
+
+#[test]
+fn beyond_the_limit_the_request_comes_back_whole() {
+    for mut io in engines(8) {
+        let (_directory, device) = disk(16);
+        for tag in 0..8 {
+            submit(&*device, &mut io, tag, write_block(tag));
+        }
+        let Submitted::Busy(request) = device.submit(&mut io, Request { tag: 8, operation: write_block(8) }) else {
+            panic!("only 8 are allowed");
+        };
+        assert_eq!(request.tag, 8);
+        let first = io.wait(LIMIT).unwrap().unwrap();
+        first.result.unwrap();
+        assert!(matches!(device.submit(&mut io, request), Submitted::Pending));
+        assert_eq!(drain(&mut io).len(), 8);
+        assert_eq!(read(&*device, &mut io, 8 * BLOCK as u64, BLOCK).unwrap(), block_of(8));
+    }
+}
+
+#[test]
+fn the_descriptor_is_readable_when_a_completion_waits_and_not_before() {
+    for mut io in engines(8) {
+        let (_directory, device) = disk(64);
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        epoll::add(&set, &io, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+        let readable = |seconds| {
+            let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+            let mut events = Vec::with_capacity(1);
+            loop {
+                match epoll::wait(&set, spare_capacity(&mut events), Some(&timeout)) {
+                    // A completion that arrives during the sleep may show itself as an interruption.
+                    Err(Errno::INTR) => {}
+                    ready => break ready.unwrap() == 1,
+                }
+            }
+        };
+        for round in 0..32 {
+            assert!(!readable(0), "nothing is in flight");
+            // A write and a flush, which take the longer ways through the kernel.
+            submit(&*device, &mut io, round, write_block(round));
+            submit(&*device, &mut io, 100 + round, Operation::Flush);
+            io.kick().unwrap();
+            let mut completed = 0;
+            while completed < 2 {
+                assert!(readable(60), "{:?}: a completion in time", io.engine());
+                while let Some(completion) = io.poll() {
+                    completion.result.unwrap();
+                    completed += 1;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_request_completes_once_and_an_unknown_one_is_not_found() {
+    for mut io in engines(64) {
+        let (_directory, device) = disk(64);
+        assert!(!io.cancel(1));
+        for round in 0..50 {
+            for tag in 0..32 {
+                submit(&*device, &mut io, tag, if tag % 4 == 3 { Operation::Flush } else { write_block(tag) });
+                if tag == 16 && round % 2 == 0 {
+                    io.kick().unwrap();
+                }
+            }
+            for tag in (0..32).step_by(2).chain([3, 31]) {
+                assert!(io.cancel(tag), "{tag} is in flight");
+            }
+            assert!(!io.cancel(99));
+            let mut tags = Vec::new();
+            while let Some(completion) = io.wait(LIMIT).unwrap() {
+                if let Err(error) = &completion.result {
+                    assert_eq!(error.class(), Class::Aborted, "{error}");
+                    assert!(completion.tag.is_multiple_of(2) || [3, 31].contains(&completion.tag));
+                }
+                assert_eq!(completion.buffer.is_some(), completion.tag % 4 != 3);
+                tags.push(completion.tag);
+            }
+            tags.sort_unstable();
+            assert_eq!(tags, (0..32).collect::<Vec<u64>>());
+        }
+        // The slots are all usable again.
+        for tag in 0..64 {
+            submit(&*device, &mut io, tag, write_block(tag));
+        }
+        assert_eq!(drain(&mut io).len(), 64);
+    }
+}
+
+#[test]
+fn on_threads_what_has_not_begun_is_really_stopped() {
+    let mut io = Io::with_engine(8, Engine::Threads).unwrap();
+    let (_directory, device) = disk(8);
+    submit(&*device, &mut io, 1, write_block(1));
+    assert!(io.cancel(1));
+    let completion = io.wait(LIMIT).unwrap().unwrap();
+    assert_eq!(completion.result.unwrap_err().to_string(), "write cancelled");
+    assert_eq!(read(&*device, &mut io, BLOCK as u64, BLOCK).unwrap(), vec![0; BLOCK]);
+}
+
+#[test]
+fn dropping_finishes_what_was_accepted() {
+    for kicked in [false, true] {
+        for mut io in engines(64) {
+            let (_directory, device) = disk(64);
+            for tag in 0..64 {
+                submit(&*device, &mut io, tag, write_block(tag));
+            }
+            if kicked {
+                io.kick().unwrap();
+            }
+            drop(io);
+            for mut io in engines(1) {
+                for tag in 0..64 {
+                    assert_eq!(read(&*device, &mut io, tag * BLOCK as u64, BLOCK).unwrap(), block_of(tag));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn waiting_for_nothing_returns_at_once() {
+    for mut io in engines(1) {
+        assert!(io.wait(None).unwrap().is_none());
+        assert!(io.poll().is_none());
+        io.kick().unwrap();
+    }
+}
+
+#[test]
+fn deallocation_gives_the_blocks_of_a_file_back() {
+    for mut io in engines(4) {
+        let (directory, device) = disk(1024);
+        if !device.geometry().deallocates {
+            println!("SKIPPED: no holes on this file system");
+            return;
+        }
+        let used = || std::fs::metadata(directory.path().join("disk.img")).unwrap().blocks() * 512;
+        let size = 1024 * BLOCK as u64;
+        assert!(used() < size / 4, "a new file is sparse");
+        write(&*device, &mut io, 0, &vec![5; 1024 * BLOCK], true).unwrap();
+        assert!(used() >= size);
+        let ranges = vec![0..size / 4, size / 4..size / 2];
+        run(&*device, &mut io, Operation::Deallocate { ranges }).result.unwrap();
+        run(&*device, &mut io, Operation::Flush).result.unwrap();
+        assert!(used() <= size / 2 + size / 8, "{}", used());
+        let zeroes = Operation::WriteZeroes { offset: size / 2, len: size / 2, deallocate: true, fua: true };
+        run(&*device, &mut io, zeroes).result.unwrap();
+        assert!(used() < size / 8, "{}", used());
+        assert_eq!(read(&*device, &mut io, 0, 1024 * BLOCK).unwrap(), vec![0; 1024 * BLOCK]);
+    }
+}
+
+#[test]
+fn what_lies_outside_or_is_read_only_is_refused_with_its_buffer() {
+    for mut io in engines(4) {
+        let (directory, device) = disk(4);
+        let completion = run(&*device, &mut io, read_block(4));
+        assert_eq!(
+            completion.result.unwrap_err().to_string(),
+            "read of 4096 bytes at offset 16384 goes beyond the end of the device, which has 16384 bytes"
+        );
+        assert!(completion.buffer.is_some());
+        drop(device);
+        let device = open_text(&format!("{}/disk.img,readonly", directory.path().display()));
+        let completion = run(&*device, &mut io, write_block(0));
+        assert_eq!(completion.result.unwrap_err().to_string(), "write refused: the device was opened read-only");
+        run(&*device, &mut io, Operation::Flush).result.unwrap();
+        assert_eq!(read(&*device, &mut io, 0, BLOCK).unwrap(), vec![0; BLOCK]);
+    }
+}
+
+#[test]
+fn a_file_cut_off_while_it_is_open_fails_the_read() {
+    for mut io in engines(4) {
+        let (directory, device) = disk(4);
+        std::fs::OpenOptions::new().write(true).open(directory.path().join("disk.img")).unwrap().set_len(4096).unwrap();
+        let error = read(&*device, &mut io, 0, 2 * BLOCK).unwrap_err();
+        assert_eq!(error.class(), Class::MediumRead, "{error}");
+        assert!(error.to_string().contains("has become shorter than the 16384 bytes"), "{error}");
+    }
+}
+
+#[test]
+fn a_full_file_system_is_out_of_space() {
+    // A sparse file behind a limit on file sizes would need a signal; a tmpfs of its own needs root.
+    let directory = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(directory.path())
+        .stderr(std::process::Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no permission to mount a small file system");
+        return;
+    }
+    let result = std::panic::catch_unwind(|| {
+        let path = directory.path().join("disk.img");
+        for mut io in engines(4) {
+            let device = open_text(&format!("{}:4M", path.display()));
+            let error = write(&*device, &mut io, 0, &vec![1; 2 << 20], false).unwrap_err();
+            assert_eq!(error.class(), Class::OutOfSpace, "{error}");
+            // It is not lost for that: space comes back, and a flush still succeeds.
+            let ranges = vec![0..2 << 20, 2 << 20..4 << 20];
+            run(&*device, &mut io, Operation::Deallocate { ranges }).result.unwrap();
+            write(&*device, &mut io, 0, &[1; 4096], true).unwrap();
+            run(&*device, &mut io, Operation::Flush).result.unwrap();
+        }
+    });
+    let unmounted = std::process::Command::new("umount").arg(directory.path()).status();
+    assert!(unmounted.unwrap().success());
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}

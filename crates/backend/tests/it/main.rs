@@ -1,0 +1,10 @@
+//! The crate as its users see it: every device on every engine.
+
+#[cfg(test)]
+mod common;
+#[cfg(test)]
+mod flight;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod refusals;

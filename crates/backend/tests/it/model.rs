@@ -1,0 +1,203 @@
+//! Any sequence of operations on any device, compared with an array of bytes.
+
+use std::ops::Range;
+
+use crate::common::{LoopDevice, direct_works, engines, open_text, read, run, write};
+use ebof_backend::{Device, Io, Operation, Spec, open};
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::test_runner::TestCaseError;
+
+const CAPACITY: usize = 512 << 10;
+
+#[derive(Clone, Debug)]
+enum Act {
+    Read(Range<usize>),
+    Write(Range<usize>, u8, bool),
+    Zero(Range<usize>, bool, bool),
+    Deallocate(Vec<Range<usize>>),
+    Flush,
+}
+
+/// Ranges in units of `block`, mostly short, sometimes long enough to span chunks of every kind.
+fn range(block: usize) -> impl Strategy<Value = Range<usize>> {
+    let blocks = CAPACITY / block;
+    let len = prop_oneof![4 => 0..=16_usize.min(blocks), 1 => 0..=blocks];
+    (0..=blocks, len).prop_map(move |(start, len)| start * block..(start + len).min(blocks) * block)
+}
+
+fn acts(block: usize) -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        4 => range(block).prop_map(Act::Read),
+        4 => (range(block), any::<u8>(), any::<bool>()).prop_map(|(range, seed, fua)| Act::Write(range, seed, fua)),
+        2 => (range(block), any::<bool>(), any::<bool>())
+            .prop_map(|(range, deallocate, fua)| Act::Zero(range, deallocate, fua)),
+        1 => proptest::collection::vec(range(block), 0..4).prop_map(Act::Deallocate),
+        1 => Just(Act::Flush),
+    ];
+    proptest::collection::vec(act, 1..24)
+}
+
+/// Bytes that differ from block to block, so that a misplaced one shows.
+fn pattern(range: &Range<usize>, seed: u8) -> Vec<u8> {
+    range.clone().map(|at| (at / 7 + at / 512).to_le_bytes()[0] ^ seed).collect()
+}
+
+fn bytes(range: &Range<usize>) -> Range<u64> {
+    range.start as u64..range.end as u64
+}
+
+fn apply(device: &dyn Device, io: &mut Io, model: &mut [u8], act: &Act) -> Result<(), TestCaseError> {
+    match act {
+        Act::Read(range) => {
+            let got = read(device, io, range.start as u64, range.len()).unwrap();
+            prop_assert!(got == model[range.clone()], "{:?} differs", range);
+        }
+        Act::Write(range, seed, fua) => {
+            let data = pattern(range, *seed);
+            write(device, io, range.start as u64, &data, *fua).unwrap();
+            model[range.clone()].copy_from_slice(&data);
+        }
+        Act::Zero(range, deallocate, fua) => {
+            let (offset, len) = (range.start as u64, range.len() as u64);
+            run(device, io, Operation::WriteZeroes { offset, len, deallocate: *deallocate, fua: *fua }).result.unwrap();
+            model[range.clone()].fill(0);
+        }
+        Act::Deallocate(ranges) => {
+            run(device, io, Operation::Deallocate { ranges: ranges.iter().map(bytes).collect() }).result.unwrap();
+            for range in ranges {
+                // Without deallocation the bytes stay, which is as good an answer.
+                if device.geometry().deallocates {
+                    model[range.clone()].fill(0);
+                }
+            }
+        }
+        Act::Flush => run(device, io, Operation::Flush).result.unwrap(),
+    }
+    Ok(())
+}
+
+fn compare(device: &dyn Device, io: &mut Io, acts: &[Act]) -> Result<(), TestCaseError> {
+    let mut model = read(device, io, 0, CAPACITY).unwrap();
+    for act in acts {
+        apply(device, io, &mut model, act)?;
+    }
+    let all = read(device, io, 0, CAPACITY).unwrap();
+    prop_assert!(all == model, "the device differs in the end");
+    prop_assert_eq!(io.in_flight(), 0);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn memory_is_an_array_of_bytes(acts in acts(1)) {
+        for mut io in engines(4) {
+            compare(&*open_text(&format!("mem:{CAPACITY}")), &mut io, &acts)?;
+        }
+    }
+
+    #[test]
+    fn a_buffered_file_is_an_array_of_bytes(acts in acts(1)) {
+        let directory = tempfile::tempdir().unwrap();
+        for (number, mut io) in engines(4).into_iter().enumerate() {
+            let path = directory.path().join(number.to_string());
+            compare(&*open_text(&format!("{}:{CAPACITY}", path.display())), &mut io, &acts)?;
+        }
+    }
+
+    #[test]
+    fn a_direct_file_is_an_array_of_bytes(acts in acts(4096)) {
+        let directory = tempfile::tempdir().unwrap();
+        if !direct_works(directory.path()) {
+            return Ok(());
+        }
+        for (number, mut io) in engines(4).into_iter().enumerate() {
+            let path = directory.path().join(number.to_string());
+            compare(&*open_text(&format!("{},size={CAPACITY},direct", path.display())), &mut io, &acts)?;
+        }
+    }
+
+    #[test]
+    fn what_the_file_keeps_is_there_when_it_is_opened_again(acts in acts(512)) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk.img");
+        let mut kept: Option<Vec<u8>> = None;
+        for mut io in engines(4) {
+            let device = open_text(&format!("{}:{CAPACITY}", path.display()));
+            if let Some(kept) = kept {
+                prop_assert!(read(&*device, &mut io, 0, CAPACITY).unwrap() == kept);
+            }
+            compare(&*device, &mut io, &acts)?;
+            kept = Some(read(&*device, &mut io, 0, CAPACITY).unwrap());
+        }
+    }
+
+    #[test]
+    fn null_reads_zeros_whatever_was_done(acts in acts(1)) {
+        for mut io in engines(4) {
+            let device = open_text(&format!("null:{CAPACITY}"));
+            for act in &acts {
+                apply(&*device, &mut io, &mut vec![0; CAPACITY], &match act {
+                    // Forgotten at once: nothing to compare with.
+                    Act::Write(range, ..) => Act::Read(range.clone()),
+                    other => other.clone(),
+                })?;
+            }
+            write(&*device, &mut io, 0, &[7; 4096], true).unwrap();
+            prop_assert_eq!(read(&*device, &mut io, 0, 4096).unwrap(), vec![0; 4096]);
+        }
+    }
+}
+
+#[test]
+fn a_block_device_is_an_array_of_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("backing.img");
+    std::fs::File::create(&backing).unwrap().set_len(CAPACITY as u64).unwrap();
+    let Some(device) = LoopDevice::over(&backing) else {
+        return;
+    };
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) };
+    for options in ["", ",direct=no"] {
+        let device = open_text(&format!("{}{options}", device.path));
+        let mut runner = proptest::test_runner::TestRunner::new(config.clone());
+        let result =
+            runner.run(&acts(512), |acts| engines(4).iter_mut().try_for_each(|io| compare(&*device, io, &acts)));
+        result.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn a_block_device_is_described_and_kept_from_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("backing.img");
+    std::fs::File::create(&backing).unwrap().set_len(CAPACITY as u64).unwrap();
+    let Some(device) = LoopDevice::over(&backing) else {
+        return;
+    };
+    let spec: Spec = device.path.parse().unwrap();
+    let opened = open(&spec).unwrap();
+    let geometry = opened.geometry();
+    assert_eq!(geometry.capacity_bytes, CAPACITY as u64);
+    assert_eq!((geometry.block_bytes, geometry.logical_block_bytes), (512, 512));
+    assert_eq!(opened.describe(), format!("block device {}, 512K, direct", device.path));
+
+    let error = open(&spec).unwrap_err().to_string();
+    let expected = format!(
+        "{0} is in use: it is mounted, used as swap, or part of a RAID, LVM or multipath device (see `lsblk {0}`); \
+         release it first",
+        device.path
+    );
+    assert_eq!(error, expected);
+
+    let error = open(&Spec::path(&backing)).unwrap_err().to_string();
+    let expected = format!(
+        "{} is in use: it is the backing file of {1}; detach it first (`losetup -d {1}`)",
+        backing.display(),
+        device.path
+    );
+    assert_eq!(error, expected);
+    drop(opened);
+    open(&spec).unwrap();
+}

@@ -1,0 +1,152 @@
+//! Drives that are refused, each with what the user reads.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use ebof_backend::{Spec, open};
+
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn file(&self, name: &str, size: u64) -> PathBuf {
+        File::create(self.path(name)).unwrap().set_len(size).unwrap();
+        self.path(name)
+    }
+
+    /// The message for a drive in this place, with the directory left out.
+    fn refusal(&self, drive: &str) -> String {
+        let prefix = format!("{}/", self.directory.path().display());
+        let spec: Spec = format!("{prefix}{drive}").parse().unwrap();
+        open(&spec).expect_err("should be refused").to_string().replace(&prefix, "")
+    }
+}
+
+#[test]
+fn a_missing_file() {
+    let place = Place::new();
+    assert_eq!(
+        place.refusal("disk.img"),
+        "disk.img does not exist: check the path, or add a size to create it (for example disk.img:10G)"
+    );
+    assert_eq!(
+        place.refusal("disk.img:1M,readonly"),
+        "disk.img does not exist, and a new file cannot be read-only: drop `readonly` or check the path"
+    );
+    let error = place.refusal("no/disk.img:1M");
+    assert_eq!(error, "no/disk.img cannot be created: the directory no does not exist; create it first");
+    let error = open(&"/dev/nvme77n1:1G".parse().unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "/dev/nvme77n1 does not exist: no such device (`lsblk` lists what there is)");
+}
+
+#[test]
+fn a_size_that_is_not_whole_blocks() {
+    let place = Place::new();
+    place.file("odd.img", 1_000_000);
+    assert_eq!(
+        place.refusal("odd.img"),
+        "odd.img has 1000000 bytes, which is not a multiple of the block size 512: 1000448 bytes would be, or choose \
+         another block size with `block=512` or `block=4096`"
+    );
+    place.file("small.img", 512 * 9);
+    assert_eq!(
+        place.refusal("small.img,block=4096"),
+        "small.img has 4608 bytes, which is not a multiple of the block size 4096: 8192 bytes would be, or choose \
+         another block size with `block=512` or `block=4096`"
+    );
+    assert!(place.refusal("new.img:1000").starts_with("new.img has 1000 bytes, which is not a multiple"));
+    assert!(!place.path("new.img").exists(), "nothing is created in vain");
+    let error = open(&"mem:1000".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.starts_with("mem has 1000 bytes, which is not a multiple of the block size 512"), "{error}");
+    let error = open(&"mem:17T".parse().unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "mem: 18691697672192 bytes are more than 16T, the most a drive in memory can have");
+}
+
+#[test]
+fn a_size_other_than_the_one_asked_for() {
+    let place = Place::new();
+    place.file("disk.img", 1 << 20);
+    assert_eq!(
+        place.refusal("disk.img:2M"),
+        "disk.img has 1048576 bytes (1M), but 2097152 bytes (2M) were asked for: leave the size out to use it as it \
+         is, or resize it first (`truncate -s` for a file)"
+    );
+    open(&format!("{}:1M", place.path("disk.img").display()).parse().unwrap()).unwrap();
+}
+
+#[test]
+fn a_read_only_file() {
+    let place = Place::new();
+    let path = place.file("disk.img", 1 << 20);
+    fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    assert_eq!(
+        place.refusal("disk.img"),
+        "disk.img cannot be opened for writing (Permission denied (os error 13)): offer it as it is with \
+         `disk.img,readonly`, or make it writable"
+    );
+    let device = open(&format!("{},readonly", path.display()).parse().unwrap()).unwrap();
+    assert!(device.geometry().read_only);
+    assert!(!device.geometry().deallocates);
+}
+
+#[test]
+fn what_is_no_storage() {
+    let place = Place::new();
+    fs::create_dir(place.path("sub")).unwrap();
+    assert_eq!(place.refusal("sub"), "sub is a directory: a drive is a regular file or a block device");
+    let error = open(&"/dev/null".parse().unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "/dev/null is a character device: a drive is a regular file or a block device");
+    place.file("empty.img", 0);
+    assert_eq!(
+        place.refusal("empty.img"),
+        "empty.img is empty: delete it and give a size to have it created (for example empty.img:10G), or \
+         `truncate -s 10G` it"
+    );
+    assert!(place.refusal("empty.img/x").contains("cannot look at it: Not a directory"));
+}
+
+#[test]
+fn a_file_in_use() {
+    let place = Place::new();
+    let path = place.file("disk.img", 1 << 20);
+    let first = open(&Spec::path(&path)).unwrap();
+    let name = fs::read_to_string("/proc/self/comm").unwrap();
+    let expected = format!(
+        "disk.img is in use by process {} ({}): two writers would destroy it; stop the other one first",
+        std::process::id(),
+        name.trim_end()
+    );
+    assert_eq!(place.refusal("disk.img"), expected);
+    assert_eq!(place.refusal("disk.img,readonly"), expected);
+    drop(first);
+    let read_only: Spec = format!("{},readonly", path.display()).parse().unwrap();
+    let readers = [open(&read_only).unwrap(), open(&read_only).unwrap()];
+    assert!(place.refusal("disk.img").starts_with("disk.img is in use by process"));
+    drop(readers);
+    open(&Spec::path(&path)).unwrap();
+}
+
+#[test]
+fn direct_io_that_the_file_system_lacks_or_that_blocks_are_too_small_for() {
+    // Files of /proc and /sys cannot be opened for direct I/O; this one is a regular file with a size.
+    let cannot = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if !std::path::Path::new(cannot).exists() {
+        println!("SKIPPED: {cannot} is not there");
+        return;
+    }
+    let error = open(&format!("{cannot},direct,readonly").parse().unwrap()).unwrap_err().to_string();
+    let expected = format!(
+        "{cannot}: its file system does not do direct I/O (Invalid argument (os error 22)); leave out `direct`"
+    );
+    assert_eq!(error, expected);
+}
