@@ -62,10 +62,11 @@ if [[ -e /sys/class/net/eth1 ]]; then
   [[ -z $ip1 ]] || ip address add "$ip1" dev eth1
 fi
 
-[[ ! -e /sys/bus/virtio/drivers/9pnet_virtio ]] || mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=131072,ro host /host 2>/dev/null
+! grep -qs host /sys/bus/virtio/drivers/9pnet_virtio/*/mount_tag ||
+  mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=131072,ro host /host
 
 # A shell for whoever looks on, on the second serial port; the prompt's job control needs a terminal of its own.
-(while sleep 1; do setsid --ctty bash -l -i </dev/ttyS1 >/dev/ttyS1 2>&1; done) &
+[[ ! -c /dev/ttyS1 ]] || (while sleep 1; do TERM=dumb setsid --ctty bash -l -i </dev/ttyS1 >/dev/ttyS1 2>&1; done) &
 
 cd /root || finish 31
 if grep -qw vm.shell /proc/cmdline; then

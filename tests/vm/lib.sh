@@ -27,7 +27,7 @@ out='' status=0
 attempt() {
   status=0
   case $(type -t "$1") in
-    file) timeout -k 5 "${LIMIT:-60}" "$@" >"$scratch" 2>&1 || status=$? ;;
+    file) timeout -k 5 "${LIMIT:-120}" "$@" >"$scratch" 2>&1 || status=$? ;;
     function) "$@" >"$scratch" 2>&1 || status=$? ;;
     *) ("$@") >"$scratch" 2>&1 || status=$? ;;
   esac
@@ -111,7 +111,7 @@ ask() {
   id=$asked
   echo "$*" >"/ctl/ask.$id.new"
   mv "/ctl/ask.$id.new" "/ctl/ask.$id"
-  until_true "${LIMIT:-120}" test -e "/ctl/answer.$id" || { fail "the machine answers '$*'"; return 1; }
+  until_true 240 test -e "/ctl/answer.$id" || { fail "the machine answers '$*'"; return 1; }
   answer=$(<"/ctl/answer.$id")
   return "$answer"
 }

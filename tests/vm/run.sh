@@ -92,7 +92,7 @@ boot_guest() {
     shift
   done
   shift
-  cp "$here/host.sh" "$scenario_file" "$work/ctl/"
+  cp "$scenario_file" "$work/ctl/"
   cat >"$work/guest-main.sh" <<GUEST
 EBOF_VM_VERBOSE=${EBOF_VM_VERBOSE:-}
 . /ctl/lib.sh

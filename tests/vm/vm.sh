@@ -41,7 +41,7 @@ if [[ -z $control ]]; then
   control=$(mktemp -d "$cache/run/$name.XXXXXX")
   own_control=yes
 fi
-cp "$here/init.sh" "$here/lib.sh" "$control/"
+cp "$here"/{init,lib,host}.sh "$control/"
 chmod +x "$control/init.sh"
 arguments=()
 if [[ -z $interactive ]]; then

@@ -10,7 +10,7 @@ machine() {
   needs_ebof || return
   port=$(free_port)
   uri=nvme+tcp://127.0.0.1:$port/$nqn
-  boot_guest -t 240 -f "$port:4420" -- "$port"
+  boot_guest -t 420 -f "$port:4420" -- "$port"
 }
 cleanup() { [[ -z ${attached:-} ]] || "$ebof" disconnect -n "$nqn" >/dev/null 2>&1; }
 
@@ -33,7 +33,7 @@ guest() {
     check "nvmet: the port is open" ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/"
     ask again
   fi
-  check "no connection to the target is left" until_true 20 no_connections
+  check "no connection to the target is left" until_true 60 no_connections
   kernel_forgets
   nvmet_clear
 }
@@ -96,7 +96,7 @@ on_attach() {
     check "... and they read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"
     [[ -z $flags ]] || break
     check "ebof disconnect" "$ebof" disconnect -n "$nqn"
-    check "$device is gone" until_true 10 is_gone "$device"
+    check "$device is gone" until_true 30 is_gone "$device"
     attached=''
   done
 }
@@ -107,7 +107,7 @@ on_is_attached() { [[ -n $attached ]]; }
 on_again() {
   check "after the interruption 8 MiB read back" eval "dd if=$device bs=1M count=8 iflag=direct status=none | cmp - '$work/ctl/large'"
   check "ebof disconnect" "$ebof" disconnect -n "$nqn"
-  check "$device is gone" until_true 10 is_gone "$device"
+  check "$device is gone" until_true 30 is_gone "$device"
   check_equal "ebof list shows nothing of it" '' "$("$ebof" list | grep -F "$device")"
   attached=''
 }

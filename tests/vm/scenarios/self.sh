@@ -8,7 +8,7 @@
 machine() {
   local port
   port=$(free_port)
-  boot_guest -t 240 -f "$port:4420" -- "$port"
+  boot_guest -t 420 -f "$port:4420" -- "$port"
 }
 
 target_down() { rm "$nvmet"/ports/1/subsystems/*; }
@@ -28,7 +28,7 @@ guest() {
   kernel_forgets
 
   step "connection through the machine"
-  connects -i 2 -k 5 -c 1 -l 120 || return
+  connects -i 2 -k 10 -c 1 -l 300 || return
   step_identify
   step_filesystem
   step_verify "no digests" 8

@@ -6,7 +6,7 @@ nqn=nqn.2014-08.org.example:ublk
 
 machine() {
   needs_ebof || return
-  boot_guest -t 240 -m 1536 --
+  boot_guest -t 420 -m 1536 --
 }
 
 serve() {
@@ -69,23 +69,23 @@ guest() {
   check "unmount" umount /mnt
   check "e2fsck finds nothing" e2fsck -fn "$device"
   check "ebof disconnect -n" ebof disconnect -n "$nqn"
-  check "no device and no holder is left" eval 'until_true 10 no_ublk && until_true 10 no_holders'
+  check "no device and no holder is left" eval 'until_true 30 no_ublk && until_true 30 no_holders'
 
   step "the holder is killed"
   connects_device -g -G || return
   verify_second
   # shellcheck disable=SC2046 # one word per process
   check "kill -9 of the holder" kill -KILL $(holders)
-  check "it is dead" until_true 10 no_holders
+  check "it is dead" until_true 30 no_holders
   check "ebof list works" ebof list
   check_equal "ebof list shows no device" '' "$(grep -o '/dev/ublkb.*' <<<"$out")"
   # Either of the two repairs; disconnect may say that nothing was connected.
   attempt ebof disconnect -n "$nqn"
-  check "no device is left" until_true 15 no_ublk
+  check "no device is left" until_true 30 no_ublk
   connects_device || return
   check "the device reads" dd if="$device" of=/dev/null bs=64k count=16 iflag=direct
   check "ebof disconnect-all" ebof disconnect-all
-  check "no device and no holder is left" eval 'until_true 10 no_ublk && until_true 10 no_holders'
+  check "no device and no holder is left" eval 'until_true 30 no_ublk && until_true 30 no_holders'
 
   step "the end"
   kill -TERM "$server"
