@@ -57,6 +57,10 @@ on_by_uri() {
   check "ebof flush" "$ebof" flush "$uri/1"
   check "ebof read" "$ebof" read "$uri/1" -s 2048 -c 127 -z $size -d "$work/back"
   check "what was read is what was written" cmp "$work/ctl/pattern" "$work/back"
+  local digests=(--hdr-digest --data-digest)
+  check "ebof write with digests" "$ebof" write "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
+  check "ebof read with digests" "$ebof" read "$uri/1" "${digests[@]}" -s 2048 -c 127 -z $size -d "$work/back"
+  check "what was read is what was written" cmp "$work/ctl/pattern" "$work/back"
   # Linux 6.12 has no Compare: ebof has to say so, and not that the data differ.
   check_fails "ebof compare says that the target has none" 'invalid.*opcode|not supported' \
     "$ebof" compare "$uri/1" -s 2048 -c 127 -z $size -d "$work/ctl/pattern"
