@@ -41,7 +41,7 @@ pub struct Config {
     /// Whether a C2HData PDU may stand for the response (SUCCESS flag).
     pub c2h_success: bool,
     /// A transfer is asked for in R2Ts of this many bytes where the host offers several at a time; a host that offers
-    /// one gets one R2T for the whole transfer.
+    /// one gets one R2T for the whole transfer. A multiple of 4, at least 4.
     pub r2t_bytes: u32,
 }
 

@@ -48,15 +48,14 @@ fn setup() -> impl Strategy<Value = Setup> {
         (alignment(), digest(), digest(), 1_u32..20).prop_map(|(alignment, header_digest, data_digest, r2t_max)| {
             host::Config { alignment, header_digest, data_digest, r2t_max }
         });
-    let controller = (alignment(), 4096_u32..70_000, 0_u32..70_000, any::<bool>()).prop_map(
-        |(alignment, h2c_data_max, r2t_bytes, c2h_success)| controller::Config {
+    let controller = (alignment(), 4096_u32..70_000, prop_oneof![64_u32..1000, 1000_u32..70_000], any::<bool>())
+        .prop_map(|(alignment, h2c_data_max, r2t_bytes, c2h_success)| controller::Config {
             alignment,
             h2c_data_max,
             r2t_bytes,
             c2h_success,
             ..controller_config()
-        },
-    );
+        });
     (host, controller, 1_usize..90_000, any::<bool>(), cut())
         .prop_map(|(host, controller, piece, flow_disabled, cut)| Setup { host, controller, piece, flow_disabled, cut })
 }

@@ -102,7 +102,7 @@ impl Transfers {
         let tags = 1_u32 << (u16::BITS - self.slot_bits);
         let outstanding_max = r2t_max.clamp(1, OUTSTANDING_MAX).min(tags);
         // A host that takes one R2T at a time is asked once: splitting would only add a round trip per piece.
-        let window = if outstanding_max == 1 { length } else { r2t_bytes.clamp(4096, 1 << 30).next_multiple_of(4) };
+        let window = if outstanding_max == 1 { length } else { r2t_bytes.clamp(4, 1 << 30).next_multiple_of(4) };
         let transfer = &mut self.slots[usize::from(slot)];
         *transfer = Transfer {
             state: State::Active,

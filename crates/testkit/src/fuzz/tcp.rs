@@ -147,7 +147,7 @@ fn controller_config(choice: u8) -> controller::Config {
         _ => Digest::Required,
     };
     controller::Config {
-        r2t_bytes: if choice & 1 == 0 { 4096 } else { 131_072 },
+        r2t_bytes: if choice & 1 == 0 { 64 } else { 131_072 },
         h2c_data_max: if choice & 2 == 0 { 131_072 } else { 4096 },
         alignment: if choice & 4 == 0 { 4 } else { 64 },
         header_digest: digest,
@@ -292,29 +292,38 @@ struct HostEnd {
     out: Vec<u8>,
 }
 
-/// CID, bytes and direction of the commands.
-const COMMANDS: [(u16, u32, u8); 8] = [
-    (0, 4096, tcp::READ),
+/// CID, bytes and opcode of the commands.
+const COMMANDS: [(u16, u32, u8); 9] = [
+    (0, 200, tcp::READ),
     (1, 1, tcp::READ),
-    (2, 20_000, tcp::WRITE),
-    (3, 512, tcp::WRITE),
+    (2, WRITE_MAX, tcp::WRITE),
+    (3, 64, tcp::WRITE),
     (4, 0, tcp::FLUSH),
-    (5, 12_288, tcp::READ),
-    (6, 4100, tcp::WRITE),
-    (7, 7000, tcp::READ),
+    (5, 129, tcp::READ),
+    (6, 65, tcp::WRITE),
+    (7, 90, tcp::READ),
+    (8, 33, IN_CAPSULE),
 ];
+
+/// In [`COMMANDS`]: a Write with its data in the capsule.
+const IN_CAPSULE: u8 = 0xff;
+
+/// The longest Write of [`COMMANDS`] outside of a capsule, bytes.
+const WRITE_MAX: u32 = 300;
 
 impl HostEnd {
     fn new(choice: u8) -> Self {
         let mut connection = host::Connection::new(host_config(choice));
-        connection.set_queue_entries(8);
+        connection.set_queue_entries(16);
         connection.send_ic_request(&mut Vec::new());
         Self { connection, reading: BTreeMap::new(), outstanding: 0, filling: None, out: Vec::new() }
     }
 
     fn send_commands(&mut self) {
         for (cid, length, opcode) in COMMANDS {
+            let payload = [0; 33];
             let transfer = match opcode {
+                IN_CAPSULE => host::Transfer::InCapsule { payload: &payload },
                 tcp::READ => host::Transfer::Read { length },
                 tcp::WRITE => host::Transfer::Write { length },
                 _ => host::Transfer::None,
@@ -349,11 +358,11 @@ impl End for HostEnd {
         match *event {
             Event::Initialized(_) => self.send_commands(),
             Event::R2t(mut r2t) => {
-                assert!(r2t.length > 0 && r2t.offset + r2t.length <= 20_000);
+                assert!(r2t.length > 0 && r2t.offset + r2t.length <= WRITE_MAX);
                 while r2t.length > 0 {
                     let piece = usize::try_from(self.connection.h2c_piece(&r2t)).expect("small");
                     assert!(piece > 0);
-                    self.connection.send_h2c_data(&mut r2t, &[0; 20_000][..piece], &mut self.out);
+                    self.connection.send_h2c_data(&mut r2t, &[0; 300][..piece], &mut self.out);
                 }
             }
             Event::Data { cid, offset, length } => {
@@ -393,7 +402,7 @@ fn conversations() -> impl Iterator<Item = (u8, Vec<u8>, Vec<u8>)> {
         }
         let (mut host, mut target) = (tcp::Host::new(config), tcp::Target::new(controller_config(choice), 1 << 16));
         host.connection.set_queue_entries(16);
-        target.piece = 5000;
+        target.piece = 80;
         let (mut to_controller, mut to_host) = (Vec::new(), Vec::new());
         let mut first = true;
         while !host.out.is_empty() || !target.out.is_empty() {
@@ -416,6 +425,7 @@ fn commands(host: &mut tcp::Host) {
         match opcode {
             tcp::READ => host.read(cid, u32::from(cid), length),
             tcp::WRITE => host.write(cid, 100, data, false),
+            IN_CAPSULE => host.write(cid, 0, data, true),
             _ => host.flush(cid),
         }
     }

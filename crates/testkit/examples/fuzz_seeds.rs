@@ -1,0 +1,79 @@
+//! Writes the hand-made part of the fuzz corpus: whole conversations, and the golden bytes of the other crates.
+//! Run from the repository's root: `cargo run -p ebof-testkit --example fuzz_seeds`.
+
+use std::path::Path;
+use std::{fs, io};
+
+use ebof_nvme::connect::{Connect, Property, disconnect};
+use ebof_nvme::io::{BlockRange, Dsm};
+use ebof_nvme::{Nsid, QueueId, Sqe};
+use ebof_testkit::{fuzz, hex};
+use zerocopy::IntoBytes;
+
+fn main() -> io::Result<()> {
+    let corpus = Path::new("fuzz/corpus");
+    for (index, seed) in fuzz::controller_seeds().iter().enumerate().step_by(3) {
+        write(corpus, "tcp_controller", &format!("conversation-{index:02}"), seed)?;
+    }
+    for (index, seed) in fuzz::host_seeds().iter().enumerate().step_by(3) {
+        write(corpus, "tcp_host", &format!("conversation-{index:02}"), seed)?;
+    }
+    for (name, sqe) in commands() {
+        write(corpus, "nvme_command", name, sqe.as_bytes())?;
+    }
+    for (name, text) in [
+        ("discovery", "nqn.2014-08.org.nvmexpress.discovery"),
+        ("uuid-nqn", "nqn.2014-08.org.nvmexpress:uuid:01234567-89ab-cdef-0123-456789abcdef"),
+        ("uuid", "01234567-89ab-cdef-0123-456789abcdef"),
+        ("uri", "nvme+tcp://[::1]:4420/nqn.2014-08.org.example:a%2Fb/1"),
+        ("rdma-uri", "nvme+rdma://host.example/nqn.2014-08.org.example:drive0"),
+    ] {
+        write(corpus, "nvme_names", name, text.as_bytes())?;
+    }
+    golden(corpus)
+}
+
+fn commands() -> Vec<(&'static str, Sqe)> {
+    let connect = Connect { recfmt: 0, qid: QueueId(1), entries: 128, cattr: 4, kato_ms: 5000 };
+    vec![
+        ("connect", connect.encode()),
+        ("property-get", Property::get(0, 8)),
+        ("property-set", Property::set(0x14, 0x0046_0001)),
+        ("disconnect", disconnect()),
+        ("read", BlockRange::new(8, 16).encode(2, Nsid(1))),
+        ("dsm", Dsm { ranges: 3, deallocate: true, integral_write: false, integral_read: false }.encode(Nsid(1))),
+    ]
+}
+
+/// The golden bytes of the crates go to the targets that decode them.
+fn golden(corpus: &Path) -> io::Result<()> {
+    for (directory, targets) in [
+        (
+            "crates/nvme/testdata",
+            &[
+                ("identify", "nvme_identify"),
+                ("independent", "nvme_identify"),
+                ("nvm", "nvme_identify"),
+                ("discovery", "nvme_discovery"),
+                ("namespace_descriptors", "nvme_descriptors"),
+                ("", "nvme_logs"),
+            ][..],
+        ),
+        ("crates/tcp/testdata", &[("", "tcp_pdu")][..]),
+    ] {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if let Some((_, target)) = targets.iter().find(|(prefix, _)| name.starts_with(prefix)) {
+                write(corpus, target, &name, &hex::read(&fs::read_to_string(&path)?))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write(corpus: &Path, target: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let directory = corpus.join(target);
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join(name), bytes)
+}

@@ -1,0 +1,33 @@
+//! Replays the committed fuzz corpus through the very functions that the fuzz targets call, on a stable toolchain.
+
+use std::fs;
+use std::path::Path;
+
+use ebof_testkit::fuzz::TARGETS;
+
+#[test]
+fn every_input_of_the_corpus_is_survived() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, target) in TARGETS {
+        let mut inputs = 0;
+        for entry in fs::read_dir(corpus.join(name)).unwrap_or_else(|error| panic!("{name}: {error}")) {
+            let path = entry.unwrap().path();
+            let input = fs::read(&path).unwrap();
+            println!("{}", path.display());
+            target(&input);
+            // Cut short, an input takes other ways.
+            target(&input[..input.len() / 2]);
+            inputs += 1;
+        }
+        assert!(inputs > 0, "{name} has no corpus");
+    }
+}
+
+#[test]
+fn every_target_is_known_to_cargo_fuzz_and_has_no_other() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let bins: Vec<_> = manifest.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).collect();
+    let targets: Vec<_> = std::iter::once("ebof-fuzz").chain(TARGETS.iter().map(|(name, _)| *name)).collect();
+    assert_eq!(bins, targets);
+}
