@@ -47,7 +47,7 @@ pub struct Front {
 #[derive(Debug)]
 enum Sort {
     Loop(Server),
-    Ublk(ublk::Server),
+    Ublk(Box<ublk::Server>),
 }
 
 impl Front {
@@ -63,7 +63,7 @@ impl Front {
     ) -> Result<Self, Error> {
         let table = Arc::new(Table::new());
         let sort = if choose(kind)? == Kind::Ublk {
-            Sort::Ublk(ublk::Server::start(blocks)?)
+            Sort::Ublk(Box::new(ublk::Server::start(blocks)?))
         } else {
             let place = repair::mount_point(directory);
             std::fs::create_dir(&place).map_err(|error| Error::io(format!("making {}", place.display()), error))?;

@@ -59,7 +59,7 @@ fn clean(record: &Record) -> Repaired {
         Err(error) => actions.push(format!("could not unmount {}: {error}", place.display())),
     }
     for path in devices.iter().filter_map(|device| device.path.as_deref()).filter(|path| crate::ublk::is_ours(path)) {
-        match crate::ublk::delete(path) {
+        match crate::ublk::delete(path, record.state.as_ref().map_or(0, |state| state.pid)) {
             Ok(true) => actions.push(format!("deleted {}", path.display())),
             Ok(false) => {}
             Err(error) => actions.push(format!("could not delete {}: {error}", path.display())),

@@ -1,4 +1,4 @@
-//! FUSE and loop device over blocks in memory.
+//! Both sorts of block device over blocks in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,57 +7,86 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use ebof_attach::blocks::Table;
+use ebof_attach::blocks::{Namespace, Table};
+use ebof_attach::device::{self, Front};
 use ebof_attach::fuse::{Options, Server};
-use ebof_attach::loopdev;
+use ebof_attach::{Kind, loopdev};
 
 use crate::memory::{Medium, Memory, namespace};
 
-/// Why there can be no block device here.
-pub(crate) fn missing() -> Option<String> {
+/// open(2)
+const O_DIRECT: i32 = 0o40_000;
+/// open(2)
+const O_SYNC: i32 = 0o4_010_000;
+
+/// Why there can be no block device of this sort here.
+pub(crate) fn missing(kind: Kind) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root".to_owned());
     }
-    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
-        return Some(format!("/dev/fuse: {error}"));
-    }
-    loopdev::check().err().map(|error| error.to_string())
+    device::choose(kind).err().map(|error| error.to_string())
 }
 
-/// A namespace in memory as a loop device; everything goes when it is dropped.
+/// Bytes at an address that direct I/O takes.
+struct Aligned {
+    storage: Vec<u8>,
+    from: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(bytes: &[u8]) -> Self {
+        let mut storage = vec![0; bytes.len() + 4096];
+        let from = storage.as_ptr().align_offset(4096);
+        storage[from..from + bytes.len()].copy_from_slice(bytes);
+        Self { storage, from, len: bytes.len() }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.storage[self.from..self.from + self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[self.from..self.from + self.len]
+    }
+}
+
+/// A namespace in memory as a block device; everything goes when it is dropped.
 struct Rig {
     directory: tempfile::TempDir,
-    table: Arc<Table>,
     medium: Arc<Mutex<Medium>>,
-    server: Option<Server>,
+    front: Option<Front>,
     device: PathBuf,
     mounted: Option<PathBuf>,
 }
 
 impl Rig {
-    fn new(block_bytes: u32, bytes: usize, threads: usize) -> Self {
+    fn new(kind: Kind, namespace: &Namespace, threads: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let table = Arc::new(Table::new());
+        let bytes = usize::try_from(namespace.size_bytes()).unwrap();
         let medium = Arc::new(Mutex::new(Medium { bytes: vec![0; bytes], ..Medium::default() }));
-        let blocks = bytes as u64 / u64::from(block_bytes);
-        table.insert("nvme0n1", namespace(7, block_bytes, blocks));
-        let fronts = (0..threads).map(|_| Memory::new(&medium, block_bytes, 32)).collect();
-        let place = directory.path().join("mnt");
-        std::fs::create_dir(&place).unwrap();
-        let server = Server::mount(&place, &table, fronts, Options::default()).unwrap();
-        let mut rig = Self { directory, table, medium, server: Some(server), device: PathBuf::new(), mounted: None };
-        rig.device = loopdev::attach(&rig.file(), block_bytes, false).unwrap();
+        let memories = (0..threads).map(|_| Memory::new(&medium, namespace.block_bytes, 32)).collect();
+        let front = Front::start(kind, directory.path(), namespace.transfer_max_bytes, memories).unwrap();
+        let mut rig = Self { directory, medium, front: Some(front), device: PathBuf::new(), mounted: None };
+        rig.device = rig.front.as_mut().unwrap().add("nvme0n1", namespace).unwrap();
         rig
     }
 
-    fn file(&self) -> PathBuf {
-        self.server.as_ref().unwrap().file("nvme0n1")
+    fn device(&self) -> &str {
+        self.device.to_str().unwrap()
+    }
+
+    /// A number of the block device's queue.
+    fn queue(&self, name: &str) -> u64 {
+        let device = self.device.file_name().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(format!("/sys/block/{device}/queue/{name}")).unwrap();
+        text.trim().parse().unwrap()
     }
 
     fn mount(&mut self) -> PathBuf {
         let place = self.directory.path().join("fs");
         std::fs::create_dir_all(&place).unwrap();
-        run("mount", &[self.device.to_str().unwrap(), place.to_str().unwrap()]);
+        run("mount", &[self.device(), place.to_str().unwrap()]);
         self.mounted = Some(place.clone());
         place
     }
@@ -75,10 +104,9 @@ impl Drop for Rig {
         if let Some(place) = self.mounted.take() {
             let _ = Command::new("umount").args(["-l"]).arg(place).status();
         }
-        if !self.device.as_os_str().is_empty() {
-            let _ = loopdev::detach(&self.device);
+        if let Some(front) = self.front.take() {
+            front.stop();
         }
-        drop(self.server.take());
     }
 }
 
@@ -100,17 +128,12 @@ fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| next()).take(bytes).collect()
 }
 
-pub(crate) fn a_file_system_lives_on_the_loop_device() {
+pub(crate) fn a_file_system_lives_on_the_device(kind: Kind) {
     for (block_bytes, threads) in [(512, 1), (4096, 2)] {
-        let mut rig = Rig::new(block_bytes, 64 << 20, threads);
-        let logical = std::fs::read_to_string(format!(
-            "/sys/block/{}/queue/logical_block_size",
-            rig.device.file_name().unwrap().to_str().unwrap()
-        ));
-        assert_eq!(logical.unwrap().trim(), block_bytes.to_string());
-        assert_eq!(loopdev::below(rig.directory.path()), [rig.device.clone()]);
+        let mut rig = Rig::new(kind, &namespace(7, block_bytes, (64 << 20) / u64::from(block_bytes)), threads);
+        assert_eq!(rig.queue("logical_block_size"), u64::from(block_bytes));
         assert_eq!(loopdev::used_by(&rig.device), None);
-        run("mkfs.ext4", &["-q", rig.device.to_str().unwrap()]);
+        run("mkfs.ext4", &["-q", rig.device()]);
         let place = rig.mount();
         let used = loopdev::used_by(&rig.device).unwrap();
         assert!(used.contains(place.to_str().unwrap()), "{used}");
@@ -120,78 +143,135 @@ pub(crate) fn a_file_system_lives_on_the_loop_device() {
         file.sync_all().unwrap();
         drop(file);
         rig.unmount();
-        run("blockdev", &["--flushbufs", rig.device.to_str().unwrap()]);
+        run("blockdev", &["--flushbufs", rig.device()]);
         let place = rig.mount();
         let mut back = Vec::new();
         File::open(place.join("data")).unwrap().read_to_end(&mut back).unwrap();
         assert!(back == data, "what was written comes back");
         rig.unmount();
-        run("e2fsck", &["-fn", rig.device.to_str().unwrap()]);
-        assert!(rig.medium.lock().unwrap().flushes > 0, "fsync reaches the medium");
+        run("e2fsck", &["-fn", rig.device()]);
+        let medium = rig.medium.lock().unwrap();
+        assert!(medium.flushes + medium.forced_writes > 0, "fsync reaches the medium");
     }
 }
 
-pub(crate) fn holes_become_zeroes() {
-    let rig = Rig::new(512, 16 << 20, 1);
+pub(crate) fn zeroes_and_discards_reach_the_medium(kind: Kind) {
+    let rig = Rig::new(kind, &namespace(7, 512, 32_768), 1);
     rig.medium.lock().unwrap().bytes.fill(0xaa);
-    let device = rig.device.to_str().unwrap();
     // More than one command's worth: the namespace takes 1024 blocks at once.
-    run("blkdiscard", &["--offset", "1048576", "--length", "2097152", device]);
+    run("blkdiscard", &["--zeroout", "--offset", "1048576", "--length", "2097152", rig.device()]);
     {
         let medium = rig.medium.lock().unwrap();
-        assert_eq!((medium.zeroed_blocks, medium.deallocated_blocks), (4096, 4096));
+        assert_eq!(medium.zeroed_blocks, 4096);
         assert!(medium.bytes[1 << 20..3 << 20].iter().all(|&byte| byte == 0));
         assert!(medium.bytes[3 << 20] == 0xaa && medium.bytes[(1 << 20) - 1] == 0xaa);
     }
-    // `--zeroout` without unmapping: the space stays.
-    let file = OpenOptions::new().write(true).open(rig.file()).unwrap();
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::ZERO_RANGE, 8 << 20, 4096).unwrap();
-    let refused = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::ZERO_RANGE, (8 << 20) + 1, 4096);
-    assert_eq!(refused, Err(rustix::io::Errno::INVAL));
-    let outside = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::ZERO_RANGE, 16 << 20, 4096);
-    assert!(outside.is_err());
-    let medium = rig.medium.lock().unwrap();
-    assert_eq!((medium.zeroed_blocks, medium.deallocated_blocks), (4096 + 8, 4096));
+    let before = rig.medium.lock().unwrap().deallocated_blocks;
+    run("blkdiscard", &["--offset", "4194304", "--length", "2097152", rig.device()]);
+    assert_eq!(rig.medium.lock().unwrap().deallocated_blocks - before, 4096);
 }
 
-pub(crate) fn a_namespace_that_goes_is_gone() {
-    let mut rig = Rig::new(4096, 4 << 20, 1);
-    let file = File::open(rig.file()).unwrap();
+pub(crate) fn large_transfers_are_whole(kind: Kind) {
+    // A controller with a small transfer limit: large requests are cut, and come back in order.
+    let small = Namespace { transfer_max_bytes: 64 << 10, ..namespace(1, 4096, 4096) };
+    for namespace in [namespace(1, 4096, 4096), small] {
+        let rig = Rig::new(kind, &namespace, 2);
+        let device = OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(&rig.device).unwrap();
+        let data = Aligned::new(&pattern(9, 8 << 20));
+        device.write_all_at(data.bytes(), 4 << 20).unwrap();
+        assert!(rig.medium.lock().unwrap().bytes[4 << 20..12 << 20] == *data.bytes());
+        let mut back = Aligned::new(&vec![0; 8 << 20]);
+        device.read_exact_at(back.bytes_mut(), 4 << 20).unwrap();
+        assert!(back.bytes() == data.bytes());
+        let largest = rig.medium.lock().unwrap().largest_bytes;
+        assert!(largest > 4096 && largest <= namespace.transfer_max_bytes as usize, "{largest}");
+    }
+}
+
+pub(crate) fn what_is_read_only_stays_as_it_is(kind: Kind) {
+    let rig = Rig::new(kind, &Namespace { read_only: true, ..namespace(1, 4096, 1024) }, 1);
+    let mut block = [1; 4096];
+    File::open(&rig.device).unwrap().read_exact(&mut block).unwrap();
+    assert_eq!(block, [0; 4096]);
+    let device = OpenOptions::new().write(true).custom_flags(O_SYNC).open(&rig.device);
+    assert!(device.and_then(|device| device.write_all_at(&[1; 4096], 0)).is_err());
+}
+
+pub(crate) fn devices_come_and_go_under_load(kind: Kind) {
+    let mut rig = Rig::new(kind, &namespace(1, 4096, 4096), 2);
+    let first = rig.device.clone();
+    let reader = std::thread::spawn({
+        let first = first.clone();
+        move || {
+            let device = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(first).unwrap();
+            let mut block = Aligned::new(&[1; 4096]);
+            // Ends with an error when the device goes, and must not hang.
+            while device.read_exact_at(block.bytes_mut(), 4096).is_ok() {}
+        }
+    });
+    let front = rig.front.as_mut().unwrap();
+    let second = front.add("nvme0n2", &namespace(2, 4096, 1024)).unwrap();
+    assert_ne!(first, second);
+    let mut block = [1; 4096];
+    File::open(&second).unwrap().read_exact(&mut block).unwrap();
+    front.remove("nvme0n2").unwrap();
+    // A loop device in use goes with its last user: what ends the user is the end of the file behind.
+    front.remove("nvme0n1").unwrap();
+    reader.join().unwrap();
+    let again = front.add("nvme0n1", &namespace(1, 4096, 2048)).unwrap();
+    let size = File::open(&again).unwrap().seek(SeekFrom::End(0)).unwrap();
+    assert_eq!(size, 2048 * 4096);
+    if kind == Kind::Loop {
+        assert!(front.update("nvme0n1", &namespace(1, 4096, 3072)).unwrap());
+        assert_eq!(File::open(&again).unwrap().seek(SeekFrom::End(0)).unwrap(), 3072 * 4096);
+    }
+}
+
+/// What only FUSE has: its file, seen by itself.
+pub(crate) fn the_file_follows_its_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = Arc::new(Table::new());
+    let medium = Arc::new(Mutex::new(Medium { bytes: vec![0; 4 << 20], ..Medium::default() }));
+    table.insert("nvme0n1", namespace(7, 4096, 1024));
+    let memory = Memory::new(&medium, 4096, 32);
+    let server = Server::mount(directory.path(), &table, vec![memory], Options::default()).unwrap();
+    let path = server.file("nvme0n1");
+    let file = File::open(&path).unwrap();
     let mut first = [0; 4096];
     file.read_exact_at(&mut first, 0).unwrap();
     assert_eq!(file.read_at(&mut first, 4 << 20).unwrap(), 0, "nothing behind the end");
-    assert!(rig.table.remove("nvme0n1"));
+    assert!(File::open(server.file("nvme0n2")).is_err());
+    assert!(std::fs::read_dir(directory.path()).and_then(|mut list| list.next().transpose()).is_err(), "no listing");
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    let zero = rustix::fs::FallocateFlags::ZERO_RANGE;
+    rustix::fs::fallocate(&writer, zero, 1 << 20, 4096).unwrap();
+    assert_eq!(medium.lock().unwrap().deallocated_blocks, 0, "zeroed and kept");
+    assert_eq!(rustix::fs::fallocate(&writer, zero, (1 << 20) + 1, 4096), Err(rustix::io::Errno::INVAL));
+    assert!(rustix::fs::fallocate(&writer, zero, 4 << 20, 4096).is_err());
+    assert!(table.remove("nvme0n1"));
     assert!(file.read_exact_at(&mut first, 0).is_err());
     // What comes back under the name is another namespace: the open file stays dead.
-    rig.table.insert("nvme0n1", namespace(7, 4096, 512));
+    table.insert("nvme0n1", namespace(7, 4096, 512));
     assert!(file.read_exact_at(&mut first, 0).is_err());
-    let again = loop {
-        match File::open(rig.file()) {
-            Ok(file) if file.metadata().unwrap().len() == 512 * 4096 => break file,
-            // The kernel believes the old name for a second.
-            _ => std::thread::yield_now(),
-        }
-    };
+    let again = File::open(&path).unwrap();
+    assert_eq!(again.metadata().unwrap().len(), 512 * 4096);
     again.read_exact_at(&mut first, 0).unwrap();
-    let synchronous = OpenOptions::new().write(true).custom_flags(0o4_010_000).open(rig.file()).unwrap();
+    let synchronous = OpenOptions::new().write(true).custom_flags(O_SYNC).open(&path).unwrap();
     synchronous.write_all_at(&[1; 4096], 4096).unwrap();
-    assert_eq!(rig.medium.lock().unwrap().forced_writes, 1, "O_SYNC forces unit access");
-    // The server dies under an open device: errors, no hang.
-    drop(rig.server.take());
+    assert_eq!(medium.lock().unwrap().forced_writes, 1, "O_SYNC forces unit access");
+    // The server goes under an open file: errors, no hang.
+    drop(server);
     assert!(again.read_exact_at(&mut first, 0).is_err());
-    let mut device = File::open(&rig.device).unwrap();
-    device.seek(SeekFrom::Start(0)).unwrap();
-    assert!(device.read_exact(&mut first).is_err());
 }
 
 /// `cargo test --test attach -- measure`: what FUSE and the loop device cost, with fio on the loop device.
-pub(crate) fn measure() {
-    if let Some(reason) = missing() {
+pub(crate) fn measure(kind: Kind) {
+    if let Some(reason) = missing(kind) {
         println!("cannot measure: {reason}");
         return;
     }
     let threads: usize = std::env::var("THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let rig = Rig::new(4096, 256 << 20, threads);
+    let rig = Rig::new(kind, &namespace(1, 4096, 65_536), threads);
     for (pattern, size, depth) in [
         ("randread", "4k", 1),
         ("randread", "4k", 32),

@@ -11,31 +11,51 @@
 mod front;
 mod memory;
 
+use ebof_attach::Kind;
+
+/// A test, and the sort of block device that it needs.
+type Test = (&'static str, fn(Kind));
+
+const TESTS: &[Test] = &[
+    ("a_file_system_lives_on_the_device", front::a_file_system_lives_on_the_device),
+    ("zeroes_and_discards_reach_the_medium", front::zeroes_and_discards_reach_the_medium),
+    ("large_transfers_are_whole", front::large_transfers_are_whole),
+    ("what_is_read_only_stays_as_it_is", front::what_is_read_only_stays_as_it_is),
+    ("devices_come_and_go_under_load", front::devices_come_and_go_under_load),
+];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == "measure") {
-        front::measure();
-        return;
+    match arguments.first().map(String::as_str) {
+        Some("measure-loop") => return front::measure(Kind::Loop),
+        Some("measure-ublk") => return front::measure(Kind::Ublk),
+        _ => {}
     }
-    let tests: &[(&str, fn())] = &[
-        ("a_file_system_lives_on_the_loop_device", front::a_file_system_lives_on_the_loop_device),
-        ("holes_become_zeroes", front::holes_become_zeroes),
-        ("a_namespace_that_goes_is_gone", front::a_namespace_that_goes_is_gone),
-    ];
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let wanted = |name: &str| filter.is_none_or(|filter| name.contains(filter.as_str()));
     let mut failed = 0;
-    for (name, test) in tests.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str()))) {
-        if let Some(reason) = front::missing() {
-            println!("test {name} ... skipped: {reason}");
-            continue;
-        }
-        match std::panic::catch_unwind(test) {
-            Ok(()) => println!("test {name} ... ok"),
-            Err(_) => {
-                println!("test {name} ... FAILED");
-                failed += 1;
-            }
+    for (kind, word) in [(Kind::Loop, "loop"), (Kind::Ublk, "ublk")] {
+        for (name, test) in TESTS {
+            failed += run(&format!("{word}::{name}"), kind, || test(kind), &wanted);
         }
     }
-    assert!(failed == 0, "{failed} tests failed");
+    failed += run("fuse::the_file_follows_its_namespace", Kind::Loop, front::the_file_follows_its_namespace, &wanted);
+    if failed > 0 {
+        println!("{failed} tests failed");
+        std::process::exit(1);
+    }
+}
+
+/// Runs a test; 1 when it failed.
+fn run(name: &str, kind: Kind, test: impl Fn() + std::panic::RefUnwindSafe, wanted: &dyn Fn(&str) -> bool) -> u32 {
+    if !wanted(name) {
+        return 0;
+    }
+    if let Some(reason) = front::missing(kind) {
+        println!("test {name} ... skipped: {reason}");
+        return 0;
+    }
+    let failed = std::panic::catch_unwind(&test).is_err();
+    println!("test {name} ... {}", if failed { "FAILED" } else { "ok" });
+    u32::from(failed)
 }

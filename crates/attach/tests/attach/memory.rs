@@ -16,6 +16,7 @@ pub(crate) struct Medium {
     pub(crate) forced_writes: u64,
     pub(crate) zeroed_blocks: u64,
     pub(crate) deallocated_blocks: u64,
+    pub(crate) largest_bytes: usize,
 }
 
 pub(crate) struct Memory {
@@ -51,6 +52,7 @@ impl Memory {
         let mut medium = self.medium.lock().unwrap_or_else(PoisonError::into_inner);
         let from = usize::try_from(io.slba * self.block_bytes).expect("fits");
         let bytes = usize::try_from(u64::from(io.blocks) * self.block_bytes).expect("fits");
+        medium.largest_bytes = medium.largest_bytes.max(io.data.len());
         match io.op {
             Op::Read => io.data.copy_from_slice(&medium.bytes[from..from + bytes]),
             Op::Write { fua } => {

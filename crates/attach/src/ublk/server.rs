@@ -1,0 +1,348 @@
+//! Makes and deletes ublk devices and gives their queues to the threads. Every thread serves one queue of each device, so
+//! that all namespaces share the connections there are.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::wire::{self, BasicParams, ControlCommand, DeviceInfo, DiscardParams, Params};
+use super::worker::{Order, Worker};
+use super::{ControlRing, Descriptors};
+use crate::blocks::{Blocks, Namespace};
+use crate::error::Error;
+use crate::fuse::TRANSFER_MAX_BYTES;
+
+/// Requests of one queue of one device under way.
+const QUEUE_DEPTH: u16 = 128;
+/// How long the queues of a stopped device may take to let go of it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// The mark of our devices, beside the holder's process id, in the field that the driver keeps for the server.
+const MARK: u64 = 0x6562_6f66 << 32;
+
+/// The ublk devices of one controller, and the threads that serve them.
+pub(crate) struct Server {
+    control: ControlRing,
+    threads: Vec<Queue>,
+    devices: Vec<Device>,
+}
+
+/// A thread.
+struct Queue {
+    orders: Sender<Order>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Device {
+    name: String,
+    dev_id: u32,
+    /// Each queue says so when it has let go.
+    released: Receiver<()>,
+    queues: usize,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("threads", &self.threads.len()).field("devices", &self.devices.len()).finish()
+    }
+}
+
+/// Whether ublk can be used here; tries to load its module.
+///
+/// # Errors
+/// What is missing and what to do about it.
+pub fn check() -> Result<(), Error> {
+    if !Path::new("/dev/ublk-control").exists() {
+        let load = Command::new("modprobe").arg("ublk_drv").stdin(Stdio::null()).stderr(Stdio::null()).status();
+        tracing::debug!(?load, "modprobe ublk_drv");
+    }
+    let mut control = ControlRing::open().map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "it needs Linux 6.5 or newer with the module ublk_drv (modprobe ublk_drv)",
+            io::ErrorKind::PermissionDenied => "run as root, and where io_uring is permitted",
+            _ => "io_uring may be switched off here (sysctl kernel.io_uring_disabled)",
+        };
+        Error::Ublk(format!("opening /dev/ublk-control failed: {error}; {advice}"))
+    })?;
+    let mut features = 0_u64;
+    let asked = control.run(wire::control::GET_FEATURES, command(u32::MAX), features.as_mut_bytes());
+    let wanted = wire::USER_COPY | wire::CMD_IOCTL_ENCODE;
+    match asked {
+        Ok(()) if features & wanted == wanted => Ok(()),
+        Ok(()) => {
+            Err(Error::Ublk(format!("this kernel's lacks what is needed (features {features:#x}): 6.5 or newer")))
+        }
+        Err(error) => Err(failed("asking the driver for its features", &error)),
+    }
+}
+
+/// Whether a path in a state file is that of a ublk device.
+pub(crate) fn is_ours(path: &Path) -> bool {
+    number(path).is_some()
+}
+
+fn number(path: &Path) -> Option<u32> {
+    path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
+}
+
+/// Deletes a device whose holder, the process `pid`, is dead; `false` when there is none, or it is another's by now.
+pub(crate) fn delete(path: &Path, pid: u32) -> Result<bool, Error> {
+    let Some(dev_id) = number(path) else { return Ok(false) };
+    let mut control = ControlRing::open().map_err(|error| failed("opening /dev/ublk-control", &error))?;
+    let mut info = DeviceInfo::new_zeroed();
+    if control.run(wire::control::GET_DEV_INFO, command(dev_id), info.as_mut_bytes()).is_err() {
+        return Ok(false);
+    }
+    if info.ublksrv_flags != mark(pid) {
+        return Ok(false);
+    }
+    // A device whose server died is stopped by the kernel, sooner or later.
+    if let Err(error) = control.run(wire::control::STOP_DEV, command(dev_id), &mut []) {
+        tracing::debug!(%error, dev_id, "stopping a dead ublk device");
+    }
+    control.run(wire::control::DEL_DEV, command(dev_id), &mut []).map_err(|error| failed("deleting it", &error))?;
+    Ok(true)
+}
+
+fn mark(pid: u32) -> u64 {
+    MARK | u64::from(pid)
+}
+
+/// The fixed part of a control command.
+fn command(dev_id: u32) -> ControlCommand {
+    ControlCommand { dev_id, queue_id: u16::MAX, ..ControlCommand::default() }
+}
+
+fn failed(what: &str, error: &io::Error) -> Error {
+    Error::Ublk(format!("{what} failed: {error}"))
+}
+
+impl Server {
+    /// Starts a thread for each of `blocks`; no devices yet.
+    pub(crate) fn start<B: Blocks + Send + 'static>(blocks: Vec<B>) -> Result<Self, Error> {
+        let control = ControlRing::open().map_err(|error| failed("opening /dev/ublk-control", &error))?;
+        let mut server = Self { control, threads: Vec::new(), devices: Vec::new() };
+        for (index, blocks) in blocks.into_iter().enumerate() {
+            // On an error the server is dropped, which ends the threads there are.
+            server.start_thread(index, blocks).map_err(|error| failed("starting a queue's thread", &error))?;
+        }
+        Ok(server)
+    }
+
+    fn start_thread<B: Blocks + Send + 'static>(&mut self, index: usize, blocks: B) -> io::Result<()> {
+        let queue = u16::try_from(index).map_err(|_too_many| io::ErrorKind::InvalidInput)?;
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (orders, inbox) = channel();
+        let mut worker = Worker::new(queue, blocks, inbox, Arc::clone(&wake))?;
+        let thread = std::thread::Builder::new().name(format!("ublk-{index}")).spawn(move || {
+            if let Err(error) = worker.run() {
+                tracing::error!(%error, "the ublk thread ends: its queues are not served any more");
+            }
+        })?;
+        self.threads.push(Queue { orders, wake, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Makes the device of a namespace, and says where it is.
+    pub(crate) fn add(&mut self, name: &str, namespace: &Namespace) -> Result<PathBuf, Error> {
+        let mut info = self.add_device(namespace)?;
+        let dev_id = info.dev_id;
+        let made = self.bring_up(name, namespace, &mut info);
+        if let Err(error) = made {
+            self.take_down(name, dev_id).unwrap_or_else(|error| tracing::warn!(%error, dev_id, "taking it down"));
+            return Err(error);
+        }
+        Ok(PathBuf::from(format!("/dev/ublkb{dev_id}")))
+    }
+
+    fn add_device(&mut self, namespace: &Namespace) -> Result<DeviceInfo, Error> {
+        let queues = u16::try_from(self.threads.len()).unwrap_or(u16::MAX);
+        let mut info = DeviceInfo {
+            nr_hw_queues: queues,
+            queue_depth: QUEUE_DEPTH,
+            max_io_buf_bytes: namespace.transfer_max_bytes.min(TRANSFER_MAX_BYTES),
+            // The driver chooses the number.
+            dev_id: u32::MAX,
+            flags: wire::USER_COPY | wire::CMD_IOCTL_ENCODE,
+            ublksrv_flags: mark(std::process::id()),
+            ..DeviceInfo::default()
+        };
+        self.control
+            .run(wire::control::ADD_DEV, command(u32::MAX), info.as_mut_bytes())
+            .map_err(|error| failed("adding a device", &error))?;
+        if info.nr_hw_queues == 0 || info.nr_hw_queues > queues || info.flags & wire::USER_COPY == 0 {
+            let error = Error::Ublk(format!("the driver made a device that cannot be served: {info:?}"));
+            self.take_down("", info.dev_id).unwrap_or_else(|error| tracing::warn!(%error, "taking it down"));
+            return Err(error);
+        }
+        Ok(info)
+    }
+
+    /// Everything between ADD and START: parameters, queues.
+    fn bring_up(&mut self, name: &str, namespace: &Namespace, info: &mut DeviceInfo) -> Result<(), Error> {
+        let dev_id = info.dev_id;
+        let mut params = parameters(namespace, info.max_io_buf_bytes);
+        self.control
+            .run(wire::control::SET_PARAMS, command(dev_id), params.as_mut_bytes())
+            .map_err(|error| failed("setting the parameters", &error))?;
+        let path = format!("/dev/ublkc{dev_id}");
+        let device = File::options().read(true).write(true).open(&path);
+        let device = Arc::new(device.map_err(|error| failed(&format!("opening {path}"), &error))?);
+        let (release, released) = channel();
+        let threads = self.threads.iter().zip(0..info.nr_hw_queues);
+        let orders: io::Result<Vec<Order>> = threads
+            .map(|(_, queue)| {
+                let descriptors = Descriptors::map(&device, queue, info.queue_depth)?;
+                let (device, namespace, release) = (Arc::clone(&device), namespace.clone(), release.clone());
+                Ok(Order::Serve { device, descriptors, depth: info.queue_depth, namespace, release })
+            })
+            .collect();
+        let orders = orders.map_err(|error| failed("mapping the requests", &error))?;
+        let queues = orders.len();
+        drop((device, release));
+        // From here on the queues hold the device: taking it down has to wait for them.
+        self.devices.push(Device { name: name.to_owned(), dev_id, released, queues });
+        let given = self.threads.iter().zip(orders).all(|(thread, order)| thread.give(order));
+        if !given {
+            return Err(Error::Ublk("a queue's thread has ended; the log says why".to_owned()));
+        }
+        let pid = u64::from(std::process::id());
+        // Returns when every queue has fetched, which the threads do as soon as they see their order.
+        self.control
+            .run(wire::control::START_DEV, ControlCommand { data: pid, ..command(dev_id) }, &mut [])
+            .map_err(|error| failed("starting the device", &error))
+    }
+
+    /// Takes a device away. Requests under way are served first.
+    pub(crate) fn remove(&mut self, name: &str) -> Result<(), Error> {
+        match self.devices.iter().find(|device| device.name == name) {
+            Some(device) => self.take_down(name, device.dev_id),
+            None => Ok(()),
+        }
+    }
+
+    fn take_down(&mut self, name: &str, dev_id: u32) -> Result<(), Error> {
+        let stopped = self.control.run(wire::control::STOP_DEV, command(dev_id), &mut []);
+        if let Some(index) = self.devices.iter().position(|device| device.name == name && device.dev_id == dev_id) {
+            let device = self.devices.remove(index);
+            for _ in 0..device.queues {
+                match device.released.recv_timeout(STOP_TIMEOUT) {
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => {}
+                    // Deleting it now would wait for ever.
+                    Err(RecvTimeoutError::Timeout) => {
+                        return Err(Error::Ublk(format!("ublk device {dev_id} is not let go of by its queues")));
+                    }
+                }
+            }
+        }
+        let deleted = self.control.run(wire::control::DEL_DEV, command(dev_id), &mut []);
+        stopped.and(deleted).map_err(|error| failed("taking the device away", &error))
+    }
+}
+
+impl Queue {
+    /// Gives the thread something to do; `false` when it has ended.
+    fn give(&self, order: Order) -> bool {
+        let given = self.orders.send(order).is_ok();
+        let woken = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        debug_assert!(woken.is_ok(), "an eventfd takes a one");
+        given
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        while let Some(device) = self.devices.first() {
+            let (name, dev_id) = (device.name.clone(), device.dev_id);
+            if let Err(error) = self.take_down(&name, dev_id) {
+                tracing::error!(%error, name, "taking a ublk device away");
+            }
+        }
+        for queue in &mut self.threads {
+            queue.give(Order::End);
+            if queue.thread.take().is_some_and(|thread| thread.join().is_err()) {
+                tracing::error!("a ublk thread panicked");
+            }
+        }
+    }
+}
+
+fn parameters(namespace: &Namespace, transfer_max_bytes: u32) -> Params {
+    let shift = u8::try_from(namespace.block_bytes.trailing_zeros()).expect("at most 31");
+    let sectors = u64::from(namespace.block_bytes / 512);
+    let cache = if namespace.volatile_cache { wire::attr::VOLATILE_CACHE | wire::attr::FUA } else { 0 };
+    let read_only = if namespace.read_only { wire::attr::READ_ONLY } else { 0 };
+    let basic = BasicParams {
+        attrs: cache | read_only,
+        logical_bs_shift: shift,
+        physical_bs_shift: shift.max(12),
+        io_opt_shift: shift.max(12),
+        io_min_shift: shift,
+        max_sectors: transfer_max_bytes / 512,
+        dev_sectors: namespace.blocks.saturating_mul(sectors),
+        ..BasicParams::default()
+    };
+    let whole = |blocks: u64| {
+        let fits = blocks.saturating_mul(sectors).min(u64::from(u32::MAX)) / sectors * sectors;
+        u32::try_from(fits).expect("at most u32::MAX")
+    };
+    let discard = DiscardParams {
+        discard_granularity: namespace.block_bytes,
+        max_discard_sectors: if namespace.deallocate { whole(u64::from(u32::MAX)) } else { 0 },
+        max_write_zeroes_sectors: whole(u64::from(namespace.write_zeroes_max_blocks)),
+        max_discard_segments: 1,
+        ..DiscardParams::default()
+    };
+    let len = u32::try_from(size_of::<Params>()).expect("64");
+    Params { len, types: wire::PARAM_BASIC | wire::PARAM_DISCARD, basic, discard }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_say_what_the_namespace_is() {
+        let namespace = Namespace {
+            nsid: 1,
+            block_bytes: 4096,
+            blocks: 1000,
+            read_only: true,
+            transfer_max_bytes: 128 << 10,
+            write_zeroes_max_blocks: 65_536,
+            zeroes_deallocate: true,
+            deallocate: true,
+            volatile_cache: true,
+        };
+        let params = parameters(&namespace, 128 << 10);
+        assert_eq!(
+            (params.basic.logical_bs_shift, params.basic.dev_sectors, params.basic.max_sectors),
+            (12, 8000, 256)
+        );
+        assert_eq!(params.basic.attrs, 1 | 4 | 8);
+        assert_eq!(params.discard.max_write_zeroes_sectors, 65_536 * 8);
+        assert_eq!(params.discard.max_discard_sectors % 8, 0);
+        let without = Namespace { deallocate: false, write_zeroes_max_blocks: 0, ..namespace };
+        let params = parameters(&without, 128 << 10);
+        assert_eq!((params.discard.max_discard_sectors, params.discard.max_write_zeroes_sectors), (0, 0));
+    }
+
+    #[test]
+    fn only_ublk_paths_are_ublk_devices() {
+        assert!(is_ours(Path::new("/dev/ublkb12")));
+        assert!(
+            !is_ours(Path::new("/dev/loop3"))
+                && !is_ours(Path::new("/dev/ublkb"))
+                && !is_ours(Path::new("/dev/ublkc1"))
+        );
+    }
+}

@@ -1,0 +1,337 @@
+//! One thread of the ublk server: fetches requests of its queue of every device, turns them into block commands, commits
+//! the results. It owns its ring, its [`Blocks`] and every buffer.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, pread, pwrite};
+
+use super::wire::{self, IoCommand, op};
+use super::{Descriptors, QueueRing};
+use crate::blocks::{Blocks, Done, Io, Namespace, Op};
+
+/// Entries of a ring: more commands than that are handed over in pieces.
+const RING_ENTRIES: u32 = 256;
+/// How long a thread looks for work before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// Marks completions of the watch on the blocks' descriptor; devices have a smaller number.
+const USER_BLOCKS: u64 = u64::MAX;
+/// Marks completions of the watch on the inbox.
+const USER_WAKE: u64 = u64::MAX - 1;
+/// Block devices count in these.
+const SECTOR_BYTES: u64 = 512;
+
+/// Something for a thread to do.
+pub(super) enum Order {
+    /// Serve a queue of a new device, until the device is stopped.
+    Serve {
+        device: Arc<File>,
+        descriptors: Descriptors,
+        depth: u16,
+        namespace: Namespace,
+        /// Told when the queue has let go of the device.
+        release: Sender<()>,
+    },
+    /// End.
+    End,
+}
+
+/// The thread's queue of one device.
+struct Lane {
+    device: Arc<File>,
+    descriptors: Descriptors,
+    namespace: Namespace,
+    release: Sender<()>,
+    /// What each tag is busy with; `None` while it waits for a request.
+    tags: Vec<Option<Request>>,
+    /// Tags that the driver has not ended yet.
+    alive: u16,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    is_read: bool,
+    bytes: i32,
+}
+
+/// A thread's state.
+pub(super) struct Worker<B> {
+    queue: u16,
+    ring: QueueRing,
+    blocks: B,
+    inbox: Receiver<Order>,
+    wake: Arc<OwnedFd>,
+    watching_blocks: bool,
+    watching_wake: bool,
+    lanes: Vec<Option<Lane>>,
+    backlog: VecDeque<Io>,
+    completions: Vec<(u64, i32)>,
+    done: Vec<Done>,
+    ended: bool,
+}
+
+impl<B: Blocks> Worker<B> {
+    pub(super) fn new(queue: u16, blocks: B, inbox: Receiver<Order>, wake: Arc<OwnedFd>) -> io::Result<Self> {
+        Ok(Self {
+            queue,
+            ring: QueueRing::new(RING_ENTRIES)?,
+            blocks,
+            inbox,
+            wake,
+            watching_blocks: false,
+            watching_wake: false,
+            lanes: Vec::new(),
+            backlog: VecDeque::new(),
+            completions: Vec::new(),
+            done: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// Serves until it is told to end.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let mut idle_since: Option<Instant> = None;
+        let mut turns = 0_u32;
+        while !self.ended {
+            let (busy, sleep_max) = self.turn()?;
+            if busy {
+                idle_since = None;
+                continue;
+            }
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < SPIN {
+                turns = turns.wrapping_add(1);
+                // Whoever shall make work for us may need this very core; and the kernel completes fetches on this way.
+                if turns.is_multiple_of(4) {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            self.sleep(sleep_max)?;
+            idle_since = None;
+        }
+        Ok(())
+    }
+
+    /// One look at everything: whether there was work, and how long to sleep at most.
+    fn turn(&mut self) -> io::Result<(bool, Option<Duration>)> {
+        let mut busy = self.take_orders()?;
+        let mut completions = std::mem::take(&mut self.completions);
+        self.ring.completions(&mut completions);
+        busy |= !completions.is_empty();
+        for (user, result) in completions.drain(..) {
+            self.on_completion(user, result)?;
+        }
+        self.completions = completions;
+        if busy {
+            self.blocks.flush();
+        }
+        let mut done = std::mem::take(&mut self.done);
+        let sleep_max = self.blocks.poll(&mut done);
+        busy |= !done.is_empty();
+        for completion in done.drain(..) {
+            self.finish(completion)?;
+        }
+        self.done = done;
+        self.resubmit();
+        self.ring.submit()?;
+        Ok((busy, sleep_max))
+    }
+
+    fn sleep(&mut self, sleep_max: Option<Duration>) -> io::Result<()> {
+        // A watch is answered at once when there is something already.
+        if !self.watching_blocks {
+            self.ring.watch(self.blocks.fd(), USER_BLOCKS)?;
+            self.watching_blocks = true;
+        }
+        if !self.watching_wake {
+            self.ring.watch(self.wake.as_fd(), USER_WAKE)?;
+            self.watching_wake = true;
+        }
+        self.ring.wait(sleep_max)
+    }
+
+    fn take_orders(&mut self) -> io::Result<bool> {
+        let mut busy = false;
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Order::Serve { device, descriptors, depth, namespace, release }) => {
+                    let tags = vec![None; usize::from(depth)];
+                    self.serve(Lane { device, descriptors, namespace, release, tags, alive: depth })?;
+                    busy = true;
+                }
+                Ok(Order::End) | Err(TryRecvError::Disconnected) => {
+                    self.ended = true;
+                    return Ok(true);
+                }
+                Err(TryRecvError::Empty) => return Ok(busy),
+            }
+        }
+    }
+
+    /// Fetches the first request of every tag.
+    fn serve(&mut self, lane: Lane) -> io::Result<()> {
+        let slot = self.lanes.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.lanes.push(None);
+            self.lanes.len() - 1
+        });
+        for tag in 0..lane.alive {
+            let command = IoCommand { q_id: self.queue, tag, result: 0, addr: 0 };
+            self.ring.command(&lane.device, wire::io::FETCH_REQ, command, user(slot, tag))?;
+        }
+        self.lanes[slot] = Some(lane);
+        Ok(())
+    }
+
+    fn on_completion(&mut self, number: u64, result: i32) -> io::Result<()> {
+        match number {
+            USER_BLOCKS => self.watching_blocks = false,
+            USER_WAKE => {
+                self.watching_wake = false;
+                // Only to make it quiet again.
+                let mut count = [0; 8];
+                let _quiet = rustix::io::read(&self.wake, &mut count);
+            }
+            _ => {
+                let (slot, tag) = slot_and_tag(number);
+                if result < 0 {
+                    self.tag_ended(slot, tag, result);
+                } else if let Err(error) = self.begin(slot, tag) {
+                    self.commit(slot, tag, -error.raw_os_error())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The driver wants no more of a tag: the device is being stopped.
+    fn tag_ended(&mut self, slot: usize, tag: u16, result: i32) {
+        if result != -Errno::NODEV.raw_os_error() {
+            tracing::error!(tag, result, "the ublk driver refused a command");
+        }
+        let Some(lane) = self.lanes.get_mut(slot).and_then(Option::as_mut) else { return };
+        lane.alive = lane.alive.saturating_sub(1);
+        if lane.alive == 0
+            && let Some(lane) = self.lanes.get_mut(slot).and_then(Option::take)
+        {
+            let release = lane.release.clone();
+            // The device is closed before it is said: whoever waits will delete it.
+            drop(lane);
+            let _nobody_waits = release.send(());
+        }
+    }
+
+    /// Begins with the request of a tag.
+    fn begin(&mut self, slot: usize, tag: u16) -> Result<(), Errno> {
+        let lane = self.lanes.get_mut(slot).and_then(Option::as_mut).ok_or(Errno::NODEV)?;
+        let descriptor = lane.descriptors.get(tag).ok_or(Errno::IO)?;
+        let namespace = &lane.namespace;
+        let operation = match descriptor.op_flags & 0xff {
+            op::READ => Op::Read,
+            op::WRITE => Op::Write { fua: descriptor.op_flags & op::FUA != 0 },
+            op::FLUSH => Op::Flush,
+            op::DISCARD => Op::Deallocate,
+            op::WRITE_ZEROES => {
+                let deallocate = namespace.zeroes_deallocate && descriptor.op_flags & op::NOUNMAP == 0;
+                Op::WriteZeroes { deallocate }
+            }
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        let bytes = u64::from(descriptor.nr_sectors) * SECTOR_BYTES;
+        let offset = descriptor.start_sector.checked_mul(SECTOR_BYTES).ok_or(Errno::INVAL)?;
+        let (slba, blocks) = if operation == Op::Flush { (0, 0) } else { namespace.range(offset, bytes)? };
+        let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
+        let mut data = Vec::new();
+        if matches!(operation, Op::Read | Op::Write { .. }) {
+            if bytes > u64::from(namespace.transfer_max_bytes) {
+                return Err(Errno::INVAL);
+            }
+            data.resize(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?, 0);
+        }
+        if matches!(operation, Op::Write { .. }) {
+            move_data(&mut data, wire::data_position(self.queue, tag), |part, at| pread(&lane.device, part, at))?;
+        }
+        // The driver looks at the number of bytes for READ and WRITE only, which are small.
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        let request = Request { is_read: operation == Op::Read, bytes };
+        *lane.tags.get_mut(usize::from(tag)).ok_or(Errno::IO)? = Some(request);
+        let io = Io { nsid: namespace.nsid, op: operation, slba, blocks, data, user: user(slot, tag) };
+        if let Err(io) = self.blocks.submit(io) {
+            self.backlog.push_back(io);
+        }
+        Ok(())
+    }
+
+    fn resubmit(&mut self) {
+        let mut sent = false;
+        while let Some(io) = self.backlog.pop_front() {
+            if let Err(io) = self.blocks.submit(io) {
+                self.backlog.push_front(io);
+                break;
+            }
+            sent = true;
+        }
+        if sent {
+            self.blocks.flush();
+        }
+    }
+
+    fn finish(&mut self, mut done: Done) -> io::Result<()> {
+        let (slot, tag) = slot_and_tag(done.user);
+        let lane = self.lanes.get_mut(slot).and_then(Option::as_mut);
+        let request = lane.and_then(|lane| lane.tags.get_mut(usize::from(tag))?.take());
+        let Some(request) = request else {
+            tracing::error!(user = done.user, "a completion that nobody waits for");
+            return Ok(());
+        };
+        let result = done.result.and_then(|()| {
+            if request.is_read {
+                let lane = self.lanes.get(slot).and_then(Option::as_ref).ok_or(Errno::NODEV)?;
+                let position = wire::data_position(self.queue, tag);
+                move_data(&mut done.data, position, |part, at| pwrite(&lane.device, part, at))?;
+            }
+            Ok(request.bytes)
+        });
+        self.commit(slot, tag, result.unwrap_or_else(|error| -error.raw_os_error()))
+    }
+
+    /// Says what became of a request and asks for the tag's next.
+    fn commit(&mut self, slot: usize, tag: u16, result: i32) -> io::Result<()> {
+        let Some(lane) = self.lanes.get(slot).and_then(Option::as_ref) else { return Ok(()) };
+        let command = IoCommand { q_id: self.queue, tag, result, addr: 0 };
+        self.ring.command(&lane.device, wire::io::COMMIT_AND_FETCH_REQ, command, user(slot, tag))
+    }
+}
+
+/// Moves all of `data`, in as many calls as it takes.
+fn move_data(
+    data: &mut [u8],
+    position: u64,
+    mut call: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    let mut moved = 0;
+    while moved < data.len() {
+        match call(&mut data[moved..], position + moved as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(bytes) => moved += bytes,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn user(slot: usize, tag: u16) -> u64 {
+    (slot as u64) << 16 | u64::from(tag)
+}
+
+fn slot_and_tag(user: u64) -> (usize, u16) {
+    let [low, high, ..] = user.to_le_bytes();
+    (usize::try_from(user >> 16).unwrap_or(usize::MAX), u16::from_le_bytes([low, high]))
+}
