@@ -12,7 +12,7 @@ machine() {
   uri=nvme+tcp://127.0.0.1:$port/$nqn
   boot_guest -t 420 -f "$port:4420" -- "$port"
 }
-cleanup() { [[ -z ${attached:-} ]] || "$ebof" disconnect -n "$nqn" >/dev/null 2>&1; }
+cleanup() { [[ -z $attached ]] || "$ebof" disconnect -n "$nqn" >/dev/null 2>&1; }
 
 guest() {
   check "modprobe" modprobe -a nvmet nvmet-tcp
@@ -72,6 +72,7 @@ on_by_uri() {
   check_fails "a wrong NQN is named" 'nqn.2014-08.org.example:wrong' "$ebof" id-ctrl "nvme+tcp://127.0.0.1:$port/nqn.2014-08.org.example:wrong"
 }
 
+attached='' # whether ebof connect has left something behind
 # connects_device [FLAG...]: ebof connect; sets $device to what namespace 2 became.
 device=''
 connects_device() {
