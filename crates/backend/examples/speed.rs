@@ -16,8 +16,10 @@ const TIME: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Failure> {
     let directory = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, Into::into);
-    for spec in [Spec::memory(SIZE), Spec::null(SIZE)] {
+    // Small enough for the processor's cache, as the bytes of a connection are.
+    for spec in [Spec::memory(4 << 20), Spec::memory(SIZE), Spec::null(SIZE)] {
         let device = open(&spec)?;
+        fill(&*device)?;
         for write in [true, false] {
             let rate = measure(&*device, &mut Io::new(1)?, 1, write)?;
             println!("{:<40} {:<6} {:>7.0} ns", device.describe(), verb(write), 1e9 / rate);
@@ -54,12 +56,14 @@ fn verb(write: bool) -> &'static str {
 /// Real blocks everywhere, so that no read is of a hole.
 fn fill(device: &dyn Device) -> Result<(), Failure> {
     let mut io = Io::new(1)?;
-    for offset in (0..SIZE).step_by(1 << 20) {
+    for offset in (0..device.geometry().capacity_bytes).step_by(1 << 20) {
         let mut buffer = Buffer::zeroed(1 << 20);
         buffer.as_mut_slice().fill(0x5A);
         let operation = Operation::Write { offset, len: 1 << 20, buffer, fua: false };
-        if let Submitted::Pending = device.submit(&mut io, Request { tag: 0, operation }) {
-            io.wait(None)?.ok_or("no completion")?.result?;
+        match device.submit(&mut io, Request { tag: 0, operation }) {
+            Submitted::Done(completion) => completion.result?,
+            Submitted::Pending => io.wait(None)?.ok_or("no completion")?.result?,
+            Submitted::Busy(_) => return Err("nothing else is in flight".into()),
         }
     }
     Ok(())
@@ -68,13 +72,14 @@ fn fill(device: &dyn Device) -> Result<(), Failure> {
 /// Requests per second at random offsets.
 fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Result<f64, Failure> {
     let mut ready: Vec<Buffer> = (0..depth).map(|_| Buffer::zeroed(BLOCK)).collect();
+    let blocks = device.geometry().capacity_bytes / 4096;
     let (mut requests, mut random) = (0_u32, 0x9E37_79B9_7F4A_7C15_u64);
     let start = Instant::now();
     let mut elapsed = Duration::ZERO;
     while elapsed < TIME {
         while let Some(buffer) = ready.pop() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let offset = (random >> 20) % (SIZE / 4096) * 4096;
+            let offset = (random >> 20) % blocks * 4096;
             let operation = match write {
                 true => Operation::Write { offset, len: BLOCK, buffer, fua: false },
                 false => Operation::Read { offset, len: BLOCK, buffer },

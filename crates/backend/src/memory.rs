@@ -186,3 +186,58 @@ impl fmt::Debug for Memory {
         f.debug_struct("Memory").field("geometry", &self.geometry).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Buffer;
+
+    fn write(memory: &Memory, offset: u64, len: usize, byte: u8) {
+        let mut buffer = Buffer::zeroed(len);
+        buffer.as_mut_slice().fill(byte);
+        let operation = Operation::Write { offset, len, buffer, fua: false };
+        memory.run(Request { tag: 0, operation }).result.unwrap();
+    }
+
+    fn read(memory: &Memory, offset: u64, len: usize) -> Vec<u8> {
+        let mut buffer = Buffer::zeroed(len);
+        buffer.as_mut_slice().fill(0xEE);
+        let completion = memory.run(Request { tag: 0, operation: Operation::Read { offset, len, buffer } });
+        completion.result.unwrap();
+        completion.buffer.unwrap().as_slice()[..len].to_vec()
+    }
+
+    fn deallocate(memory: &Memory, ranges: Vec<Range<u64>>) {
+        memory.run(Request { tag: 0, operation: Operation::Deallocate { ranges } }).result.unwrap();
+    }
+
+    #[test]
+    fn memory_is_taken_when_it_is_written_and_given_back_when_it_is_deallocated() {
+        let memory = Memory::new(Memory::CAPACITY_BYTES_MAX, 512, false);
+        assert_eq!(read(&memory, 1 << 40, 4096), vec![0; 4096]);
+        assert_eq!(memory.allocated_bytes(), 0);
+        write(&memory, (1 << 40) - 512, 1024, 7);
+        write(&memory, Memory::CAPACITY_BYTES_MAX - 512, 512, 8);
+        assert_eq!(memory.allocated_bytes(), 3 * CHUNK_SPAN);
+        // All but the last written block: the ranges reach from group to group across all that is empty.
+        deallocate(&memory, vec![0..1 << 40, 1 << 40..Memory::CAPACITY_BYTES_MAX - 512]);
+        assert_eq!(memory.allocated_bytes(), CHUNK_SPAN);
+        assert_eq!(read(&memory, (1 << 40) - 512, 1024), vec![0; 1024]);
+        assert_eq!(read(&memory, Memory::CAPACITY_BYTES_MAX - 512, 512), vec![8; 512]);
+    }
+
+    #[test]
+    fn a_write_inside_a_chunk_is_seen_whole_or_not_at_all() {
+        let memory = Memory::new(1 << 20, 512, false);
+        std::thread::scope(|scope| {
+            for byte in [1, 2] {
+                let memory = &memory;
+                scope.spawn(move || (0..500).for_each(|_| write(memory, 8192, 4096, byte)));
+            }
+            for _ in 0..500 {
+                let bytes = read(&memory, 8192, 4096);
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]), "torn");
+            }
+        });
+    }
+}

@@ -284,3 +284,37 @@ fn a_full_file_system_is_out_of_space() {
     assert!(unmounted.unwrap().success());
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
+
+/// Run by the test below in a process of its own, because the environment belongs to the whole process.
+#[test]
+#[ignore = "needs an environment of its own"]
+fn in_this_environment_threads_are_chosen() {
+    assert_eq!(Io::new(4).unwrap().engine(), Engine::Threads);
+}
+
+#[test]
+fn the_environment_can_forbid_io_uring() {
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "flight::in_this_environment_threads_are_chosen"])
+        .env("EBOF_IO_URING", "0")
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&status.stdout);
+    assert!(status.status.success() && output.contains("1 passed"), "{output}");
+    if Io::with_engine(4, Engine::Uring).is_ok() && std::env::var_os("EBOF_IO_URING").is_none() {
+        assert_eq!(Io::new(4).unwrap().engine(), Engine::Uring);
+    }
+}
+
+#[test]
+fn a_new_file_is_private_sparse_and_of_its_size() {
+    let (directory, device) = disk(4096);
+    let metadata = std::fs::metadata(directory.path().join("disk.img")).unwrap();
+    assert_eq!((metadata.mode() & 0o777, metadata.len()), (0o600, 16 << 20));
+    assert!(metadata.blocks() * 512 < 1 << 20);
+    let geometry = device.geometry();
+    assert_eq!((geometry.capacity_bytes, geometry.block_bytes, geometry.logical_block_bytes), (16 << 20, 1, 512));
+    assert!(geometry.volatile_cache && !geometry.read_only);
+    let path = directory.path().join("disk.img").canonicalize().unwrap();
+    assert_eq!(device.describe(), format!("file {}, 16M, buffered", path.display()));
+}
