@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::block::{self, Lock};
@@ -132,7 +132,7 @@ impl Wish<'_> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let made = options.open(self.path).map_err(|error| self.system("create it", error))?;
-        let medium = self.create_in(&made, directory, size_bytes);
+        let medium = self.create_in(made, directory, size_bytes);
         if medium.is_err() {
             // It was made here a moment ago and holds nothing; left behind, it would confuse the next attempt. What
             // made the creation fail is the message to give, not this.
@@ -141,14 +141,19 @@ impl Wish<'_> {
         medium
     }
 
-    fn create_in(&self, made: &File, directory: &Path, size_bytes: u64) -> Result<Medium, OpenError> {
-        made.set_len(size_bytes).map_err(|error| self.system("give it its size", error))?;
-        made.sync_all().map_err(|error| self.system("put it on the medium", error))?;
+    fn create_in(&self, file: File, directory: &Path, size_bytes: u64) -> Result<Medium, OpenError> {
+        // Locked while it is still empty: whoever comes in between is refused for that, and has lost nothing if the
+        // file is removed again.
+        self.lock(&file)?;
+        file.set_len(size_bytes).map_err(|error| self.system("give it its size", error))?;
+        file.sync_all().map_err(|error| self.system("put it on the medium", error))?;
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
         synced.map_err(|error| self.system("put its name on the medium", error))?;
         let direct = self.direct == Some(true);
-        let file = self.open_with(direct, 0)?;
-        self.lock(&file)?;
+        if direct {
+            rustix::fs::fcntl_setfl(&file, OFlags::DIRECT)
+                .map_err(|source| OpenError::NoDirect { path: self.path.to_owned(), source: source.into() })?;
+        }
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
         self.finish_file(file, &metadata, direct)
     }
