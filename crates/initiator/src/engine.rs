@@ -273,8 +273,14 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         }
     }
 
-    /// Takes everything that the socket holds.
+    /// Takes everything that the socket holds, and sends the data that were asked for in it: the caller may sleep
+    /// afterwards.
     pub(crate) fn receive(&mut self, lent: &mut AdminData<'_>) -> Result<(), Loss> {
+        self.receive_all(lent)?;
+        if self.link.as_ref().is_some_and(|link| !link.requested.is_empty()) { self.flush(lent) } else { Ok(()) }
+    }
+
+    fn receive_all(&mut self, lent: &mut AdminData<'_>) -> Result<(), Loss> {
         for _ in 0..ROUNDS_MAX {
             let Some(link) = &mut self.link else { return Ok(()) };
             let more = match link.fill(&mut self.slots, lent) {

@@ -1,0 +1,215 @@
+//! Admin commands, reads and writes against a scripted peer, in every way data can travel.
+
+mod peer;
+
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{AdminData, Controller, Data, Error, QueuePair, State};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::property::offset;
+use ebof_nvme::{Nsid, Sqe, Status};
+use peer::{Action, BLOCK, Peer};
+
+fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| u8::try_from((i * 7 + i / 256 + seed) % 251).unwrap()).collect()
+}
+
+/// Writes and reads back in sizes from one block to several commands.
+fn round_trips(controller: &Controller) {
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    assert_eq!((namespace.block_bytes(), namespace.blocks()), (512, 4096));
+    for (seed, blocks) in [1, 2, 8, 9, 64, 256, 257, 1000].into_iter().enumerate() {
+        let data = pattern(seed, blocks * BLOCK);
+        namespace.write(11, &data, seed % 2 == 0).unwrap();
+        let mut back = vec![0; data.len()];
+        namespace.read(11, &mut back).unwrap();
+        assert!(back == data, "{blocks} blocks");
+        assert!(namespace.compare(11, &data).unwrap());
+        back[blocks * BLOCK - 1] ^= 1;
+        assert!(!namespace.compare(11, &back).unwrap());
+    }
+    namespace.flush().unwrap();
+    namespace.verify(0, 4096).unwrap();
+    namespace.write_zeroes(12, 300, false).unwrap();
+    namespace.deallocate(&[(400, 3), (500, 1)]).unwrap();
+    let mut back = vec![1; BLOCK];
+    for lba in [12, 311, 402, 500] {
+        namespace.read(lba, &mut back).unwrap();
+        assert!(back.iter().all(|&byte| byte == 0), "block {lba} was zeroed");
+    }
+    namespace.read(403, &mut back).unwrap();
+    assert!(back.iter().any(|&byte| byte != 0));
+}
+
+#[test]
+fn data_arrive_as_they_were_written_with_and_without_digests() {
+    for (header, data) in [(false, false), (true, false), (false, true), (true, true)] {
+        let peer = Peer::new();
+        let mut options = peer.options();
+        (options.hdr_digest, options.data_digest) = (header, data);
+        let controller = Controller::connect(&options).unwrap();
+        round_trips(&controller);
+        controller.disconnect();
+        assert_eq!(peer.state().shutdowns, 1, "disconnect shuts the controller down");
+    }
+}
+
+#[test]
+fn data_arrive_by_r2t_alone_in_small_pieces_and_with_alignment() {
+    let peer = Peer::new();
+    {
+        let mut state = peer.state();
+        state.in_capsule = 0;
+        state.config.in_capsule_bytes = 0;
+        state.config.h2c_data_max = 4096;
+        state.config.r2t_bytes = 8192;
+        state.config.alignment = 64;
+    }
+    let mut options = peer.options();
+    options.max_r2t = 3;
+    round_trips(&Controller::connect(&options).unwrap());
+}
+
+#[test]
+fn identify_properties_and_queues_are_known() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.nr_io_queues = 9;
+    options.queue_size = 16;
+    let controller = Controller::connect(&options).unwrap();
+    assert_eq!(controller.identify().subsystem_nqn().to_string(), peer::NQN);
+    assert_eq!((controller.io_queues(), controller.state(), controller.id().0), (4, State::Live, 7));
+    assert_eq!(controller.max_transfer_bytes(), Some(32 * 4096));
+    assert_eq!(controller.property_get(offset::VS, 4).unwrap(), 0x2_0000);
+    assert_eq!(controller.namespaces().unwrap(), [Nsid(1)]);
+    assert!(matches!(controller.namespace(Nsid(2)).unwrap_err(), Error::NoSuchNamespace(Nsid(2))));
+    let queues: Vec<QueuePair> = (0..4).map(|_| controller.queue_pair().unwrap()).collect();
+    assert_eq!(queues[0].capacity(), 15);
+    assert!(matches!(controller.queue_pair::<Vec<u8>>().unwrap_err(), Error::NoFreeQueue { granted: 4 }));
+    assert!(matches!(controller.namespace(Nsid(1)).unwrap().flush().unwrap_err(), Error::NoFreeQueue { granted: 4 }));
+    drop(queues);
+    controller.namespace(Nsid(1)).unwrap().flush().unwrap();
+    assert_eq!(peer.state().connects[..2], [(0, 32), (1, 16)]);
+}
+
+#[test]
+fn what_is_not_within_the_namespace_is_refused_before_it_is_sent() {
+    let peer = Peer::new();
+    let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
+    assert!(matches!(namespace.read(0, &mut [0; 513]).unwrap_err(), Error::Unaligned { bytes: 513, block_bytes: 512 }));
+    let error = namespace.write(4095, &[0; 1024], false).unwrap_err();
+    assert_eq!(error.to_string(), "blocks 4095 to 4096 are not within the namespace of 4096 blocks");
+    assert!(namespace.read(u64::MAX, &mut [0; 512]).is_err());
+    namespace.read(4096, &mut []).unwrap();
+}
+
+fn read(lba: u64) -> Sqe {
+    BlockRange::new(lba, 1).encode(nvm::READ, Nsid(1))
+}
+
+#[test]
+fn many_commands_are_outstanding_and_each_comes_back_once_with_its_buffer() {
+    let peer = Peer::new();
+    for (block, bytes) in peer.state().disk.chunks_mut(BLOCK).enumerate() {
+        bytes.fill(u8::try_from(block % 251).unwrap());
+    }
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair<Box<[u8]>> = controller.queue_pair().unwrap();
+    let mut submitted = 0;
+    let mut done = vec![false; 2000];
+    let mut buffers: Vec<Box<[u8]>> = (0..queue.capacity()).map(|_| vec![0; BLOCK].into()).collect();
+    while done.contains(&false) {
+        while submitted < 2000
+            && let Some(buffer) = buffers.pop()
+        {
+            queue.submit(read(submitted * 2 % 4096), Data::ToHost(buffer), submitted).unwrap();
+            submitted += 1;
+        }
+        let completion = queue.wait(Some(Instant::now() + Duration::from_secs(10))).unwrap().expect("an answer");
+        assert!(completion.result.unwrap().status().is_success());
+        let buffer = completion.data.into_buffer().unwrap();
+        let block = completion.user * 2 % 4096;
+        assert!(buffer.iter().all(|&byte| u64::from(byte) == block % 251));
+        assert!(!std::mem::replace(&mut done[usize::try_from(completion.user).unwrap()], true));
+        buffers.push(buffer);
+    }
+    assert_eq!(queue.in_flight(), 0);
+    assert!(queue.wait(None).unwrap().is_none(), "nothing to wait for");
+}
+
+#[test]
+fn a_full_queue_gives_the_data_back_and_execute_works_beside_others() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.queue_size = 4;
+    let controller = Controller::connect(&options).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    for user in 0..2 {
+        queue.submit(read(user), Data::ToHost(vec![9; BLOCK]), user).unwrap();
+    }
+    let mut block = [1; BLOCK];
+    assert!(queue.execute(read(5), AdminData::ToHost(&mut block)).unwrap().status().is_success());
+    assert_eq!(block, [0; BLOCK]);
+    queue.submit(read(9), Data::ToHost(vec![9; BLOCK]), 2).unwrap();
+    let refused = queue.submit(read(9), Data::ToHost(vec![9; BLOCK]), 3).unwrap_err();
+    assert!(matches!(refused.reason, Error::QueueFull));
+    assert_eq!(refused.data.into_buffer().unwrap().len(), BLOCK);
+    let mut users: Vec<u64> = (0..3).map(|_| queue.wait(None).unwrap().unwrap().user).collect();
+    users.sort_unstable();
+    assert_eq!(users, [0, 1, 2]);
+}
+
+#[test]
+fn a_status_comes_back_as_it_is_and_as_an_error_with_its_name() {
+    let peer = Peer::new();
+    peer.state().on_io = Box::new(|_| Action::Fail(Status::WRITE_FAULT.dnr()));
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    let cqe = queue.execute(Sqe::new(nvm::FLUSH), AdminData::None).unwrap();
+    assert!(cqe.status().is(Status::WRITE_FAULT));
+    let error = controller.namespace(Nsid(1)).unwrap().write(0, &[0; 512], false).unwrap_err();
+    assert_eq!(error.to_string(), "Write: Write Fault (SCT 2h, SC 80h, DNR)");
+}
+
+#[test]
+fn success_without_all_the_data_is_an_error() {
+    let peer = Peer::new();
+    peer.state().on_io = Box::new(|_| Action::Half);
+    let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
+    let error = namespace.read(0, &mut [0; 1024]).unwrap_err();
+    assert!(matches!(error, Error::Malformed(_)), "{error}");
+}
+
+#[test]
+fn a_passing_status_is_retried() {
+    let peer = Peer::new();
+    let mut left = 3;
+    peer.state().on_io = Box::new(move |_| {
+        left -= 1;
+        if left >= 0 { Action::Fail(Status::COMMAND_INTERRUPTED) } else { Action::Serve }
+    });
+    let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
+    namespace.write(0, &[1; 512], false).unwrap();
+    assert_eq!(peer.state().disk[0], 1);
+}
+
+#[test]
+fn threads_share_a_namespace() {
+    let peer = Peer::new();
+    let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..6u64 {
+            let namespace = namespace.clone();
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let data = pattern(usize::try_from(thread + round).unwrap(), 16 * BLOCK);
+                    namespace.write(thread * 16, &data, false).unwrap();
+                    let mut back = vec![0; data.len()];
+                    namespace.read(thread * 16, &mut back).unwrap();
+                    assert!(back == data);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,498 @@
+//! A small target on a loopback socket for tests of the initiator: `ebof_tcp::controller` with a disk in memory, and as
+//! many ways to misbehave as the tests need. It is not `ebof-target`, on purpose: that one behaves.
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ebof_initiator::Options;
+use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
+use ebof_nvme::identify::{Cns, ControllerType, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList};
+use ebof_nvme::io::{BlockRange, DsmRange};
+use ebof_nvme::log::{ChangedNamespaces, DiscoveryEntry, DiscoveryHeader};
+use ebof_nvme::opcode::{admin, fabrics, nvm};
+use ebof_nvme::property::{Cap, Cc, Csts, Version, offset};
+use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
+use ebof_tcp::Digest;
+use ebof_tcp::controller::{Config, Connection, Event};
+use zerocopy::{FromBytes, IntoBytes};
+
+pub const NQN: &str = "nqn.2014-08.org.example:drive0";
+pub const BLOCK: usize = 512;
+
+/// What the peer does with an I/O command, or with a Keep Alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Serve,
+    /// Never answer.
+    Ignore,
+    /// Close the connection.
+    Hangup,
+    Fail(Status),
+    /// Read: say success, but send only half of the data.
+    Half,
+}
+
+pub struct Peer {
+    pub address: SocketAddr,
+    pub shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+pub struct Shared {
+    stop: AtomicBool,
+    state: Mutex<State>,
+}
+
+pub struct State {
+    pub config: Config,
+    pub disk: Vec<u8>,
+    pub namespaces: Vec<u32>,
+    pub changed: Vec<u32>,
+    pub mdts: u8,
+    pub in_capsule: u32,
+    pub queues: u16,
+    pub kind: ControllerType,
+    pub ready: bool,
+    /// What Connect answers instead of success: status and result.
+    pub connect: Option<(Status, u64)>,
+    pub on_io: Box<dyn FnMut(&Sqe) -> Action + Send>,
+    pub on_keep_alive: Action,
+    pub aborts: Vec<(u16, u16)>,
+    pub keep_alives: usize,
+    pub shutdowns: usize,
+    pub connects: Vec<(u16, u32)>,
+    pub log: Vec<DiscoveryEntry>,
+    /// Refuse all connections that come from now on (accept and close).
+    pub closed: bool,
+    /// Asynchronous events to be sent: dword 0.
+    pub events: Vec<u32>,
+    /// Close every connection.
+    pub epoch: u64,
+    cc: Cc,
+}
+
+impl Peer {
+    pub fn new() -> Self {
+        let state = State {
+            config: Config {
+                in_capsule_bytes: 4096,
+                h2c_data_max: 16 << 10,
+                alignment: 4,
+                header_digest: Digest::Allowed,
+                data_digest: Digest::Allowed,
+                c2h_success: true,
+                r2t_bytes: 32 << 10,
+            },
+            disk: vec![0; 4096 * BLOCK],
+            namespaces: vec![1],
+            changed: Vec::new(),
+            mdts: 5,
+            in_capsule: 4096,
+            queues: 4,
+            kind: ControllerType::Io,
+            ready: true,
+            connect: None,
+            on_io: Box::new(|_| Action::Serve),
+            on_keep_alive: Action::Serve,
+            aborts: Vec::new(),
+            keep_alives: 0,
+            shutdowns: 0,
+            connects: Vec::new(),
+            log: Vec::new(),
+            closed: false,
+            events: Vec::new(),
+            epoch: 0,
+            cc: Cc(0),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), state: Mutex::new(state) });
+        let acceptor = std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || accept(&listener, &shared)
+        });
+        Self { address, shared, acceptor: Some(acceptor) }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap()
+    }
+
+    /// Options for this peer: short times, two queues.
+    pub fn options(&self) -> Options {
+        options(self.address)
+    }
+
+    /// Breaks every connection.
+    pub fn hang_up(&self) {
+        self.state().epoch += 1;
+    }
+}
+
+pub fn options(address: SocketAddr) -> Options {
+    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    options.host_nqn = Nqn::parse("nqn.2014-08.org.example:host").unwrap();
+    options.nr_io_queues = 2;
+    options.connect_timeout_ms = 2000;
+    options.reconnect_delay_ms = 50;
+    options.ctrl_loss_tmo = Some(Duration::from_secs(10));
+    options
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        drop(TcpStream::connect(self.address));
+        drop(self.acceptor.take().map(JoinHandle::join));
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut threads = Vec::new();
+    while let Ok((stream, _)) = listener.accept() {
+        if shared.stop.load(Ordering::Acquire) {
+            break;
+        }
+        if shared.state.lock().unwrap().closed {
+            continue;
+        }
+        let shared = Arc::clone(shared);
+        threads.push(std::thread::spawn(move || Session::new(stream, shared).serve()));
+    }
+    for thread in threads {
+        drop(thread.join());
+    }
+}
+
+/// One connection.
+struct Session {
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    connection: Connection,
+    out: Vec<u8>,
+    /// Commands whose data are on their way.
+    waiting: HashMap<u16, (Sqe, Vec<u8>)>,
+    /// The command whose data are under way.
+    current: Cid,
+    queue: u16,
+    event_requests: Vec<Cid>,
+    epoch: u64,
+    over: bool,
+}
+
+impl Session {
+    fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
+        stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (config, epoch) = {
+            let state = shared.state.lock().unwrap();
+            (state.config, state.epoch)
+        };
+        Self {
+            stream,
+            connection: Connection::new(config),
+            out: Vec::new(),
+            waiting: HashMap::new(),
+            current: Cid(0),
+            queue: 0,
+            event_requests: Vec::new(),
+            epoch,
+            over: false,
+            shared,
+        }
+    }
+
+    fn serve(mut self) {
+        let mut buffer = vec![0; 64 << 10];
+        while !self.over && !self.shared.stop.load(Ordering::Acquire) {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(read) => self.take(&buffer[..read]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => return,
+            }
+            self.send_events();
+            if self.shared.state.lock().unwrap().epoch != self.epoch {
+                return;
+            }
+            if self.stream.write_all(&self.out).is_err() {
+                return;
+            }
+            self.out.clear();
+        }
+    }
+
+    fn take(&mut self, mut input: &[u8]) {
+        loop {
+            let wanted = self.connection.data_wanted().min(input.len());
+            if wanted > 0 {
+                // Data come in order: append.
+                self.waiting.get_mut(&self.current.0).unwrap().1.extend_from_slice(&input[..wanted]);
+                self.connection.data_received(&input[..wanted]);
+                input = &input[wanted..];
+            }
+            let event = match self.connection.poll_event(&mut input) {
+                Ok(None) if self.connection.data_wanted() > 0 && !input.is_empty() => continue,
+                Ok(None) => return,
+                Ok(Some(event)) => event,
+                Err(error) => {
+                    self.connection.send_term(&error, &mut self.out);
+                    drop(self.stream.write_all(&self.out));
+                    self.over = true;
+                    return;
+                }
+            };
+            match event {
+                Event::Initialized(_) => self.connection.send_ic_response(&mut self.out),
+                Event::Command { sqe, in_capsule } => {
+                    let wanted = if in_capsule > 0 { in_capsule } else { data_from_host(&sqe) };
+                    if wanted == 0 {
+                        self.execute(sqe, &[]);
+                    } else {
+                        self.waiting.insert(sqe.cid().0, (sqe, Vec::new()));
+                        if in_capsule == 0 {
+                            self.connection.request_data(sqe.cid(), wanted, &mut self.out).unwrap();
+                        }
+                    }
+                }
+                Event::Data { cid, .. } => self.current = cid,
+                Event::DataEnd { cid, digest_ok, complete } => {
+                    assert!(digest_ok);
+                    if complete {
+                        let (sqe, data) = self.waiting.remove(&cid.0).unwrap();
+                        self.execute(sqe, &data);
+                    } else {
+                        self.connection.pump_r2t(cid, &mut self.out);
+                    }
+                }
+                Event::TermReceived(_) => self.over = true,
+            }
+            if self.over {
+                return;
+            }
+        }
+    }
+
+    fn send_events(&mut self) {
+        if self.queue != 0 {
+            return;
+        }
+        let mut state = self.shared.state.lock().unwrap();
+        while !self.event_requests.is_empty() && !state.events.is_empty() {
+            let cqe =
+                Cqe::new(self.event_requests.remove(0), Status::SUCCESS).with_result(u64::from(state.events.remove(0)));
+            self.connection.send_response(&cqe, &mut self.out);
+        }
+    }
+
+    fn respond(&mut self, sqe: &Sqe, status: Status, result: u64) {
+        self.connection.send_response(&Cqe::new(sqe.cid(), status).with_result(result), &mut self.out);
+    }
+
+    fn respond_data(&mut self, sqe: &Sqe, data: &[u8]) {
+        let trailer = self.connection.send_data(sqe.cid(), 0, data, true, false, &mut self.out);
+        self.out.extend_from_slice(data);
+        self.out.extend_from_slice(&trailer.unwrap_or_default()[..if trailer.is_some() { 4 } else { 0 }]);
+        self.respond(sqe, Status::SUCCESS, 0);
+    }
+
+    fn execute(&mut self, sqe: Sqe, data: &[u8]) {
+        if sqe.fctype().is_some() {
+            self.fabrics(&sqe, data);
+        } else if self.queue == 0 {
+            self.admin(&sqe);
+        } else {
+            self.io(&sqe, data);
+        }
+    }
+
+    fn fabrics(&mut self, sqe: &Sqe, data: &[u8]) {
+        let property = Property::decode(sqe);
+        match sqe.fctype().unwrap() {
+            fabrics::CONNECT => {
+                let connect = Connect::decode(sqe);
+                let data = ConnectData::read_from_bytes(data).unwrap();
+                self.shared.state.lock().unwrap().connects.push((connect.qid.0, connect.entries));
+                let refusal = self.shared.state.lock().unwrap().connect;
+                if let Some((status, result)) = refusal {
+                    return self.respond(sqe, status, result);
+                }
+                let nqn = Nqn::from_field(&data.subnqn).unwrap();
+                if nqn.as_str() != NQN && !nqn.is_discovery() {
+                    let at = ConnectResult::Invalid { in_data: true, offset: ConnectData::SUBNQN_OFFSET };
+                    return self.respond(sqe, Status::CONNECT_INVALID_PARAMETERS.dnr(), at.encode());
+                }
+                self.queue = connect.qid.0;
+                self.connection.set_queue(QueueId(connect.qid.0), connect.entries as usize);
+                self.respond(sqe, Status::SUCCESS, 7);
+            }
+            fabrics::PROPERTY_GET => {
+                let state = self.shared.state.lock().unwrap();
+                let csts = u32::from(state.cc.enabled() && state.ready)
+                    | if state.cc.shutdown() != 0 { Csts::SHUTDOWN_COMPLETE } else { 0 };
+                let value = match property.offset {
+                    offset::CAP => Cap::new(1024, 1).0,
+                    offset::VS => u64::from(Version::V2_0.0),
+                    offset::CC => u64::from(state.cc.0),
+                    offset::CSTS => u64::from(csts),
+                    _ => 0,
+                };
+                drop(state);
+                self.respond(sqe, Status::SUCCESS, value);
+            }
+            fabrics::PROPERTY_SET => {
+                {
+                    let mut state = self.shared.state.lock().unwrap();
+                    state.cc = Cc(u32::try_from(property.value).unwrap());
+                    state.shutdowns += usize::from(state.cc.shutdown() != 0);
+                }
+                self.respond(sqe, Status::SUCCESS, 0);
+            }
+            _ => self.respond(sqe, Status::INVALID_OPCODE, 0),
+        }
+    }
+
+    fn admin(&mut self, sqe: &Sqe) {
+        match sqe.opcode {
+            admin::IDENTIFY => {
+                let data = self.identify(sqe);
+                self.respond_data(sqe, &data);
+            }
+            admin::GET_LOG_PAGE => {
+                let data = self.log_page(sqe);
+                self.respond_data(sqe, &data);
+            }
+            admin::SET_FEATURES if sqe.cdw10.get() & 0xff == 7 => {
+                let queues = u32::from(self.shared.state.lock().unwrap().queues - 1);
+                self.respond(sqe, Status::SUCCESS, u64::from(queues << 16 | queues));
+            }
+            admin::KEEP_ALIVE => {
+                self.shared.state.lock().unwrap().keep_alives += 1;
+                if self.shared.state.lock().unwrap().on_keep_alive == Action::Serve {
+                    self.respond(sqe, Status::SUCCESS, 0);
+                }
+            }
+            admin::ASYNC_EVENT_REQUEST => self.event_requests.push(sqe.cid()),
+            admin::ABORT => {
+                let word = sqe.cdw10.get();
+                let pair = (u16::try_from(word & 0xffff).unwrap(), u16::try_from(word >> 16).unwrap());
+                self.shared.state.lock().unwrap().aborts.push(pair);
+                self.respond(sqe, Status::SUCCESS, 1);
+            }
+            // An opcode of this peer only: never answered.
+            0xc0 => {}
+            _ => self.respond(sqe, Status::SUCCESS, 0),
+        }
+    }
+
+    fn identify(&self, sqe: &Sqe) -> Vec<u8> {
+        let state = self.shared.state.lock().unwrap();
+        let cns = Cns(sqe.cdw10.to_bytes()[0]);
+        if cns == Cns::CONTROLLER {
+            let mut data = IdentifyController::default();
+            data.set_subsystem_nqn(&Nqn::parse(NQN).unwrap());
+            data.cntrltype = state.kind.encode();
+            data.mdts = state.mdts;
+            data.kas = 1.into();
+            data.aerl = 3;
+            data.oaes = 0x8000_0100.into();
+            data.ioccsz = ((64 + state.in_capsule) / 16).into();
+            data.nn = 1024.into();
+            return data.as_bytes().to_vec();
+        }
+        if cns == Cns::ACTIVE_NAMESPACE_LIST {
+            return NamespaceList::after(sqe.nsid(), state.namespaces.iter().copied().map(Nsid)).as_bytes().to_vec();
+        }
+        let mut data = IdentifyNamespace::default();
+        if state.namespaces.contains(&sqe.nsid.get()) {
+            data.nsze = ((state.disk.len() / BLOCK) as u64).into();
+            data.lbaf[0] = LbaFormat::data_only(9);
+        }
+        data.as_bytes().to_vec()
+    }
+
+    fn log_page(&self, sqe: &Sqe) -> Vec<u8> {
+        let state = self.shared.state.lock().unwrap();
+        let length = (usize::try_from(sqe.cdw10.get() >> 16).unwrap() + 1) * 4;
+        let mut page = match sqe.cdw10.to_bytes()[0] {
+            0x70 => {
+                let header = DiscoveryHeader {
+                    genctr: 9.into(),
+                    numrec: (state.log.len() as u64).into(),
+                    ..DiscoveryHeader::default()
+                };
+                let mut page = header.as_bytes().to_vec();
+                page.extend_from_slice(state.log.as_bytes());
+                page.split_off(usize::try_from(sqe.cdw12.get()).unwrap().min(page.len()))
+            }
+            0x04 => ChangedNamespaces::new(state.changed.iter().copied().map(Nsid)).as_bytes().to_vec(),
+            _ => Vec::new(),
+        };
+        page.resize(length, 0);
+        page
+    }
+
+    fn io(&mut self, sqe: &Sqe, data: &[u8]) {
+        let action = (self.shared.state.lock().unwrap().on_io)(sqe);
+        match action {
+            Action::Serve | Action::Half => {}
+            Action::Ignore => return,
+            Action::Hangup => {
+                self.over = true;
+                return;
+            }
+            Action::Fail(status) => return self.respond(sqe, status, 0),
+        }
+        let range = BlockRange::decode(sqe);
+        let start = usize::try_from(range.slba).unwrap().saturating_mul(BLOCK);
+        let end = start.saturating_add(range.blocks as usize * BLOCK);
+        let mut state = self.shared.state.lock().unwrap();
+        let blocks = end <= state.disk.len();
+        match sqe.opcode {
+            nvm::READ if blocks => {
+                let bytes = state.disk[start..end].to_vec();
+                drop(state);
+                if action == Action::Half {
+                    let half = &bytes[..bytes.len() / 2];
+                    let trailer = self.connection.send_data(sqe.cid(), 0, half, true, false, &mut self.out);
+                    self.out.extend_from_slice(half);
+                    assert!(trailer.is_none());
+                    return self.respond(sqe, Status::SUCCESS, 0);
+                }
+                return self.respond_data(sqe, &bytes);
+            }
+            nvm::WRITE if blocks => state.disk[start..end].copy_from_slice(data),
+            nvm::COMPARE if blocks => {
+                let same = state.disk[start..end] == *data;
+                drop(state);
+                let status = if same { Status::SUCCESS } else { Status::COMPARE_FAILURE.dnr() };
+                return self.respond(sqe, status, 0);
+            }
+            nvm::WRITE_ZEROES if blocks => state.disk[start..end].fill(0),
+            nvm::DATASET_MANAGEMENT => {
+                for range in data.chunks(16).map(|bytes| DsmRange::read_from_bytes(bytes).unwrap()) {
+                    let start = usize::try_from(range.slba.get()).unwrap() * BLOCK;
+                    state.disk[start..start + range.nlb.get() as usize * BLOCK].fill(0);
+                }
+            }
+            nvm::FLUSH | nvm::VERIFY => {}
+            _ => {
+                drop(state);
+                return self.respond(sqe, Status::LBA_OUT_OF_RANGE.dnr(), 0);
+            }
+        }
+        drop(state);
+        self.respond(sqe, Status::SUCCESS, 0);
+    }
+}
+
+fn data_from_host(sqe: &Sqe) -> u32 {
+    let code = sqe.fctype().unwrap_or(sqe.opcode);
+    if code & 3 == 1 { sqe.sgl().length() } else { 0 }
+}
