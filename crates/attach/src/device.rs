@@ -108,7 +108,10 @@ impl Front {
     /// What losetup refuses.
     pub fn update(&mut self, name: &str, namespace: &Namespace) -> Result<bool, Error> {
         match (&self.sort, self.paths.get(name)) {
-            (Sort::Loop(_), Some(path)) if self.table.update(name, namespace) => {
+            (Sort::Loop(server), Some(path)) if self.table.update(name, namespace) => {
+                // Before Linux 6.16 a loop device takes the size that the kernel remembers of the file: have it ask.
+                let file = server.file(name);
+                std::fs::metadata(&file).map_err(|error| Error::io(format!("looking at {}", file.display()), error))?;
                 loopdev::resize(path)?;
                 Ok(true)
             }

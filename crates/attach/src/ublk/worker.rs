@@ -244,8 +244,13 @@ impl<B: Blocks> Worker<B> {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let bytes = u64::from(descriptor.nr_sectors) * SECTOR_BYTES;
-        let offset = descriptor.start_sector.checked_mul(SECTOR_BYTES).ok_or(Errno::INVAL)?;
-        let (slba, blocks) = if operation == Op::Flush { (0, 0) } else { namespace.range(offset, bytes)? };
+        // A flush has no place: its start is whatever the block layer left there.
+        let (slba, blocks) = if operation == Op::Flush {
+            (0, 0)
+        } else {
+            let offset = descriptor.start_sector.checked_mul(SECTOR_BYTES).ok_or(Errno::INVAL)?;
+            namespace.range(offset, bytes)?
+        };
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         let mut data = Vec::new();
         if matches!(operation, Op::Read | Op::Write { .. }) {
