@@ -1,3 +1,15 @@
 //! The one binary: argument parsing, configuration, logging, signals, output and wiring; no logic.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+mod command;
+mod device;
+mod explain;
+mod failure;
+mod global;
+mod output;
+mod verbs;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,330 @@
+//! The command line: which verbs there are, how they are grouped in the help, and how a run ends. What a verb does is
+//! in `verbs`.
+//!
+//! A verb is added in four places here: `Command`, `GROUPS`, `Command::run`, and where it logs more than warnings
+//! `Command::log_level`. Larger ones are a module of their own with `pub(crate) struct Args` and
+//! `pub(crate) fn run(args: Args, global: &Global) -> Outcome`.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use ebof_attach::holder;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::failure::{self, Failure};
+use crate::global::{Format, Global, LogFormat, start_logging};
+use crate::output::{print, say};
+use crate::verbs::{self, Outcome};
+
+/// Drives over NVMe/TCP, served and attached from user space.
+#[derive(Debug, Parser)]
+#[command(name = "ebof", version, disable_help_subcommand = true, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The verbs, by nvme-cli's names where it has them.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List what a discovery service offers
+    Discover(Box<verbs::discover::Discover>),
+    /// Connect a subsystem: its namespaces become block devices
+    Connect(Box<verbs::connect::Connect>),
+    /// Connect everything that a discovery service offers
+    ConnectAll(Box<verbs::connect::ConnectAll>),
+    /// Disconnect controllers
+    Disconnect(verbs::connect::Disconnect),
+    /// Disconnect everything
+    DisconnectAll(verbs::connect::DisconnectAll),
+    /// List the block devices of connected namespaces
+    List(verbs::list::List),
+    /// List connected subsystems and the ways to them
+    ListSubsys(verbs::list::ListSubsys),
+
+    /// Show Identify Controller
+    IdCtrl(verbs::identify::IdCtrl),
+    /// Show Identify Namespace
+    IdNs(verbs::identify::IdNs),
+    /// List the namespaces of a controller
+    ListNs(verbs::identify::ListNs),
+    /// List the controllers of a subsystem
+    ListCtrl(verbs::identify::ListCtrl),
+    /// Show a namespace's identifiers
+    NsDescs(verbs::identify::NsDescs),
+    /// Show the controller's properties
+    ShowRegs(verbs::controller::ShowRegs),
+    /// Read any log page
+    GetLog(Box<verbs::logs::GetLog>),
+    /// Show the SMART / Health Information log
+    SmartLog(verbs::logs::SmartLog),
+    /// Show the Error Information log
+    ErrorLog(verbs::logs::ErrorLog),
+    /// Show the Firmware Slot Information log
+    FwLog(verbs::logs::PlainLog),
+    /// Show the Commands Supported and Effects log
+    EffectsLog(verbs::logs::EffectsLog),
+    /// Show the Changed Namespace List log
+    ChangedNsListLog(verbs::logs::PlainLog),
+    /// Show the Supported Log Pages log
+    SupportedLogPages(verbs::logs::PlainLog),
+    /// Show a feature
+    GetFeature(verbs::features::GetFeature),
+
+    /// Change a feature
+    SetFeature(verbs::features::SetFeature),
+    /// Drop a controller's connections and make new ones
+    Reset(verbs::controller::Plain),
+    /// Have the block devices follow the namespaces
+    NsRescan(verbs::controller::Plain),
+
+    /// Read blocks
+    Read(Box<verbs::io::Transfer>),
+    /// Write blocks
+    Write(Box<verbs::io::Transfer>),
+    /// Compare blocks with data
+    Compare(Box<verbs::io::Transfer>),
+    /// Write zeros without sending them
+    WriteZeroes(verbs::blocks::WriteZeroes),
+    /// Have the controller read blocks without sending them
+    Verify(verbs::blocks::Verify),
+    /// Dataset Management: deallocate blocks
+    Dsm(verbs::blocks::Dsm),
+    /// Bring everything written to the medium
+    Flush(verbs::blocks::Flush),
+
+    /// Check a target's configuration
+    Config(verbs::config::Args),
+
+    /// Make a new host NQN
+    GenHostnqn(verbs::host::Plain),
+    /// Show this host's NQN
+    ShowHostnqn(verbs::host::Plain),
+    /// Print completions for a shell
+    Completions(verbs::generate::Completions),
+    /// Print or write man pages
+    Man(verbs::generate::Man),
+}
+
+/// How the help groups the verbs.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Serve", &["config"]),
+    ("Connect", &["discover", "connect", "connect-all", "disconnect", "disconnect-all", "list", "list-subsys"]),
+    (
+        "Inspect",
+        &[
+            "id-ctrl",
+            "id-ns",
+            "list-ns",
+            "list-ctrl",
+            "ns-descs",
+            "show-regs",
+            "get-feature",
+            "get-log",
+            "smart-log",
+            "error-log",
+            "fw-log",
+            "effects-log",
+            "changed-ns-list-log",
+            "supported-log-pages",
+        ],
+    ),
+    ("Change", &["set-feature", "reset", "ns-rescan"]),
+    ("I/O", &["read", "write", "compare", "write-zeroes", "verify", "dsm", "flush"]),
+    ("This machine", &["gen-hostnqn", "show-hostnqn", "completions", "man"]),
+];
+
+const EXAMPLES: &str = "\
+Examples:
+  ebof discover -t tcp -a 192.168.13.147
+  ebof connect -t tcp -a 192.168.13.147 -n nqn.2014-08.org.example:drive0
+  ebof list
+  ebof id-ctrl nvme0
+  ebof id-ns nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1
+  ebof disconnect -d nvme0
+
+DEVICE is a connected device (nvme0, nvme0n1) or a URI, which needs no connection.
+`ebof VERB --help` tells more. The manual is docs/cli.md, the JSON output docs/json.md.";
+
+impl Command {
+    fn run(self, global: &Global) -> Outcome {
+        match self {
+            Self::Discover(verb) => verb.run(global),
+            Self::Connect(verb) => verb.run(global),
+            Self::ConnectAll(verb) => verb.run(global),
+            Self::Disconnect(verb) => verb.run(global),
+            Self::DisconnectAll(verb) => verb.run(global),
+            Self::List(verb) => verb.run(global),
+            Self::ListSubsys(verb) => verb.run(global),
+            Self::IdCtrl(verb) => verb.run(global),
+            Self::IdNs(verb) => verb.run(global),
+            Self::ListNs(verb) => verb.run(global),
+            Self::ListCtrl(verb) => verb.run(global),
+            Self::NsDescs(verb) => verb.run(global),
+            Self::ShowRegs(verb) => verb.run(global),
+            Self::GetLog(verb) => verb.run(global),
+            Self::SmartLog(verb) => verb.run(global),
+            Self::ErrorLog(verb) => verb.run(global),
+            Self::FwLog(verb) => verb.firmware(global),
+            Self::EffectsLog(verb) => verb.run(global),
+            Self::ChangedNsListLog(verb) => verb.changed_namespaces(global),
+            Self::SupportedLogPages(verb) => verb.supported(global),
+            Self::GetFeature(verb) => verb.run(global),
+            Self::SetFeature(verb) => verb.run(global),
+            Self::Reset(verb) => verb.reset(global),
+            Self::NsRescan(verb) => verb.rescan(global),
+            Self::Read(verb) => verb.read(global),
+            Self::Write(verb) => verb.write(global),
+            Self::Compare(verb) => verb.compare(global),
+            Self::WriteZeroes(verb) => verb.run(global),
+            Self::Verify(verb) => verb.run(global),
+            Self::Dsm(verb) => verb.run(global),
+            Self::Flush(verb) => verb.run(global),
+            Self::Config(args) => verbs::config::run(args, global),
+            Self::GenHostnqn(verb) => verb.generate(global),
+            Self::ShowHostnqn(verb) => verb.show(global),
+            Self::Completions(verb) => verb.run(),
+            Self::Man(verb) => verb.run(),
+        }
+    }
+
+    /// What is logged where nobody says more.
+    fn log_level(&self) -> LevelFilter {
+        LevelFilter::WARN
+    }
+}
+
+/// Runs the program.
+pub(crate) fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let [_, argument, directory] = args.as_slice()
+        && argument == holder::ARGUMENT
+    {
+        start_logging(LogFormat::Human, LevelFilter::INFO);
+        return holder::run(Path::new(directory));
+    }
+    let cli = match parse(&args) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error, &args),
+    };
+    cli.global.start_logging(cli.command.log_level());
+    let format = cli.global.format;
+    match cli.command.run(&cli.global) {
+        Ok(code) => code,
+        Err(error) => fail(&error, format),
+    }
+}
+
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = described();
+    let matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The command line with its grouped help.
+fn described() -> clap::Command {
+    let command = Cli::command();
+    let groups = grouped(&command);
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}\n\n{EXAMPLES}\n"
+    );
+    command.help_template(template)
+}
+
+/// The verbs in their groups, each with its line.
+fn grouped(command: &clap::Command) -> String {
+    let mut text = String::new();
+    for (title, verbs) in GROUPS {
+        let _infallible = writeln!(text, "{title}:");
+        for verb in verbs {
+            let about = command.find_subcommand(verb).and_then(clap::Command::get_about);
+            let _infallible = writeln!(text, "  {verb:<20} {}", about.cloned().unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// Help and version go to standard output; everything else is a mistake on the command line, and ends with 2.
+fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    if !error.use_stderr() {
+        // The reader of a help text may leave early.
+        let _printed = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if wants_json(args) {
+        let text = error.to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let _code = fail(&Failure::usage(message, "see `ebof VERB --help`").into(), Format::Json);
+    } else {
+        let _printed = error.print();
+    }
+    ExitCode::from(2)
+}
+
+/// Whether `-o json` stands somewhere on a command line that was not understood.
+fn wants_json(args: &[OsString]) -> bool {
+    let mut words = args.iter().filter_map(|word| word.to_str()).peekable();
+    while let Some(word) = words.next() {
+        let value = match word {
+            "-o" | "--output-format" | "--output" => words.peek().copied(),
+            _ => ["--output-format=", "--output=", "-o=", "-o"].iter().find_map(|start| word.strip_prefix(start)),
+        };
+        if value == Some("json") {
+            return true;
+        }
+    }
+    false
+}
+
+/// Tells an error, to programs on standard output, to people on standard error.
+fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
+    if failure::is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    let told = match format {
+        Format::Json => failure::json(error).to_text().map_err(Into::into).and_then(|text| print(text.as_bytes())),
+        Format::Normal | Format::Binary => Err(anyhow::anyhow!("for people")),
+    };
+    if told.is_err() {
+        say(&format!("error: {}", failure::text(error)));
+    }
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        described().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        let command = Cli::command();
+        let mut verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        grouped.sort_unstable();
+        verbs.sort_unstable();
+        assert_eq!(grouped, verbs);
+    }
+
+    #[test]
+    fn no_verb_has_the_name_of_the_holder() {
+        assert!(Cli::command().find_subcommand(holder::ARGUMENT).is_none());
+    }
+
+    #[test]
+    fn json_is_wanted_however_it_is_written() {
+        let wants = |words: &[&str]| wants_json(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert!(wants(&["ebof", "list", "-o", "json"]) && wants(&["ebof", "list", "--output-format=json"]));
+        assert!(wants(&["ebof", "-ojson", "x"]) && !wants(&["ebof", "list", "json"]));
+    }
+}

@@ -1,0 +1,176 @@
+//! The DEVICE argument: a controller or namespace that verbs send commands to, whether this machine is connected to it
+//! (`nvme0`, `nvme0n1`) or a URI says where it is. What the commands mean is in `command`.
+
+mod attached;
+mod remote;
+
+use ebof_initiator::{AdminData, Options};
+use ebof_nvme::uri::Uri;
+use ebof_nvme::{Cqe, HostId, Nqn, Nsid, Sqe};
+
+use crate::failure::Failure;
+use crate::global::Global;
+
+pub(crate) use attached::kind_of as attach_error_kind;
+
+/// Something that takes commands.
+pub(crate) trait Device {
+    /// What the user called it.
+    fn name(&self) -> &str;
+
+    /// The namespace that the name names, if it names one.
+    fn nsid(&self) -> Option<Nsid>;
+
+    /// Runs an admin command and waits; a status other than success is no error.
+    ///
+    /// # Errors
+    /// There will be no answer.
+    fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe>;
+
+    /// Runs an I/O command and waits; a status other than success is no error.
+    ///
+    /// # Errors
+    /// There will be no answer.
+    fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe>;
+
+    /// Drops the connections and makes new ones.
+    ///
+    /// # Errors
+    /// It does not come back.
+    fn reset(&mut self) -> anyhow::Result<()>;
+
+    /// Has the block devices follow the namespaces that came, went or changed.
+    ///
+    /// # Errors
+    /// It has no block devices, or cannot be reached.
+    fn rescan(&mut self) -> anyhow::Result<()>;
+}
+
+/// The DEVICE argument and what else says how to reach it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DeviceArgs {
+    /// A connected device (nvme0, nvme0n1) or a URI: nvme+tcp://HOST[:PORT]/NQN[/NSID]
+    #[arg(value_name = "DEVICE")]
+    device: String,
+    #[command(flatten)]
+    uri: UriArgs,
+}
+
+/// How to connect to a URI.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Where DEVICE is a URI")]
+pub(crate) struct UriArgs {
+    /// Who we say we are
+    #[arg(long, value_name = "NQN")]
+    hostnqn: Option<Nqn>,
+    /// Our host identifier, a UUID
+    #[arg(long, value_name = "UUID", value_parser = parse_host_id)]
+    hostid: Option<HostId>,
+    /// Local address to connect from
+    #[arg(long, value_name = "ADDRESS")]
+    host_traddr: Option<String>,
+    /// Network interface to connect through
+    #[arg(long, value_name = "INTERFACE")]
+    host_iface: Option<String>,
+    /// Ask for header digests (CRC32C)
+    #[arg(long)]
+    hdr_digest: bool,
+    /// Ask for data digests (CRC32C)
+    #[arg(long)]
+    data_digest: bool,
+}
+
+/// What a verb needs of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Admin commands only.
+    Admin,
+    /// I/O commands too.
+    Io,
+}
+
+impl DeviceArgs {
+    /// What the user called it.
+    pub(crate) fn name(&self) -> &str {
+        &self.device
+    }
+
+    /// Finds the device, or connects to it for as long as the result lives.
+    ///
+    /// # Errors
+    /// It is not connected, cannot be reached, or the URI is wrong.
+    pub(crate) fn open(&self, needs: Needs, global: &Global) -> anyhow::Result<Box<dyn Device>> {
+        if !Uri::looks_like(&self.device) {
+            return Ok(Box::new(attached::Attached::open(&self.device, global)?));
+        }
+        let uri = parse_uri(&self.device)?;
+        let mut options = Options::from_uri(&uri);
+        set_host(&mut options, self.uri.hostnqn.as_ref(), self.uri.hostid);
+        options.host_traddr.clone_from(&self.uri.host_traddr);
+        options.host_iface.clone_from(&self.uri.host_iface);
+        options.hdr_digest = self.uri.hdr_digest;
+        options.data_digest = self.uri.data_digest;
+        options.nr_io_queues = u16::from(needs == Needs::Io);
+        Ok(Box::new(remote::Remote::connect(&self.device, &options, uri.nsid, global)?))
+    }
+}
+
+/// Reads a URI.
+///
+/// # Errors
+/// What is wrong with it, or that its transport is not there yet.
+pub(crate) fn parse_uri(text: &str) -> Result<Uri, Failure> {
+    let advice =
+        "a URI is nvme+tcp://HOST[:PORT]/NQN[/NSID], as in nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0/1";
+    let uri =
+        Uri::parse(text).map_err(|error| Failure::usage(format!("{text:?} is no device URI: {error}"), advice))?;
+    check_transport(uri.transport.name())?;
+    Ok(uri)
+}
+
+/// Refuses transports that are known but not there.
+///
+/// # Errors
+/// Any transport but `tcp`.
+pub(crate) fn check_transport(transport: &str) -> Result<(), Failure> {
+    match transport {
+        "tcp" => Ok(()),
+        "rdma" | "fc" | "loop" | "pcie" => Err(Failure::unsupported(
+            format!("transport {transport} is not supported by this version of ebof"),
+            "use tcp: -t tcp, or a URI that begins with nvme+tcp://",
+        )),
+        other => Err(Failure::usage(format!("{other:?} is no NVMe transport"), "use tcp: -t tcp")),
+    }
+}
+
+/// Sets who we are. A foreign host NQN gets its own host identifier: Linux refuses one identifier under two names.
+pub(crate) fn set_host(options: &mut Options, nqn: Option<&Nqn>, id: Option<HostId>) {
+    if let Some(nqn) = nqn {
+        options.host_nqn = nqn.clone();
+        options.host_id = ebof_initiator::host::id_for(nqn);
+    }
+    if let Some(id) = id {
+        options.host_id = id;
+    }
+}
+
+/// Reads a host identifier.
+///
+/// # Errors
+/// It is neither a UUID nor 32 hexadecimal digits.
+pub(crate) fn parse_host_id(text: &str) -> Result<HostId, String> {
+    HostId::parse(text).ok_or_else(|| "want a UUID such as 00112233-4455-6677-8899-aabbccddeeff".to_owned())
+}
+
+/// The namespace that a verb is about: the option's, else the one in the device's name.
+///
+/// # Errors
+/// Neither says.
+pub(crate) fn namespace_of(device: &dyn Device, option: Option<u32>) -> Result<Nsid, Failure> {
+    option.map(Nsid).or_else(|| device.nsid()).ok_or_else(|| {
+        Failure::usage(
+            format!("{} names a controller, and this is about a namespace", device.name()),
+            "say which: a device such as nvme0n1, a URI that ends in /NSID, or --namespace-id",
+        )
+    })
+}

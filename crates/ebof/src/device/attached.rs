@@ -1,0 +1,69 @@
+//! A device that this machine is connected to: commands go through the process that holds it.
+
+use std::time::Duration;
+
+use ebof_attach::{Client, Error};
+use ebof_initiator::AdminData;
+use ebof_nvme::{Cqe, Nsid, Sqe};
+
+use super::Device;
+use crate::global::Global;
+
+/// A connected controller or namespace.
+pub(crate) struct Attached {
+    name: String,
+    nsid: Option<Nsid>,
+    timeout: Option<Duration>,
+    client: Client,
+}
+
+impl Attached {
+    pub(super) fn open(name: &str, global: &Global) -> anyhow::Result<Self> {
+        let client = ebof_attach::open(name)?;
+        let nsid = client.device().map(|device| Nsid(device.nsid));
+        Ok(Self { name: name.to_owned(), nsid, timeout: global.timeout(), client })
+    }
+}
+
+impl Device for Attached {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn nsid(&self) -> Option<Nsid> {
+        self.nsid
+    }
+
+    fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        Ok(self.client.admin(sqe, data, self.timeout)?)
+    }
+
+    fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        Ok(self.client.io(sqe, data)?)
+    }
+
+    fn reset(&mut self) -> anyhow::Result<()> {
+        Ok(self.client.reset()?)
+    }
+
+    fn rescan(&mut self) -> anyhow::Result<()> {
+        Ok(self.client.rescan()?)
+    }
+}
+
+/// The kind of an error of the attach crate, in kebab-case, for output that programs read. Stable.
+pub(crate) fn kind_of(error: &Error) -> &'static str {
+    match error {
+        Error::NoFuse(_) | Error::NoLosetup | Error::NoLoop(_) | Error::NoDevice { .. } => "no-block-device",
+        Error::Ublk(_) | Error::Mount { .. } | Error::Losetup { .. } => "no-block-device",
+        Error::AlreadyConnected { .. } => "already-connected",
+        Error::NotConnected { .. } => "not-connected",
+        Error::Unresponsive { .. } => "holder-unresponsive",
+        Error::Holder { .. } | Error::HolderDied { .. } => "holder",
+        Error::InUse { .. } => "in-use",
+        Error::State { .. } => "state",
+        Error::Io { .. } => "io",
+        Error::Connect(error) => error.kind().name(),
+        Error::Initiator(error) => error.kind(),
+    }
+}

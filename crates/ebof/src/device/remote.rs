@@ -1,0 +1,94 @@
+//! A device that a URI names: connected for the duration of one verb.
+
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{AdminData, Controller, Options, QueuePair};
+use ebof_nvme::{Cqe, Nsid, Sqe};
+
+use super::Device;
+use crate::failure::Failure;
+use crate::global::Global;
+
+/// How long a reset may take where the user does not say.
+const RESET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A controller that this process is connected to.
+pub(crate) struct Remote {
+    name: String,
+    nsid: Option<Nsid>,
+    timeout: Option<Duration>,
+    /// Before `controller`: its queue is closed first. Made when the first I/O command comes.
+    queue: Option<QueuePair>,
+    /// Absent only while it is dropped.
+    controller: Option<Controller>,
+}
+
+impl Remote {
+    pub(super) fn connect(name: &str, options: &Options, nsid: Option<Nsid>, global: &Global) -> anyhow::Result<Self> {
+        let mut options = options.clone();
+        if let Some(timeout) = global.timeout() {
+            let ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+            options.command_timeout_ms = ms;
+            options.admin_timeout_ms = ms;
+            options.connect_timeout_ms = ms;
+        }
+        let controller = Controller::connect(&options)?;
+        Ok(Self { name: name.to_owned(), nsid, timeout: global.timeout(), queue: None, controller: Some(controller) })
+    }
+
+    fn controller(&self) -> &Controller {
+        self.controller.as_ref().expect("only drop takes it")
+    }
+}
+
+impl Device for Remote {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn nsid(&self) -> Option<Nsid> {
+        self.nsid
+    }
+
+    fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        Ok(self.controller().admin(*sqe, data, self.timeout)?)
+    }
+
+    fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        let queue = match &mut self.queue {
+            Some(queue) => queue,
+            none => none.insert(self.controller.as_ref().expect("only drop takes it").queue_pair()?),
+        };
+        Ok(queue.execute(*sqe, data)?)
+    }
+
+    fn reset(&mut self) -> anyhow::Result<()> {
+        let limit = self.timeout.unwrap_or(RESET_TIMEOUT);
+        self.controller().reset();
+        if self.controller().wait_live(Some(Instant::now() + limit)) {
+            return Ok(());
+        }
+        let (state, limit) = (self.controller().state().name(), limit.as_millis());
+        Err(Failure::new(
+            "not-connected",
+            format!("{} did not come back within {limit} ms: it is {state}", self.name),
+            "see whether the target still runs and is reached, with `ebof discover`",
+        )
+        .into())
+    }
+
+    fn rescan(&mut self) -> anyhow::Result<()> {
+        let message = format!("{} is a URI: there are no block devices that could follow its namespaces", self.name);
+        Err(Failure::usage(message, "connect to it first (`ebof connect`); `ebof list-ns` shows what is there now")
+            .into())
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(controller) = self.controller.take() {
+            controller.disconnect();
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What a status means for the command that got it: the sentence behind `LBA Out of Range`.
+
+use ebof_nvme::feature::Fid;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::log::Lid;
+use ebof_nvme::opcode::{admin as opcode, nvm};
+use ebof_nvme::{Nsid, Sqe, Status};
+
+use crate::command;
+use crate::device::Device;
+
+/// What is known about the namespace and the controller when an I/O command was refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Facts {
+    /// Size of the namespace in blocks.
+    pub(crate) blocks: Option<u64>,
+    /// The most bytes that one command may transfer.
+    pub(crate) max_transfer_bytes: Option<u64>,
+    /// Bytes that the command transferred.
+    pub(crate) bytes: usize,
+}
+
+impl Facts {
+    /// Asks the controller for what the status makes worth knowing.
+    pub(crate) fn gather(device: &mut dyn Device, sqe: &Sqe, status: Status, bytes: usize) -> Self {
+        let mut facts = Self { bytes, ..Self::default() };
+        if status.is(Status::LBA_OUT_OF_RANGE) || status.is(Status::CAPACITY_EXCEEDED) {
+            facts.blocks = command::identify_namespace(device, sqe.nsid()).ok().map(|data| data.nsze.get());
+        }
+        if status.is(Status::INVALID_FIELD) {
+            facts.max_transfer_bytes = command::max_transfer_bytes(device).ok().flatten();
+        }
+        facts
+    }
+}
+
+/// What `status` means for an admin command.
+pub(crate) fn admin(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
+    let [low, ..] = sqe.cdw10.to_bytes();
+    let known = |list: &[Status]| list.iter().any(|&other| status.is(other));
+    if status.is(Status::INVALID_LOG_PAGE) || (sqe.opcode == opcode::GET_LOG_PAGE && status.is(Status::INVALID_FIELD)) {
+        let name = Lid(low).name().map(|name| format!(" ({name})")).unwrap_or_default();
+        return Some(format!(
+            "the controller has no log page {low:#04x}{name}, or not with these parameters; \
+             `ebof supported-log-pages {device}` lists those it has"
+        ));
+    }
+    if known(&[Status::FEATURE_NOT_CHANGEABLE]) {
+        return Some(format!("{} cannot be changed on this controller", feature(low)));
+    }
+    if known(&[Status::FEATURE_NOT_SAVEABLE]) {
+        return Some(format!("{} cannot be saved: leave --save away to change it until the next reset", feature(low)));
+    }
+    if known(&[Status::FEATURE_NOT_NAMESPACE_SPECIFIC]) {
+        return Some(format!("{} is the controller's, not a namespace's: leave --namespace-id away", feature(low)));
+    }
+    if matches!(sqe.opcode, opcode::GET_FEATURES | opcode::SET_FEATURES) && known(&[Status::INVALID_FIELD]) {
+        return Some(format!("the controller does not have {}, or does not take this value", feature(low)));
+    }
+    if sqe.opcode == opcode::IDENTIFY && known(&[Status::INVALID_FIELD]) {
+        return Some(format!("the controller does not have this data structure (CNS {low:02x}h)"));
+    }
+    general(device, sqe, status)
+}
+
+/// What `status` means for an I/O command.
+pub(crate) fn io(device: &str, sqe: &Sqe, status: Status, facts: &Facts) -> Option<String> {
+    let range = BlockRange::decode(sqe);
+    let nsid = sqe.nsid();
+    if status.is(Status::LBA_OUT_OF_RANGE) && sqe.opcode != nvm::DATASET_MANAGEMENT {
+        let last = range.slba.saturating_add(u64::from(range.blocks) - 1);
+        let asked = format!("blocks {} to {last} were asked for", range.slba);
+        return Some(match facts.blocks {
+            Some(blocks) => {
+                format!("{asked}; namespace {nsid} has {blocks} blocks, 0 to {}", blocks.saturating_sub(1))
+            }
+            None => asked,
+        });
+    }
+    if status.is(Status::LBA_OUT_OF_RANGE) {
+        let blocks = facts.blocks.map(|blocks| format!(": it has {blocks} blocks")).unwrap_or_default();
+        return Some(format!("a range goes beyond namespace {nsid}{blocks}"));
+    }
+    if let (true, Some(limit)) = (status.is(Status::INVALID_FIELD), facts.max_transfer_bytes)
+        && facts.bytes as u64 > limit
+    {
+        let bytes = facts.bytes;
+        return Some(format!("{bytes} bytes are more than one command may carry: at most {limit}; use several"));
+    }
+    if status.is(Status::COMPARE_FAILURE) {
+        let last = range.slba.saturating_add(u64::from(range.blocks) - 1);
+        return Some(format!("blocks {} to {last} of namespace {nsid} differ from the data", range.slba));
+    }
+    if status.is(Status::NAMESPACE_WRITE_PROTECTED) {
+        return Some(format!(
+            "namespace {nsid} may not be written now; `ebof get-feature {device} -n {nsid} -f 0x84 -H` shows its protection"
+        ));
+    }
+    general(device, sqe, status)
+}
+
+/// Why a namespace is not there, and what to do.
+pub(crate) fn no_namespace(device: &str, nsid: Nsid) -> String {
+    format!("there is no namespace {nsid} for this host; `ebof list-ns {device}` lists those there are")
+}
+
+fn feature(fid: u8) -> String {
+    match Fid(fid).name() {
+        Some(name) => format!("feature {fid:#04x} ({name})"),
+        None => format!("feature {fid:#04x}"),
+    }
+}
+
+fn general(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
+    let sentences: [(Status, &str); 13] = [
+        (Status::INVALID_FIELD, "a field of the command has a value that this controller does not take"),
+        (Status::DATA_SGL_LENGTH_INVALID, "the length of the data does not fit the command"),
+        (Status::NAMESPACE_NOT_READY, "the namespace is not ready yet: try again in a moment"),
+        (Status::RESERVATION_CONFLICT, "another host holds a reservation on the namespace"),
+        (Status::ACCESS_DENIED, "this host may not do that"),
+        (Status::CAPACITY_EXCEEDED, "the drive behind the namespace is full"),
+        (Status::WRITE_FAULT, "the drive behind the namespace could not write: see the target's log and error-log"),
+        (
+            Status::UNRECOVERED_READ_ERROR,
+            "the drive behind the namespace could not read: see the target's log and error-log",
+        ),
+        (Status::INTERNAL_ERROR, "the target failed: see its log"),
+        (Status::TRANSIENT_TRANSPORT_ERROR, "the data were damaged on their way (digest error): try again"),
+        (
+            Status::ANA_INACCESSIBLE,
+            "the namespace cannot be reached through this path: use another port of the subsystem",
+        ),
+        (Status::ANA_TRANSITION, "the path is changing its state: try again in a moment"),
+        (Status::ABORT_REQUESTED, "the command was aborted: it took too long, or the target ends"),
+    ];
+    if status.is(Status::INVALID_NAMESPACE) {
+        return Some(no_namespace(device, sqe.nsid()));
+    }
+    if status.is(Status::INVALID_OPCODE) {
+        return Some(format!(
+            "the controller does not have this command; `ebof effects-log {device}` lists those it has"
+        ));
+    }
+    let sentence = sentences.iter().find(|(other, _)| status.is(*other)).map(|(_, sentence)| (*sentence).to_owned());
+    let retry = (!status.is_dnr()).then(|| "trying again may help".to_owned());
+    sentence.or(retry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_ends_too_late_is_told_with_the_size() {
+        let sqe = BlockRange::new(6, 4).encode(nvm::READ, Nsid(1));
+        let facts = Facts { blocks: Some(8), ..Facts::default() };
+        assert_eq!(
+            io("nvme0n1", &sqe, Status::LBA_OUT_OF_RANGE, &facts).unwrap(),
+            "blocks 6 to 9 were asked for; namespace 1 has 8 blocks, 0 to 7"
+        );
+    }
+
+    #[test]
+    fn a_transfer_beyond_the_limit_is_told_with_the_limit() {
+        let sqe = BlockRange::new(0, 256).encode(nvm::READ, Nsid(1));
+        let facts = Facts { max_transfer_bytes: Some(65_536), bytes: 131_072, ..Facts::default() };
+        let text = io("nvme0n1", &sqe, Status::INVALID_FIELD, &facts).unwrap();
+        assert_eq!(text, "131072 bytes are more than one command may carry: at most 65536; use several");
+    }
+
+    #[test]
+    fn unknown_log_pages_and_features_are_named() {
+        let sqe = Sqe::new(opcode::GET_LOG_PAGE).with_cdw(10, 0x0d);
+        let text = admin("nvme0", &sqe, Status::INVALID_LOG_PAGE).unwrap();
+        assert!(text.contains("0x0d (Persistent Event Log)") && text.contains("supported-log-pages nvme0"), "{text}");
+        let sqe = Sqe::new(opcode::SET_FEATURES).with_cdw(10, 0x01);
+        let text = admin("nvme0", &sqe, Status::FEATURE_NOT_CHANGEABLE).unwrap();
+        assert_eq!(text, "feature 0x01 (Arbitration) cannot be changed on this controller");
+    }
+}

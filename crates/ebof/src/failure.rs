@@ -1,0 +1,190 @@
+//! What went wrong, told to people and to programs: what was tried, what came back, what to do. Knows how to find these
+//! in every error that a verb may return.
+
+use std::fmt;
+use std::io;
+
+use ebof_initiator::ConnectError;
+use ebof_manage::Diagnostics;
+use ebof_nvme::Status;
+
+use crate::output::json::Object;
+
+/// Why a verb failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: &'static str,
+    message: String,
+    advice: Option<String>,
+    status: Option<Status>,
+}
+
+impl Failure {
+    /// Something failed, and there is something to do about it. `kind` is for programs, in kebab-case, and stable.
+    pub(crate) fn new(kind: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), advice: Some(advice.into()), status: None }
+    }
+
+    /// The command line asks for something that cannot be.
+    pub(crate) fn usage(message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new("usage", message, advice)
+    }
+
+    /// Something that is known and not there yet.
+    pub(crate) fn unsupported(message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new("unsupported", message, advice)
+    }
+
+    /// The controller refused a command.
+    pub(crate) fn refused(command: &str, status: Status, meaning: Option<String>) -> Self {
+        let message = format!("{command}: the controller answered {status}");
+        Self { kind: "status", message, advice: meaning, status: Some(status) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.advice {
+            Some(advice) => write!(f, "\n  {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The error as text for people, without the `error:` before it.
+pub(crate) fn text(error: &anyhow::Error) -> String {
+    if error.is::<Diagnostics>() || error.is::<ConnectError>() {
+        return error.to_string();
+    }
+    if let Some(connect) = connect_error(error) {
+        return connect.to_string();
+    }
+    // The chain in one line: `opening x: permission denied`.
+    format!("{error:#}")
+}
+
+/// The error as a JSON document.
+pub(crate) fn json(error: &anyhow::Error) -> Object {
+    Object::document("error", 1).with("error", details(error))
+}
+
+/// The error as JSON, without the schema.
+pub(crate) fn details(error: &anyhow::Error) -> Object {
+    let mut details = Object::new().with("kind", kind(error));
+    if let Some(connect) = connect_error(error) {
+        details = details
+            .with("message", connect.summary())
+            .with("tried", connect.tried_text())
+            .with("answer", connect.answer())
+            .with("advice", connect.to_do());
+    } else if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
+        details = details.with("message", first_line(&diagnostics.to_string())).with("advice", None::<String>);
+        details.push("diagnostics", self::diagnostics(diagnostics));
+    } else if let Some(failure) = error.downcast_ref::<Failure>() {
+        details = details.with("message", failure.message.as_str()).with("advice", failure.advice.clone());
+    } else {
+        details = details.with("message", text(error)).with("advice", None::<String>);
+    }
+    if let Some(status) = status(error) {
+        let object =
+            Object::new().with("name", status.name()).with("sct", status.code_type()).with("sc", status.code());
+        details.push("status", object.with("dnr", status.is_dnr()));
+    }
+    details
+}
+
+/// Whether the reader of our output has gone away, which is no error of ours.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+}
+
+fn kind(error: &anyhow::Error) -> &'static str {
+    if let Some(connect) = connect_error(error) {
+        connect.kind().name()
+    } else if let Some(failure) = error.downcast_ref::<Failure>() {
+        failure.kind
+    } else if let Some(error) = error.downcast_ref::<ebof_initiator::Error>() {
+        error.kind()
+    } else if let Some(error) = error.downcast_ref::<ebof_attach::Error>() {
+        crate::device::attach_error_kind(error)
+    } else if error.is::<Diagnostics>() {
+        "config"
+    } else if error.is::<io::Error>() {
+        "io"
+    } else {
+        "failed"
+    }
+}
+
+/// The connect error in it, also where a queue could not be connected later.
+fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
+    if let Some(connect) = error.downcast_ref::<ConnectError>() {
+        return Some(connect);
+    }
+    let initiator = match error.downcast_ref::<ebof_attach::Error>() {
+        Some(ebof_attach::Error::Connect(connect)) => return Some(connect),
+        Some(ebof_attach::Error::Initiator(initiator)) => Some(&**initiator),
+        _ => error.downcast_ref::<ebof_initiator::Error>(),
+    };
+    match initiator {
+        Some(ebof_initiator::Error::Connect(connect)) => Some(connect),
+        _ => None,
+    }
+}
+
+fn status(error: &anyhow::Error) -> Option<Status> {
+    let failure = error.downcast_ref::<Failure>().and_then(|failure| failure.status);
+    failure.or_else(|| error.downcast_ref::<ebof_initiator::Error>().and_then(ebof_initiator::Error::status))
+}
+
+/// What there is to say about a configuration's text, as JSON.
+pub(crate) fn diagnostics(diagnostics: &Diagnostics) -> Vec<Object> {
+    diagnostics.items.iter().map(diagnostic).collect()
+}
+
+fn diagnostic(item: &ebof_manage::Diagnostic) -> Object {
+    Object::new()
+        .with("severity", item.severity.to_string())
+        .with("file", item.file.as_str())
+        .with("line", item.line as u64)
+        .with("column", item.column as u64)
+        .with("message", item.message.as_str())
+        .with("help", item.help.clone())
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_command_says_status_code_and_meaning() {
+        let failure = Failure::refused("Read", Status::LBA_OUT_OF_RANGE.dnr(), Some("nvme0n1 has 8 blocks".to_owned()));
+        let error = anyhow::Error::new(failure);
+        let expected = "Read: the controller answered LBA Out of Range (SCT 0h, SC 80h, DNR)\n  nvme0n1 has 8 blocks";
+        assert_eq!(text(&error), expected);
+        insta::assert_snapshot!(json(&error).to_text().unwrap());
+    }
+
+    #[test]
+    fn a_config_error_points_at_line_and_column() {
+        let error = anyhow::Error::new(ebof_manage::load("ebof.toml", "[[port]]\nlisten = 7\n").unwrap_err());
+        assert!(text(&error).starts_with("ebof.toml:"), "{}", text(&error));
+        let json = json(&error).to_text().unwrap();
+        assert!(json.contains("\"line\": ") && json.contains("\"kind\": \"config\""), "{json}");
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_error() {
+        let error = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
+        assert!(is_broken_pipe(&error));
+    }
+}

@@ -1,0 +1,327 @@
+//! Views of what this machine is connected to: `list`, `list-subsys`, `connect`.
+
+use std::fmt::Write as _;
+
+use ebof_attach::state::State;
+use ebof_attach::{Attached, Device};
+
+use super::View;
+use super::json::Object;
+use super::text::{binary_column, safe, si, si_column, table};
+
+/// A connected controller.
+pub(crate) struct Connected {
+    /// What its holder wrote.
+    pub(crate) state: State,
+    /// Blocks in use, for each of its devices; `None` where the controller does not say now.
+    pub(crate) used_blocks: Vec<Option<u64>>,
+}
+
+impl Connected {
+    fn devices(&self) -> impl Iterator<Item = (&Device, u64)> {
+        let used = self.used_blocks.iter().copied().chain(std::iter::repeat(None));
+        self.state.devices.iter().zip(used).map(|(device, used)| (device, used.unwrap_or(device.blocks)))
+    }
+
+    /// Where it is connected to, as in sysfs.
+    fn address(&self) -> String {
+        let request = &self.state.request;
+        let mut address = format!("traddr={},trsvcid={}", safe(&request.traddr), request.trsvcid);
+        for (name, value) in [("host_traddr", &request.host_traddr), ("host_iface", &request.host_iface)] {
+            if let Some(value) = value {
+                let _infallible = write!(address, ",{name}={}", safe(value));
+            }
+        }
+        address
+    }
+}
+
+fn bytes(blocks: u64, device: &Device) -> u128 {
+    u128::from(blocks) * u128::from(device.block_bytes)
+}
+
+fn node(device: &Device) -> String {
+    device.path.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string())
+}
+
+fn usage(device: &Device, used: u64) -> String {
+    format!("{} / {}", si_column(bytes(used, device)), si_column(bytes(device.blocks, device)))
+}
+
+fn format(device: &Device) -> String {
+    format!("{} +  0 B", binary_column(device.block_bytes))
+}
+
+/// `list`.
+pub(crate) struct ListView {
+    /// The controllers in order.
+    pub(crate) controllers: Vec<Connected>,
+}
+
+impl View for ListView {
+    fn text(&self, verbose: bool) -> String {
+        if verbose {
+            return self.details();
+        }
+        let columns = [
+            ("Node", 21),
+            ("Generic", 21),
+            ("SN", 20),
+            ("Model", 40),
+            ("Namespace", 10),
+            ("Usage", 26),
+            ("Format", 16),
+            ("FW Rev", 8),
+        ];
+        let rows = self.controllers.iter().flat_map(|controller| {
+            let state = &controller.state;
+            controller.devices().map(move |(device, used)| {
+                vec![
+                    node(device),
+                    device.name.clone(),
+                    safe(&state.serial),
+                    safe(&state.model),
+                    format!("{:#x}", device.nsid),
+                    usage(device, used),
+                    format(device),
+                    safe(&state.firmware),
+                ]
+            })
+        });
+        let mut text = table(&columns, &rows.collect::<Vec<_>>());
+        for (device, problem) in self.problems() {
+            let _infallible = writeln!(text, "{} has no block device: {problem}", device.name);
+        }
+        text
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let devices = self.controllers.iter().flat_map(|controller| {
+            controller.devices().map(move |(device, used)| device_json(&controller.state, device, used))
+        });
+        Object::document("list", 1).with("Devices", devices.collect::<Vec<_>>())
+    }
+}
+
+fn device_json(state: &State, device: &Device, used: u64) -> Object {
+    Object::new()
+        .with("NameSpace", device.nsid)
+        .with("DevicePath", device.path.as_ref().map(|path| path.display().to_string()))
+        .with("GenericPath", device.name.as_str())
+        .with("Firmware", safe(&state.firmware))
+        .with("ModelNumber", safe(&state.model))
+        .with("SerialNumber", safe(&state.serial))
+        .with("UsedBytes", bytes(used, device))
+        .with("MaximumLBA", device.blocks)
+        .with("PhysicalSize", bytes(device.blocks, device))
+        .with("SectorSize", device.block_bytes)
+        .with("ReadOnly", device.read_only)
+        .with("Problem", device.problem.clone())
+        .with("Controller", state.name.as_str())
+        .with("State", state.state.as_str())
+        .with("SubsystemNQN", safe(&state.subnqn))
+        .with("Front", state.front.as_str())
+}
+
+impl ListView {
+    fn problems(&self) -> impl Iterator<Item = (&Device, &str)> {
+        let devices = self.controllers.iter().flat_map(|controller| &controller.state.devices);
+        devices.filter_map(|device| Some((device, device.problem.as_deref()?)))
+    }
+
+    fn details(&self) -> String {
+        let subsystems = subsystems(&self.controllers).into_iter().map(|subsystem| {
+            let names = subsystem.controllers.iter().map(|controller| controller.state.name.clone());
+            vec![subsystem.name(), safe(subsystem.nqn), names.collect::<Vec<_>>().join(", ")]
+        });
+        let mut text =
+            table(&[("Subsystem", 16), ("Subsystem-NQN", 96), ("Controllers", 16)], &subsystems.collect::<Vec<_>>());
+        let controllers = self.controllers.iter().map(|controller| {
+            let state = &controller.state;
+            let namespaces = state.devices.iter().map(|device| device.name.clone()).collect::<Vec<_>>();
+            vec![
+                state.name.clone(),
+                state.cntlid.to_string(),
+                safe(&state.serial),
+                safe(&state.model),
+                safe(&state.firmware),
+                state.request.transport.clone(),
+                controller.address(),
+                state.state.clone(),
+                state.front.clone(),
+                namespaces.join(", "),
+            ]
+        });
+        let columns = [
+            ("Device", 8),
+            ("Cntlid", 6),
+            ("SN", 20),
+            ("MN", 40),
+            ("FR", 8),
+            ("TxPort", 6),
+            ("Address", 14),
+            ("State", 10),
+            ("Front", 5),
+            ("Namespaces", 16),
+        ];
+        text += "\n";
+        text += &table(&columns, &controllers.collect::<Vec<_>>());
+        let namespaces = self.controllers.iter().flat_map(|controller| {
+            controller.devices().map(|(device, used)| {
+                let (nsid, name) = (format!("{:#x}", device.nsid), controller.state.name.clone());
+                vec![device.name.clone(), node(device), nsid, usage(device, used), format(device), name]
+            })
+        });
+        let columns = [("Device", 17), ("Node", 20), ("NSID", 10), ("Usage", 26), ("Format", 16), ("Controllers", 16)];
+        text += "\n";
+        text += &table(&columns, &namespaces.collect::<Vec<_>>());
+        for (device, problem) in self.problems() {
+            let _infallible = writeln!(text, "{} has no block device: {problem}", device.name);
+        }
+        text
+    }
+}
+
+/// Controllers of one subsystem, seen as one host.
+struct Subsystem<'a> {
+    nqn: &'a str,
+    hostnqn: &'a str,
+    hostid: &'a str,
+    controllers: Vec<&'a Connected>,
+}
+
+impl Subsystem<'_> {
+    /// Named after its first controller's number.
+    fn name(&self) -> String {
+        let first = self.controllers.first().map_or("", |controller| controller.state.name.as_str());
+        format!("nvme-subsys{}", first.trim_start_matches("nvme"))
+    }
+}
+
+fn subsystems(controllers: &[Connected]) -> Vec<Subsystem<'_>> {
+    let mut subsystems: Vec<Subsystem<'_>> = Vec::new();
+    for controller in controllers {
+        let State { subnqn, hostnqn, hostid, .. } = &controller.state;
+        match subsystems.iter_mut().find(|other| other.nqn == subnqn && other.hostnqn == hostnqn) {
+            Some(subsystem) => subsystem.controllers.push(controller),
+            None => subsystems.push(Subsystem { nqn: subnqn, hostnqn, hostid, controllers: vec![controller] }),
+        }
+    }
+    subsystems
+}
+
+/// `list-subsys`.
+pub(crate) struct SubsystemsView {
+    /// The controllers in order.
+    pub(crate) controllers: Vec<Connected>,
+}
+
+impl View for SubsystemsView {
+    fn text(&self, verbose: bool) -> String {
+        let mut text = String::new();
+        for subsystem in subsystems(&self.controllers) {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            let name = subsystem.name();
+            let indent = " ".repeat(name.len() + 3);
+            let _infallible =
+                write!(text, "{name} - NQN={}\n{indent}hostnqn={}\n", safe(subsystem.nqn), safe(subsystem.hostnqn));
+            if let (true, Some(first)) = (verbose, subsystem.controllers.first()) {
+                let State { model, serial, firmware, .. } = &first.state;
+                for (name, value) in [("model", model), ("serial", serial), ("firmware", firmware)] {
+                    let _infallible = writeln!(text, "{indent}{name}={}", safe(value));
+                }
+                let _infallible = writeln!(text, "{indent}type=nvm");
+            }
+            text += "\\\n";
+            for controller in subsystem.controllers {
+                let State { name, request, state, .. } = &controller.state;
+                let _infallible = writeln!(text, " +- {name} {} {} {state}", request.transport, controller.address());
+            }
+        }
+        text
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let mut hosts: Vec<(&str, &str, Vec<Object>)> = Vec::new();
+        for subsystem in subsystems(&self.controllers) {
+            let object = subsystem_json(&subsystem);
+            match hosts.iter_mut().find(|(nqn, ..)| *nqn == subsystem.hostnqn) {
+                Some((.., subsystems)) => subsystems.push(object),
+                None => hosts.push((subsystem.hostnqn, subsystem.hostid, vec![object])),
+            }
+        }
+        let host = |(nqn, id, subsystems): (&str, &str, Vec<Object>)| {
+            Object::new().with("HostNQN", safe(nqn)).with("HostID", id).with("Subsystems", subsystems)
+        };
+        Object::document("list-subsys", 1).with("Hosts", hosts.into_iter().map(host).collect::<Vec<_>>())
+    }
+}
+
+fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
+    let path = |controller: &&Connected| {
+        let State { name, request, state, cntlid, .. } = &controller.state;
+        Object::new()
+            .with("Name", name.as_str())
+            .with("Transport", request.transport.as_str())
+            .with("Address", controller.address())
+            .with("State", state.as_str())
+            .with("ControllerID", *cntlid)
+    };
+    let state = subsystem.controllers.first().map(|controller| &controller.state);
+    Object::new()
+        .with("Name", subsystem.name())
+        .with("NQN", safe(subsystem.nqn))
+        .with("Model", state.map(|state| safe(&state.model)))
+        .with("Serial", state.map(|state| safe(&state.serial)))
+        .with("Firmware", state.map(|state| safe(&state.firmware)))
+        .with("Type", "nvm")
+        .with("Paths", subsystem.controllers.iter().map(path).collect::<Vec<_>>())
+}
+
+/// What `connect` made.
+pub(crate) struct ConnectView {
+    /// The subsystem.
+    pub(crate) nqn: String,
+    /// The controller and its devices.
+    pub(crate) attached: Attached,
+}
+
+impl View for ConnectView {
+    fn text(&self, _verbose: bool) -> String {
+        let mut text = format!("connecting to device: {}\n", self.attached.name);
+        for device in &self.attached.devices {
+            let name = &device.name;
+            let _infallible = match &device.problem {
+                Some(problem) => writeln!(text, "{name}: no block device: {problem}"),
+                None => writeln!(text, "{name}: {} ({})", node(device), si(bytes(device.blocks, device))),
+            };
+        }
+        text
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        Object::document("connect", 1).extend(self.object())
+    }
+}
+
+impl ConnectView {
+    /// The keys without the schema.
+    pub(crate) fn object(&self) -> Object {
+        let namespace = |device: &Device| {
+            Object::new()
+                .with("name", device.name.as_str())
+                .with("nsid", device.nsid)
+                .with("path", device.path.as_ref().map(|path| path.display().to_string()))
+                .with("problem", device.problem.clone())
+                .with("block_bytes", device.block_bytes)
+                .with("blocks", device.blocks)
+                .with("read_only", device.read_only)
+        };
+        Object::new()
+            .with("device", self.attached.name.as_str())
+            .with("nqn", self.nqn.as_str())
+            .with("namespaces", self.attached.devices.iter().map(namespace).collect::<Vec<_>>())
+    }
+}

@@ -1,0 +1,109 @@
+//! Views of what `connect-all`, `disconnect` and `disconnect-all` did.
+
+use std::fmt::Write as _;
+
+use ebof_attach::Report;
+
+use super::View;
+use super::attached::ConnectView;
+use super::json::{Json, Object};
+use super::text::safe;
+use crate::failure;
+
+/// What `connect-all` did.
+#[derive(Default)]
+pub(crate) struct ConnectAllView {
+    /// Connected now.
+    pub(crate) connected: Vec<ConnectView>,
+    /// Subsystems that were left as they are, and why.
+    pub(crate) skipped: Vec<(String, String)>,
+    /// Subsystems that could not be connected, and why.
+    pub(crate) failed: Vec<(String, anyhow::Error)>,
+}
+
+impl View for ConnectAllView {
+    fn text(&self, verbose: bool) -> String {
+        let mut text = String::new();
+        for view in &self.connected {
+            text += &view.text(verbose);
+        }
+        for (nqn, reason) in &self.skipped {
+            let _infallible = writeln!(text, "{}: {reason}", safe(nqn));
+        }
+        for (nqn, error) in &self.failed {
+            let _infallible = writeln!(text, "{}: failed: {}", safe(nqn), failure::text(error));
+        }
+        if text.is_empty() { "nothing to connect\n".to_owned() } else { text }
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let skipped = self
+            .skipped
+            .iter()
+            .map(|(nqn, reason)| Object::new().with("nqn", safe(nqn)).with("reason", reason.as_str()));
+        let failed = self
+            .failed
+            .iter()
+            .map(|(nqn, error)| Object::new().with("nqn", safe(nqn)).with("error", failure::details(error)));
+        Object::document("connect-all", 1)
+            .with("connected", self.connected.iter().map(ConnectView::object).collect::<Vec<_>>())
+            .with("skipped", skipped.collect::<Vec<_>>())
+            .with("failed", failed.collect::<Vec<_>>())
+    }
+}
+
+/// What `disconnect` and `disconnect-all` did.
+#[derive(Default)]
+pub(crate) struct DisconnectView {
+    /// Which of both.
+    pub(crate) verb: &'static str,
+    /// The subsystems that were named.
+    pub(crate) nqns: Vec<String>,
+    /// Controllers that are gone now, and their subsystems.
+    pub(crate) disconnected: Vec<(String, String)>,
+    /// Controllers that are not, and why.
+    pub(crate) failed: Vec<(String, anyhow::Error)>,
+    /// What was cleaned up behind holders that had been killed.
+    pub(crate) repaired: Vec<String>,
+}
+
+impl DisconnectView {
+    /// Adds what one call did.
+    pub(crate) fn add(&mut self, report: Report) {
+        self.disconnected.extend(report.disconnected);
+        self.failed.extend(report.failed.into_iter().map(|(name, error)| (name, anyhow::Error::new(error))));
+        for repaired in report.repaired {
+            self.repaired.extend(repaired.actions.iter().map(|action| format!("{}: {action}", repaired.name)));
+        }
+    }
+}
+
+impl View for DisconnectView {
+    fn text(&self, _verbose: bool) -> String {
+        let mut text = String::new();
+        for nqn in &self.nqns {
+            let count = self.disconnected.iter().filter(|(_, other)| other == nqn).count();
+            let _infallible = writeln!(text, "NQN:{} disconnected {count} controller(s)", safe(nqn));
+        }
+        for (name, _) in self.disconnected.iter().filter(|(_, nqn)| !self.nqns.contains(nqn)) {
+            let _infallible = writeln!(text, "Disconnected {name}");
+        }
+        text
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let disconnected = self
+            .disconnected
+            .iter()
+            .map(|(name, nqn)| Object::new().with("device", name.as_str()).with("nqn", safe(nqn)));
+        let failed = self
+            .failed
+            .iter()
+            .map(|(name, error)| Object::new().with("device", name.as_str()).with("error", failure::details(error)));
+        let repaired = self.repaired.iter().map(|action| Json::from(action.as_str()));
+        Object::document(self.verb, 1)
+            .with("disconnected", disconnected.collect::<Vec<_>>())
+            .with("failed", failed.collect::<Vec<_>>())
+            .with("repaired", repaired.collect::<Vec<_>>())
+    }
+}

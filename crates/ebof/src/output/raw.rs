@@ -1,0 +1,39 @@
+//! Views of bytes whose meaning the verb does not know: `get-log`, and the data of `read`.
+
+use ebof_nvme::log::Lid;
+
+use super::View;
+use super::json::Object;
+use super::text::{digits, dump};
+
+/// Any log page.
+pub(crate) struct LogView {
+    /// What the device was called.
+    pub(crate) device: String,
+    /// Which log page.
+    pub(crate) lid: Lid,
+    /// Where the bytes begin.
+    pub(crate) offset: u64,
+    /// The bytes.
+    pub(crate) data: Vec<u8>,
+}
+
+impl View for LogView {
+    fn text(&self, _verbose: bool) -> String {
+        let name = self.lid.name().unwrap_or("Unknown");
+        format!("Device:{} log-id:{} ({name})\n{}", self.device, self.lid.0, dump(&self.data))
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        Object::document("get-log", 1)
+            .with("log_id", self.lid.0)
+            .with("name", self.lid.name())
+            .with("offset", self.offset)
+            .with("data_size", self.data.len() as u64)
+            .with("data", digits(&self.data))
+    }
+
+    fn binary(&self) -> Option<&[u8]> {
+        Some(&self.data)
+    }
+}

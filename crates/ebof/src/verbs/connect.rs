@@ -1,0 +1,214 @@
+//! `connect`, `connect-all`, `disconnect`, `disconnect-all`: block devices come and go. Who holds them is in
+//! `ebof-attach`.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use ebof_attach::{Kind, Report, Select};
+use ebof_nvme::Nqn;
+use ebof_nvme::log::{DiscoveryEntry, SubsystemType, TrType};
+
+use super::Outcome;
+use super::discover::{ask, services};
+use super::fabric::{FabricArgs, IO_PORT};
+use crate::failure::{self, Failure};
+use crate::global::Global;
+use crate::output::attached::ConnectView;
+use crate::output::connections::{ConnectAllView, DisconnectView};
+use crate::output::text::safe;
+use crate::output::{say, show};
+
+/// Discovery services that `connect-all` asks, at most: referrals may lead in circles.
+const SERVICES_MAX: usize = 64;
+
+/// The sort of block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Front {
+    /// ublk where the kernel has it, else FUSE and a loop device
+    Auto,
+    /// Only ublk
+    Ublk,
+    /// Only FUSE and a loop device
+    Loop,
+}
+
+impl From<Front> for Kind {
+    fn from(front: Front) -> Self {
+        match front {
+            Front::Auto => Self::Auto,
+            Front::Ublk => Self::Ublk,
+            Front::Loop => Self::Loop,
+        }
+    }
+}
+
+/// Connects a subsystem.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Connect {
+    #[command(flatten)]
+    fabric: FabricArgs,
+    /// The sort of block device
+    #[arg(long, value_enum, default_value_t = Front::Auto, value_name = "KIND")]
+    front: Front,
+}
+
+impl Connect {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        self.fabric.check()?;
+        let required =
+            |option: &str| Failure::usage(format!("{option} is missing"), "connect -t tcp -a ADDRESS [-s PORT] -n NQN");
+        let traddr = self.fabric.traddr.as_deref().ok_or_else(|| required("--traddr (-a)"))?;
+        let nqn = self.fabric.nqn.as_ref().ok_or_else(|| required("--nqn (-n)"))?;
+        if nqn.is_discovery() {
+            let message = "the discovery service has no namespaces to connect";
+            return Err(Failure::usage(
+                message,
+                "list what it offers with `ebof discover`, or connect all with `ebof connect-all`",
+            )
+            .into());
+        }
+        let port = self.fabric.trsvcid.unwrap_or(IO_PORT);
+        let request = self.fabric.request(traddr, port, nqn.as_str(), self.front.into());
+        let attached = ebof_attach::connect(&request)?;
+        show(global, &ConnectView { nqn: request.nqn, attached })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Connects everything that a discovery service lists.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ConnectAll {
+    #[command(flatten)]
+    fabric: FabricArgs,
+    /// The sort of block device
+    #[arg(long, value_enum, default_value_t = Front::Auto, value_name = "KIND")]
+    front: Front,
+}
+
+impl ConnectAll {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut view = ConnectAllView::default();
+        let mut waiting = services(&self.fabric)?;
+        let mut asked: Vec<(Option<String>, Option<u16>)> = Vec::new();
+        while let Some(service) = waiting.pop() {
+            let place = (service.traddr.clone(), service.trsvcid);
+            if asked.contains(&place) || asked.len() >= SERVICES_MAX {
+                continue;
+            }
+            let first = asked.is_empty();
+            asked.push(place);
+            match ask(&service, global) {
+                Ok(log) => {
+                    for entry in &log.entries {
+                        self.follow(&service, entry, &mut waiting, &mut view);
+                    }
+                }
+                // What was asked for by name has to answer; a referral may be stale.
+                Err(error) if first => return Err(error.into()),
+                Err(error) => say(&format!("{error}")),
+            }
+        }
+        show(global, &view)?;
+        Ok(if view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn follow(
+        &self,
+        service: &FabricArgs,
+        entry: &DiscoveryEntry,
+        waiting: &mut Vec<FabricArgs>,
+        view: &mut ConnectAllView,
+    ) {
+        let traddr = entry.address().as_str().map(str::to_owned);
+        let trsvcid = entry.service_id().as_str().and_then(|port| port.parse::<u16>().ok());
+        let nqn = Nqn::from_field(&entry.subnqn);
+        let (TrType::TCP, Some(traddr), Some(trsvcid), Ok(nqn)) = (entry.transport(), traddr, trsvcid, nqn) else {
+            let (nqn, transport) = (entry.subsystem_nqn(), entry.transport().name());
+            view.skipped.push((nqn.to_string(), format!("its {transport} address cannot be used")));
+            return;
+        };
+        match entry.subsystem_type() {
+            SubsystemType::NVM => {
+                let request = service.request(&traddr, trsvcid, nqn.as_str(), self.front.into());
+                match ebof_attach::connect(&request) {
+                    Ok(attached) => view.connected.push(ConnectView { nqn: nqn.to_string(), attached }),
+                    Err(ebof_attach::Error::AlreadyConnected { name, .. }) => {
+                        view.skipped.push((nqn.to_string(), format!("already connected as {name}")));
+                    }
+                    Err(error) => view.failed.push((nqn.to_string(), anyhow::Error::new(error))),
+                }
+            }
+            SubsystemType::REFERRAL => {
+                let referral =
+                    FabricArgs { traddr: Some(traddr), trsvcid: Some(trsvcid), nqn: None, ..service.clone() };
+                waiting.push(referral);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Disconnects controllers.
+#[derive(Clone, Debug, clap::Args)]
+#[group(id = "what", required = true, multiple = true, args = ["nqn", "device"])]
+pub(crate) struct Disconnect {
+    /// Every controller of these subsystems, separated by commas
+    #[arg(short = 'n', long, value_name = "NQN", value_delimiter = ',')]
+    nqn: Vec<String>,
+    /// These controllers (nvme0) or the controllers of these devices, separated by commas
+    #[arg(short = 'd', long, value_name = "DEVICE", value_delimiter = ',')]
+    device: Vec<String>,
+    /// Also when a device is in use: what was not written is lost
+    #[arg(long)]
+    force: bool,
+}
+
+impl Disconnect {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let nqns = self.nqn.iter().cloned().map(Select::Nqn);
+        let selects = nqns.chain(self.device.iter().cloned().map(Select::Device));
+        let mut view = DisconnectView { verb: "disconnect", nqns: self.nqn.clone(), ..DisconnectView::default() };
+        for select in selects {
+            view.add(ebof_attach::disconnect(&select, self.force)?);
+        }
+        finish(&view, global)
+    }
+}
+
+/// Disconnects everything.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DisconnectAll {
+    /// Only controllers of a transport
+    #[arg(short = 't', long, value_name = "TRANSPORT")]
+    transport: Option<String>,
+    /// Also when a device is in use: what was not written is lost
+    #[arg(long)]
+    force: bool,
+}
+
+impl DisconnectAll {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut view = DisconnectView { verb: "disconnect-all", ..DisconnectView::default() };
+        // Every connection is over TCP.
+        if self.transport.as_deref().is_none_or(|transport| transport == "tcp") {
+            let report: Report = ebof_attach::disconnect(&Select::All, self.force)?;
+            view.add(report);
+        }
+        finish(&view, global)
+    }
+}
+
+fn finish(view: &DisconnectView, global: &Global) -> Outcome {
+    for (name, error) in &view.failed {
+        say(&format!("{name}: {}", safe_lines(&failure::text(error))));
+    }
+    for action in &view.repaired {
+        say(action);
+    }
+    show(global, view)?;
+    Ok(if view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn safe_lines(text: &str) -> String {
+    text.lines().map(safe).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,149 @@
+//! `discover`: what a discovery service lists.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser;
+use ebof_initiator::{ConnectError, ConnectErrorKind, DiscoveryLog};
+use ebof_nvme::Nqn;
+
+use super::Outcome;
+use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, set_timeout};
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::output::discovery::DiscoveryView;
+use crate::output::{View as _, say, show};
+
+/// Where nvme-cli keeps the discovery services that are asked when none is named.
+const DISCOVERY_CONF: &str = "/etc/nvme/discovery.conf";
+
+/// Asks a discovery service.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Discover {
+    #[command(flatten)]
+    fabric: FabricArgs,
+    /// Write the log page as it came to a file
+    #[arg(short = 'r', long, value_name = "FILE")]
+    raw: Option<PathBuf>,
+}
+
+impl Discover {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        for service in services(&self.fabric)? {
+            let log = ask(&service, global)?;
+            let view = DiscoveryView::new(log.generation, log.record_format, log.entries);
+            match (&self.raw, view.binary()) {
+                (Some(path), Some(bytes)) => {
+                    std::fs::write(path, bytes).with_context(|| format!("writing {}", path.display()))?;
+                    say(&format!("the discovery log is in {}", path.display()));
+                }
+                _ => show(global, &view)?,
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The discovery services to ask: the one that is named, else those of nvme-cli's file.
+///
+/// # Errors
+/// An option that is not there yet; none is named, and there is no such file or it cannot be understood.
+pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
+    fabric.check()?;
+    if fabric.traddr.is_some() {
+        return Ok(vec![fabric.clone()]);
+    }
+    let path = Path::new(DISCOVERY_CONF);
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("reading {DISCOVERY_CONF}")),
+    };
+    let services = parse_conf(&text)?;
+    if services.is_empty() {
+        let message = format!("no discovery service is named, and {DISCOVERY_CONF} names none");
+        return Err(Failure::usage(message, "say where one is: -t tcp -a ADDRESS [-s PORT]").into());
+    }
+    services.iter().try_for_each(FabricArgs::check)?;
+    Ok(services)
+}
+
+/// Reads nvme-cli's `discovery.conf`: the options of one discovery service to a line.
+fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
+    #[derive(Parser)]
+    #[command(no_binary_name = true, disable_help_flag = true)]
+    struct Line {
+        #[command(flatten)]
+        fabric: FabricArgs,
+    }
+    let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(number, line)| {
+            // nvme-cli takes white space and `=` for the same.
+            let words = line.split([' ', '\t', '=']).filter(|word| !word.is_empty());
+            let parsed = Line::try_parse_from(words).map_err(|error| {
+                let reason = error.to_string();
+                let reason = reason.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                Failure::new(
+                    "config",
+                    format!("{DISCOVERY_CONF}:{number}: {reason}"),
+                    "correct the line, or name a service with -a",
+                )
+            })?;
+            match parsed.fabric.traddr {
+                Some(_) => Ok(parsed.fabric),
+                None => Err(Failure::new(
+                    "config",
+                    format!("{DISCOVERY_CONF}:{number}: the line names no address"),
+                    "write the options of one discovery service to a line: -t tcp -a ADDRESS -s PORT",
+                )),
+            }
+        })
+        .collect()
+}
+
+/// Reads the discovery log of a service. Without a port, both usual ones are tried.
+///
+/// # Errors
+/// What was tried, what came back, what to do.
+pub(super) fn ask(service: &FabricArgs, global: &Global) -> Result<DiscoveryLog, ConnectError> {
+    let traddr = service.traddr.as_deref().unwrap_or_default();
+    let nqn = service.nqn.clone().unwrap_or_else(Nqn::discovery);
+    let at = |port: u16| {
+        let mut options = service.options(traddr, port, nqn.clone());
+        set_timeout(&mut options, global.timeout());
+        ebof_initiator::discover(&options)
+    };
+    match service.trsvcid {
+        Some(port) => at(port),
+        None => match at(DISCOVERY_PORT) {
+            Err(error) if *error.kind() == ConnectErrorKind::Refused => at(IO_PORT),
+            answer => answer,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discovery_conf_has_the_options_of_a_service_on_each_line() {
+        let text =
+            "# comment\n\n-t tcp -a 192.168.1.4 -s 8009\n--transport=tcp --traddr=10.0.0.1 --host-traddr 10.0.0.2\n";
+        let services = parse_conf(text).unwrap();
+        let found: Vec<_> =
+            services.iter().map(|service| (service.traddr.as_deref().unwrap(), service.trsvcid)).collect();
+        assert_eq!(found, [("192.168.1.4", Some(8009)), ("10.0.0.1", None)]);
+        assert_eq!(services[1].host_traddr.as_deref(), Some("10.0.0.2"));
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_with_its_number() {
+        let error = parse_conf("-t tcp -a x\n--nonsense 1\n").unwrap_err().to_string();
+        assert!(error.starts_with("/etc/nvme/discovery.conf:2: "), "{error}");
+        assert!(parse_conf("-t tcp\n").unwrap_err().to_string().contains("names no address"));
+    }
+}

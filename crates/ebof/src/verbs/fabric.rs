@@ -1,0 +1,226 @@
+//! The options that `discover`, `connect` and `connect-all` share: where to connect, as whom, and how. nvme-cli's names,
+//! short and long.
+
+use std::time::Duration;
+
+use ebof_attach::{Kind, Request};
+use ebof_initiator::Options;
+use ebof_nvme::{HostId, Nqn};
+
+use super::number;
+use crate::device::{check_transport, parse_host_id, set_host};
+use crate::failure::Failure;
+
+/// Port of NVMe/TCP I/O controllers.
+pub(super) const IO_PORT: u16 = 4420;
+/// Port of NVMe/TCP discovery controllers.
+pub(super) const DISCOVERY_PORT: u16 = 8009;
+
+/// Where to connect, as whom, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct FabricArgs {
+    /// Transport: tcp
+    #[arg(short = 't', long, value_name = "TRANSPORT", default_value = "tcp")]
+    pub(super) transport: String,
+    /// Address or host name of the target
+    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    pub(super) traddr: Option<String>,
+    /// Port of the target: 4420 for subsystems, 8009 for discovery where nothing is said
+    #[arg(short = 's', long, value_name = "PORT", value_parser = port)]
+    pub(super) trsvcid: Option<u16>,
+    /// The subsystem
+    #[arg(short = 'n', long, value_name = "NQN", visible_alias = "subsysnqn")]
+    pub(super) nqn: Option<Nqn>,
+    /// Local address to connect from
+    #[arg(short = 'w', long, value_name = "ADDRESS")]
+    pub(super) host_traddr: Option<String>,
+    /// Network interface to connect through
+    #[arg(short = 'f', long, value_name = "INTERFACE")]
+    pub(super) host_iface: Option<String>,
+    /// Who we say we are; /etc/nvme/hostnqn, or a name made from the machine, where nothing is said
+    #[arg(short = 'q', long, value_name = "NQN")]
+    pub(super) hostnqn: Option<Nqn>,
+    /// Our host identifier, a UUID
+    #[arg(short = 'I', long, value_name = "UUID", value_parser = parse_host_id)]
+    pub(super) hostid: Option<HostId>,
+    /// I/O queues; one for each processor where nothing is said
+    #[arg(short = 'i', long, value_name = "N", value_parser = number::parse::<u16>)]
+    pub(super) nr_io_queues: Option<u16>,
+    /// Additional queues for writes
+    #[arg(short = 'W', long, value_name = "N", value_parser = number::parse::<u16>)]
+    pub(super) nr_write_queues: Option<u16>,
+    /// Additional queues that are polled
+    #[arg(short = 'P', long, value_name = "N", value_parser = number::parse::<u16>)]
+    pub(super) nr_poll_queues: Option<u16>,
+    /// Entries of an I/O queue [default: 128]
+    #[arg(short = 'Q', long, value_name = "N", value_parser = number::parse::<u16>)]
+    pub(super) queue_size: Option<u16>,
+    /// Keep Alive Timeout in seconds, 0 for none [default: 5]
+    #[arg(short = 'k', long, value_name = "S", value_parser = number::parse::<u32>)]
+    pub(super) keep_alive_tmo: Option<u32>,
+    /// Seconds between attempts to reconnect [default: 10]
+    #[arg(short = 'c', long, value_name = "S", value_parser = number::parse::<u32>)]
+    pub(super) reconnect_delay: Option<u32>,
+    /// Seconds after which a lost controller is given up, -1 for never [default: 600]
+    #[arg(short = 'l', long, value_name = "S", allow_negative_numbers = true)]
+    pub(super) ctrl_loss_tmo: Option<i64>,
+    /// Seconds after which I/O fails while the connection is lost, -1 for never
+    #[arg(short = 'F', long, alias = "fast_io_fail_tmo", value_name = "S", allow_negative_numbers = true)]
+    pub(super) fast_io_fail_tmo: Option<i64>,
+    /// IP type of service
+    #[arg(short = 'T', long, value_name = "TOS", value_parser = number::parse::<u8>)]
+    pub(super) tos: Option<u8>,
+    /// Header digests (CRC32C)
+    #[arg(short = 'g', long)]
+    pub(super) hdr_digest: bool,
+    /// Data digests (CRC32C)
+    #[arg(short = 'G', long)]
+    pub(super) data_digest: bool,
+    /// Connect although the subsystem is connected there already
+    #[arg(short = 'D', long)]
+    pub(super) duplicate_connect: bool,
+    /// Submission queue flow control off
+    #[arg(long)]
+    pub(super) disable_sqflow: bool,
+    #[command(flatten)]
+    pub(super) later: Later,
+}
+
+/// Options of nvme-cli that are known and not there yet.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Later {
+    #[arg(short = 'S', long, alias = "kxchap-secret", hide = true, value_name = "SECRET")]
+    dhchap_secret: Option<String>,
+    #[arg(short = 'C', long, alias = "kxchap-ctrl-secret", hide = true, value_name = "SECRET")]
+    dhchap_ctrl_secret: Option<String>,
+    #[arg(long, hide = true)]
+    keyring: Option<String>,
+    #[arg(long, alias = "tls_key", hide = true)]
+    tls_key: Option<String>,
+    #[arg(long, hide = true)]
+    tls_key_identity: Option<String>,
+    #[arg(long, hide = true)]
+    tls: bool,
+    #[arg(long, hide = true)]
+    concat: bool,
+    #[arg(short = 'J', long, hide = true, value_name = "FILE")]
+    config: Option<String>,
+    #[arg(short = 'p', long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    persistent: Option<String>,
+    #[arg(short = 'd', long, hide = true, value_name = "DEV")]
+    device: Option<String>,
+    #[arg(long, hide = true)]
+    nbft: bool,
+    #[arg(long, hide = true)]
+    nbft_path: Option<String>,
+    #[arg(long, hide = true)]
+    owner: Option<String>,
+    #[arg(long, hide = true)]
+    idempotent: bool,
+    // Without a meaning here, and harmless: nothing of the kind happens anyway.
+    #[arg(long, hide = true)]
+    no_nbft: bool,
+    #[arg(long, hide = true, alias = "force")]
+    no_reuse: bool,
+    #[arg(long, hide = true)]
+    quiet: bool,
+}
+
+impl Later {
+    fn refuse(&self) -> Result<(), Failure> {
+        let tls = "TLS is not supported by this version of ebof: connect to a port without it";
+        let keys =
+            "authentication is not supported by this version of ebof: connect to a subsystem that does not ask for it";
+        let other = "leave it away: this version of ebof does not support it";
+        let given = [
+            ("--dhchap-secret", self.dhchap_secret.is_some(), keys),
+            ("--dhchap-ctrl-secret", self.dhchap_ctrl_secret.is_some(), keys),
+            ("--concat", self.concat, keys),
+            ("--keyring", self.keyring.is_some(), tls),
+            ("--tls-key", self.tls_key.is_some(), tls),
+            ("--tls-key-identity", self.tls_key_identity.is_some(), tls),
+            ("--tls", self.tls, tls),
+            ("--config", self.config.is_some(), other),
+            ("--device", self.device.is_some(), "say where the discovery service is with --traddr and --trsvcid"),
+            ("--nbft", self.nbft || self.nbft_path.is_some(), other),
+            ("--owner", self.owner.is_some(), other),
+            ("--idempotent", self.idempotent, other),
+            (
+                "--persistent",
+                self.persistent.as_deref().is_some_and(|value| value != "no"),
+                "discovery connections that stay are not supported by this version of ebof; run discovery again instead",
+            ),
+        ];
+        match given.into_iter().find(|(_, given, _)| *given) {
+            Some((option, _, advice)) => Err(Failure::unsupported(format!("{option} cannot be used"), advice)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FabricArgs {
+    /// Refuses what is known and not there yet.
+    ///
+    /// # Errors
+    /// The first such option.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        check_transport(&self.transport)?;
+        self.later.refuse()
+    }
+
+    /// What the initiator is to do to connect to `nqn` at `traddr`:`trsvcid`.
+    pub(super) fn options(&self, traddr: &str, trsvcid: u16, nqn: Nqn) -> Options {
+        let mut options = Options::new(traddr, trsvcid, nqn);
+        set_host(&mut options, self.hostnqn.as_ref(), self.hostid);
+        options.host_traddr.clone_from(&self.host_traddr);
+        options.host_iface.clone_from(&self.host_iface);
+        options.hdr_digest = self.hdr_digest;
+        options.data_digest = self.data_digest;
+        options.tos = self.tos;
+        if let Some(seconds) = self.keep_alive_tmo {
+            options.keep_alive_ms = seconds.saturating_mul(1000);
+        }
+        options
+    }
+
+    /// What the holder is to do to connect to `nqn` at `traddr`:`trsvcid`.
+    pub(super) fn request(&self, traddr: &str, trsvcid: u16, nqn: &str, kind: Kind) -> Request {
+        Request {
+            transport: self.transport.clone(),
+            traddr: traddr.to_owned(),
+            trsvcid,
+            nqn: nqn.to_owned(),
+            host_traddr: self.host_traddr.clone(),
+            host_iface: self.host_iface.clone(),
+            hostnqn: self.hostnqn.as_ref().map(ToString::to_string),
+            hostid: self.hostid.map(|id| id.to_string()),
+            nr_io_queues: self.nr_io_queues,
+            nr_write_queues: self.nr_write_queues,
+            nr_poll_queues: self.nr_poll_queues,
+            queue_size: self.queue_size,
+            keep_alive_tmo: self.keep_alive_tmo,
+            reconnect_delay: self.reconnect_delay,
+            ctrl_loss_tmo: self.ctrl_loss_tmo,
+            fast_io_fail_tmo: self.fast_io_fail_tmo,
+            tos: self.tos,
+            hdr_digest: self.hdr_digest,
+            data_digest: self.data_digest,
+            disable_sqflow: self.disable_sqflow,
+            duplicate_connect: self.duplicate_connect,
+            kind,
+        }
+    }
+}
+
+/// Sets how long the steps of a connection may take, where the user said so.
+pub(super) fn set_timeout(options: &mut Options, timeout: Option<Duration>) {
+    if let Some(timeout) = timeout {
+        let ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        options.connect_timeout_ms = ms;
+        options.admin_timeout_ms = ms;
+    }
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().ok().filter(|&port| port != 0).ok_or_else(|| "want a port number from 1 to 65535".to_owned())
+}

@@ -1,0 +1,269 @@
+//! `read`, `write` and `compare`: one command with data, as in nvme-cli.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use ebof_initiator::AdminData;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+
+use super::Outcome;
+use super::number;
+use crate::command;
+use crate::device::{Device, DeviceArgs, Needs, namespace_of};
+use crate::failure::Failure;
+use crate::global::{Format, Global};
+use crate::output::done::Done;
+use crate::output::{print, say, show};
+
+/// Blocks that one command can name.
+const BLOCKS_MAX: u64 = 65_536;
+
+/// A command with data.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Transfer {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Which namespace, where DEVICE does not say
+    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
+    namespace_id: Option<u32>,
+    /// The first block
+    #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
+    start_block: u64,
+    /// Number of blocks less one, as on the wire: 0 is one block; else as many as the data fill
+    #[arg(short = 'c', long, value_name = "NLB", value_parser = number::parse::<u16>)]
+    block_count: Option<u16>,
+    /// Bytes of data
+    #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::parse_bytes)]
+    data_size: Option<u64>,
+    /// The file with the data, or for them; else standard input or output
+    #[arg(short = 'd', long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// Force Unit Access: from and to the medium
+    #[arg(short = 'f', long)]
+    force_unit_access: bool,
+    /// Limited Retry
+    #[arg(short = 'l', long)]
+    limited_retry: bool,
+    /// Protection information field (PRINFO)
+    #[arg(short = 'p', long, value_name = "PRINFO", value_parser = number::parse::<u8>, default_value = "0")]
+    prinfo: u8,
+    /// Say how long the command took
+    #[arg(short = 't', long)]
+    latency: bool,
+    /// Print the command and send nothing
+    #[arg(short = 'w', long, visible_alias = "show-command")]
+    dry_run: bool,
+    #[command(flatten)]
+    metadata: Metadata,
+}
+
+/// Options of nvme-cli that need metadata.
+#[derive(Clone, Debug, clap::Args)]
+struct Metadata {
+    #[arg(short = 'y', long, hide = true)]
+    metadata_size: Option<String>,
+    #[arg(short = 'M', long, hide = true)]
+    metadata: Option<String>,
+    #[arg(short = 'r', long, hide = true)]
+    ref_tag: Option<String>,
+    #[arg(short = 'a', long, hide = true)]
+    app_tag: Option<String>,
+    #[arg(short = 'm', long, hide = true)]
+    app_tag_mask: Option<String>,
+}
+
+impl Metadata {
+    fn refuse(&self) -> Result<(), Failure> {
+        let given = [&self.metadata_size, &self.metadata, &self.ref_tag, &self.app_tag, &self.app_tag_mask];
+        if given.iter().all(|option| option.is_none()) {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            "metadata and protection information are not supported by this version of ebof",
+            "leave --metadata, --metadata-size, --ref-tag, --app-tag and --app-tag-mask away",
+        ))
+    }
+}
+
+impl Transfer {
+    /// Reads blocks.
+    pub(crate) fn read(self, global: &Global) -> Outcome {
+        if self.data.is_none() && global.format == Format::Json {
+            let message = "blocks and JSON cannot both go to standard output";
+            return Err(Failure::usage(message, "give a file for the blocks: --data FILE").into());
+        }
+        let (mut device, block_bytes) = self.open(global)?;
+        let size = self.data_size.or_else(|| self.block_count.is_none().then_some(u64::from(block_bytes)));
+        let range = self.range(size, block_bytes)?;
+        let mut buffer = vec![0; buffer_bytes(&range, block_bytes)?];
+        if !self.run("read", nvm::READ, range, AdminData::ToHost(&mut buffer), &mut *device)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let wanted = size.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(buffer.len());
+        buffer.truncate(wanted);
+        match &self.data {
+            Some(path) => {
+                std::fs::write(path, &buffer).with_context(|| format!("writing {}", path.display()))?;
+                self.report("read", range, buffer.len(), &*device, global)?;
+            }
+            None => {
+                print(&buffer)?;
+                say("read: Success");
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Writes blocks.
+    pub(crate) fn write(self, global: &Global) -> Outcome {
+        self.send("write", nvm::WRITE, global)
+    }
+
+    /// Compares blocks with data.
+    pub(crate) fn compare(self, global: &Global) -> Outcome {
+        self.send("compare", nvm::COMPARE, global)
+    }
+
+    fn send(self, verb: &'static str, opcode: u8, global: &Global) -> Outcome {
+        let (mut device, block_bytes) = self.open(global)?;
+        let limit = BLOCKS_MAX * u64::from(block_bytes);
+        let blocks_bytes = self.block_count.map(|count| (u64::from(count) + 1) * u64::from(block_bytes));
+        let wanted = self.data_size.or(blocks_bytes);
+        let data = self.input(wanted.unwrap_or(limit))?;
+        if data.is_empty() {
+            let message = format!("there are no data to {verb}");
+            return Err(Failure::usage(message, "give them in a file (--data FILE) or on standard input").into());
+        }
+        let range = self.range(Some(wanted.unwrap_or(data.len() as u64)), block_bytes)?;
+        let mut buffer = data;
+        let bytes = buffer_bytes(&range, block_bytes)?;
+        if buffer.len() < bytes {
+            say(&format!("{verb}: {} bytes of data are filled up with zeros to {bytes}", buffer.len()));
+        }
+        buffer.resize(bytes, 0);
+        if self.run(verb, opcode, range, AdminData::FromHost(&buffer), &mut *device)? {
+            self.report(verb, range, bytes, &*device, global)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn open(&self, global: &Global) -> anyhow::Result<(Box<dyn Device>, u32)> {
+        self.metadata.refuse()?;
+        let mut device = self.device.open(Needs::Io, global)?;
+        let nsid = namespace_of(&*device, self.namespace_id)?;
+        let format = command::identify_namespace(&mut *device, nsid)?.format();
+        match format.block_bytes() {
+            Some(block_bytes) if format.ms.get() == 0 => Ok((device, block_bytes)),
+            _ => Err(Failure::unsupported(
+                format!("namespace {nsid} is formatted with metadata, which this version of ebof does not support"),
+                "use a namespace without metadata; `ebof id-ns` shows the format",
+            )
+            .into()),
+        }
+    }
+
+    /// The blocks that `bytes` of data and the options name.
+    fn range(&self, bytes: Option<u64>, block_bytes: u32) -> Result<BlockRange, Failure> {
+        let needed = bytes.map(|bytes| bytes.div_ceil(u64::from(block_bytes)));
+        let blocks = match (self.block_count, needed) {
+            (Some(count), Some(needed)) if needed > u64::from(count) + 1 => {
+                let message = format!(
+                    "{needed} blocks of {block_bytes} bytes hold the data, and --block-count names {}",
+                    u64::from(count) + 1
+                );
+                return Err(Failure::usage(
+                    message,
+                    "--block-count is one less than the number of blocks; it may be left away",
+                ));
+            }
+            (Some(count), _) => u64::from(count) + 1,
+            (None, needed) => needed.unwrap_or(1),
+        };
+        let blocks = u32::try_from(blocks).ok().filter(|&blocks| (1..=BLOCKS_MAX).contains(&u64::from(blocks)));
+        let blocks = blocks.ok_or_else(|| {
+            let limit = BLOCKS_MAX * u64::from(block_bytes);
+            Failure::usage(
+                "one command cannot carry that much data",
+                format!("1 to {limit} bytes, and what the controller's MDTS allows; use several"),
+            )
+        })?;
+        let range = BlockRange::new(self.start_block, blocks);
+        Ok(BlockRange {
+            fua: self.force_unit_access,
+            limited_retry: self.limited_retry,
+            prinfo: self.prinfo & 0xf,
+            ..range
+        })
+    }
+
+    /// Reads at most `limit` bytes of data.
+    fn input(&self, limit: u64) -> anyhow::Result<Vec<u8>> {
+        let mut data = Vec::new();
+        match &self.data {
+            Some(path) => {
+                let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+                file.take(limit).read_to_end(&mut data).with_context(|| format!("reading {}", path.display()))?;
+            }
+            None => {
+                std::io::stdin().lock().take(limit).read_to_end(&mut data).context("reading standard input")?;
+            }
+        }
+        Ok(data)
+    }
+
+    /// Runs the command; `false` where it was only shown.
+    fn run(
+        &self,
+        verb: &str,
+        opcode: u8,
+        range: BlockRange,
+        data: AdminData<'_>,
+        device: &mut dyn Device,
+    ) -> anyhow::Result<bool> {
+        let nsid = namespace_of(device, self.namespace_id)?;
+        let sqe = range.encode(opcode, nsid);
+        if self.dry_run {
+            say(&format!(
+                "{verb}: opcode {opcode:02x} nsid {nsid:08x} cdw10 {:08x} cdw11 {:08x} cdw12 {:08x}; nothing was sent",
+                sqe.cdw10.get(),
+                sqe.cdw11.get(),
+                sqe.cdw12.get(),
+                nsid = nsid.0,
+            ));
+            return Ok(false);
+        }
+        let start = std::time::Instant::now();
+        command::io(device, &sqe, data)?;
+        if self.latency {
+            say(&format!(" latency: {verb}: {} us", start.elapsed().as_micros()));
+        }
+        Ok(true)
+    }
+
+    fn report(
+        &self,
+        verb: &'static str,
+        range: BlockRange,
+        bytes: usize,
+        device: &dyn Device,
+        global: &Global,
+    ) -> anyhow::Result<()> {
+        let nsid = namespace_of(device, self.namespace_id)?;
+        let done = Done::new(verb, device.name(), "Success")
+            .with("nsid", nsid.0)
+            .with("start_block", range.slba)
+            .with("blocks", range.blocks)
+            .with("data_size", bytes as u64);
+        show(global, &done.with("data", self.data.as_ref().map(|path| path.display().to_string())))
+    }
+}
+
+fn buffer_bytes(range: &BlockRange, block_bytes: u32) -> Result<usize, Failure> {
+    let bytes = u64::from(range.blocks) * u64::from(block_bytes);
+    usize::try_from(bytes)
+        .map_err(|_too_large| Failure::usage("that is more than fits into memory", "use several commands"))
+}

@@ -1,0 +1,221 @@
+//! Log pages: `get-log`, `smart-log`, `error-log`, `fw-log`, `effects-log`, `changed-ns-list-log`,
+//! `supported-log-pages`.
+
+use std::process::ExitCode;
+
+use ebof_nvme::Nsid;
+use ebof_nvme::log::{ErrorInformation, Lid};
+use zerocopy::{FromZeros as _, IntoBytes as _};
+
+use super::Outcome;
+use super::identify::Shown;
+use super::number;
+use crate::command::{self, LogPage};
+use crate::device::{DeviceArgs, Needs};
+use crate::failure::Failure;
+use crate::global::{Format, Global};
+use crate::output::effects::{EffectsView, SupportedView};
+use crate::output::health::{ErrorLogView, FirmwareView, SmartView};
+use crate::output::lists::ChangedView;
+use crate::output::raw::LogView;
+use crate::output::{say, show};
+
+/// The most bytes that `get-log` reads at once: more than any log page of fixed size has.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// Any log page, as bytes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GetLog {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Which log page (LID)
+    #[arg(short = 'i', long, value_name = "LID", value_parser = number::parse::<u8>)]
+    log_id: u8,
+    /// How many bytes to read
+    #[arg(short = 'l', long, value_name = "BYTES", value_parser = number::parse_bytes)]
+    log_len: u64,
+    /// Which namespace; the controller where nothing says
+    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
+    namespace_id: Option<u32>,
+    /// Where in the log page to begin, in bytes
+    #[arg(short = 'L', long, value_name = "OFFSET", value_parser = number::parse_bytes, default_value = "0")]
+    lpo: u64,
+    /// Log Specific Parameter
+    #[arg(short = 's', long, value_name = "LSP", value_parser = number::parse::<u8>, default_value = "0")]
+    lsp: u8,
+    /// Log Specific Identifier
+    #[arg(short = 'S', long, value_name = "LSI", value_parser = number::parse::<u16>, default_value = "0")]
+    lsi: u16,
+    /// Retain the asynchronous event that pointed to the log page
+    #[arg(short = 'r', long)]
+    rae: bool,
+    /// UUID Index
+    #[arg(short = 'U', long, value_name = "INDEX", value_parser = number::parse::<u8>, default_value = "0")]
+    uuid_index: u8,
+    /// I/O command set
+    #[arg(short = 'y', long, value_name = "CSI", value_parser = number::parse::<u8>, default_value = "0")]
+    csi: u8,
+    /// The offset counts entries, not bytes
+    #[arg(short = 'O', long = "ot")]
+    offset_type: bool,
+    /// Bytes that one command reads
+    #[arg(short = 'x', long, value_name = "BYTES", value_parser = number::parse_bytes, default_value = "4096")]
+    xfer_len: u64,
+    /// The bytes as the controller returned them, as -o binary
+    #[arg(short = 'b', long)]
+    raw_binary: bool,
+}
+
+impl GetLog {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let bytes = self.bytes()?;
+        let mut device = self.device.open(Needs::Admin, global)?;
+        let mut data = vec![0; bytes];
+        command::read_log(&mut *device, &self.page(), &mut data)?;
+        let mut global = global.clone();
+        if self.raw_binary {
+            global.format = Format::Binary;
+        }
+        show(&global, &LogView { device: device.name().to_owned(), lid: Lid(self.log_id), offset: self.lpo, data })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn bytes(&self) -> Result<usize, Failure> {
+        let advice = format!("give --log-len a multiple of 4 from 4 to {LOG_BYTES_MAX}");
+        if self.log_len == 0 || !self.log_len.is_multiple_of(4) || self.log_len > LOG_BYTES_MAX {
+            return Err(Failure::usage(format!("{} bytes of a log page cannot be read", self.log_len), advice));
+        }
+        if self.xfer_len == 0 || !self.xfer_len.is_multiple_of(4) {
+            let message = format!("one command cannot read {} bytes", self.xfer_len);
+            return Err(Failure::usage(message, "give --xfer-len a multiple of 4"));
+        }
+        if !self.offset_type && !self.lpo.is_multiple_of(4) {
+            return Err(Failure::usage("a log page cannot be read from there", "give --lpo a multiple of 4"));
+        }
+        usize::try_from(self.log_len).map_err(|_too_large| Failure::usage("too many bytes", advice))
+    }
+
+    fn page(&self) -> LogPage {
+        LogPage {
+            nsid: self.namespace_id.map_or(Nsid::ALL, Nsid),
+            offset: self.lpo,
+            lsp: self.lsp,
+            lsi: self.lsi,
+            retain_event: self.rae,
+            uuid_index: self.uuid_index,
+            csi: self.csi,
+            index_offset: self.offset_type,
+            chunk_bytes: usize::try_from(self.xfer_len).unwrap_or(usize::MAX),
+            ..LogPage::new(Lid(self.log_id))
+        }
+    }
+}
+
+/// SMART / Health Information.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SmartLog {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Which namespace; the controller where nothing says
+    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
+    namespace_id: Option<u32>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+impl SmartLog {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        // As nvme-cli: a namespace only where it is asked for, since few controllers keep health for each.
+        let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
+        let data = command::log(&mut *device, &LogPage { nsid, ..LogPage::new(Lid::SMART_HEALTH) })?;
+        show(&self.shown.apply(global), &SmartView { device: device.name().to_owned(), nsid, data })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Error Information.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ErrorLog {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// How many entries, at most as many as the controller keeps
+    #[arg(short = 'e', long, value_name = "ENTRIES", value_parser = number::parse::<u16>, default_value = "64")]
+    log_entries: u16,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+impl ErrorLog {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        if self.log_entries == 0 {
+            return Err(Failure::usage("0 entries are none", "give --log-entries 1 or more").into());
+        }
+        let mut device = self.device.open(Needs::Admin, global)?;
+        let kept = command::identify_controller(&mut *device)?.error_log_entries();
+        let count = usize::from(self.log_entries.min(kept));
+        let mut entries = vec![ErrorInformation::new_zeroed(); count];
+        command::read_log(&mut *device, &LogPage::new(Lid::ERROR_INFORMATION), entries.as_mut_bytes())?;
+        show(&self.shown.apply(global), &ErrorLogView { device: device.name().to_owned(), entries })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A log page of the controller without parameters.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PlainLog {
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+impl PlainLog {
+    /// Firmware Slot Information.
+    pub(crate) fn firmware(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        let data = command::log(&mut *device, &LogPage::new(Lid::FIRMWARE_SLOTS))?;
+        show(&self.shown.apply(global), &FirmwareView { device: device.name().to_owned(), data })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Changed Namespace List. Reading it clears it.
+    pub(crate) fn changed_namespaces(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        if global.is_verbose() {
+            say("reading this log clears it");
+        }
+        let data = command::log(&mut *device, &LogPage::new(Lid::CHANGED_NAMESPACES))?;
+        show(&self.shown.apply(global), &ChangedView { data })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Supported Log Pages.
+    pub(crate) fn supported(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        let data = command::log(&mut *device, &LogPage::new(Lid::SUPPORTED_LOG_PAGES))?;
+        show(&self.shown.apply(global), &SupportedView { device: device.name().to_owned(), data })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Commands Supported and Effects.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct EffectsLog {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Of which I/O command set
+    #[arg(short = 'c', long, value_name = "CSI", value_parser = number::parse::<u8>, default_value = "0")]
+    csi: u8,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+impl EffectsLog {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        let data = command::log(&mut *device, &LogPage { csi: self.csi, ..LogPage::new(Lid::COMMAND_EFFECTS) })?;
+        show(&self.shown.apply(global), &EffectsView { data, csi: self.csi })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

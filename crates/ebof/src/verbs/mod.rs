@@ -1,0 +1,21 @@
+//! The verbs: what each takes on the command line, and what it does. How results look is in `output`.
+
+pub(crate) mod blocks;
+pub(crate) mod config;
+pub(crate) mod connect;
+pub(crate) mod controller;
+pub(crate) mod discover;
+pub(crate) mod fabric;
+pub(crate) mod features;
+pub(crate) mod generate;
+pub(crate) mod host;
+pub(crate) mod identify;
+pub(crate) mod io;
+pub(crate) mod list;
+pub(crate) mod logs;
+mod number;
+
+use std::process::ExitCode;
+
+/// What a verb ends with when nothing went wrong.
+pub(crate) type Outcome = anyhow::Result<ExitCode>;
