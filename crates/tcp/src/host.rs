@@ -184,7 +184,8 @@ impl Connection {
     }
 
     /// Consumes from the front of `input` up to the next event. `None`: all was consumed, or (when
-    /// [`Self::data_wanted`] is not zero) data come first.
+    /// [`Self::data_wanted`] is not zero) data come first. Poll until `None`, also when `input` has become empty: an
+    /// event may need no more bytes.
     ///
     /// # Errors
     /// The controller broke the transport: [`Self::send_term`], flush, close. What still arrives is consumed and

@@ -277,6 +277,32 @@ fn a_stopped_transfer_ends_when_what_was_asked_for_has_come() {
 }
 
 #[test]
+fn the_place_of_an_abandoned_command_is_given_away_but_not_while_its_data_arrive() {
+    let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
+    target.connection.set_queue(QueueId(1), 1);
+    host.answers = false;
+    host.write(1, 0, vec![1; 1000], false);
+    exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
+    host.answer_r2ts();
+    let late = std::mem::take(&mut host.out);
+    target.receive(&late[..100]).unwrap();
+    target.connection.abandon(Cid(1));
+    assert!(target.connection.request_data(Cid(2), 512, &mut target.out).is_err(), "its data are arriving");
+    target.receive(&late[100..]).unwrap();
+    target.connection.request_data(Cid(2), 512, &mut target.out).unwrap();
+    let first = target.out.split_off(0);
+
+    // Given away before anything came: the new R2T has another tag, and the late data break the connection.
+    target.connection.abandon(Cid(2));
+    target.connection.request_data(Cid(3), 512, &mut target.out).unwrap();
+    assert_ne!(first[10..12], target.out[10..12]);
+    let mut late = late[..24 + 512].to_vec();
+    late[4..20].copy_from_slice(&[24, 2, 0, 0, 2, 0, first[10], first[11], 0, 0, 0, 0, 0, 2, 0, 0]);
+    let error = target.receive(&late).unwrap_err();
+    assert_eq!((error.status, error.information), (FatalStatus::InvalidHeaderField, 8));
+}
+
+#[test]
 fn more_writes_than_the_queue_holds_are_refused_one_by_one() {
     let (mut host, mut target) = connected(host_config(), controller_config(), &mut Cut::Never);
     host.connection.set_queue_entries(64);

@@ -22,6 +22,8 @@ pub(super) struct Transfers {
     slot_bits: u32,
     /// The place that was last in use, where the next question about a CID is most likely answered.
     hint: u16,
+    /// The place whose data are arriving right now: it cannot be given away.
+    receiving: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +80,7 @@ const OUTSTANDING_MAX: u32 = 16;
 
 impl Transfers {
     pub(super) fn new(entries: usize) -> Self {
-        let mut transfers = Self { slots: Vec::new(), free: NONE, active: 0, slot_bits: 0, hint: 0 };
+        let mut transfers = Self { slots: Vec::new(), free: NONE, active: 0, slot_bits: 0, hint: 0, receiving: None };
         transfers.resize(entries);
         transfers
     }
@@ -167,7 +169,13 @@ impl Transfers {
 
     /// Whether an H2CData PDU with `data` bytes of data may come now, checked lowest field first.
     #[inline]
-    pub(super) fn accept(&self, pdu: &H2cData, data: u32, last: bool, data_max: u32) -> Result<(u16, Verdict), Fault> {
+    pub(super) fn accept(
+        &mut self,
+        pdu: &H2cData,
+        data: u32,
+        last: bool,
+        data_max: u32,
+    ) -> Result<(u16, Verdict), Fault> {
         let ttag = pdu.ttag.get();
         let slot = ttag & low_bits(self.slot_bits);
         let Some(transfer) = self.slots.get(usize::from(slot)).filter(|transfer| transfer.awaits_data()) else {
@@ -200,11 +208,13 @@ impl Transfers {
             return Err(Fault::sequence("LAST is not on the last PDU of its R2T, or on an earlier one"));
         }
         let verdict = if transfer.state == State::Active { Verdict::Wanted } else { Verdict::Drop };
+        self.receiving = Some(slot);
         Ok((slot, verdict))
     }
 
     /// `length` more bytes have arrived.
     pub(super) fn settle(&mut self, slot: u16, length: u32, digest_ok: bool) -> Settled {
+        self.receiving = None;
         let transfer = &mut self.slots[usize::from(slot)];
         transfer.received = transfer.received.saturating_add(length);
         if !digest_ok {
@@ -223,8 +233,10 @@ impl Transfers {
     /// Takes a free place, or the one of an abandoned transfer: its late data, should they come, no longer match.
     fn take_place(&mut self) -> Option<u16> {
         if self.free == NONE {
-            let abandoned = self.slots.iter().position(|slot| slot.state == State::Abandoned)?;
-            self.release(u16::try_from(abandoned).ok()?);
+            let is_idle = |slot: &u16| Some(*slot) != self.receiving;
+            let mut abandoned = (0_u16..).zip(&self.slots).filter(|(_, transfer)| transfer.state == State::Abandoned);
+            let (slot, _) = abandoned.find(|(slot, _)| is_idle(slot))?;
+            self.release(slot);
         }
         let slot = self.free;
         self.free = self.slots[usize::from(slot)].next_free;
