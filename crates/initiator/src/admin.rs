@@ -126,8 +126,8 @@ impl Admin {
         self.keep_alive_sent = false;
         self.events_owed = EVENT_REQUESTS.min(info.identify.async_event_limit());
         self.aborts = 0;
-        if info.io_queues > 0 {
-            self.rescan.request();
+        for event in self.rescan.restart(info.namespaces.clone()) {
+            self.shared.publish(&event);
         }
     }
 
@@ -152,7 +152,10 @@ impl Admin {
             if let Some(loss) = self.expire() {
                 return End::Lost(loss);
             }
-            if idle && let Err(errno) = self.sleep() {
+            if idle
+                && !self.engine.has_unsent()
+                && let Err(errno) = self.sleep()
+            {
                 return End::Lost(Loss::Network(errno));
             }
         }
@@ -315,7 +318,9 @@ impl Admin {
     /// Aborts what is out of time; gives the connection up where that did not help.
     fn expire(&mut self) -> Option<Loss> {
         let mut expired = Vec::new();
-        let hopeless = self.engine.slots().expire(now_ms(), |cid, user| expired.push((cid, user)));
+        // The caller's time may be short; the connection is given up only after the general one.
+        let grace_ms = self.admin_timeout_ms();
+        let hopeless = self.engine.slots().expire(now_ms(), grace_ms, |cid, user| expired.push((cid, user)));
         if hopeless {
             return Some(Loss::CommandTimeout);
         }
@@ -361,7 +366,6 @@ impl Admin {
         tracing::warn!(address = %options.address(), nqn = %options.nqn, %loss, "connection lost, reconnecting");
         shared.set_down(State::Reconnecting);
         self.fail_all(loss);
-        self.rescan.forget_progress();
         shared.publish(&Event::ConnectionLost(loss.to_string()));
         let since = Instant::now();
         let mut why = loss.to_string();
@@ -394,8 +398,8 @@ impl Admin {
         tracing::info!(address = %self.shared.options.address(), controller = %info.id, "reconnected");
         self.engine = engine;
         self.shared.set_live(info);
-        self.begin();
         self.shared.publish(&Event::Reconnected);
+        self.begin();
     }
 
     /// Sleeps before an attempt, refusing commands meanwhile. False when there shall be no further attempt.

@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::namespace::{Namespace, Pool};
 use crate::options::Options;
 use crate::queue::{Buffer, Data, QueuePair};
+use crate::rescan::NAMESPACES_MAX;
 use crate::shared::{Message, Shared, lock};
 use crate::wait::Cancel;
 
@@ -371,9 +372,6 @@ impl<B> From<SubmitError<B>> for Error {
         error.reason
     }
 }
-
-/// Namespaces of a list that are taken from a controller that does not stop listing.
-const NAMESPACES_MAX: usize = 1 << 16;
 
 /// Get Log Page of `bytes` (a multiple of 4) from `offset`; `retain`: keep the asynchronous event (RAE).
 pub(crate) fn get_log_page(nsid: Nsid, lid: u8, offset: u64, bytes: usize, retain: bool) -> Sqe {

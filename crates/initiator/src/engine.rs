@@ -127,6 +127,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         self.link.as_ref().is_some_and(|link| link.blocked)
     }
 
+    /// Whether something is queued that the socket would take: flush before sleeping.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.blocked && link.out.queued() > 0)
+    }
+
     /// What was agreed on, once `ICResp` has come.
     pub(crate) fn initialized(&self) -> Option<Parameters> {
         self.link.as_ref().and_then(|link| link.initialized)

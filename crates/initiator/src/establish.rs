@@ -1,16 +1,17 @@
 //! From an address to a queue that takes commands: TCP, ICReq, Connect; for the Admin Queue also enabling and
 //! identifying the controller. Blocking, with a time-out for each step; used for the first connect and for every reconnect.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
 use ebof_nvme::feature::{AsyncEventConfig, Fid, NumberOfQueues, SetFeature};
-use ebof_nvme::identify::{Cns, ControllerType, IdentifyController};
+use ebof_nvme::identify::{Cns, ControllerType, IdentifyController, NamespaceList};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cap, Cc, Csts, offset};
-use ebof_nvme::{ControllerId, Cqe, QueueId, Sqe, Status};
+use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sqe, Status};
 use ebof_tcp::Digest;
 use ebof_tcp::host::{Config, Connection};
 use rustix::event::{PollFd, PollFlags};
@@ -21,6 +22,7 @@ use crate::controller::AdminData;
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::options::Options;
+use crate::rescan::NAMESPACES_MAX;
 use crate::socket;
 use crate::wait::{Cancel, wait};
 
@@ -39,6 +41,8 @@ pub(crate) struct Info {
     pub(crate) io_queues: u16,
     pub(crate) io_entries: u16,
     pub(crate) peer: SocketAddr,
+    /// The active namespaces at the time of connecting; `None` where there are none to ask for.
+    pub(crate) namespaces: Option<BTreeSet<u32>>,
 }
 
 impl Info {
@@ -99,11 +103,12 @@ impl Attempt<'_> {
         check_type(&identify, discovery)?;
         let io_queues = self.number_of_queues(&mut engine, &identify)?;
         self.async_events(&mut engine, &identify)?;
+        let namespaces = if io_queues > 0 { self.namespaces(&mut engine)? } else { None };
         let io_entries = u32::from(self.options.queue_entries()).min(cap.mqes());
         let io_entries = u16::try_from(io_entries).unwrap_or(u16::MAX);
         let maxcmd = identify.maxcmd.get();
         let io_entries = if maxcmd == 0 { io_entries } else { io_entries.min(maxcmd.saturating_add(1)) }.max(2);
-        Ok((engine, Info { id, cap, identify: Arc::new(identify), io_queues, io_entries, peer }))
+        Ok((engine, Info { id, cap, identify: Arc::new(identify), io_queues, io_entries, peer, namespaces }))
     }
 
     fn io_queue<B: AsRef<[u8]> + AsMut<[u8]>>(
@@ -269,6 +274,25 @@ impl Attempt<'_> {
         success(&cqe, "Identify Controller")?;
         IdentifyController::read_from_bytes(&bytes)
             .map_err(|error| Kind::Protocol { violation: format!("Identify Controller: {error}") })
+    }
+
+    /// Events can only be told from here on, so what there is has to be known before.
+    fn namespaces(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<BTreeSet<u32>>, Kind> {
+        let mut found = BTreeSet::new();
+        let mut after = Nsid::NONE;
+        loop {
+            let mut list = NamespaceList::default();
+            let sqe = Sqe::new(admin::IDENTIFY).with_nsid(after).with_cdw(10, u32::from(Cns::ACTIVE_NAMESPACE_LIST.0));
+            let cqe = self.run(engine, sqe, &mut AdminData::ToHost(list.as_mut_bytes()))?;
+            if !cqe.status().is_success() {
+                return Ok(None);
+            }
+            found.extend(list.iter().map(|nsid| nsid.0));
+            match list.next_after(after) {
+                Some(next) if found.len() < NAMESPACES_MAX => after = next,
+                _ => return Ok(Some(found)),
+            }
+        }
     }
 
     fn number_of_queues(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<u16, Kind> {

@@ -179,20 +179,26 @@ impl<B: Buffer> QueuePair<B> {
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<Completion<B>>, Error> {
         let mut spun_since = None;
         loop {
+            let mut connected = true;
             for _ in 0..POLLS_PER_YIELD {
                 match self.poll() {
                     Ok(None) => {}
                     Err(Error::NotConnected(State::Reconnecting)) => {
-                        self.sleep(deadline)?;
-                        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                            return Err(Error::NotConnected(self.shared.state()));
-                        }
+                        connected = false;
+                        break;
                     }
                     done => return done,
                 }
             }
             let now = Instant::now();
-            if self.in_flight() == 0 || deadline.is_some_and(|deadline| now >= deadline) {
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return if connected { Ok(None) } else { Err(self.not_connected()) };
+            }
+            if !connected {
+                self.sleep(deadline)?;
+                continue;
+            }
+            if self.in_flight() == 0 {
                 return Ok(None);
             }
             let since = *spun_since.get_or_insert(now);
@@ -403,8 +409,9 @@ impl<B: Buffer> QueuePair<B> {
 
     fn expire(&mut self, now: u64) {
         self.next_expiry_ms = now + (self.timeout_ms() / 8).clamp(10, 1000);
-        let (shared, id) = (&self.shared, self.id);
-        let hopeless = self.engine.slots().expire(now, |cid, _| shared.send(Message::Abort { queue: id, cid }));
+        let (shared, id, grace_ms) = (&self.shared, self.id, self.timeout_ms());
+        let hopeless =
+            self.engine.slots().expire(now, grace_ms, |cid, _| shared.send(Message::Abort { queue: id, cid }));
         if hopeless {
             self.lost(Loss::CommandTimeout);
         }

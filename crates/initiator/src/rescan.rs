@@ -13,7 +13,7 @@ use crate::controller::get_log_page;
 use crate::event::Event;
 
 /// Namespaces that are kept track of; more are not told apart. Far above what any subsystem has.
-const NAMESPACES_MAX: usize = 1 << 16;
+pub(crate) const NAMESPACES_MAX: usize = 1 << 16;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -44,18 +44,23 @@ pub(crate) enum Step {
 }
 
 impl Rescan {
+    /// What there is on a fresh connection; `None` when the controller did not say. Ends a scan that was going on, and gives
+    /// the differences to the connection before, if there was one. What changed within a namespace is not known.
+    pub(crate) fn restart(&mut self, found: Option<BTreeSet<u32>>) -> Vec<Event> {
+        self.state = State::Idle;
+        self.again = false;
+        match found {
+            Some(found) => self.differences(found, &BTreeSet::new()),
+            None => Vec::new(),
+        }
+    }
+
     /// Something changed: look.
     pub(crate) fn request(&mut self) {
         match self.state {
             State::Idle => self.state = State::Changed { sent: false },
             _ => self.again = true,
         }
-    }
-
-    /// The connection is gone, and a command with it.
-    pub(crate) fn forget_progress(&mut self) {
-        self.state = State::Idle;
-        self.again = false;
     }
 
     /// A command could not be sent.
@@ -108,6 +113,14 @@ impl Rescan {
     }
 
     fn finish(&mut self, found: BTreeSet<u32>, changed: &BTreeSet<u32>) -> Step {
+        let events = self.differences(found, changed);
+        if std::mem::take(&mut self.again) {
+            self.state = State::Changed { sent: false };
+        }
+        Step::Done(events)
+    }
+
+    fn differences(&mut self, found: BTreeSet<u32>, changed: &BTreeSet<u32>) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(known) = &self.known {
             events.extend(found.difference(known).map(|&nsid| Event::NamespaceAdded(Nsid(nsid))));
@@ -120,10 +133,7 @@ impl Rescan {
             );
         }
         self.known = Some(found);
-        if std::mem::take(&mut self.again) {
-            self.state = State::Changed { sent: false };
-        }
-        Step::Done(events)
+        events
     }
 }
 

@@ -42,8 +42,6 @@ pub(crate) struct Slot<B> {
     result: Option<Result<Cqe, Error>>,
     /// When it times out, in milliseconds of [`crate::wait::now_ms`]; `u64::MAX` never.
     pub(crate) deadline_ms: u64,
-    /// Milliseconds that it has; again as many after an Abort.
-    pub(crate) timeout_ms: u64,
     /// Whether an Abort was asked for.
     pub(crate) aborted: bool,
 }
@@ -85,7 +83,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
             state: State::Free,
             result: None,
             deadline_ms: u64::MAX,
-            timeout_ms: u64::MAX,
             aborted: false,
         });
         Self {
@@ -136,7 +133,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         slot.place = place;
         slot.expected = 0;
         slot.state = State::Outstanding;
-        slot.timeout_ms = timeout_ms;
         slot.deadline_ms = now_ms.saturating_add(timeout_ms);
         slot.aborted = false;
         Ok(index)
@@ -249,9 +245,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         self.slots.iter().filter(move |slot| slot.state == State::Outstanding && slot.user == user).map(|slot| slot.cid)
     }
 
-    /// Outstanding commands whose time is over at `now_ms`: to be aborted the first time (told to `abort`); `true` when one of them had been
-    /// aborted already.
-    pub(crate) fn expire(&mut self, now_ms: u64, mut abort: impl FnMut(Cid, u64)) -> bool {
+    /// Outstanding commands whose time is over at `now_ms`: to be aborted the first time (told to `abort`), with
+    /// `grace_ms` for that to work; `true` when that time is over too.
+    pub(crate) fn expire(&mut self, now_ms: u64, grace_ms: u64, mut abort: impl FnMut(Cid, u64)) -> bool {
         let mut hopeless = false;
         for slot in &mut self.slots {
             if slot.state != State::Outstanding || slot.deadline_ms > now_ms {
@@ -260,7 +256,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
             hopeless |= slot.aborted;
             if !slot.aborted {
                 slot.aborted = true;
-                slot.deadline_ms = now_ms.saturating_add(slot.timeout_ms);
+                slot.deadline_ms = now_ms.saturating_add(grace_ms);
                 abort(slot.cid, slot.user);
             }
         }

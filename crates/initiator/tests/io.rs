@@ -1,4 +1,5 @@
 //! Admin commands, reads and writes against a scripted peer, in every way data can travel.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 mod peer;
 

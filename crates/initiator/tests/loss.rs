@@ -1,0 +1,233 @@
+//! What happens when connections break, commands are not answered, and namespaces come and go.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+
+mod peer;
+
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{AdminData, Controller, Data, Error, Event, QueuePair, State};
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe};
+use peer::{Action, BLOCK, Peer};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn await_event(events: &Receiver<Event>, wanted: impl Fn(&Event) -> bool) -> Event {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let event = events.recv_timeout(deadline - Instant::now()).expect("the event");
+        if wanted(&event) {
+            return event;
+        }
+    }
+}
+
+fn read() -> Sqe {
+    BlockRange::new(1, 1).encode(nvm::READ, Nsid(1))
+}
+
+#[test]
+fn commands_come_back_as_lost_and_the_queue_returns() {
+    let peer = Peer::new();
+    peer.state().on_io = Box::new(|_| Action::Ignore);
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let events = controller.events();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    for user in 0..3 {
+        queue.submit(read(), Data::ToHost(vec![0; BLOCK]), user).unwrap();
+    }
+    queue.flush().unwrap();
+    peer.hang_up();
+    peer.state().on_io = Box::new(|_| Action::Serve);
+    for user in 0..3 {
+        let completion = queue.wait(Some(Instant::now() + LONG)).unwrap().unwrap();
+        assert_eq!(completion.user, user);
+        assert!(matches!(completion.result, Err(Error::Lost(_))), "{:?}", completion.result);
+        assert_eq!(completion.data.into_buffer().unwrap().len(), BLOCK);
+    }
+    assert!(matches!(await_event(&events, |_| true), Event::ConnectionLost(_)));
+    assert!(controller.wait_live(Some(Instant::now() + LONG)));
+    await_event(&events, |event| *event == Event::Reconnected);
+    let mut block = [7; BLOCK];
+    assert!(queue.execute(read(), AdminData::ToHost(&mut block)).unwrap().status().is_success());
+}
+
+#[test]
+fn a_queue_that_waits_sees_the_controller_return() {
+    let peer = Peer::new();
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    peer.state().closed = true;
+    peer.hang_up();
+    // Submitted into the void, or refused: both are fine, as long as it ends.
+    let waited = match queue.submit(read(), Data::ToHost(vec![0; BLOCK]), 1) {
+        Ok(()) => queue.wait(Some(Instant::now() + LONG)).unwrap().unwrap().result.unwrap_err(),
+        Err(refused) => refused.reason,
+    };
+    assert!(waited.is_connection(), "{waited}");
+    let error = queue.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap_err();
+    assert!(matches!(error, Error::NotConnected(State::Reconnecting)), "{error}");
+    peer.state().closed = false;
+    assert!(queue.wait(Some(Instant::now() + LONG)).unwrap().is_none(), "connected, and nothing is outstanding");
+    assert!(queue.execute(read(), AdminData::ToHost(&mut [0; BLOCK])).unwrap().status().is_success());
+}
+
+#[test]
+fn reads_and_writes_of_a_namespace_outlive_losses() {
+    let peer = Peer::new();
+    let mut commands = 0;
+    peer.state().on_io = Box::new(move |_| {
+        commands += 1;
+        if commands % 7 == 3 { Action::Hangup } else { Action::Serve }
+    });
+    let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
+    for round in 0..10u8 {
+        namespace.write(u64::from(round) * 3, &[round; 3 * BLOCK], false).unwrap();
+        let mut back = [0; 3 * BLOCK];
+        namespace.read(u64::from(round) * 3, &mut back).unwrap();
+        assert_eq!(back, [round; 3 * BLOCK]);
+    }
+}
+
+#[test]
+fn a_controller_that_does_not_return_is_given_up() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.ctrl_loss_tmo = Some(Duration::from_millis(300));
+    let controller = Controller::connect(&options).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.flush().unwrap();
+    let events = controller.events();
+    peer.state().closed = true;
+    peer.hang_up();
+    let error = namespace.flush().unwrap_err();
+    assert!(error.is_connection(), "{error}");
+    let Event::GaveUp(why) = await_event(&events, |event| matches!(event, Event::GaveUp(_))) else { panic!() };
+    assert!(why.contains("closed the connection before it said a word of NVMe/TCP"), "{why}");
+    assert_eq!(controller.state(), State::Dead);
+    assert!(!controller.wait_live(None));
+    assert!(matches!(controller.namespaces().unwrap_err(), Error::NotConnected(State::Dead)));
+    assert!(events.recv_timeout(LONG).is_err(), "no more events will come");
+    controller.disconnect();
+}
+
+#[test]
+fn fast_io_fail_ends_commands_before_the_controller_is_given_up() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.fast_io_fail_tmo = Some(Duration::from_millis(200));
+    let controller = Controller::connect(&options).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.flush().unwrap();
+    peer.state().closed = true;
+    peer.hang_up();
+    assert!(namespace.flush().unwrap_err().is_connection());
+    assert_eq!(controller.state(), State::Reconnecting);
+    peer.state().closed = false;
+    namespace.flush().unwrap();
+}
+
+#[test]
+fn a_command_without_an_answer_is_aborted_and_then_the_connection_is_reset() {
+    let peer = Peer::new();
+    peer.state().on_io = Box::new(|_| Action::Ignore);
+    let mut options = peer.options();
+    options.command_timeout_ms = 150;
+    let controller = Controller::connect(&options).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    let error = queue.execute(read(), AdminData::ToHost(&mut [0; BLOCK])).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the connection was lost: the target did not answer a command in time, nor its abort"
+    );
+    let aborts = peer.state().aborts.clone();
+    assert_eq!((aborts.len(), aborts[0].0), (1, queue.id().0), "one abort for this queue");
+    peer.state().on_io = Box::new(|_| Action::Serve);
+    assert!(controller.wait_live(Some(Instant::now() + LONG)));
+    assert!(queue.wait(Some(Instant::now() + LONG)).unwrap().is_none());
+    assert!(queue.execute(read(), AdminData::ToHost(&mut [0; BLOCK])).unwrap().status().is_success());
+}
+
+#[test]
+fn an_admin_command_without_an_answer_times_out_for_its_caller() {
+    let peer = Peer::new();
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let error = controller.admin(Sqe::new(0xc0), AdminData::None, Some(Duration::from_millis(100))).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    let deadline = Instant::now() + LONG;
+    while peer.state().aborts.is_empty() {
+        assert!(Instant::now() < deadline, "an abort of the admin command");
+        std::thread::yield_now();
+    }
+    assert_eq!(peer.state().aborts[0].0, 0);
+    assert_eq!(controller.state(), State::Live, "others go on");
+    assert_eq!(controller.namespaces().unwrap(), [Nsid(1)]);
+}
+
+#[test]
+fn keep_alive_is_sent_and_its_silence_is_a_loss() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.keep_alive_ms = 100;
+    let controller = Controller::connect(&options).unwrap();
+    let events = controller.events();
+    let deadline = Instant::now() + LONG;
+    while peer.state().keep_alives < 3 {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    peer.state().on_keep_alive = Action::Ignore;
+    let lost = await_event(&events, |event| matches!(event, Event::ConnectionLost(_)));
+    assert_eq!(lost, Event::ConnectionLost("the target did not answer Keep Alive".to_owned()));
+}
+
+#[test]
+fn namespaces_that_come_go_and_change_are_told() {
+    let peer = Peer::new();
+    peer.state().namespaces = vec![1, 2];
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let events = controller.events();
+    assert_eq!(controller.namespaces().unwrap(), [Nsid(1), Nsid(2)]);
+    {
+        let mut state = peer.state();
+        state.namespaces = vec![2, 3];
+        state.changed = vec![1, 2, 3];
+        state.events.push(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.encode());
+    }
+    let mut told: Vec<Event> = (0..3).map(|_| await_event(&events, |_| true)).collect();
+    told.sort_by_key(|event| format!("{event:?}"));
+    assert_eq!(
+        told,
+        [Event::NamespaceAdded(Nsid(3)), Event::NamespaceChanged(Nsid(2)), Event::NamespaceRemoved(Nsid(1))]
+    );
+    peer.state().events.push(AsyncEvent::DISCOVERY_LOG_CHANGE.encode());
+    peer.state().events.push(AsyncEvent::SPARE_BELOW_THRESHOLD.encode());
+    assert_eq!(await_event(&events, |_| true), Event::DiscoveryChanged);
+    assert_eq!(await_event(&events, |_| true), Event::Asynchronous { kind: 1, info: 2, log_page: 2 });
+    peer.state().namespaces = vec![3];
+    peer.hang_up();
+    assert_eq!(
+        await_event(&events, |event| matches!(event, Event::NamespaceRemoved(_))),
+        Event::NamespaceRemoved(Nsid(2))
+    );
+}
+
+#[test]
+fn a_reset_comes_back_and_dropping_everything_disconnects() {
+    let peer = Peer::new();
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let events = controller.events();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.flush().unwrap();
+    controller.reset();
+    await_event(&events, |event| *event == Event::Reconnected);
+    namespace.flush().unwrap();
+    assert!(controller.downgrade().upgrade().is_some());
+    drop((controller, namespace));
+    // The thread ends, and with it the receiver.
+    while events.recv_timeout(LONG).is_ok() {}
+    assert_eq!(peer.state().shutdowns, 1);
+}
