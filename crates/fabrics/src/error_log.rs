@@ -155,6 +155,33 @@ mod tests {
     }
 
     #[test]
+    fn writers_at_the_same_time_do_not_mix_their_errors() {
+        extern crate std;
+        let log = ErrorLog::new();
+        std::thread::scope(|scope| {
+            for writer in 0..4_u16 {
+                let log = &log;
+                scope.spawn(move || {
+                    for turn in 0..2000_u16 {
+                        let cid = writer << 12 | turn;
+                        log.record(&ErrorEntry { lba: cid.into(), nsid: Nsid(cid.into()), ..entry(cid) });
+                    }
+                });
+            }
+            for _ in 0..200 {
+                let page = log.page(3);
+                let entries = <[ErrorInformation]>::ref_from_bytes(&page).unwrap();
+                for entry in entries.iter().filter(|entry| entry.ec.get() != 0) {
+                    assert_eq!(u64::from(entry.cid.get()), entry.lba.get());
+                    assert_eq!(u32::from(entry.cid.get()), entry.nsid.get());
+                }
+                assert!(entries.is_sorted_by_key(|entry| core::cmp::Reverse(entry.ec.get())));
+            }
+        });
+        assert_eq!(log.count(), 8000);
+    }
+
+    #[test]
     fn an_error_without_a_place_says_so() {
         let log = ErrorLog::new();
         assert!(log.record(&ErrorEntry { location: None, ..entry(1) }));

@@ -1,0 +1,280 @@
+//! Connect: who gets a queue, and what is said to those who do not.
+
+use crate::support::*;
+use ebof_fabrics::{CloseReason, Limits, PortId, RefusalReason};
+use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, disconnect, field_name};
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::{ControllerId, Nqn, QueueId, Sqe, Status};
+
+/// What a refused Connect says: status and, for Connect Invalid Parameters, the field.
+fn told(cqe: &ebof_nvme::Cqe) -> (Status, Option<&'static str>) {
+    let (in_data, at) = ConnectResult::invalid(cqe.result());
+    let field = cqe.status().is(Status::CONNECT_INVALID_PARAMETERS).then(|| field_name(in_data, at));
+    (cqe.status(), field.flatten())
+}
+
+const INVALID: Status = Status::CONNECT_INVALID_PARAMETERS;
+
+#[test]
+fn every_refusal_of_an_admin_queue_names_its_field() {
+    let good = connect_data(DRIVE, ALICE, ControllerId::DYNAMIC);
+    let of = |change: fn(&mut ConnectData)| {
+        let mut data = good;
+        change(&mut data);
+        data
+    };
+    let connect = |change: fn(&mut Connect)| {
+        let mut connect = admin_connect();
+        change(&mut connect);
+        connect
+    };
+    let same = || connect(|_| ());
+    use RefusalReason as Reason;
+    let rows = [
+        (connect(|c| c.recfmt = 1), good, Reason::Format, Status::CONNECT_INCOMPATIBLE_FORMAT.dnr(), None),
+        (connect(|c| c.entries = 1), good, Reason::QueueSize, INVALID.dnr(), Some("Submission Queue Size (SQSIZE)")),
+        (connect(|c| c.entries = 129), good, Reason::QueueSize, INVALID.dnr(), Some("Submission Queue Size (SQSIZE)")),
+        (
+            same(),
+            of(|d| d.subnqn = [0; 256]),
+            Reason::MalformedSubsystem,
+            INVALID.dnr(),
+            Some("NVM Subsystem NQN (SUBNQN)"),
+        ),
+        (same(), of(|d| d.hostnqn = [b'x'; 256]), Reason::MalformedHost, INVALID.dnr(), Some("Host NQN (HOSTNQN)")),
+        (same(), of(|d| d.subnqn[3] = b'X'), Reason::UnknownSubsystem, INVALID, Some("NVM Subsystem NQN (SUBNQN)")),
+        (same(), of(|d| d.cntlid = 1.into()), Reason::UnknownController, INVALID, Some("Controller ID (CNTLID)")),
+        (same(), of(|d| d.cntlid = 0xfffe.into()), Reason::UnknownController, INVALID, Some("Controller ID (CNTLID)")),
+        (
+            same(),
+            connect_data(OTHER, BOB, ControllerId::DYNAMIC),
+            Reason::HostNotAllowed,
+            Status::CONNECT_INVALID_HOST,
+            None,
+        ),
+    ];
+    let mut world = World::new();
+    for (connect, data, reason, status, field) in rows {
+        let at = world.open();
+        let (cqe, refusal) = world.connect(at, connect, &data);
+        assert_eq!((refusal.unwrap().reason, told(&cqe)), (reason, (status, field)));
+        assert!(!world.queues[&at].is_connected());
+        // A refused queue may try again.
+        assert_eq!(world.connect(at, admin_connect(), &good).1, None);
+    }
+}
+
+#[test]
+fn every_refusal_of_an_io_queue_names_its_field() {
+    let mut world = World::new();
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let io = |qid| Connect { qid: QueueId(qid), ..admin_connect() };
+    let good = connect_data(DRIVE, ALICE, cntlid);
+    let other_id = ConnectData { hostid: [9; 16], ..good };
+    let wrong = ControllerId(cntlid.0 + 1);
+    let sequence = Status::COMMAND_SEQUENCE_ERROR;
+    use RefusalReason as Reason;
+    let rows = [
+        (io(1), good, Reason::QueueInUse, sequence, None),
+        (io(9), good, Reason::QueueId, INVALID.dnr(), Some("Queue ID (QID)")),
+        (io(2), connect_data(DRIVE, ALICE, wrong), Reason::UnknownController, INVALID, Some("Controller ID (CNTLID)")),
+        (io(2), connect_data(DRIVE, BOB, cntlid), Reason::OtherHost, INVALID, Some("Host NQN (HOSTNQN)")),
+        (io(2), other_id, Reason::OtherHost, INVALID, Some("Host NQN (HOSTNQN)")),
+        (io(2), connect_data(OTHER, ALICE, cntlid), Reason::UnknownController, INVALID, Some("Controller ID (CNTLID)")),
+        (io(1), connect_data(Nqn::DISCOVERY, ALICE, cntlid), Reason::QueueId, INVALID.dnr(), Some("Queue ID (QID)")),
+        (
+            Connect { entries: 1024, ..io(2) },
+            good,
+            Reason::QueueSize,
+            INVALID.dnr(),
+            Some("Submission Queue Size (SQSIZE)"),
+        ),
+    ];
+    for (connect, data, reason, status, field) in rows {
+        let at = world.open();
+        let (cqe, refusal) = world.connect(at, connect, &data);
+        assert_eq!((refusal.unwrap().reason, told(&cqe)), (reason, (status, field)));
+    }
+    // Port 2 exists, but the controller is on port 1.
+    world.port = PortId(2);
+    let at = world.open();
+    assert_eq!(world.connect(at, io(2), &good).1.unwrap().reason, Reason::OtherHost);
+}
+
+#[test]
+fn an_io_queue_before_the_controller_is_ready_is_a_sequence_error() {
+    let mut world = World::new();
+    let admin = world.open();
+    let (cqe, _) = world.connect(admin, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+    let (cntlid, authreq) = ConnectResult::connected(cqe.result());
+    assert_eq!((authreq, cqe.sqhd.get()), (0, 1));
+    let at = world.open();
+    let connect = Connect { qid: QueueId(1), ..admin_connect() };
+    let (cqe, refusal) = world.connect(at, connect, &connect_data(DRIVE, ALICE, cntlid));
+    assert_eq!(refusal.unwrap().reason, RefusalReason::NotReady);
+    assert_eq!(cqe.status(), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
+fn nothing_but_connect_comes_before_connect() {
+    let mut world = World::new();
+    let at = world.open();
+    for sqe in [Sqe::new(nvm::READ), Sqe::new(admin::IDENTIFY), disconnect()] {
+        assert_eq!(world.run(at, sqe).status(), Status::COMMAND_SEQUENCE_ERROR.dnr());
+    }
+    let short = with_data(admin_connect().encode(), 512);
+    assert_eq!(world.run(at, short).status(), Status::DATA_SGL_LENGTH_INVALID.dnr());
+    // And not twice.
+    let (admin, _) = world.controller(DRIVE, ALICE);
+    let again = with_data(admin_connect().encode(), 1024);
+    assert_eq!(world.run(admin, again).status(), Status::COMMAND_SEQUENCE_ERROR.dnr().more());
+}
+
+#[test]
+fn a_host_identifier_belongs_to_one_host() {
+    let mut world = World::new();
+    world.controller(DRIVE, ALICE);
+    let clone = ConnectData { hostid: host_id(ALICE).0, ..connect_data(DRIVE, BOB, ControllerId::DYNAMIC) };
+    let at = world.open();
+    let (cqe, refusal) = world.connect(at, admin_connect(), &clone);
+    assert_eq!(refusal.unwrap().reason, RefusalReason::HostIdInUse);
+    assert_eq!(told(&cqe), (INVALID, Some("Host Identifier (HOSTID)")));
+    // The same host may have as many controllers as it likes.
+    let (_, first) = world.controller(DRIVE, ALICE);
+    let (_, second) = world.controller(DRIVE, ALICE);
+    assert_ne!(first, second);
+}
+
+#[test]
+fn controllers_run_out_and_come_back() {
+    let mut world = World::with(Limits { controllers: 2, ..Limits::default() }, model());
+    let (first, _) = world.controller(DRIVE, ALICE);
+    world.controller(Nqn::DISCOVERY, BOB);
+    let at = world.open();
+    let (cqe, refusal) = world.connect(at, admin_connect(), &connect_data(DRIVE, BOB, ControllerId::DYNAMIC));
+    assert_eq!(refusal.unwrap().reason, RefusalReason::ControllersExhausted);
+    assert_eq!(cqe.status(), Status::CONNECT_CONTROLLER_BUSY);
+    world.close(first);
+    assert_eq!(world.connect(at, admin_connect(), &connect_data(DRIVE, BOB, ControllerId::DYNAMIC)).1, None);
+}
+
+#[test]
+fn controller_ids_stay_within_their_range_and_begin_at_the_seed() {
+    let mut model = model();
+    let drive = std::sync::Arc::make_mut(&mut model.subsystems[0]);
+    (drive.cntlid_min, drive.cntlid_max) = (ControllerId(10), ControllerId(12));
+    let mut world = World::with(Limits::default(), model);
+    // 41 modulo 3 is 2.
+    let ids: Vec<u16> = (0..3).map(|_| world.controller(DRIVE, ALICE).1.0).collect();
+    assert_eq!(ids, [12, 10, 11]);
+    let at = world.open();
+    let (cqe, _) = world.connect(at, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+    assert_eq!(cqe.status(), Status::CONNECT_CONTROLLER_BUSY);
+}
+
+#[test]
+fn a_discovery_only_port_serves_nothing_else() {
+    let mut world = World::new();
+    world.port = PortId(2);
+    let at = world.open();
+    let (_, refusal) = world.connect(at, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+    assert_eq!(refusal.unwrap().reason, RefusalReason::UnknownSubsystem);
+    for name in [Nqn::DISCOVERY, OWN_DISCOVERY] {
+        world.controller(name, BOB);
+    }
+}
+
+#[test]
+fn without_flow_control_there_is_no_head_pointer() {
+    let mut world = World::new();
+    let at = world.open();
+    let connect = Connect { cattr: Connect::CATTR_DISABLE_SQ_FLOW, ..admin_connect() };
+    let (cqe, _) = world.connect(at, connect, &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+    assert_eq!(cqe.sqhd.get(), 0xffff);
+    assert!(world.queues[&at].sq_flow_disabled());
+    let get = world.run(at, ebof_nvme::connect::Property::get(offset::VS, 4));
+    assert_eq!(get.cqe.unwrap().sqhd.get(), 0);
+    // With it, the pointer goes round.
+    let at = world.open();
+    let connect = Connect { entries: 4, ..admin_connect() };
+    let (cqe, _) = world.connect(at, connect, &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+    let mut heads = vec![cqe.sqhd.get()];
+    for _ in 0..5 {
+        let get = world.run(at, ebof_nvme::connect::Property::get(offset::VS, 4));
+        heads.push(get.cqe.unwrap().sqhd.get());
+    }
+    assert_eq!(heads, [1, 2, 3, 0, 1, 2]);
+}
+
+#[test]
+fn the_admin_queue_takes_the_others_with_it() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let (bystander, _) = world.controller(DRIVE, BOB);
+    world.close(admin);
+    assert_eq!(world.closes, [(io, CloseReason::AdminQueueLost)]);
+    assert!(world.queues[&io].is_closing());
+    let late = with_data(Sqe::new(nvm::READ).with_nsid(ebof_nvme::Nsid(1)), 512);
+    assert_eq!(world.run(io, late).status(), Status::ABORTED_SQ_DELETION);
+    assert_eq!(world.registry.controllers().count(), 2);
+    world.close(io);
+    assert_eq!(world.registry.controllers().count(), 1);
+    assert!(!world.queues[&bystander].is_closing());
+}
+
+#[test]
+fn an_io_queue_can_be_disconnected_and_connected_again() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let wrong = disconnect().with_cdw(10, 1);
+    assert_eq!(world.run(io, wrong).status(), Status::CONNECT_INCOMPATIBLE_FORMAT.dnr().more());
+    let done = world.run(io, disconnect());
+    assert_eq!((done.status(), done.step.as_str()), (Status::SUCCESS, "disconnect"));
+    assert!(world.queues[&io].is_closing());
+    world.close(io);
+    world.io_queue(DRIVE, ALICE, cntlid, 1);
+    assert_eq!(world.run(admin, disconnect()).status(), Status::INVALID_QUEUE_TYPE.dnr().more());
+}
+
+#[test]
+fn what_the_model_no_longer_allows_ends() {
+    let mut world = World::new();
+    let (drive, _) = world.controller(DRIVE, ALICE);
+    let (other, _) = world.controller(OTHER, ALICE);
+    world.replace_model(|model| {
+        let other = std::sync::Arc::make_mut(&mut model.subsystems[1]);
+        other.allowed_hosts = vec![nqn(BOB)];
+    });
+    assert_eq!(world.closes, [(other, CloseReason::HostNotAllowed)]);
+    world.replace_model(|model| {
+        model.subsystems.remove(0);
+    });
+    assert_eq!(world.closes[1..], [(drive, CloseReason::SubsystemRemoved)]);
+    // Its commands are not executed any more, even those that are on their way.
+    let get = world.run(drive, ebof_nvme::connect::Property::get(offset::VS, 4));
+    assert_eq!(get.status(), Status::ABORTED_SQ_DELETION);
+}
+
+#[test]
+fn reset_closes_io_queues_and_enabling_begins_anew() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 3);
+    let set = |world: &mut World, cc| world.run(admin, ebof_nvme::connect::Property::set(offset::CC, cc));
+    let csts = |world: &mut World| world.run(admin, ebof_nvme::connect::Property::get(offset::CSTS, 4)).result();
+    assert_eq!(csts(&mut world), 1);
+    let reset = set(&mut world, 0);
+    assert!(reset.step.contains(&format!("Handle({io})")), "{}", reset.step);
+    assert_eq!(csts(&mut world), 0);
+    assert!(set(&mut world, Cc::ENABLE.0).status().is_success());
+    world.io_queue(DRIVE, ALICE, cntlid, 3);
+    // A normal shutdown also empties the caches: devices 1, 2 and 3 have one.
+    let shutdown = set(&mut world, Cc::ENABLE.with_shutdown(1).0);
+    assert!(shutdown.step.ends_with("flush: [DeviceId(1), DeviceId(2), DeviceId(3)] }"), "{}", shutdown.step);
+    assert_eq!(csts(&mut world), 0b1001);
+    assert_eq!(world.run(admin, Sqe::new(admin::KEEP_ALIVE)).status(), Status::COMMAND_SEQUENCE_ERROR.dnr().more());
+}

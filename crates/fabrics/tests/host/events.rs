@@ -1,0 +1,234 @@
+//! What happens to a controller without its host's doing: changes of the model, other hosts, silence.
+
+use std::sync::Arc;
+
+use ebof_fabrics::{CloseReason, Health, Limits, NamespaceTable, ProtectionChange};
+use ebof_nvme::connect::{Connect, Property};
+use ebof_nvme::identify::IdentifyNamespace;
+use ebof_nvme::log::ChangedNamespaces;
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::{ControllerId, Nqn, Nsid, Sqe, Status};
+use zerocopy::FromBytes;
+
+use crate::support::{ALICE, BOB, DRIVE, World, admin_connect, connect_data, model, namespace, nqn, with_data};
+
+const REQUEST: u8 = admin::ASYNC_EVENT_REQUEST;
+const NAMESPACES_CHANGED: u64 = 0x0004_0002;
+
+fn changed(world: &mut World, at: u64, retain: bool) -> Vec<u32> {
+    let cdw10 = 4 | 1023 << 16 | if retain { 1 << 15 } else { 0 };
+    let data = world.run(at, with_data(Sqe::new(admin::GET_LOG_PAGE), 4096).with_cdw(10, cdw10)).data;
+    ChangedNamespaces::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
+}
+
+fn set_feature(fid: u32, value: u32, nsid: u32) -> Sqe {
+    Sqe::new(admin::SET_FEATURES).with_cdw(10, fid).with_cdw(11, value).with_nsid(Nsid(nsid))
+}
+
+fn set_namespaces(world: &mut World, nsids: &[u32]) {
+    let table = NamespaceTable::new(nsids.iter().map(|&nsid| namespace(nsid)).collect()).unwrap();
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).namespaces = table);
+}
+
+#[test]
+fn namespaces_that_come_and_go_are_announced_once_until_read() {
+    let mut world = World::new();
+    let (at, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    assert_eq!(world.run(at, Sqe::new(REQUEST)).cqe, None);
+    assert_eq!(world.run(at, Sqe::new(REQUEST)).cqe, None);
+    set_namespaces(&mut world, &[1, 7]);
+    assert_eq!(
+        world.events.iter().map(|(at, cqe)| (*at, cqe.result())).collect::<Vec<_>>(),
+        [(at, NAMESPACES_CHANGED)]
+    );
+    // I/O queues know at once.
+    let read = |nsid| with_data(Sqe::new(nvm::READ).with_nsid(Nsid(nsid)), 512);
+    assert_eq!(world.run(io, read(7)).status(), Status::SUCCESS);
+    assert_eq!(world.run(io, read(3)).status(), Status::INVALID_NAMESPACE.dnr().more());
+    set_namespaces(&mut world, &[1, 7, 8]);
+    assert_eq!(world.events.len(), 1);
+    // Namespace 1 stayed what it was. Retained, the list stays and the event does not come again.
+    assert_eq!(changed(&mut world, at, true), [2, 3, 5, 7, 8]);
+    set_namespaces(&mut world, &[1, 7]);
+    assert_eq!(world.events.len(), 1);
+    assert_eq!(changed(&mut world, at, false), [2, 3, 5, 7, 8]);
+    assert_eq!(changed(&mut world, at, false), [] as [u32; 0]);
+    set_namespaces(&mut world, &[1]);
+    assert_eq!(world.events.len(), 2);
+    assert_eq!(changed(&mut world, at, false), [7]);
+}
+
+#[test]
+fn unwanted_events_do_not_come_and_requests_have_a_limit() {
+    let mut world = World::with(Limits { async_events: 2, ..Limits::default() }, model());
+    let (at, _) = world.controller(DRIVE, ALICE);
+    assert!(world.run(at, set_feature(0xb, 0, 0)).status().is_success());
+    assert_eq!(world.run(at, Sqe::new(REQUEST)).cqe, None);
+    assert_eq!(world.run(at, Sqe::new(REQUEST)).cqe, None);
+    let third = world.run(at, Sqe::new(REQUEST));
+    assert_eq!(third.status(), Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr().more());
+    assert_eq!(world.queues[&at].outstanding(), 2);
+    set_namespaces(&mut world, &[1]);
+    assert_eq!(world.events, []);
+    // Aborted and reset requests end too.
+    let held = world.queues[&at].outstanding();
+    assert!(world.run(at, Property::set(offset::CC, 0)).status().is_success());
+    assert_eq!(world.events.len(), held);
+    assert!(world.events.iter().all(|(_, cqe)| cqe.status() == Status::ABORTED_SQ_DELETION));
+    assert_eq!(world.queues[&at].outstanding(), 0);
+}
+
+#[test]
+fn a_request_can_be_aborted() {
+    let mut world = World::new();
+    let (at, _) = world.controller(DRIVE, ALICE);
+    let mut request = Sqe::new(REQUEST);
+    request.cid = 500.into();
+    assert_eq!(world.queues.get_mut(&at).unwrap().submit(&request, 0), ebof_fabrics::Step::Held);
+    let abort = world.run(at, Sqe::new(admin::ABORT).with_cdw(10, 500 << 16));
+    assert_eq!(abort.result(), 0);
+    assert_eq!(world.events.len(), 1);
+    assert_eq!((world.events[0].1.cid().0, world.events[0].1.status()), (500, Status::ABORT_REQUESTED));
+}
+
+#[test]
+fn critical_warnings_become_events_where_they_are_wanted() {
+    let mut world = World::new();
+    let (alice, _) = world.controller(DRIVE, ALICE);
+    let (bob, _) = world.controller(DRIVE, BOB);
+    // Alice wants to hear of the temperature, Bob of spare.
+    assert!(world.run(alice, set_feature(0xb, 0x02, 0)).status().is_success());
+    assert!(world.run(bob, set_feature(0xb, 0x01, 0)).status().is_success());
+    assert!(world.run(alice, set_feature(4, 330, 0)).status().is_success());
+    for at in [alice, bob] {
+        world.run(at, Sqe::new(REQUEST));
+    }
+    let health = Health { temperature_kelvin: 340, available_spare: 5, ..Health::default() };
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).health = health);
+    let told: Vec<_> = world.events.iter().map(|(at, cqe)| (*at, cqe.result())).collect();
+    assert_eq!(told, [(alice, 0x0002_0101), (bob, 0x0002_0201)]);
+    let smart = |world: &mut World, at| {
+        world.run(at, with_data(Sqe::new(admin::GET_LOG_PAGE), 512).with_cdw(10, 2 | 127 << 16)).data
+    };
+    // Critical Warning: the threshold is Alice's own.
+    assert_eq!((smart(&mut world, alice)[0], smart(&mut world, bob)[0]), (0b11, 0b01));
+}
+
+#[test]
+fn write_protection_holds_for_every_host_and_is_remembered() {
+    let mut world = World::new();
+    let (alice, _) = world.controller(DRIVE, ALICE);
+    let (bob, cntlid) = world.controller(DRIVE, BOB);
+    let io = world.io_queue(DRIVE, BOB, cntlid, 1);
+    world.run(bob, Sqe::new(REQUEST));
+    let write = with_data(Sqe::new(nvm::WRITE).with_nsid(Nsid(1)), 512);
+    assert_eq!(world.run(io, write).status(), Status::SUCCESS);
+    assert!(world.run(alice, set_feature(0x84, 1, 1)).status().is_success());
+    assert_eq!(world.run(io, write).status(), Status::NAMESPACE_WRITE_PROTECTED.dnr().more());
+    assert_eq!(world.events.len(), 1, "Bob is told");
+    let protected = ProtectionChange { subsystem: nqn(DRIVE), nsid: Nsid(1), protected: true };
+    assert_eq!(world.registry.take_protection_changes(), [protected]);
+    assert_eq!(world.registry.take_protection_changes(), []);
+    let get = Sqe::new(admin::GET_FEATURES).with_cdw(10, 0x84).with_nsid(Nsid(1));
+    assert_eq!(world.run(bob, get).result(), 1);
+    let data = world.run(bob, with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(1)), 4096)).data;
+    assert_eq!(IdentifyNamespace::ref_from_bytes(&data).unwrap().nsattr, 1);
+    // An unrelated change of the model leaves it, and so does the model's own consent; its dissent does not.
+    world.replace_model(|model| model.ports[0].max_io_queues = 4);
+    assert_eq!(world.run(io, write).status(), Status::NAMESPACE_WRITE_PROTECTED.dnr().more());
+    let protect = |world: &mut World, protected| {
+        let mut table: Vec<_> = world.registry.model().subsystems[0].namespaces.iter().cloned().collect();
+        table[0].write_protected = protected;
+        let table = NamespaceTable::new(table).unwrap();
+        world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).namespaces = table);
+    };
+    protect(&mut world, true);
+    assert_eq!(world.run(io, write).status(), Status::NAMESPACE_WRITE_PROTECTED.dnr().more());
+    protect(&mut world, false);
+    assert_eq!(world.run(io, write).status(), Status::SUCCESS);
+}
+
+fn with_keep_alive(world: &mut World, subsystem: &str, kato_ms: u32) -> u64 {
+    let at = world.open();
+    let connect = Connect { kato_ms, ..admin_connect() };
+    let (_, refusal) = world.connect(at, connect, &connect_data(subsystem, ALICE, ControllerId::DYNAMIC));
+    assert_eq!(refusal, None);
+    assert!(world.run(at, Property::set(offset::CC, Cc::ENABLE.0)).status().is_success());
+    at
+}
+
+/// Lets time pass in the steps that the registry asks for, until `until_ms`.
+fn pass(world: &mut World, until_ms: u64) {
+    while let Some(next) = world.registry.next_deadline().filter(|&next| next <= until_ms) {
+        world.expire_at(next.max(world.now_ms));
+    }
+    world.now_ms = until_ms;
+}
+
+#[test]
+fn a_silent_host_is_given_up_after_its_time_out() {
+    let mut world = World::new();
+    let at = with_keep_alive(&mut world, DRIVE, 4500);
+    let get = Sqe::new(admin::GET_FEATURES).with_cdw(10, 0xf);
+    assert_eq!(world.run(at, get).result(), 5000, "rounded up to the granularity");
+    // Commands came within the first period, none in the second.
+    pass(&mut world, 10_999);
+    assert_eq!(world.closes, []);
+    pass(&mut world, 11_000);
+    assert_eq!(world.closes, [(at, CloseReason::KeepAlive)]);
+    pass(&mut world, 60_000);
+    assert_eq!(world.closes.len(), 1);
+    world.close(at);
+    assert_eq!(world.registry.next_deadline(), None);
+}
+
+#[test]
+fn any_command_on_any_queue_is_a_sign_of_life() {
+    let mut world = World::new();
+    let at = with_keep_alive(&mut world, DRIVE, 5000);
+    let cntlid = world.registry.controllers().next().unwrap().cntlid;
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    for second in 2..30 {
+        pass(&mut world, second * 2000);
+        assert!(world.run(io, with_data(Sqe::new(nvm::READ).with_nsid(Nsid(1)), 512)).status().is_success());
+    }
+    assert_eq!(world.closes, []);
+    for second in 30..60 {
+        pass(&mut world, second * 2000);
+        assert!(world.run(at, Sqe::new(admin::KEEP_ALIVE)).status().is_success());
+    }
+    assert_eq!(world.closes, []);
+    // Switched off, silence is no matter.
+    assert!(world.run(at, set_feature(0xf, 0, 0)).status().is_success());
+    assert_eq!(world.registry.next_deadline(), None);
+}
+
+#[test]
+fn a_target_that_was_asleep_itself_gives_hosts_another_chance() {
+    let mut world = World::new();
+    let at = with_keep_alive(&mut world, DRIVE, 5000);
+    pass(&mut world, 6000);
+    world.expire_at(600_000);
+    assert_eq!(world.closes, []);
+    world.expire_at(1_200_000);
+    assert_eq!(world.closes, [(at, CloseReason::KeepAlive)]);
+}
+
+#[test]
+fn discovery_has_a_time_out_even_if_its_host_named_none() {
+    let mut world = World::new();
+    let at = with_keep_alive(&mut world, Nqn::DISCOVERY, 0);
+    pass(&mut world, 1000 + 240_000);
+    assert_eq!(world.closes, [(at, CloseReason::KeepAlive)]);
+}
+
+#[test]
+fn a_controller_that_is_never_enabled_does_not_stay() {
+    let mut world = World::new();
+    let at = world.open();
+    world.connect(at, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+    pass(&mut world, 1000 + 120_000);
+    assert_eq!(world.closes, [(at, CloseReason::NotEnabled)]);
+}

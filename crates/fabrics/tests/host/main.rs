@@ -1,0 +1,10 @@
+//! The crate as a host sees it: commands in, completions and data out.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
+mod admission;
+mod any_sequence;
+mod commands;
+mod discovery;
+mod events;
+mod identify;
+mod support;

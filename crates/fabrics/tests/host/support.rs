@@ -1,0 +1,343 @@
+//! A target without sockets and devices: it carries steps out at once and delivers notices, so that a test speaks as a
+//! host does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebof_fabrics::{
+    Arrival, CloseReason, DeviceId, DiscoveryIdentity, Handle, Limits, Model, Namespace, NamespaceTable, Notice,
+    Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem,
+};
+use ebof_nvme::connect::{Connect, ConnectData, Property};
+use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::sgl::SglDescriptor;
+use ebof_nvme::{ControllerId, Cqe, HostId, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
+use zerocopy::IntoBytes;
+
+pub(crate) const DRIVE: &str = "nqn.2014-08.org.example:drive0";
+pub(crate) const OTHER: &str = "nqn.2014-08.org.example:other";
+pub(crate) const OWN_DISCOVERY: &str = "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff";
+pub(crate) const ALICE: &str = "nqn.2014-08.org.example:alice";
+pub(crate) const BOB: &str = "nqn.2014-08.org.example:bob";
+
+pub(crate) fn nqn(text: &str) -> Nqn {
+    Nqn::parse(text).unwrap()
+}
+
+/// Namespace `nsid`: 1024 blocks of 512 bytes on device `nsid`, from byte 4096 on.
+pub(crate) fn namespace(nsid: u32) -> Namespace {
+    let byte = u8::try_from(nsid & 0xff).unwrap();
+    Namespace {
+        nsid: Nsid(nsid),
+        device: DeviceId(nsid),
+        offset_bytes: 4096,
+        blocks: 1024,
+        block_shift: 9,
+        read_only: false,
+        write_protected: false,
+        deallocates: true,
+        volatile_cache: true,
+        nguid: [byte; 16],
+        eui64: [byte; 8],
+        uuid: Uuid([byte; 16]),
+        ana_group: 1,
+    }
+}
+
+pub(crate) fn port(id: u16, traddr: &str, trsvcid: &str) -> Port {
+    let family = if traddr.contains(':') { AddressFamily::IPV6 } else { AddressFamily::IPV4 };
+    Port {
+        id: PortId(id),
+        trtype: TrType::TCP,
+        adrfam: family,
+        traddr: traddr.to_string(),
+        trsvcid: trsvcid.to_string(),
+        security: SecType::NONE,
+        discovery_only: false,
+        in_capsule_bytes: 8192,
+        max_queue_entries: 128,
+        max_io_queues: 8,
+    }
+}
+
+/// Two subsystems on port 1 (a wildcard), the second for Alice only; port 2 is for discovery only.
+///
+/// Namespaces of the first: 1 plain, 2 of 4 KiB blocks, 3 write protected, 5 read only and without deallocation.
+pub(crate) fn model() -> Model {
+    let identity = DiscoveryIdentity {
+        nqn: nqn(OWN_DISCOVERY),
+        serial: "D0".to_string(),
+        model: "ebof discovery".to_string(),
+        firmware: "1".to_string(),
+    };
+    let big = Namespace { block_shift: 12, blocks: 1 << 20, ..namespace(2) };
+    let protected = Namespace { write_protected: true, ..namespace(3) };
+    let read_only = Namespace { read_only: true, deallocates: false, volatile_cache: false, ..namespace(5) };
+    let mut drive = Subsystem::new(nqn(DRIVE), "S0001".to_string());
+    drive.firmware = "0.1".to_string();
+    drive.allow_any_host = true;
+    drive.ports = vec![PortId(1)];
+    drive.namespaces = NamespaceTable::new(vec![read_only, protected, big, namespace(1)]).unwrap();
+    let mut other = Subsystem::new(nqn(OTHER), "S0002".to_string());
+    other.firmware = "0.1".to_string();
+    other.allowed_hosts = vec![nqn(ALICE)];
+    other.ports = vec![PortId(1)];
+    other.namespaces = NamespaceTable::new(vec![namespace(1)]).unwrap();
+    let mut model = Model::new(identity);
+    model.generation = 7;
+    model.subsystems = vec![Arc::new(drive), Arc::new(other)];
+    model.ports = vec![port(1, "0.0.0.0", "4420"), Port { discovery_only: true, ..port(2, "192.0.2.1", "8009") }];
+    model
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// The completion, if there was one.
+    pub(crate) cqe: Option<Cqe>,
+    /// Data that went to the host.
+    pub(crate) data: Vec<u8>,
+    /// The step that the target would have carried out with a device, as text without its ticket.
+    pub(crate) step: String,
+}
+
+impl Done {
+    pub(crate) fn status(&self) -> Status {
+        self.cqe.expect("a completion").status()
+    }
+
+    pub(crate) fn result(&self) -> u64 {
+        self.cqe.expect("a completion").result()
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) registry: Registry,
+    pub(crate) queues: BTreeMap<u64, Queue>,
+    pub(crate) closes: Vec<(u64, CloseReason)>,
+    pub(crate) events: Vec<(u64, Cqe)>,
+    pub(crate) now_ms: u64,
+    pub(crate) port: PortId,
+    /// The status with which devices answer.
+    pub(crate) device_status: Status,
+    next_handle: u64,
+    next_cid: u16,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(Limits::default(), model())
+    }
+
+    pub(crate) fn with(limits: Limits, model: Model) -> Self {
+        Self {
+            registry: Registry::new(limits, Arc::new(model), 41),
+            queues: BTreeMap::new(),
+            closes: Vec::new(),
+            events: Vec::new(),
+            now_ms: 1000,
+            port: PortId(1),
+            device_status: Status::SUCCESS,
+            next_handle: 0,
+            next_cid: 0,
+        }
+    }
+
+    /// A new connection; its name.
+    pub(crate) fn open(&mut self) -> u64 {
+        self.next_handle += 1;
+        self.queues.insert(self.next_handle, Queue::new());
+        self.next_handle
+    }
+
+    /// The connection ends.
+    pub(crate) fn close(&mut self, at: u64) {
+        self.queues.remove(&at);
+        let notices = self.registry.closed(Handle(at));
+        self.deliver(notices);
+    }
+
+    pub(crate) fn deliver(&mut self, notices: Notices) {
+        for (Handle(at), notice) in notices {
+            if let Notice::Close(reason) = &notice {
+                self.closes.push((at, *reason));
+            }
+            if let Some(queue) = self.queues.get_mut(&at) {
+                let event = queue.notify(notice, self.now_ms);
+                self.events.extend(event.map(|cqe| (at, cqe)));
+            }
+            self.poll(at);
+        }
+    }
+
+    fn poll(&mut self, at: u64) {
+        while let Some(cqe) = self.queues.get_mut(&at).and_then(Queue::poll_event) {
+            self.events.push((at, cqe));
+        }
+    }
+
+    pub(crate) fn replace_model(&mut self, change: impl FnOnce(&mut Model)) {
+        let mut model = Model::clone(self.registry.model());
+        model.generation += 1;
+        change(&mut model);
+        let notices = self.registry.replace_model(Arc::new(model));
+        self.deliver(notices);
+    }
+
+    pub(crate) fn expire_at(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        let notices = self.registry.expire(now_ms);
+        self.deliver(notices);
+    }
+
+    /// Sends a command with a CID of its own, and carries out what comes of it; `data` is what the host sends along.
+    pub(crate) fn run_with(&mut self, at: u64, sqe: Sqe, data: &[u8]) -> Done {
+        self.next_cid = self.next_cid.wrapping_add(1);
+        let mut sqe = sqe;
+        sqe.cid = self.next_cid.into();
+        let step = self.queues.get_mut(&at).expect("an open connection").submit(&sqe, self.now_ms);
+        let done = self.carry_out(at, step, data);
+        if let Some(cqe) = done.cqe {
+            assert_eq!(cqe.cid(), sqe.cid());
+        }
+        self.poll(at);
+        done
+    }
+
+    pub(crate) fn run(&mut self, at: u64, sqe: Sqe) -> Done {
+        self.run_with(at, sqe, &[])
+    }
+
+    /// Carries a step out as a target would, with a device that does whatever it is told.
+    pub(crate) fn carry_out(&mut self, at: u64, step: Step, data: &[u8]) -> Done {
+        let status = self.device_status;
+        let mut step = step;
+        loop {
+            let queue = self.queues.get_mut(&at).expect("an open connection");
+            let (executing, text) = match step {
+                Step::Complete(cqe) => return Done { cqe: Some(cqe), data: Vec::new(), step: String::new() },
+                Step::Disconnect(cqe) => {
+                    return Done { cqe: Some(cqe), data: Vec::new(), step: "disconnect".to_string() };
+                }
+                Step::Held => return Done { cqe: None, data: Vec::new(), step: "held".to_string() },
+                Step::Reply(executing, reply) => {
+                    assert!(reply.len() <= executing.length() as usize, "more than the host has room for");
+                    let cqe = queue.complete(executing, Status::SUCCESS);
+                    return Done { cqe: Some(cqe), data: reply, step: String::new() };
+                }
+                Step::Receive(executing, bytes) => {
+                    let mut data = data.to_vec();
+                    data.resize(bytes as usize, 0);
+                    step = queue.resume(executing, &data, self.now_ms);
+                    continue;
+                }
+                Step::Connect(executing) => {
+                    let (next, _) = self.registry.connect(queue, executing, data, &arrival(at, self.port), self.now_ms);
+                    step = next;
+                    continue;
+                }
+                Step::Shared(executing) => {
+                    let (next, notices) = self.registry.execute(queue, executing, self.now_ms);
+                    self.deliver(notices);
+                    step = next;
+                    continue;
+                }
+                Step::Reset(executing, quiesce) => {
+                    for &Handle(io) in &quiesce.close {
+                        self.close(io);
+                    }
+                    let queue = self.queues.get_mut(&at).expect("an open connection");
+                    let cqe = queue.complete(executing, Status::SUCCESS);
+                    return Done { cqe: Some(cqe), data: Vec::new(), step: format!("{quiesce:?}") };
+                }
+                Step::Abort(executing, handle, cid) => {
+                    let there = self.queues.get(&handle.0).is_some_and(|queue| queue.is_outstanding(cid));
+                    let queue = self.queues.get_mut(&at).expect("an open connection");
+                    let cqe = queue.complete_with(executing, Status::SUCCESS, 1);
+                    return Done { cqe: Some(cqe), data: Vec::new(), step: format!("abort {cid} there: {there}") };
+                }
+                Step::Read(executing, extent) => (executing, format!("read {extent:?}")),
+                Step::Write(executing, extent) => (executing, format!("write {extent:?}")),
+                Step::Compare(executing, extent) => (executing, format!("compare {extent:?}")),
+                Step::Verify(executing, extent) => (executing, format!("verify {extent:?}")),
+                Step::WriteZeroes(executing, extent) => (executing, format!("write zeroes {extent:?}")),
+                Step::Flush(executing, device) => (executing, format!("flush {device:?}")),
+                Step::Deallocate(executing, device, ranges) => (executing, format!("deallocate {device:?} {ranges:?}")),
+            };
+            return Done { cqe: Some(queue.complete(executing, status)), data: Vec::new(), step: text };
+        }
+    }
+
+    /// Connects `at`; the completion and the refusal.
+    pub(crate) fn connect(&mut self, at: u64, connect: Connect, data: &ConnectData) -> (Cqe, Option<Refusal>) {
+        let sqe = with_data(connect.encode(), 1024);
+        let queue = self.queues.get_mut(&at).expect("an open connection");
+        let Step::Connect(executing) = queue.submit(&sqe, self.now_ms) else { panic!("no Connect step") };
+        let arrival = arrival(at, self.port);
+        let (step, refusal) = self.registry.connect(queue, executing, data.as_bytes(), &arrival, self.now_ms);
+        let Step::Complete(cqe) = step else { panic!("Connect does not complete: {step:?}") };
+        (cqe, refusal)
+    }
+
+    /// An enabled controller of `subsystem` for `host`; its Admin Queue and its identifier.
+    pub(crate) fn controller(&mut self, subsystem: &str, host: &str) -> (u64, ControllerId) {
+        let at = self.open();
+        let (cqe, refusal) = self.connect(at, admin_connect(), &connect_data(subsystem, host, ControllerId::DYNAMIC));
+        assert_eq!(refusal, None);
+        let set = self.run(at, Property::set(offset::CC, Cc::ENABLE.0));
+        assert!(set.status().is_success());
+        (at, ebof_nvme::connect::ConnectResult::connected(cqe.result()).0)
+    }
+
+    /// An I/O queue of that controller.
+    pub(crate) fn io_queue(&mut self, subsystem: &str, host: &str, cntlid: ControllerId, qid: u16) -> u64 {
+        let at = self.open();
+        let connect = Connect { qid: QueueId(qid), entries: 64, ..admin_connect() };
+        let (_, refusal) = self.connect(at, connect, &connect_data(subsystem, host, cntlid));
+        assert_eq!(refusal, None);
+        at
+    }
+}
+
+pub(crate) fn arrival(at: u64, port: PortId) -> Arrival {
+    Arrival { handle: Handle(at), port, local: "198.51.100.7".to_string(), peer: format!("203.0.113.9:{at}") }
+}
+
+pub(crate) fn admin_connect() -> Connect {
+    Connect { recfmt: 0, qid: QueueId::ADMIN, entries: 32, cattr: 0, kato_ms: 0 }
+}
+
+/// The host's identifier is made from its name.
+pub(crate) fn host_id(host: &str) -> HostId {
+    let mut id = [0x5a; 16];
+    let tail = host.as_bytes().iter().rev().take(16);
+    id.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
+    HostId(id)
+}
+
+pub(crate) fn connect_data(subsystem: &str, host: &str, cntlid: ControllerId) -> ConnectData {
+    let mut data = ConnectData::zeroed();
+    data.hostid = host_id(host).0;
+    data.cntlid = cntlid.0.into();
+    data.subnqn = nqn(subsystem).to_field();
+    data.hostnqn = nqn(host).to_field();
+    data
+}
+
+/// The command with a data pointer of `length` bytes that the transport moves.
+pub(crate) fn with_data(mut sqe: Sqe, length: u32) -> Sqe {
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length });
+    sqe
+}
+
+/// The lines of `bytes` that are not all zeros, as hexadecimal dump.
+pub(crate) fn dump(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for (at, line) in bytes.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|&byte| byte != 0)) {
+        let hex: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text: String = line.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { '.' }).collect();
+        out += &format!("{:04x}  {}  {text}\n", at * 16, hex.join(" "));
+    }
+    out
+}
