@@ -102,6 +102,8 @@ pub(crate) struct Connection {
     /// Resets that wait until nothing of this connection is left at a device.
     pub(crate) close_askers: Vec<Asker>,
     incoming: Option<Incoming>,
+    /// The data of the last command follow in its capsule.
+    data_announced: bool,
     /// Received bytes that cannot be taken yet: the queue is full, or there is no buffer.
     stash: Vec<u8>,
     blocked_since_ms: Option<u64>,
@@ -138,6 +140,7 @@ impl Connection {
             state: State::Handshake { deadline_ms },
             close_askers: Vec::new(),
             incoming: None,
+            data_announced: false,
             stash: Vec::new(),
             blocked_since_ms: None,
             dirty: false,
@@ -229,7 +232,8 @@ impl Connection {
                 self.place(chunk);
                 input = rest;
             }
-            if self.transport.data_wanted() == 0 && !input.is_empty() && !self.can_take(turn) {
+            let between_pdus = !self.data_announced && self.incoming.is_none() && self.transport.data_wanted() == 0;
+            if between_pdus && !input.is_empty() && !self.can_take(turn) {
                 self.stash.extend_from_slice(input);
                 return Ok(());
             }
@@ -265,9 +269,12 @@ impl Connection {
                     // Not accepted: the host sees the connection end and sends it again elsewhere or later.
                     return Ok(());
                 }
-                self.on_command(&sqe, in_capsule, turn)?;
+                self.data_announced = self.on_command(&sqe, in_capsule, turn)?;
             }
-            Event::Data { cid, offset, .. } => self.incoming = self.find_incoming(cid, offset as usize),
+            Event::Data { cid, offset, .. } => {
+                self.data_announced = false;
+                self.incoming = self.find_incoming(cid, offset as usize);
+            }
             Event::DataEnd { digest_ok, complete, .. } => {
                 if let Some(Incoming { slot, .. }) = self.incoming.take() {
                     self.on_data_end(slot, digest_ok, complete, turn)?;

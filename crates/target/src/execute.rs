@@ -28,14 +28,15 @@ struct Origin {
 }
 
 impl Connection {
-    pub(crate) fn on_command(&mut self, sqe: &Sqe, in_capsule: u32, turn: &mut Turn<'_>) -> Result<(), End> {
+    /// Takes a command. Returns whether it takes the data that follow in its capsule.
+    pub(crate) fn on_command(&mut self, sqe: &Sqe, in_capsule: u32, turn: &mut Turn<'_>) -> Result<bool, End> {
         let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), sgl: sqe.sgl(), in_capsule };
         let step = self.queue.submit(sqe, turn.now_ms);
         let takes_data = self.advance(step, origin, turn)?;
         if in_capsule > 0 && !takes_data {
             self.transport.skip_data();
         }
-        Ok(())
+        Ok(takes_data)
     }
 
     /// Does the next thing for a command. Returns whether the command takes the data in its capsule.

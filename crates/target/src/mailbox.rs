@@ -50,6 +50,8 @@ pub(crate) struct Mailbox(Arc<Inner>);
 
 struct Inner {
     messages: Mutex<Vec<Message>>,
+    /// Whether there may be messages: spares the lock in the turns without.
+    pending: AtomicBool,
     asleep: AtomicBool,
     bell: OwnedFd,
 }
@@ -57,12 +59,14 @@ struct Inner {
 impl Mailbox {
     pub(crate) fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self(Arc::new(Inner { messages: Mutex::new(Vec::new()), asleep: AtomicBool::new(false), bell })))
+        let (pending, asleep) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self(Arc::new(Inner { messages: Mutex::new(Vec::new()), pending, asleep, bell })))
     }
 
     /// Leaves `message` and wakes the reactor if it sleeps.
     pub(crate) fn post(&self, message: Message) {
         self.0.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.0.pending.store(true, Ordering::SeqCst);
         if self.0.asleep.swap(false, Ordering::SeqCst) {
             self.ring();
         }
@@ -74,8 +78,12 @@ impl Mailbox {
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Takes all messages. The lock is held for a pointer swap.
+    /// Takes all messages into `into`, which is empty. The lock is held for a pointer swap.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
+        if !self.0.pending.load(Ordering::Relaxed) {
+            return;
+        }
+        self.0.pending.store(false, Ordering::SeqCst);
         let mut messages = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut *messages, into);
     }
@@ -83,11 +91,11 @@ impl Mailbox {
     /// Announces that the reactor is about to sleep. Returns false when messages arrived meanwhile: then it must not.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
-        let empty = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        if !empty {
+        let pending = self.0.pending.load(Ordering::SeqCst);
+        if pending {
             self.0.asleep.store(false, Ordering::SeqCst);
         }
-        empty
+        !pending
     }
 
     /// The reactor is awake again.

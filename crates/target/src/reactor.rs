@@ -175,10 +175,7 @@ impl Reactor {
         let mut worked = false;
         for event in events {
             match event.data.u64() {
-                MAILBOX => {
-                    self.mailbox.silence();
-                    self.mailbox.take(messages);
-                }
+                MAILBOX => self.mailbox.silence(),
                 DEVICES => {}
                 place => {
                     let flags = event.flags;
@@ -186,6 +183,7 @@ impl Reactor {
                 }
             }
         }
+        self.mailbox.take(messages);
         for message in messages.drain(..) {
             worked = true;
             self.on_message(message, now_us);

@@ -171,8 +171,8 @@ fn spec_of(namespace: &Namespace) -> Spec {
         Drive::Memory { size_bytes } => (Source::Memory { size_bytes: *size_bytes }, false),
         Drive::Null { size_bytes } => (Source::Null { size_bytes: *size_bytes }, false),
         Drive::File(file) => {
-            let direct = file.direct.then_some(true);
-            let source = Source::Path { path: file.path.clone().into(), size_bytes: file.size_bytes, direct };
+            let source =
+                Source::Path { path: file.path.clone().into(), size_bytes: file.size_bytes, direct: file.direct };
             (source, file.read_only)
         }
     };

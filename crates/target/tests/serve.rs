@@ -1,0 +1,302 @@
+//! What a host sees of a running target: the initiator against the target over loopback.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{AdminData, Controller, Data, Event, Options, QueuePair};
+use ebof_manage::api::{RefusalReason, Target as _};
+use ebof_manage::config::{BlockSize, Host, Namespace, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nqn, Nsid, Status};
+use ebof_target::{Settings, Target};
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+
+fn log() {
+    use tracing_subscriber::EnvFilter;
+    let _ = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env("EBOF_LOG")).with_test_writer().try_init();
+}
+
+fn config(drives: &[&str]) -> Config {
+    let nqn = Nqn::parse(NQN).unwrap();
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::new(nqn.clone());
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    for (nsid, drive) in (1..).zip(drives) {
+        subsystem.namespaces.push(Namespace::new(&nqn, nsid, drive.parse().unwrap()));
+    }
+    Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() }
+}
+
+fn settings() -> Settings {
+    Settings { threads: Some(2), pin: false, ..Settings::default() }
+}
+
+fn start(config: Config) -> (Target, SocketAddr) {
+    log();
+    let target = Target::start(config, settings()).unwrap();
+    let address = target.addresses()[0].1;
+    (target, address)
+}
+
+fn options(address: SocketAddr) -> Options {
+    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    options.nr_io_queues = 2;
+    options
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
+}
+
+/// Polls `what` until it holds, at most ten seconds.
+fn eventually(what: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        if what() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    what()
+}
+
+#[test]
+fn data_written_are_read_back_at_every_size_with_and_without_digests() {
+    let (_target, address) = start(config(&["mem:64M"]));
+    for digests in [false, true] {
+        let mut options = options(address);
+        (options.hdr_digest, options.data_digest) = (digests, digests);
+        let controller = Controller::connect(&options).unwrap();
+        let namespace = controller.namespace(Nsid(1)).unwrap();
+        assert_eq!((namespace.block_bytes(), namespace.blocks()), (512, 131_072));
+        for (seed, blocks) in [1_usize, 2, 8, 16, 17, 255, 256, 2048, 4096].into_iter().enumerate() {
+            let data = pattern(blocks * 512, seed as u8);
+            let lba = seed as u64 * 4096;
+            namespace.write(lba, &data, seed % 2 == 0).unwrap();
+            let mut back = vec![0; data.len()];
+            namespace.read(lba, &mut back).unwrap();
+            assert!(back == data, "{blocks} blocks, digests {digests}");
+            assert!(namespace.compare(lba, &data).unwrap());
+            back[0] ^= 1;
+            assert!(!namespace.compare(lba, &back).unwrap());
+        }
+        namespace.flush().unwrap();
+        controller.disconnect();
+    }
+}
+
+#[test]
+fn zeroed_deallocated_and_verified_blocks() {
+    let (_target, address) = start(config(&["mem:16M"]));
+    let controller = Controller::connect(&options(address)).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.write(0, &pattern(1 << 20, 1), false).unwrap();
+    namespace.write_zeroes(8, 16, false).unwrap();
+    namespace.deallocate(&[(64, 64), (256, 256)]).unwrap();
+    namespace.verify(0, 2048).unwrap();
+    let mut back = vec![0; 1 << 20];
+    namespace.read(0, &mut back).unwrap();
+    let mut expected = pattern(1 << 20, 1);
+    for (lba, blocks) in [(8, 16), (64, 64), (256, 256)] {
+        expected[lba * 512..(lba + blocks) * 512].fill(0);
+    }
+    assert!(back == expected);
+}
+
+#[test]
+fn a_file_namespace_keeps_what_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let drive = format!("{}:8M", path.display());
+    let mut config = config(&[&drive]);
+    config.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
+    let data = pattern(1 << 20, 9);
+    {
+        let (target, address) = start(config.clone());
+        let controller = Controller::connect(&options(address)).unwrap();
+        let namespace = controller.namespace(Nsid(1)).unwrap();
+        assert_eq!((namespace.block_bytes(), namespace.blocks()), (4096, 2048));
+        namespace.write(16, &data, false).unwrap();
+        namespace.flush().unwrap();
+        controller.disconnect();
+        target.shutdown(Duration::from_secs(5));
+    }
+    assert!(std::fs::read(&path).unwrap()[16 * 4096..][..data.len()] == data);
+    let (_target, address) = start(config);
+    let controller = Controller::connect(&options(address)).unwrap();
+    let mut back = vec![0; data.len()];
+    controller.namespace(Nsid(1)).unwrap().read(16, &mut back).unwrap();
+    assert!(back == data);
+}
+
+#[test]
+fn a_deep_queue_completes_every_command_once_with_its_own_data() {
+    let (_target, address) = start(config(&["mem:64M"]));
+    let controller = Controller::connect(&options(address)).unwrap();
+    let mut queue: QueuePair<Vec<u8>> = controller.queue_pair().unwrap();
+    let sizes = [8_u32, 1, 64, 256, 2048, 16, 3];
+    let mut lba = 0_u64;
+    let mut written = Vec::new();
+    for round in 0..200_usize {
+        let blocks = sizes[round % sizes.len()];
+        let data = pattern(blocks as usize * 512, round as u8);
+        let sqe = BlockRange::new(lba, blocks).encode(nvm::WRITE, Nsid(1));
+        while queue.in_flight() == queue.capacity() {
+            assert!(queue.wait(None).unwrap().unwrap().result.is_ok());
+        }
+        queue.submit(sqe, Data::FromHost(data.clone()), 0).unwrap();
+        written.push((lba, blocks, data));
+        lba += u64::from(blocks);
+    }
+    while queue.in_flight() > 0 {
+        assert!(queue.wait(None).unwrap().unwrap().result.is_ok());
+    }
+    let mut seen = vec![0; written.len()];
+    let mut next = 0;
+    while seen.iter().sum::<i32>() < written.len() as i32 {
+        while next < written.len() && queue.in_flight() < queue.capacity() {
+            let (lba, blocks, data) = &written[next];
+            let sqe = BlockRange::new(*lba, *blocks).encode(nvm::READ, Nsid(1));
+            queue.submit(sqe, Data::ToHost(vec![0; data.len()]), next as u64).unwrap();
+            next += 1;
+        }
+        let completion = queue.wait(None).unwrap().unwrap();
+        let at = completion.user as usize;
+        assert!(completion.result.is_ok());
+        assert!(completion.data.into_buffer().unwrap() == written[at].2, "command {at}");
+        seen[at] += 1;
+    }
+    assert!(seen.iter().all(|&times| times == 1));
+}
+
+#[test]
+fn write_protection_and_the_end_of_the_namespace_are_told_by_status() {
+    let mut config = config(&["mem:1M", "mem:1M"]);
+    config.subsystems[0].namespaces[1].write_protect = true;
+    let (_target, address) = start(config);
+    let controller = Controller::connect(&options(address)).unwrap();
+    let mut queue: QueuePair<Vec<u8>> = controller.queue_pair().unwrap();
+    let mut block = vec![1; 512];
+    let beyond = BlockRange::new(2048, 1).encode(nvm::READ, Nsid(1));
+    let cqe = queue.execute(beyond, AdminData::ToHost(&mut block)).unwrap();
+    assert!(cqe.status().is(Status::LBA_OUT_OF_RANGE), "{}", cqe.status());
+    let protected = BlockRange::new(0, 1).encode(nvm::WRITE, Nsid(2));
+    let cqe = queue.execute(protected, AdminData::FromHost(&block)).unwrap();
+    assert!(cqe.status().is(Status::NAMESPACE_WRITE_PROTECTED), "{}", cqe.status());
+    let unknown = BlockRange::new(0, 1).encode(nvm::READ, Nsid(7));
+    let cqe = queue.execute(unknown, AdminData::ToHost(&mut block)).unwrap();
+    assert!(cqe.status().is(Status::INVALID_NAMESPACE), "{}", cqe.status());
+}
+
+#[test]
+fn hosts_that_are_not_allowed_are_refused_and_noted() {
+    let mut config = config(&["mem:1M"]);
+    config.subsystems[0].allow_any_host = false;
+    let allowed = Nqn::parse("nqn.2014-08.org.example:friend").unwrap();
+    config.hosts.push(Host { nqn: allowed.clone() });
+    config.subsystems[0].allowed_hosts.push(allowed.clone());
+    let (target, address) = start(config);
+    let mut options = options(address);
+    options.host_nqn = Nqn::parse("nqn.2014-08.org.example:stranger").unwrap();
+    let error = Controller::connect(&options).unwrap_err();
+    assert!(error.to_string().contains("Connect Invalid Host"), "{error}");
+    let refused = target.refused();
+    assert_eq!((refused.len(), refused[0].reason), (1, RefusalReason::HostNotAllowed));
+    assert_eq!(refused[0].host_nqn.as_deref(), Some("nqn.2014-08.org.example:stranger"));
+    options.host_nqn = allowed;
+    Controller::connect(&options).unwrap().disconnect();
+}
+
+#[test]
+fn namespaces_come_and_go_while_a_host_is_connected() {
+    let (target, address) = start(config(&["mem:1M"]));
+    let controller = Controller::connect(&options(address)).unwrap();
+    let events = controller.events();
+    assert_eq!(controller.namespaces().unwrap(), [Nsid(1)]);
+    target.apply(config(&["mem:1M", "mem:2M"])).unwrap();
+    let event = events.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(matches!(event, Event::NamespaceAdded(Nsid(2))), "{event:?}");
+    let namespace = controller.namespace(Nsid(2)).unwrap();
+    namespace.write(0, &[7; 512], false).unwrap();
+    target.apply(config(&["mem:1M"])).unwrap();
+    let event = events.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(matches!(event, Event::NamespaceRemoved(Nsid(2))), "{event:?}");
+    assert!(namespace.read(0, &mut [0; 512]).is_err());
+}
+
+#[test]
+fn garbage_silence_and_floods_of_connections_leave_the_others_alone() {
+    let mut settings = settings();
+    settings.handshake_ms = 300;
+    settings.connections_max = 300;
+    let target = Target::start(config(&["mem:1M"]), settings).unwrap();
+    let address = target.addresses()[0].1;
+    let controller = Controller::connect(&options(address)).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    let mut garbage = TcpStream::connect(address).unwrap();
+    garbage.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    garbage.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer.first(), Some(&3), "a C2HTermReq: {answer:?}");
+    let silent: Vec<_> = (0..400).filter_map(|_| TcpStream::connect(address).ok()).collect();
+    namespace.write(0, &[1; 4096], false).unwrap();
+    assert!(eventually(|| target.status().connections <= 3), "{}", target.status().connections);
+    drop(silent);
+    namespace.read(0, &mut [0; 4096]).unwrap();
+    let reasons: Vec<_> = target.refused().iter().map(|refusal| refusal.reason).collect();
+    assert!(reasons.contains(&RefusalReason::NotNvme), "{reasons:?}");
+    assert!(reasons.contains(&RefusalReason::HandshakeTimeout), "{reasons:?}");
+    assert!(reasons.contains(&RefusalReason::TooManyConnections), "{reasons:?}");
+}
+
+#[test]
+fn shutdown_completes_what_was_accepted() {
+    let (target, address) = start(config(&["mem:64M"]));
+    let controller = Controller::connect(&options(address)).unwrap();
+    let mut queue: QueuePair<Vec<u8>> = controller.queue_pair().unwrap();
+    for at in 0..32 {
+        let sqe = BlockRange::new(at * 256, 256).encode(nvm::WRITE, Nsid(1));
+        queue.submit(sqe, Data::FromHost(vec![at as u8; 256 * 512]), at).unwrap();
+    }
+    queue.flush().unwrap();
+    let first = queue.wait(None).unwrap().unwrap();
+    assert!(first.result.is_ok());
+    let begun = Instant::now();
+    let stopper = std::thread::spawn(move || target.shutdown(Duration::from_secs(10)));
+    let mut ended = 1;
+    while queue.in_flight() > 0 {
+        match queue.wait(Some(Instant::now() + Duration::from_secs(10))) {
+            Ok(Some(_)) => ended += 1,
+            Ok(None) => panic!("a command hangs"),
+            Err(_) => break,
+        }
+    }
+    assert!(ended >= 1);
+    stopper.join().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn metrics_count_by_host_namespace_and_queue() {
+    let (target, address) = start(config(&["mem:1M"]));
+    let controller = Controller::connect(&options(address)).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    for _ in 0..10 {
+        namespace.read(0, &mut [0; 4096]).unwrap();
+    }
+    let text = target.metrics();
+    let line = text.lines().find(|line| line.starts_with("ebof_commands_total") && line.contains("kind=\"read\""));
+    let line = line.unwrap_or_else(|| panic!("no reads in\n{text}"));
+    assert!(line.ends_with(" 10"), "{line}");
+    assert!(
+        line.contains("namespace=\"1\"") && line.contains("subsystem=\"nqn.2014-08.org.example:drive0\""),
+        "{line}"
+    );
+    assert!(text.contains("ebof_command_latency_seconds_bucket"), "{text}");
+    assert!(text.ends_with("# EOF\n"));
+}
