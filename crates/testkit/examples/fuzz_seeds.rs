@@ -30,6 +30,16 @@ fn main() -> io::Result<()> {
     ] {
         write(corpus, "nvme_names", name, text.as_bytes())?;
     }
+    // Every template once on every queue, each followed by a device's answer; and the same with all else that happens.
+    for queue in 0..4_u8 {
+        let plain: Vec<u8> = (0..32).flat_map(|template| [template << 2 | queue, 1, 2, template, 0x80, 0]).collect();
+        let busy = plain
+            .chunks(6)
+            .zip((0x80..=0xff_u8).step_by(4))
+            .flat_map(|(act, other)| [act, &[other, other << 1 | 0x80]].concat());
+        write(corpus, "fabrics_submit", &format!("busy-{queue}"), &busy.collect::<Vec<u8>>())?;
+        write(corpus, "fabrics_submit", &format!("every-template-{queue}"), &plain)?;
+    }
     golden(corpus)
 }
 

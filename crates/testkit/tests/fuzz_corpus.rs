@@ -4,6 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use ebof_testkit::fuzz::TARGETS;
+use ebof_testkit::random::Random;
+
+/// Inputs made of each input of the corpus.
+const VARIANTS: u64 = 20;
 
 #[test]
 fn every_input_of_the_corpus_is_survived() {
@@ -15,12 +19,25 @@ fn every_input_of_the_corpus_is_survived() {
             let input = fs::read(&path).unwrap();
             println!("{}", path.display());
             target(&input);
-            // Cut short, an input takes other ways.
-            target(&input[..input.len() / 2]);
+            for seed in 0..VARIANTS {
+                target(&variant(&input, &mut Random::new(seed)));
+            }
             inputs += 1;
         }
         assert!(inputs > 0, "{name} has no corpus");
     }
+}
+
+/// An input cut short, with some bytes changed: it takes other ways.
+fn variant(input: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut input = input[..input.len() - random.below(input.len()) / 2].to_vec();
+    for _ in 0..random.below(8) {
+        let at = random.below(input.len());
+        if let Some(byte) = input.get_mut(at) {
+            *byte = random.bytes(1)[0];
+        }
+    }
+    input
 }
 
 #[test]

@@ -1,0 +1,426 @@
+//! The meaning of commands: four queues of two associations, with any commands in any order, slow devices, time-outs
+//! and lost connections.
+//!
+//! An input is a sequence of acts. An act's first byte below 80h submits a command: bits 1:0 choose the queue, bits 6:2
+//! a template; the next byte says how many (offset, value) pairs follow that overwrite the command's bytes. From 80h on
+//! it is something else that happens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebof_fabrics::{
+    Arrival, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Model, Namespace, NamespaceTable, Notices,
+    Port, PortId, Queue, Registry, Step, Subsystem,
+};
+use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
+use ebof_nvme::io::{BlockRange, Dsm};
+use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::property::offset;
+use ebof_nvme::sgl::SglDescriptor;
+use ebof_nvme::{ControllerId, Cqe, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
+use zerocopy::{FromBytes, IntoBytes};
+
+const DRIVE: &str = "nqn.2014-08.org.example:drive0";
+const HOST: &str = "nqn.2014-08.org.example:host0";
+
+/// Blocks of every namespace: 512 bytes each, from [`BASE`] on.
+const BLOCKS: u64 = 1000;
+/// Where namespaces begin on their devices, bytes.
+const BASE: u64 = 8192;
+/// Steps that may wait for a device.
+const WAITING_MAX: usize = 64;
+
+/// Any commands in any order.
+///
+/// # Panics
+/// When a rule is broken that must hold for all input.
+pub fn fabrics_submit(input: &[u8]) {
+    let mut world = World::new();
+    let mut input = Input(input);
+    while let Some(act) = input.next() {
+        match act {
+            0..0x80 => world.submit(act, &mut input),
+            0x80..0xc0 => world.finish(usize::from(act & 0x3f), &mut input),
+            0xc0..0xe0 => world.pass_time(1_u64 << (act & 0x1f)),
+            0xe0..0xf0 => world.reopen(u64::from(act & 3)),
+            _ => world.change_model(act),
+        }
+        world.check();
+    }
+    world.end();
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// Overwrites bytes of `target` by pairs of offset and value.
+    fn patch(&mut self, target: &mut [u8]) {
+        let pairs = self.next().unwrap_or(0) & 0x0f;
+        for _ in 0..pairs {
+            let (Some(at), Some(value)) = (self.next(), self.next()) else { return };
+            let length = target.len().max(1);
+            if let Some(byte) = target.get_mut(usize::from(at) % length) {
+                *byte = value;
+            }
+        }
+    }
+}
+
+struct World {
+    registry: Registry,
+    queues: BTreeMap<u64, Queue>,
+    /// Steps that wait for a device, and the queue they are of.
+    waiting: Vec<(u64, Executing)>,
+    /// Handle of each of the four queues; handles are never used twice.
+    handles: [u64; 4],
+    next_handle: u64,
+    now_ms: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let registry = Registry::new(Limits::default(), Arc::new(model(2)), 7);
+        let mut world = Self {
+            registry,
+            queues: BTreeMap::new(),
+            waiting: Vec::new(),
+            handles: [0; 4],
+            next_handle: 0,
+            now_ms: 1000,
+        };
+        for place in 0..4 {
+            world.reopen(place);
+        }
+        world.connect(0, 0, DRIVE);
+        world.run(0, Property::set(offset::CC, 0x0046_0001), &[]);
+        world.connect(1, 1, DRIVE);
+        world.connect(3, 0, "nqn.2014-08.org.nvmexpress.discovery");
+        world.run(3, Property::set(offset::CC, 0x0046_0001), &[]);
+        world
+    }
+
+    /// A Connect that is meant to succeed.
+    fn connect(&mut self, place: usize, qid: u16, subsystem: &str) {
+        let connect = Connect { recfmt: 0, qid: QueueId(qid), entries: 32, cattr: 0, kato_ms: 10_000 };
+        let cntlid = match qid {
+            0 => ControllerId::DYNAMIC,
+            _ => self.registry.controllers().next().expect("the Admin Queue is connected").cntlid,
+        };
+        self.run(place, with_data(connect.encode(), 1024), connect_data(subsystem, cntlid).as_bytes());
+        assert!(self.queues[&self.handles[place]].is_connected());
+    }
+
+    fn run(&mut self, place: usize, mut sqe: Sqe, data: &[u8]) {
+        sqe.cid = 0x7fff.into();
+        let handle = self.handles[place];
+        let step = self.queue(handle).submit(&sqe, 0);
+        self.carry_out(handle, step, data);
+        while !self.waiting.is_empty() {
+            self.finish(0, &mut Input(&[]));
+        }
+    }
+
+    fn queue(&mut self, handle: u64) -> &mut Queue {
+        self.queues.get_mut(&handle).expect("an open connection")
+    }
+
+    fn submit(&mut self, act: u8, input: &mut Input<'_>) {
+        let handle = self.handles[usize::from(act & 3)];
+        let mut sqe = template(act >> 2 & 0x1f);
+        input.patch(sqe.as_mut_bytes());
+        let (now_ms, queue) = (self.now_ms, self.queue(handle));
+        if queue.is_closing() {
+            return;
+        }
+        let was_outstanding = queue.is_outstanding(sqe.cid());
+        let step = queue.submit(&sqe, now_ms);
+        if let Step::Complete(cqe) = &step {
+            assert_eq!(cqe.cid(), sqe.cid());
+            assert_eq!(queue.is_outstanding(sqe.cid()), was_outstanding, "a completed command is not outstanding");
+        }
+        let mut data = connect_data(DRIVE, ControllerId::DYNAMIC).as_bytes().to_vec();
+        if matches!(step, Step::Connect(_) | Step::Receive(..)) {
+            input.patch(&mut data);
+        }
+        self.carry_out(handle, step, &data);
+    }
+
+    /// Does with a step what a target does; what needs a device waits.
+    fn carry_out(&mut self, handle: u64, step: Step, data: &[u8]) {
+        let mut step = step;
+        loop {
+            let now_ms = self.now_ms;
+            let queue = self.queues.get_mut(&handle).expect("an open connection");
+            match step {
+                Step::Complete(_) | Step::Held => break,
+                Step::Disconnect(_) => {
+                    assert!(queue.is_closing());
+                    break;
+                }
+                Step::Receive(executing, bytes) => {
+                    assert!(bytes > 0 && bytes <= executing.length().max(4096) && bytes <= 1 << 20);
+                    let bytes = usize::try_from(bytes).expect("small");
+                    let sent: Vec<u8> = data.iter().copied().cycle().take(bytes).collect();
+                    step = queue.resume(executing, &sent, now_ms);
+                }
+                Step::Connect(executing) => {
+                    let arrival = arrival(handle);
+                    step = self.registry.connect(queue, executing, data, &arrival, now_ms).0;
+                }
+                Step::Shared(executing) => {
+                    let (next, notices) = self.registry.execute(queue, executing, now_ms);
+                    self.deliver(notices);
+                    step = next;
+                }
+                waits => {
+                    let executing = ticket(waits);
+                    self.waiting.push((handle, executing));
+                    break;
+                }
+            }
+        }
+        self.poll(handle);
+        while self.waiting.len() > WAITING_MAX {
+            self.finish(0, &mut Input(&[]));
+        }
+    }
+
+    /// A device answers.
+    fn finish(&mut self, which: usize, input: &mut Input<'_>) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let (handle, executing) = self.waiting.remove(which % self.waiting.len());
+        let cid = executing.cid();
+        let status = if input.next().unwrap_or(0) < 0xf0 { Status::SUCCESS } else { Status::WRITE_FAULT };
+        let queue = self.queue(handle);
+        assert!(queue.is_outstanding(cid));
+        let cqe = queue.complete(executing, status);
+        assert_eq!(cqe.cid(), cid);
+        assert!(!queue.is_outstanding(cid));
+        self.poll(handle);
+    }
+
+    fn pass_time(&mut self, ms: u64) {
+        self.now_ms += ms;
+        let notices = self.registry.expire(self.now_ms);
+        self.deliver(notices);
+        assert!(self.registry.next_deadline().is_none_or(|at| at > self.now_ms), "a time-out that does not fire");
+    }
+
+    /// The connection in this place ends and another takes it.
+    fn reopen(&mut self, place: u64) {
+        let place = usize::try_from(place).expect("small") % 4;
+        self.close(self.handles[place]);
+        self.next_handle += 1;
+        self.handles[place] = self.next_handle;
+        self.queues.insert(self.next_handle, Queue::new());
+    }
+
+    fn close(&mut self, handle: u64) {
+        let Some(mut queue) = self.queues.remove(&handle) else { return };
+        let (gone, left) = std::mem::take(&mut self.waiting).into_iter().partition(|(of, _)| *of == handle);
+        self.waiting = left;
+        let gone: Vec<(u64, Executing)> = gone;
+        gone.into_iter().for_each(|(_, executing)| queue.abandon(executing));
+        assert_eq!(queue.executing(), 0, "every ticket was given back");
+        let notices = self.registry.closed(Handle(handle));
+        self.deliver(notices);
+    }
+
+    fn change_model(&mut self, act: u8) {
+        let mut next = model(u32::from(act & 7));
+        next.generation = self.registry.model().generation + 1;
+        if act & 8 != 0 {
+            next.ports.clear();
+        }
+        let notices = self.registry.replace_model(Arc::new(next));
+        self.deliver(notices);
+    }
+
+    fn deliver(&mut self, notices: Notices) {
+        for (Handle(handle), notice) in notices {
+            let now_ms = self.now_ms;
+            if let Some(queue) = self.queues.get_mut(&handle) {
+                let _event: Option<Cqe> = queue.notify(notice, now_ms);
+                self.poll(handle);
+            }
+        }
+    }
+
+    fn poll(&mut self, handle: u64) {
+        let mut events = 0;
+        while self.queue(handle).poll_event().is_some() {
+            events += 1;
+            assert!(events < 1000, "events without end");
+        }
+    }
+
+    fn check(&self) {
+        for (handle, queue) in &self.queues {
+            assert!(queue.outstanding() <= queue.entries().max(1));
+            let waiting = self.waiting.iter().filter(|(of, _)| of == handle).count();
+            assert_eq!(queue.executing(), waiting, "tickets are those that wait");
+        }
+    }
+
+    fn end(mut self) {
+        for handle in self.queues.keys().copied().collect::<Vec<_>>() {
+            self.close(handle);
+        }
+        assert_eq!(self.registry.controllers().count(), 0, "nothing is left of connections that ended");
+    }
+}
+
+/// The ticket of a step that waits for a device, whose bounds are checked.
+fn ticket(step: Step) -> Executing {
+    match step {
+        Step::Read(executing, extent) | Step::Write(executing, extent) | Step::Compare(executing, extent) => {
+            assert_eq!(executing.length(), extent.length_bytes);
+            assert!(extent.length_bytes <= 1 << 20);
+            within(&extent);
+            executing
+        }
+        Step::Verify(executing, extent) | Step::WriteZeroes(executing, extent) => {
+            within(&extent);
+            executing
+        }
+        Step::Deallocate(executing, device, ranges) => {
+            assert!(ranges.len() <= 256);
+            for range in ranges {
+                let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
+                let (offset_bytes, nsid) = (range.offset_bytes, Nsid(device.0));
+                within(&Extent { device, nsid, offset_bytes, length_bytes, fua: false, deallocate: false });
+            }
+            executing
+        }
+        Step::Reply(executing, data) => {
+            assert!(data.len() <= 1 << 20 && u32::try_from(data.len()).is_ok_and(|bytes| bytes <= executing.length()));
+            executing
+        }
+        Step::Flush(executing, _) | Step::Abort(executing, ..) | Step::Reset(executing, _) => executing,
+        other => unreachable!("{other:?} is carried out at once"),
+    }
+}
+
+/// An extent never leaves its namespace.
+fn within(extent: &Extent) {
+    assert_eq!(extent.device, DeviceId(extent.nsid.0));
+    let end = extent.offset_bytes + u64::from(extent.length_bytes);
+    assert!(extent.length_bytes > 0 && extent.offset_bytes >= BASE && end <= BASE + BLOCKS * 512);
+    assert!(extent.offset_bytes.is_multiple_of(512) && extent.length_bytes.is_multiple_of(512));
+}
+
+/// Commands to begin with.
+fn template(number: u8) -> Sqe {
+    let block =
+        |opcode: u8, slba, blocks: u32| with_data(BlockRange::new(slba, blocks).encode(opcode, Nsid(1)), blocks * 512);
+    let bare = |opcode: u8| Sqe::new(opcode).with_nsid(Nsid(1));
+    let identify = |cns: u32| with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(1)).with_cdw(10, cns), 4096);
+    let log = |lid: u32| with_data(Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, lid | 127 << 16), 512);
+    let feature = |opcode: u8, fid: u32| Sqe::new(opcode).with_nsid(Nsid(1)).with_cdw(10, fid);
+    let connect = |qid: u16| {
+        let connect = Connect { recfmt: 0, qid: QueueId(qid), entries: 16, cattr: 0, kato_ms: 5000 };
+        with_data(connect.encode(), 1024)
+    };
+    let dsm = Dsm { ranges: 2, deallocate: true, integral_read: false, integral_write: false };
+    match number {
+        0 => block(nvm::READ, 0, 8),
+        1 => block(nvm::WRITE, 992, 8),
+        2 => bare(nvm::FLUSH),
+        3 => block(nvm::COMPARE, 0, 1),
+        4 => BlockRange::new(0, 16).encode(nvm::WRITE_ZEROES, Nsid(1)),
+        5 => with_data(dsm.encode(Nsid(1)), 32),
+        6 => BlockRange::new(0, 16).encode(nvm::VERIFY, Nsid(1)),
+        7..=12 => identify(u32::from(number - 7)),
+        13 => identify(0x1c),
+        14..=17 => log(u32::from(number - 14)),
+        18 => log(0x70),
+        19 => feature(admin::GET_FEATURES, 7),
+        20 => feature(admin::SET_FEATURES, 7).with_cdw(11, 0x0007_0007),
+        21 => feature(admin::SET_FEATURES, 0x0b).with_cdw(11, 0xffff_ffff),
+        22 => feature(admin::SET_FEATURES, 0x84).with_cdw(11, 1),
+        23 => Sqe::new(admin::ASYNC_EVENT_REQUEST),
+        24 => Sqe::new(admin::KEEP_ALIVE),
+        25 => Sqe::new(admin::ABORT).with_cdw(10, 1),
+        26 => Property::get(offset::CSTS, 4),
+        27 => Property::set(offset::CC, 0x0046_0000),
+        28 => Property::set(offset::CC, 0x0046_4001),
+        29 => disconnect(),
+        30 => connect(0),
+        _ => connect(2),
+    }
+}
+
+fn with_data(mut sqe: Sqe, length: u32) -> Sqe {
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length });
+    sqe
+}
+
+fn connect_data(subsystem: &str, cntlid: ControllerId) -> ConnectData {
+    let mut data = ConnectData::zeroed();
+    data.hostid = [0x11; 16];
+    data.cntlid = cntlid.0.into();
+    data.subnqn = Nqn::parse(subsystem).expect("an NQN").to_field();
+    data.hostnqn = Nqn::parse(HOST).expect("an NQN").to_field();
+    let again = ConnectData::read_from_bytes(data.as_bytes()).expect("1024 bytes");
+    assert_eq!(again, data);
+    data
+}
+
+fn arrival(handle: u64) -> Arrival {
+    let (local, peer) = ("127.0.0.1".to_string(), "127.0.0.1:40000".to_string());
+    Arrival { handle: Handle(handle), port: PortId(1), local, peer }
+}
+
+/// One subsystem with `namespaces` namespaces on one port.
+fn model(namespaces: u32) -> Model {
+    let nqn = Nqn::parse(DRIVE).expect("an NQN");
+    let mut drive = Subsystem::new(nqn, "S0001".to_string());
+    drive.allow_any_host = true;
+    drive.ports = vec![PortId(1)];
+    let namespace = |nsid: u32| Namespace {
+        nsid: Nsid(nsid),
+        device: DeviceId(nsid),
+        offset_bytes: BASE,
+        blocks: BLOCKS,
+        block_shift: 9,
+        read_only: nsid == 3,
+        write_protected: nsid == 2,
+        deallocates: true,
+        volatile_cache: true,
+        nguid: [1; 16],
+        eui64: [0; 8],
+        uuid: Uuid([2; 16]),
+        ana_group: 1,
+    };
+    drive.namespaces = NamespaceTable::new((1..=namespaces).map(namespace).collect()).expect("a legal table");
+    let identity = DiscoveryIdentity {
+        nqn: Nqn::discovery(),
+        serial: "D0001".to_string(),
+        model: "ebof".to_string(),
+        firmware: "0".to_string(),
+    };
+    let mut model = Model::new(identity);
+    model.subsystems = vec![Arc::new(drive)];
+    model.ports = vec![Port {
+        id: PortId(1),
+        trtype: TrType::TCP,
+        adrfam: AddressFamily::IPV4,
+        traddr: "0.0.0.0".to_string(),
+        trsvcid: "4420".to_string(),
+        security: SecType::NONE,
+        discovery_only: false,
+        in_capsule_bytes: 8192,
+        max_queue_entries: 64,
+        max_io_queues: 4,
+    }];
+    model
+}
