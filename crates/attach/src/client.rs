@@ -35,7 +35,7 @@ pub(crate) enum Ready {
     /// The devices are there.
     Attached(Attached),
     /// They will not be.
-    Failed { message: String },
+    Failed { message: String, kind: Option<String> },
 }
 
 /// Connects and leaves block devices behind, held by a process that survives this one. Waits until they are there.
@@ -121,7 +121,7 @@ fn await_ready(states: &StateDir, record: &Record, mut child: Child) -> Result<A
     // What it left, the kernel's part included.
     repair::repair(states)?;
     match ready {
-        Some(Ready::Failed { message }) => Err(Error::Holder { message }),
+        Some(Ready::Failed { message, kind }) => Err(Error::Holder { message, kind }),
         _ => Err(died),
     }
 }
@@ -216,7 +216,7 @@ fn device_of<'a>(record: &'a Record, name: &str) -> Option<&'a Device> {
 fn disconnect_one(record: &Record, force: bool) -> Result<(), Error> {
     match ask_to_end(record, force) {
         Ok(Answer::InUse { name, used_by }) => Err(Error::InUse { name, used_by }),
-        Ok(Answer::Failed { message }) => Err(Error::Holder { message }),
+        Ok(Answer::Failed { message }) => Err(Error::holder(message)),
         Ok(_) => Ok(()),
         Err(error) => {
             tracing::warn!(%error, name = record.name, "the holder does not answer: it is ended");
@@ -359,7 +359,7 @@ impl Client {
     }
 
     fn command(&mut self, data: AdminData<'_>, call: impl FnOnce(u32) -> Call) -> Result<Cqe, Error> {
-        let too_much = || Error::Holder { message: "more than 16 MiB of data for one command".to_owned() };
+        let too_much = || Error::holder("more than 16 MiB of data for one command".to_owned());
         let (answer, returned) = match &data {
             AdminData::None => self.exchange(&call(0), &[])?,
             AdminData::FromHost(bytes) => self.exchange(&call(0), bytes)?,
@@ -382,7 +382,7 @@ impl Client {
             .and_then(|()| control::receive(&mut self.stream))
             .and_then(|answer| answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()));
         match exchanged.map_err(|error| self.unresponsive(error))? {
-            (Answer::Failed { message }, _) => Err(Error::Holder { message }),
+            (Answer::Failed { message }, _) => Err(Error::holder(message)),
             (Answer::InUse { name, used_by }, _) => Err(Error::InUse { name, used_by }),
             answer => Ok(answer),
         }

@@ -90,6 +90,8 @@ pub enum Error {
     Holder {
         /// The text.
         message: String,
+        /// For a connection that could not be made: [`ebof_initiator::ConnectErrorKind::name`].
+        kind: Option<String>,
     },
     /// The holder process ended before it was ready.
     #[error("the background process ended before the device was ready ({status}); the end of its log {}:\n{tail}", log.display())]
@@ -127,6 +129,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What a holder says.
+    pub(crate) fn holder(message: impl Into<String>) -> Self {
+        Self::Holder { message: message.into(), kind: None }
+    }
+
     /// An I/O error with what was tried.
     pub(crate) fn io(what: impl Into<String>, error: io::Error) -> Self {
         Self::Io { what: what.into(), error }

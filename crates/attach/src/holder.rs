@@ -84,7 +84,11 @@ pub fn run(directory: &Path) -> ExitCode {
         Ok(started) => started,
         Err(error) => {
             tracing::error!(%error, "not connected");
-            tell(&Ready::Failed { message: error.to_string() });
+            let kind = match &error {
+                Error::Connect(connect) => Some(connect.kind().name().to_owned()),
+                _ => None,
+            };
+            tell(&Ready::Failed { message: error.to_string(), kind });
             return ExitCode::FAILURE;
         }
     };
@@ -125,16 +129,16 @@ fn detach_output() {
 /// The initiator's options for a request.
 fn options(request: &Request) -> Result<Options, Error> {
     let nqn = Nqn::parse(&request.nqn)
-        .map_err(|error| Error::Holder { message: format!("the NQN {:?} is not legal: {error}", request.nqn) })?;
+        .map_err(|error| Error::holder(format!("the NQN {:?} is not legal: {error}", request.nqn)))?;
     let mut options = Options::new(request.traddr.clone(), request.trsvcid, nqn);
     if let Some(hostnqn) = &request.hostnqn {
         options.host_nqn = Nqn::parse(hostnqn)
-            .map_err(|error| Error::Holder { message: format!("the host NQN {hostnqn:?} is not legal: {error}") })?;
+            .map_err(|error| Error::holder(format!("the host NQN {hostnqn:?} is not legal: {error}")))?;
         options.host_id = ebof_initiator::host::id_for(&options.host_nqn);
     }
     if let Some(hostid) = &request.hostid {
-        options.host_id = HostId::parse(hostid)
-            .ok_or_else(|| Error::Holder { message: format!("the host id {hostid:?} is not a UUID") })?;
+        options.host_id =
+            HostId::parse(hostid).ok_or_else(|| Error::holder(format!("the host id {hostid:?} is not a UUID")))?;
     }
     options.host_traddr = request.host_traddr.clone();
     options.host_iface = request.host_iface.clone();
@@ -194,7 +198,7 @@ impl Holder {
         // Some that work are worth having; none is a failure, unless there are no namespaces at all.
         if let (0, Some((device, _))) = (made, self.devices.first()) {
             let problem = device.problem.clone().unwrap_or_default();
-            return Err(Error::Holder { message: format!("{} cannot be a block device: {problem}", device.name) });
+            return Err(Error::holder(format!("{} cannot be a block device: {problem}", device.name)));
         }
         serve::listen(&self.directory, &self.shared)
     }
@@ -381,7 +385,7 @@ fn refresh(state: &mut State, controller: &Controller) {
 fn start_front(request: &Request, directory: &Path, controller: &Controller, limits: &Limits) -> Result<Front, Error> {
     let granted = controller.io_queues();
     if granted == 0 {
-        return Err(Error::Holder { message: "the controller granted no I/O queue".to_owned() });
+        return Err(Error::holder("the controller granted no I/O queue".to_owned()));
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     // The last one is for commands that clients send.

@@ -23,6 +23,8 @@ const RETRIES_MAX: u8 = 5;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How often a lost connection is looked at while commands wait for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often it is looked whether a command's time is over.
+const LOOK_FOR_TIMEOUTS: Duration = Duration::from_secs(1);
 
 /// A queue pair with the commands that wait for it. Belongs to one thread.
 pub(crate) struct Remote {
@@ -229,7 +231,11 @@ impl Blocks for Remote {
             self.settle();
         }
         done.append(&mut self.failed);
-        (!self.waiting.is_empty() || !self.delayed.is_empty()).then_some(LOOK_AGAIN)
+        if !self.waiting.is_empty() || !self.delayed.is_empty() {
+            return Some(LOOK_AGAIN);
+        }
+        // The queue pair looks for commands whose time is over when it is polled.
+        (self.slots.len() > self.free.len()).then_some(LOOK_FOR_TIMEOUTS)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -15,7 +15,7 @@ use ebof_attach::{Kind, loopdev};
 use crate::memory::{Medium, Memory, namespace};
 
 /// open(2)
-const O_DIRECT: i32 = 0o40_000;
+pub(crate) const O_DIRECT: i32 = 0o40_000;
 /// open(2)
 const O_SYNC: i32 = 0o4_010_000;
 
@@ -28,25 +28,25 @@ pub(crate) fn missing(kind: Kind) -> Option<String> {
 }
 
 /// Bytes at an address that direct I/O takes.
-struct Aligned {
+pub(crate) struct Aligned {
     storage: Vec<u8>,
     from: usize,
     len: usize,
 }
 
 impl Aligned {
-    fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         let mut storage = vec![0; bytes.len() + 4096];
         let from = storage.as_ptr().align_offset(4096);
         storage[from..from + bytes.len()].copy_from_slice(bytes);
         Self { storage, from, len: bytes.len() }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.storage[self.from..self.from + self.len]
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.storage[self.from..self.from + self.len]
     }
 }
@@ -110,14 +110,14 @@ impl Drop for Rig {
     }
 }
 
-fn run(program: &str, arguments: &[&str]) {
+pub(crate) fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{program} {arguments:?}: {text}");
 }
 
 /// Bytes that tell where they belong.
-fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
         state ^= state << 13;

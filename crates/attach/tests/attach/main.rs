@@ -9,7 +9,11 @@
 )]
 
 mod front;
+mod line;
 mod memory;
+
+use std::path::Path;
+use std::process::ExitCode;
 
 use ebof_attach::Kind;
 
@@ -22,13 +26,30 @@ const TESTS: &[Test] = &[
     ("large_transfers_are_whole", front::large_transfers_are_whole),
     ("what_is_read_only_stays_as_it_is", front::what_is_read_only_stays_as_it_is),
     ("devices_come_and_go_under_load", front::devices_come_and_go_under_load),
+    ("a_connection_leaves_a_device_behind", line::a_connection_leaves_a_device_behind),
+    ("a_killed_holder_is_repaired", line::a_killed_holder_is_repaired),
+    ("devices_wait_for_a_target_that_comes_back", line::devices_wait_for_a_target_that_comes_back),
+    ("devices_fail_when_the_target_stays_away", line::devices_fail_when_the_target_stays_away),
+    ("namespaces_come_and_go", line::namespaces_come_and_go),
+    ("what_cannot_be_connected_leaves_nothing", line::what_cannot_be_connected_leaves_nothing),
 ];
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some("measure-loop") => return front::measure(Kind::Loop),
-        Some("measure-ublk") => return front::measure(Kind::Ublk),
+        // What `ebof_attach::connect` starts: this program again, as the holder.
+        Some(ebof_attach::holder::ARGUMENT) => {
+            tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+            return ebof_attach::holder::run(Path::new(arguments.get(1).map_or("", String::as_str)));
+        }
+        Some("measure-loop") => {
+            front::measure(Kind::Loop);
+            return ExitCode::SUCCESS;
+        }
+        Some("measure-ublk") => {
+            front::measure(Kind::Ublk);
+            return ExitCode::SUCCESS;
+        }
         _ => {}
     }
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
@@ -42,8 +63,9 @@ fn main() {
     failed += run("fuse::the_file_follows_its_namespace", Kind::Loop, front::the_file_follows_its_namespace, &wanted);
     if failed > 0 {
         println!("{failed} tests failed");
-        std::process::exit(1);
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }
 
 /// Runs a test; 1 when it failed.

@@ -1,0 +1,332 @@
+//! The whole line: a target in this process, a holder in another (this program again), a block device in between.
+
+use std::fs::{File, OpenOptions};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ebof_attach::state::{Record, StateDir};
+use ebof_attach::{Attached, Error, Kind, Request, Select, connect_in, disconnect_in, loopdev, open_in};
+use ebof_initiator::AdminData;
+use ebof_manage::api::Target as _;
+use ebof_manage::config::{Namespace, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::identify::IdentifyController;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::{Nqn, Nsid, Sqe};
+use ebof_target::{Settings, Target};
+use zerocopy::FromBytes;
+
+use crate::front::{Aligned, O_DIRECT, pattern, run};
+
+/// What shall be left.
+const NOTHING: [&str; 0] = [];
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+
+/// A target and a state directory; what is attached goes when it is dropped, whatever state it is in.
+struct Line {
+    directory: tempfile::TempDir,
+    states: StateDir,
+    config: Config,
+    target: Option<Target>,
+    address: SocketAddr,
+    kind: Kind,
+}
+
+impl Line {
+    fn new(kind: Kind, drives: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let states = StateDir::at(&directory.path().join("state"));
+        let nqn = Nqn::parse(NQN).unwrap();
+        let mut subsystem = Subsystem::new(nqn.clone());
+        subsystem.allow_any_host = true;
+        for (nsid, drive) in (1..).zip(drives) {
+            let drive = drive.replace("DIR", directory.path().to_str().unwrap());
+            subsystem.namespaces.push(Namespace::new(&nqn, nsid, drive.parse().unwrap()));
+        }
+        let config = Config { subsystems: vec![subsystem], ..Config::default() };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut line = Self { directory, states, config, target: None, address, kind };
+        line.start();
+        line
+    }
+
+    /// Starts the target, at the port that it had before.
+    fn start(&mut self) {
+        let port = Port::new(1, Listen::new(self.address.ip(), self.address.port()));
+        self.config.subsystems[0].ports = vec![port.name.clone()];
+        self.config.ports = vec![port];
+        let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
+        // The port may be held for a moment by connections that are closing.
+        let target = eventually(|| Target::start(self.config.clone(), settings()).ok()).expect("a target");
+        self.address = target.addresses()[0].1;
+        self.target = Some(target);
+    }
+
+    fn stop(&mut self) {
+        self.target.take().expect("a target").shutdown(Duration::from_millis(100));
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            traddr: self.address.ip().to_string(),
+            trsvcid: self.address.port(),
+            nqn: NQN.to_owned(),
+            nr_io_queues: Some(2),
+            reconnect_delay: Some(1),
+            kind: self.kind,
+            ..Request::default()
+        }
+    }
+
+    fn connect(&self) -> Attached {
+        connect_in(&self.states, &self.request()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn records(&self) -> Vec<Record> {
+        self.states.records().unwrap()
+    }
+
+    /// What is left in the state directory beside its lock, and of loop devices and mounts.
+    fn leftovers(&self) -> Vec<String> {
+        let mut left: Vec<String> = self.records().into_iter().map(|record| record.name).collect();
+        left.extend(loopdev::below(self.directory.path()).iter().map(|path| path.display().to_string()));
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = self.directory.path().to_str().unwrap();
+        left.extend(mounts.lines().filter(|line| line.contains(place)).map(str::to_owned));
+        left
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let place = self.directory.path().join("fs");
+        if place.exists() {
+            // Not mounted is what it should be.
+            let _status = Command::new("umount").arg("-l").arg(place).stderr(std::process::Stdio::null()).status();
+        }
+        for record in self.states.records().unwrap_or_default() {
+            if std::thread::panicking() {
+                let log = std::fs::read_to_string(record.log()).unwrap_or_default();
+                println!("--- log of {}:\n{log}", record.name);
+            }
+        }
+        if let Err(error) = disconnect_in(&self.states, &Select::All, true) {
+            println!("cleaning up: {error}");
+        }
+    }
+}
+
+/// What `look` finds, when it finds something within 30 seconds.
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if Instant::now() > end {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn path(attached: &Attached) -> PathBuf {
+    attached.devices[0].path.clone().expect("a device")
+}
+
+fn direct(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(path).unwrap()
+}
+
+pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
+    let line = Line::new(kind, &["DIR/disk.img:64M", "mem:16M"]);
+    let attached = line.connect();
+    assert_eq!(attached.devices.len(), 2);
+    let device = path(&attached);
+    let data = Aligned::new(&pattern(1, 8 << 20));
+    direct(&device).write_all_at(data.bytes(), 1 << 20).unwrap();
+    let mut back = Aligned::new(&vec![0; 8 << 20]);
+    direct(&device).read_exact_at(back.bytes_mut(), 1 << 20).unwrap();
+    assert!(back.bytes() == data.bytes());
+
+    // The same place twice is refused, by name; on demand it is not.
+    match connect_in(&line.states, &line.request()) {
+        Err(Error::AlreadyConnected { name, .. }) => assert_eq!(name, attached.name),
+        other => panic!("{other:?}"),
+    }
+    let again = Request { duplicate_connect: true, ..line.request() };
+    let second = connect_in(&line.states, &again).unwrap();
+    assert_ne!(second.name, attached.name);
+    let report = disconnect_in(&line.states, &Select::Device(second.name.clone()), false).unwrap();
+    assert_eq!(report.disconnected, [(second.name, NQN.to_owned())]);
+
+    // Commands through the holder see what the device wrote.
+    let mut client = open_in(&line.states, &attached.devices[0].name).unwrap();
+    assert_eq!((client.info().subnqn.as_str(), client.device().unwrap().nsid), (NQN, 1));
+    let mut identify = [0; 4096];
+    let sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, 1);
+    assert!(client.admin(&sqe, AdminData::ToHost(&mut identify), None).unwrap().status().is_success());
+    let identify = IdentifyController::read_from_bytes(&identify).unwrap();
+    assert_eq!(identify.subsystem_nqn(), NQN);
+    let block_bytes = client.device().unwrap().block_bytes;
+    let mut block = vec![0; block_bytes as usize];
+    let read = BlockRange::new((1 << 20) / u64::from(block_bytes), 1).encode(nvm::READ, Nsid(1));
+    assert!(client.io(&read, AdminData::ToHost(&mut block)).unwrap().status().is_success());
+    assert!(block == data.bytes()[..block.len()]);
+    let refused =
+        client.io(&BlockRange::new(u64::MAX - 7, 1).encode(nvm::READ, Nsid(1)), AdminData::ToHost(&mut block));
+    assert!(!refused.unwrap().status().is_success());
+    assert_eq!(client.status().unwrap().state, "live");
+
+    // A mounted device is not taken away, unless it has to be.
+    run("mkfs.ext4", &["-q", "-F", device.to_str().unwrap()]);
+    let place = line.directory.path().join("fs");
+    std::fs::create_dir(&place).unwrap();
+    run("mount", &[device.to_str().unwrap(), place.to_str().unwrap()]);
+    std::fs::write(place.join("file"), data.bytes()).unwrap();
+    let report = disconnect_in(&line.states, &Select::Nqn(NQN.to_owned()), false).unwrap();
+    assert!(matches!(report.failed.as_slice(), [(_, Error::InUse { .. })]), "{report:?}");
+    assert!(std::fs::read(place.join("file")).unwrap() == data.bytes());
+    run("umount", &[place.to_str().unwrap()]);
+    let report = disconnect_in(&line.states, &Select::Nqn(NQN.to_owned()), false).unwrap();
+    assert_eq!(report.disconnected.len(), 1, "{report:?}");
+    assert_eq!(line.leftovers(), NOTHING);
+    assert!(open_in(&line.states, &attached.name).is_err());
+}
+
+pub(crate) fn a_killed_holder_is_repaired(kind: Kind) {
+    let line = Line::new(kind, &["DIR/disk.img:64M"]);
+    let attached = line.connect();
+    let device = path(&attached);
+    run("mkfs.ext4", &["-q", "-F", device.to_str().unwrap()]);
+    let place = line.directory.path().join("fs");
+    std::fs::create_dir(&place).unwrap();
+    run("mount", &[device.to_str().unwrap(), place.to_str().unwrap()]);
+    let data = pattern(3, 4 << 20);
+    std::fs::write(place.join("file"), &data).unwrap();
+    run("sync", &["-f", place.to_str().unwrap()]);
+    let state = line.records()[0].state.clone().unwrap();
+    assert!(line.records()[0].live);
+    run("kill", &["-9", &state.pid.to_string()]);
+    let dead = eventually(|| (!line.records()[0].live).then_some(()));
+    assert!(dead.is_some(), "a killed holder is seen as dead");
+    // Whoever uses the device gets an error, and no hang.
+    assert!(
+        eventually(|| std::fs::write(place.join("other"), "x")
+            .and_then(|()| File::open(place.join("other"))?.sync_all())
+            .err())
+        .is_some()
+    );
+    // The next one who connects cleans up, though the old file system is still mounted.
+    let again = line.connect();
+    let repaired = path(&again);
+    let _status = Command::new("umount").arg(&place).status();
+    run("mount", &[repaired.to_str().unwrap(), place.to_str().unwrap()]);
+    assert!(std::fs::read(place.join("file")).unwrap() == data, "what was flushed is there");
+    run("umount", &[place.to_str().unwrap()]);
+    // And once more, cleaned by a disconnect.
+    let state = line.records()[0].state.clone().unwrap();
+    run("kill", &["-9", &state.pid.to_string()]);
+    eventually(|| (!line.records()[0].live).then_some(())).unwrap();
+    let report = disconnect_in(&line.states, &Select::All, false).unwrap();
+    assert!(report.disconnected.is_empty() && report.repaired.len() == 1, "{report:?}");
+    assert_eq!(line.leftovers(), NOTHING);
+    assert!(eventually(|| (!is_block_device(&repaired)).then_some(())).is_some(), "{} stays", repaired.display());
+}
+
+/// Whether there is a device with something behind it.
+fn is_block_device(path: &Path) -> bool {
+    std::fs::read_to_string(format!("/sys/block/{}/size", path.file_name().unwrap().to_str().unwrap()))
+        .is_ok_and(|size| size.trim() != "0")
+}
+
+pub(crate) fn devices_wait_for_a_target_that_comes_back(kind: Kind) {
+    let mut line = Line::new(kind, &["DIR/disk.img:64M"]);
+    let attached = line.connect();
+    let device = path(&attached);
+    let writer = std::thread::spawn({
+        let device = device.clone();
+        move || {
+            let device = direct(&device);
+            for round in 0..200_u64 {
+                let data = Aligned::new(&pattern(round, 64 << 10));
+                device.write_all_at(data.bytes(), round * (64 << 10)).unwrap();
+                if round % 16 == 0 {
+                    device.sync_data().unwrap();
+                }
+            }
+        }
+    });
+    for _ in 0..2 {
+        line.stop();
+        line.start();
+    }
+    writer.join().expect("no write fails");
+    let device = direct(&device);
+    let mut back = Aligned::new(&vec![0; 64 << 10]);
+    for round in 0..200_u64 {
+        device.read_exact_at(back.bytes_mut(), round * (64 << 10)).unwrap();
+        assert!(back.bytes() == pattern(round, 64 << 10), "round {round}");
+    }
+}
+
+pub(crate) fn devices_fail_when_the_target_stays_away(kind: Kind) {
+    let mut line = Line::new(kind, &["DIR/disk.img:16M"]);
+    let request = Request { fast_io_fail_tmo: Some(1), ctrl_loss_tmo: Some(4), ..line.request() };
+    let attached = connect_in(&line.states, &request).unwrap();
+    let device = direct(&path(&attached));
+    let mut block = Aligned::new(&[0; 4096]);
+    device.read_exact_at(block.bytes_mut(), 0).unwrap();
+    line.stop();
+    let before = Instant::now();
+    assert!(device.read_exact_at(block.bytes_mut(), 8192).is_err(), "fast_io_fail_tmo");
+    assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
+    drop(device);
+    // After ctrl_loss_tmo the controller is gone, and everything with it.
+    let gone = eventually(|| line.leftovers().is_empty().then_some(()));
+    assert!(gone.is_some(), "{:?}", line.leftovers());
+}
+
+pub(crate) fn namespaces_come_and_go(kind: Kind) {
+    let mut line = Line::new(kind, &["DIR/disk.img:16M"]);
+    let attached = line.connect();
+    assert_eq!(attached.devices.len(), 1);
+    let devices = |line: &Line| -> Vec<(u32, bool)> {
+        let state = line.records()[0].state.clone().unwrap();
+        state
+            .devices
+            .iter()
+            .map(|device| (device.nsid, device.path.as_ref().is_some_and(|path| path.exists())))
+            .collect()
+    };
+    let nqn = Nqn::parse(NQN).unwrap();
+    line.config.subsystems[0].namespaces.push(Namespace::new(&nqn, 5, "mem:8M".parse().unwrap()));
+    line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
+    let added = eventually(|| (devices(&line) == [(1, true), (5, true)]).then_some(()));
+    assert!(added.is_some(), "{:?}", devices(&line));
+    let name = format!("{}n5", attached.name);
+    let fifth = open_in(&line.states, &name).unwrap().device().unwrap().path.clone().unwrap();
+    let mut block = Aligned::new(&[1; 4096]);
+    direct(&fifth).read_exact_at(block.bytes_mut(), 0).unwrap();
+    line.config.subsystems[0].namespaces.pop();
+    line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
+    let removed = eventually(|| (devices(&line) == [(1, true)]).then_some(()));
+    assert!(removed.is_some(), "{:?}", devices(&line));
+    direct(&path(&attached)).read_exact_at(block.bytes_mut(), 0).unwrap();
+}
+
+pub(crate) fn what_cannot_be_connected_leaves_nothing(kind: Kind) {
+    let line = Line::new(kind, &["mem:16M"]);
+    let wrong = Request { nqn: "nqn.2014-08.org.example:nobody".to_owned(), ..line.request() };
+    let error = connect_in(&line.states, &wrong).unwrap_err();
+    assert!(matches!(&error, Error::Holder { kind: Some(_), .. }), "{error:?}");
+    assert!(error.to_string().contains("nqn.2014-08.org.example:nobody"), "{error}");
+    assert_eq!(line.leftovers(), NOTHING);
+    let nonsense = Request { nqn: "not an NQN\n".to_owned(), ..line.request() };
+    assert!(connect_in(&line.states, &nonsense).is_err());
+    assert_eq!(line.leftovers(), NOTHING);
+}
