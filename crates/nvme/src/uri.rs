@@ -159,7 +159,7 @@ fn authority_parts(authority: &str) -> Result<(&str, u16), UriError> {
             None => (authority, None),
         }
     };
-    if host.is_empty() {
+    if host.is_empty() || host.contains(['[', ']']) {
         return Err(UriError::Host);
     }
     let port = match port {
@@ -210,6 +210,8 @@ mod tests {
             ("tcp://x", UriError::Scheme),
             ("nvme+tcp:///x", UriError::Host),
             ("nvme+tcp://fd00::1/x", UriError::Host),
+            ("nvme+tcp://[[]/x", UriError::Host),
+            ("nvme+tcp://h]/x", UriError::Host),
             ("nvme+tcp://h:0/x", UriError::Port),
             ("nvme+tcp://h/a%2/1", UriError::Percent),
             ("nvme+tcp://h/a/0", UriError::Nsid),
