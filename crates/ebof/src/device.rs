@@ -56,27 +56,29 @@ pub(crate) struct DeviceArgs {
     uri: UriArgs,
 }
 
+/// Where the help puts the options that are for URIs.
+const URI_HEADING: &str = "Where DEVICE is a URI";
+
 /// How to connect to a URI.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Where DEVICE is a URI")]
 pub(crate) struct UriArgs {
     /// Who we say we are
-    #[arg(long, value_name = "NQN")]
+    #[arg(long, help_heading = URI_HEADING, value_name = "NQN")]
     hostnqn: Option<Nqn>,
     /// Our host identifier, a UUID
-    #[arg(long, value_name = "UUID", value_parser = parse_host_id)]
+    #[arg(long, help_heading = URI_HEADING, value_name = "UUID", value_parser = parse_host_id)]
     hostid: Option<HostId>,
     /// Local address to connect from
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, help_heading = URI_HEADING, value_name = "ADDRESS")]
     host_traddr: Option<String>,
     /// Network interface to connect through
-    #[arg(long, value_name = "INTERFACE")]
+    #[arg(long, help_heading = URI_HEADING, value_name = "INTERFACE")]
     host_iface: Option<String>,
     /// Ask for header digests (CRC32C)
-    #[arg(long)]
+    #[arg(long, help_heading = URI_HEADING)]
     hdr_digest: bool,
     /// Ask for data digests (CRC32C)
-    #[arg(long)]
+    #[arg(long, help_heading = URI_HEADING)]
     data_digest: bool,
 }
 

@@ -12,6 +12,8 @@ pub(crate) enum Json {
     Text(String),
     List(Vec<Json>),
     Object(Object),
+    /// What another crate has made into JSON.
+    Foreign(serde_json::Value),
 }
 
 /// A JSON object that keeps the order of its keys.
@@ -52,6 +54,13 @@ impl Object {
         self.0.is_empty()
     }
 
+    /// The JSON text in one line, with a newline at its end: for programs that go on after it.
+    pub(crate) fn to_line(&self) -> serde_json::Result<String> {
+        let mut text = serde_json::to_string(self)?;
+        text.push('\n');
+        Ok(text)
+    }
+
     /// The JSON text, indented, with a newline at its end.
     pub(crate) fn to_text(&self) -> serde_json::Result<String> {
         let mut text = serde_json::to_string_pretty(self)?;
@@ -88,6 +97,7 @@ impl Serialize for Json {
                 list.end()
             }
             Self::Object(object) => object.serialize(serializer),
+            Self::Foreign(value) => value.serialize(serializer),
         }
     }
 }
@@ -119,6 +129,12 @@ impl From<String> for Json {
 impl From<&str> for Json {
     fn from(value: &str) -> Self {
         Self::Text(value.to_owned())
+    }
+}
+
+impl From<serde_json::Value> for Json {
+    fn from(value: serde_json::Value) -> Self {
+        Self::Foreign(value)
     }
 }
 

@@ -71,3 +71,6 @@ pub(crate) fn say(line: &str) {
     // Nobody can be told when standard error is gone.
     let _unheard = writeln!(io::stderr().lock(), "{line}");
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! What every view prints for fixed bytes, as snapshots: a change of the text or of a JSON key shows here.
+
+use ebof_attach::state::State;
+use ebof_attach::{Attached, Device, Request};
+use ebof_nvme::feature::{Fid, Select};
+use ebof_nvme::identify::{ControllerList, IdentifyController, IdentifyNamespace, NamespaceList};
+use ebof_nvme::log::{
+    ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, DiscoveryEntries, ErrorInformation, FirmwareSlots,
+    Lid, LidSupport, SmartHealth, Submission, SupportedLogPages,
+};
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::property::Cap;
+use ebof_nvme::{ControllerId, Nsid};
+use ebof_testkit::hex;
+use zerocopy::FromBytes;
+
+use super::View;
+use super::attached::{ConnectView, Connected, ListView, SubsystemsView};
+use super::connections::{ConnectAllView, DisconnectView};
+use super::controller::ControllerView;
+use super::discovery::DiscoveryView;
+use super::done::Done;
+use super::effects::{EffectsView, SupportedView};
+use super::features::{FeatureSetView, FeatureView};
+use super::health::{ErrorLogView, FirmwareView, SmartView};
+use super::lists::{ChangedView, ControllerListView, NamespaceListView};
+use super::namespace::{DescriptorsView, NamespaceView};
+use super::raw::LogView;
+use super::registers::RegistersView;
+
+macro_rules! bytes {
+    ($file:literal) => {
+        hex::read(include_str!(concat!("../../../nvme/testdata/", $file)))
+    };
+}
+
+fn read<T: FromBytes>(bytes: &[u8]) -> Box<T> {
+    Box::new(T::read_from_prefix(bytes).unwrap().0)
+}
+
+/// Text, verbose text and JSON of a view, in one snapshot.
+macro_rules! assert_view {
+    ($name:literal, $view:expr) => {{
+        let view: &dyn View = &$view;
+        let json = |verbose| view.json(verbose).to_text().unwrap();
+        let (plain, verbose) = (view.text(false), view.text(true));
+        let mut shown = format!("{plain}======== verbose\n{verbose}======== json\n{}", json(false));
+        if json(true) != json(false) {
+            shown += &format!("======== verbose json\n{}", json(true));
+        }
+        insta::assert_snapshot!($name, shown);
+    }};
+}
+
+#[test]
+fn identify() {
+    let data = read::<IdentifyController>(&bytes!("identify_controller_every_field.hex"));
+    assert_view!("id-ctrl", ControllerView { data, vendor_specific: false });
+    let data = read::<IdentifyNamespace>(&bytes!("identify_namespace.hex"));
+    assert_view!("id-ns", NamespaceView { nsid: Nsid(1), data, vendor_specific: false });
+    let mut data = Box::new([0; 4096]);
+    let descriptors = bytes!("namespace_descriptors.hex");
+    data[..descriptors.len()].copy_from_slice(&descriptors);
+    assert_view!("ns-descs", DescriptorsView { nsid: Nsid(1), data });
+}
+
+#[test]
+fn lists() {
+    let data = Box::new(NamespaceList::after(Nsid(0), [Nsid(1), Nsid(2), Nsid(16)]));
+    assert_view!("list-ns", NamespaceListView { data });
+    let data = Box::new(ControllerList::starting_at(ControllerId(0), [ControllerId(1), ControllerId(42)]));
+    assert_view!("list-ctrl", ControllerListView { data });
+    assert_view!("changed-ns-list-log", ChangedView { data: Box::new(ChangedNamespaces::new([Nsid(3)])) });
+    assert_eq!(ChangedView { data: Box::new(ChangedNamespaces::new([])) }.text(false), "no ns changed\n");
+    let overflow = ChangedView { data: Box::new(ChangedNamespaces::new((1..2000).map(Nsid))) };
+    assert_eq!(overflow.text(false), "more than 1024 ns changed\n");
+}
+
+#[test]
+fn health() {
+    let data = read::<SmartHealth>(&bytes!("smart_health.hex"));
+    assert_view!("smart-log", SmartView { device: "nvme0".to_owned(), nsid: Nsid::ALL, data });
+    let entry = *read::<ErrorInformation>(&bytes!("error_information.hex"));
+    assert_view!("error-log", ErrorLogView { device: "nvme0".to_owned(), entries: vec![entry] });
+    let data = read::<FirmwareSlots>(&bytes!("firmware_slots.hex"));
+    assert_view!("fw-log", FirmwareView { device: "nvme0".to_owned(), data });
+}
+
+#[test]
+fn effects() {
+    let mut data = Box::new(CommandsSupportedAndEffects::default());
+    data.set_admin(admin::IDENTIFY, CommandEffects::CSUPP);
+    data.set_admin(0xc1, CommandEffects::CSUPP);
+    let format = CommandEffects::CSUPP.with(CommandEffects::LBCC).with(CommandEffects::NCC);
+    data.set_admin(admin::FORMAT_NVM, format.with_submission(Submission::Alone));
+    data.set_io(nvm::WRITE, CommandEffects::CSUPP.with(CommandEffects::LBCC));
+    assert_view!("effects-log", EffectsView { data, csi: 0 });
+    let mut data = Box::new(SupportedLogPages::default());
+    data.set(Lid::SMART_HEALTH, LidSupport::SUPPORTED);
+    data.set(Lid::DISCOVERY, LidSupport::with_parameter(2));
+    assert_view!("supported-log-pages", SupportedView { device: "nvme0".to_owned(), data });
+}
+
+#[test]
+fn registers() {
+    let values =
+        vec![("cap", Cap::new(1024, 30).0), ("version", 0x2_0100), ("cc", 0x46_0001), ("csts", 1), ("crto", 0x000a_0014)];
+    assert_view!("show-regs", RegistersView { values });
+}
+
+#[test]
+fn features() {
+    let feature = |fid, select, value, data: &[u8]| FeatureView { fid, select, value, data: data.to_vec() };
+    assert_view!("get-feature", feature(Fid::NUMBER_OF_QUEUES, Select::Current, 0x0007_0007, &[]));
+    assert_view!("get-feature-events", feature(Fid::ASYNC_EVENT_CONFIG, Select::Default, 0x8000_0100, &[]));
+    assert_view!("get-feature-supported", feature(Fid::VOLATILE_WRITE_CACHE, Select::Supported, 5, &[]));
+    assert_view!("get-feature-timestamp", feature(Fid::TIMESTAMP, Select::Current, 0, &[1, 0, 0, 0, 0, 0, 2, 0]));
+    assert_view!("get-feature-temperature", feature(Fid::TEMPERATURE_THRESHOLD, Select::Current, 0x0156, &[]));
+    let set = FeatureSetView { fid: Fid::VOLATILE_WRITE_CACHE, value: 1, saved: false, result: 0 };
+    assert_view!("set-feature", set);
+}
+
+#[test]
+fn discovery() {
+    let log = bytes!("discovery_log.hex");
+    let (header, entries) = DiscoveryEntries::new(&log).unwrap();
+    let view = DiscoveryView::new(header.genctr.get(), header.recfmt.get(), entries.cloned().collect());
+    assert_eq!(view.binary().unwrap(), &log[..view.binary().unwrap().len()]);
+    assert_view!("discover", view);
+}
+
+#[test]
+fn bytes_and_deeds() {
+    let view = LogView { device: "nvme0".to_owned(), lid: Lid(2), offset: 0, data: (0..20).collect() };
+    assert_view!("get-log", view);
+    assert_view!("reset", Done::new("reset", "nvme0", "Success").with("nsid", 1_u32));
+}
+
+fn device(nsid: u32, path: Option<&str>) -> Device {
+    Device {
+        name: format!("nvme0n{nsid}"),
+        nsid,
+        path: path.map(Into::into),
+        problem: path.is_none().then(|| "opening /dev/fuse failed".to_owned()),
+        block_bytes: 4096,
+        blocks: 262_144,
+        read_only: false,
+    }
+}
+
+fn connected() -> Vec<Connected> {
+    let request = Request { traddr: "192.168.13.147".to_owned(), ..Request::default() };
+    let state = State {
+        version: 1,
+        name: "nvme0".to_owned(),
+        pid: 7,
+        pid_start: 8,
+        since: 9,
+        state: "live".to_owned(),
+        request: Request { nqn: "nqn.2014-08.org.example:drive0".to_owned(), ..request },
+        hostnqn: "nqn.2014-08.org.example:host".to_owned(),
+        hostid: "00112233-4455-6677-8899-aabbccddeeff".to_owned(),
+        subnqn: "nqn.2014-08.org.example:drive0".to_owned(),
+        peer: "192.168.13.147:4420".to_owned(),
+        cntlid: 3,
+        io_queues: 2,
+        model: "ebof \u{1b}[31m".to_owned(),
+        serial: "0123456789".to_owned(),
+        firmware: "0.1".to_owned(),
+        front: "loop".to_owned(),
+        devices: vec![device(1, Some("/dev/loop0")), device(2, None)],
+    };
+    let other = State { name: "nvme1".to_owned(), devices: Vec::new(), state: "connecting".to_owned(), ..state.clone() };
+    vec![
+        Connected { state, used_blocks: vec![Some(1000), None] },
+        Connected { state: other, used_blocks: Vec::new() },
+    ]
+}
+
+#[test]
+fn connections() {
+    assert_view!("list", ListView { controllers: connected() });
+    assert_view!("list-subsys", SubsystemsView { controllers: connected() });
+    let attached =
+        || Attached { name: "nvme0".to_owned(), devices: vec![device(1, Some("/dev/loop0")), device(2, None)] };
+    let connect = || ConnectView { nqn: "nqn.2014-08.org.example:drive0".to_owned(), attached: attached() };
+    assert_view!("connect", connect());
+    let all = ConnectAllView {
+        connected: vec![connect()],
+        skipped: vec![("nqn.a".to_owned(), "already connected as nvme4".to_owned())],
+        failed: vec![("nqn.b".to_owned(), anyhow::anyhow!("broken"))],
+    };
+    assert_view!("connect-all", all);
+    let disconnect = DisconnectView {
+        verb: "disconnect",
+        nqns: vec!["nqn.a".to_owned()],
+        disconnected: vec![("nvme0".to_owned(), "nqn.a".to_owned()), ("nvme2".to_owned(), "nqn.c".to_owned())],
+        failed: vec![("nvme1".to_owned(), anyhow::anyhow!("in use"))],
+        repaired: vec!["nvme3: removed".to_owned()],
+    };
+    assert_view!("disconnect", disconnect);
+}
