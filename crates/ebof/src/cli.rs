@@ -32,6 +32,8 @@ pub(crate) struct Cli {
 /// The verbs, by nvme-cli's names where it has them.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve drives to hosts
+    Serve(Box<crate::serve::Args>),
     /// List what a discovery service offers
     Discover(Box<verbs::discover::Discover>),
     /// Connect a subsystem: its namespaces become block devices
@@ -113,7 +115,7 @@ enum Command {
 
 /// How the help groups the verbs.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Serve", &["config"]),
+    ("Serve", &["serve", "config"]),
     ("Connect", &["discover", "connect", "connect-all", "disconnect", "disconnect-all", "list", "list-subsys"]),
     (
         "Inspect",
@@ -154,6 +156,7 @@ DEVICE is a connected device (nvme0, nvme0n1) or a URI, which needs no connectio
 impl Command {
     fn run(self, global: &Global) -> Outcome {
         match self {
+            Self::Serve(args) => crate::serve::run(&args, global),
             Self::Discover(verb) => verb.run(global),
             Self::Connect(verb) => verb.run(global),
             Self::ConnectAll(verb) => verb.run(global),
@@ -195,7 +198,10 @@ impl Command {
 
     /// What is logged where nobody says more.
     fn log_level(&self) -> LevelFilter {
-        LevelFilter::WARN
+        match self {
+            Self::Serve(_) => LevelFilter::INFO,
+            _ => LevelFilter::WARN,
+        }
     }
 }
 

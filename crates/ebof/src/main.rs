@@ -7,7 +7,9 @@ mod device;
 mod explain;
 mod failure;
 mod global;
+mod metrics;
 mod output;
+mod serve;
 mod verbs;
 
 fn main() -> std::process::ExitCode {

@@ -27,6 +27,9 @@ const READ_BUDGET: usize = 1 << 20;
 /// Data of at least this size are received straight into their buffer.
 const DIRECT_MIN: usize = 8 << 10;
 
+/// Bytes waiting to be sent beyond which no further command is taken.
+const UNSENT_MAX: usize = 16 << 20;
+
 /// How long the peer may take to close after it was told to go, milliseconds.
 const CLOSING_MS: u64 = 2_000;
 
@@ -221,7 +224,10 @@ impl Connection {
     fn can_take(&self, turn: &Turn<'_>) -> bool {
         let in_capsule = self.port.in_capsule_bytes() as usize;
         let limit = turn.shared.settings.connection_buffer_bytes;
-        !self.commands.is_full() && self.buffer_bytes + 2 * in_capsule <= limit && turn.pool.has_room(2 * in_capsule)
+        // Answers that the host does not read hold its next commands back: what it can make us keep has a limit.
+        let answers_read = self.outbox.len() <= UNSENT_MAX;
+        let buffers = self.buffer_bytes + 2 * in_capsule <= limit && turn.pool.has_room(2 * in_capsule);
+        answers_read && !self.commands.is_full() && buffers
     }
 
     fn feed(&mut self, mut input: &[u8], turn: &mut Turn<'_>) -> Result<(), End> {

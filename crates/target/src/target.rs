@@ -25,11 +25,11 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::stats::{Kind, Totals};
 
-/// A running target. Dropping it stops it without grace; [`Target::shutdown`] completes what was accepted.
+/// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was accepted.
 pub struct Target {
     shared: Arc<Shared>,
     orders: Orders,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     state: Mutex<InForce>,
 }
 
@@ -59,7 +59,7 @@ impl Target {
         let (orders, receiver) = Orders::new(bell.clone());
         let control = Control::new(Arc::clone(&shared), bell, receiver, Placement::new(&processors))?;
         let state = Mutex::new(InForce { config, devices, ports, generation });
-        let mut target = Self { shared, orders, threads: Vec::new(), state };
+        let target = Self { shared, orders, threads: Mutex::default(), state };
         target.spawn("ebof-control".to_owned(), None, move || control.run())?;
         let table = Arc::new(target.in_force().devices.table());
         for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
@@ -78,7 +78,7 @@ impl Target {
     }
 
     fn spawn(
-        &mut self,
+        &self,
         name: String,
         processor: Option<usize>,
         run: impl FnOnce() + Send + 'static,
@@ -93,7 +93,8 @@ impl Target {
             }
             run();
         };
-        self.threads.push(std::thread::Builder::new().name(name).spawn(run)?);
+        let thread = std::thread::Builder::new().name(name).spawn(run)?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
 
@@ -115,19 +116,16 @@ impl Target {
     }
 
     /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace` whatever is left is
-    /// cut off.
-    pub fn shutdown(mut self, grace: Duration) {
-        self.stop(grace);
-    }
-
-    fn stop(&mut self, grace: Duration) {
-        if self.threads.is_empty() {
+    /// cut off. A second call waits for nothing.
+    pub fn stop(&self, grace: Duration) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if threads.is_empty() {
             return;
         }
         self.orders.give(Order::Stop);
         let deadline_ms = self.shared.clock.now_ms() + u64::try_from(grace.as_millis()).unwrap_or(u64::MAX / 2);
         self.shared.post_all(|| Message::Shutdown { deadline_ms });
-        for thread in self.threads.drain(..) {
+        for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a thread of the target panicked");
             }

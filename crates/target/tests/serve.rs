@@ -1,4 +1,5 @@
 //! What a host sees of a running target: the initiator against the target over loopback.
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -124,7 +125,7 @@ fn a_file_namespace_keeps_what_was_written() {
         namespace.write(16, &data, false).unwrap();
         namespace.flush().unwrap();
         controller.disconnect();
-        target.shutdown(Duration::from_secs(5));
+        target.stop(Duration::from_secs(5));
     }
     assert!(std::fs::read(&path).unwrap()[16 * 4096..][..data.len()] == data);
     let (_target, address) = start(config);
@@ -267,7 +268,7 @@ fn shutdown_completes_what_was_accepted() {
     let first = queue.wait(None).unwrap().unwrap();
     assert!(first.result.is_ok());
     let begun = Instant::now();
-    let stopper = std::thread::spawn(move || target.shutdown(Duration::from_secs(10)));
+    let stopper = std::thread::spawn(move || target.stop(Duration::from_secs(10)));
     let mut ended = 1;
     while queue.in_flight() > 0 {
         match queue.wait(Some(Instant::now() + Duration::from_secs(10))) {
