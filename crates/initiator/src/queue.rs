@@ -171,6 +171,12 @@ impl<B: Buffer> QueuePair<B> {
         Ok(self.engine.pop())
     }
 
+    /// The next completion that has been received already: no system call. For loops that take all that a wait
+    /// brought before they submit again.
+    pub fn next_ready(&mut self) -> Option<Completion<B>> {
+        self.engine.pop()
+    }
+
     /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins a little, then sleeps. Returns
     /// `None` at once when nothing is outstanding. While the controller reconnects, it waits for that.
     ///

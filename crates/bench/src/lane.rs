@@ -1,0 +1,153 @@
+//! The way of one thread to the medium: a queue pair or a local device, with the same calls for both.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebof_backend::{Buffer, Device, Io, Operation, Request, Submitted};
+use ebof_initiator::{Completion, Data, QueuePair};
+use ebof_nvme::Nsid;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+
+use crate::plan::Next;
+use crate::source::{Opened, SourceError};
+
+/// A buffer of exactly the job's block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    buffer: Buffer,
+    length: usize,
+}
+
+impl Block {
+    pub(crate) fn new(length: usize) -> Self {
+        Self { buffer: Buffer::zeroed(length), length }
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer.as_slice()[..self.length]
+    }
+}
+
+impl AsMut<[u8]> for Block {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer.as_mut_slice()[..self.length]
+    }
+}
+
+/// An operation that is over.
+pub(crate) struct Done {
+    pub(crate) slot: u64,
+    pub(crate) result: Result<(), String>,
+    pub(crate) block: Block,
+}
+
+/// See the module.
+#[expect(clippy::large_enum_variant, reason = "there is one per thread, and it is on the way of every operation")]
+pub(crate) enum Lane {
+    Fabric { queue: QueuePair<Block>, nsid: Nsid, block_bytes: u64 },
+    Local { device: Arc<dyn Device>, io: Io, ready: Vec<Done>, length: usize },
+}
+
+impl Lane {
+    /// In the thread that will use it.
+    pub(crate) fn open(source: &Opened, depth: u16, length: usize) -> Result<Self, SourceError> {
+        Ok(match source {
+            Opened::Fabric(controller, namespace) => Self::Fabric {
+                queue: controller.queue_pair()?,
+                nsid: namespace.nsid(),
+                block_bytes: u64::from(namespace.block_bytes()),
+            },
+            Opened::Local(device) => Self::Local {
+                device: Arc::clone(device),
+                io: Io::new(u32::from(depth))?,
+                ready: Vec::with_capacity(usize::from(depth)),
+                length,
+            },
+        })
+    }
+
+    /// Operations that may be outstanding.
+    pub(crate) fn capacity(&self) -> usize {
+        match self {
+            Self::Fabric { queue, .. } => queue.capacity(),
+            Self::Local { .. } => usize::MAX,
+        }
+    }
+
+    /// Starts an operation; nothing is sent before [`Lane::wait`]. On failure nothing was started.
+    pub(crate) fn submit(&mut self, next: Next, slot: u64, block: Block) -> Result<(), (String, Block)> {
+        match self {
+            Self::Fabric { queue, nsid, block_bytes } => {
+                let blocks = u32::try_from(block.length as u64 / *block_bytes).unwrap_or(u32::MAX);
+                let range = BlockRange::new(next.offset / *block_bytes, blocks);
+                let (opcode, data) =
+                    if next.write { (nvm::WRITE, Data::FromHost(block)) } else { (nvm::READ, Data::ToHost(block)) };
+                queue.submit(range.encode(opcode, *nsid), data, slot).map_err(|refused| {
+                    let length = usize::try_from(u64::from(blocks) * *block_bytes).unwrap_or(0);
+                    (refused.reason.to_string(), refused.data.into_buffer().unwrap_or_else(|| Block::new(length)))
+                })
+            }
+            Self::Local { device, io, ready, length } => {
+                let (offset, len, buffer) = (next.offset, block.length, block.buffer);
+                let operation = if next.write {
+                    Operation::Write { offset, len, buffer, fua: false }
+                } else {
+                    Operation::Read { offset, len, buffer }
+                };
+                match device.submit(io, Request { tag: slot, operation }) {
+                    Submitted::Done(done) => ready.push(local_done(done, *length)),
+                    Submitted::Pending => {}
+                    Submitted::Busy(request) => {
+                        let buffer = request.operation.into_buffer().unwrap_or_else(|| Buffer::zeroed(*length));
+                        return Err(("more in flight than allowed".to_owned(), Block { buffer, length: *length }));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what was submitted and waits for the next operation that is over.
+    pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Option<Done>, String> {
+        match self {
+            Self::Fabric { queue, .. } => {
+                queue.wait(Some(deadline)).map(|done| done.map(fabric_done)).map_err(|error| error.to_string())
+            }
+            Self::Local { io, ready, length, .. } => {
+                io.kick().map_err(|error| error.to_string())?;
+                if let Some(done) = ready.pop() {
+                    return Ok(Some(done));
+                }
+                let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
+                let done = io.wait(Some(left)).map_err(|error| error.to_string())?;
+                Ok(done.map(|done| local_done(done, *length)))
+            }
+        }
+    }
+
+    /// The next operation that is known to be over.
+    pub(crate) fn next_ready(&mut self) -> Option<Done> {
+        match self {
+            Self::Fabric { queue, .. } => queue.next_ready().map(fabric_done),
+            Self::Local { io, ready, length, .. } => {
+                ready.pop().or_else(|| io.poll().map(|done| local_done(done, *length)))
+            }
+        }
+    }
+}
+
+fn fabric_done(done: Completion<Block>) -> Done {
+    let result = match done.result {
+        Ok(cqe) => cqe.status().ok().map_err(|status| status.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    Done { slot: done.user, result, block: done.data.into_buffer().unwrap_or_else(|| Block::new(0)) }
+}
+
+fn local_done(done: ebof_backend::Completion, length: usize) -> Done {
+    let buffer = done.buffer.unwrap_or_else(|| Buffer::zeroed(length));
+    Done { slot: done.tag, result: done.result.map_err(|error| error.to_string()), block: Block { buffer, length } }
+}

@@ -1,0 +1,203 @@
+//! What a load came to, in numbers that people and programs can compare. The schema is versioned: fields are added, never
+//! changed or removed, within one number.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::job::Job;
+use crate::worker::{Measured, Stats};
+
+/// The name and version of the report's schema.
+pub const REPORT_SCHEMA: &str = "ebof-bench/1";
+
+/// What a load came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`REPORT_SCHEMA`].
+    pub schema: String,
+    /// What it ran against.
+    pub source: String,
+    /// The load.
+    pub job: Job,
+    /// Time that was measured, in seconds.
+    pub elapsed_s: f64,
+    /// Reads and writes together.
+    pub total: Side,
+    /// Reads, where there were any.
+    pub read: Option<Side>,
+    /// Writes, where there were any.
+    pub write: Option<Side>,
+    /// Operations that failed, ramp included.
+    pub errors: u64,
+    /// What the first of them said.
+    pub first_error: Option<String>,
+    /// Bytes that were compared with what they should be.
+    pub verified_bytes: u64,
+    /// Processor time of the load's threads, in microseconds for each operation.
+    pub cpu_us_per_operation: f64,
+    /// Processor time of the load's threads, in percent of one processor.
+    pub cpu_percent: f64,
+}
+
+/// One direction, or both together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Operations that were measured.
+    pub operations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Operations per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// How long they took.
+    pub latency: Latency,
+}
+
+/// Latencies in microseconds, from the moment when the thread had an operation to submit to the moment when it saw its completion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// The shortest.
+    pub min_us: f64,
+    /// The mean.
+    pub mean_us: f64,
+    /// The standard deviation.
+    pub stddev_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// Pairs of percentile and latency.
+    pub percentiles: Vec<(f64, f64)>,
+}
+
+/// The percentiles of a report: those of fio, up to five nines.
+pub const PERCENTILES: [f64; 18] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999];
+
+impl Report {
+    pub(crate) fn new(source: String, job: Job, threads: Vec<Stats>) -> Self {
+        let mut all = Stats::new();
+        for stats in threads {
+            add(&mut all.read, &stats.read);
+            add(&mut all.write, &stats.write);
+            all.errors += stats.errors;
+            all.first_error = all.first_error.or(stats.first_error);
+            all.verified_bytes += stats.verified_bytes;
+            all.cpu += stats.cpu;
+            all.measured = all.measured.max(stats.measured);
+        }
+        let elapsed = all.measured;
+        let side = |measured: &Measured| (measured.operations > 0).then(|| Side::new(measured, elapsed));
+        let (read, write) = (side(&all.read), side(&all.write));
+        add(&mut all.read, &all.write);
+        let operations = all.read.operations.max(1);
+        Self {
+            schema: REPORT_SCHEMA.to_owned(),
+            source,
+            job,
+            elapsed_s: elapsed.as_secs_f64(),
+            total: Side::new(&all.read, elapsed),
+            read,
+            write,
+            errors: all.errors,
+            first_error: all.first_error,
+            verified_bytes: all.verified_bytes,
+            cpu_us_per_operation: all.cpu.as_secs_f64() * 1e6 / float(operations),
+            cpu_percent: all.cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64().max(1e-9),
+        }
+    }
+}
+
+fn add(sum: &mut Measured, more: &Measured) {
+    sum.latency.add(&more.latency).expect("all histograms have the same bounds");
+    sum.operations += more.operations;
+    sum.bytes += more.bytes;
+}
+
+impl Side {
+    fn new(measured: &Measured, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        Self {
+            operations: measured.operations,
+            bytes: measured.bytes,
+            iops: float(measured.operations) / seconds,
+            bytes_per_s: float(measured.bytes) / seconds,
+            latency: Latency::new(&measured.latency),
+        }
+    }
+}
+
+impl Latency {
+    fn new(histogram: &Histogram<u64>) -> Self {
+        let us = |ns: u64| float(ns) / 1000.0;
+        let percentiles =
+            PERCENTILES.iter().map(|&percentile| (percentile, us(histogram.value_at_percentile(percentile))));
+        Self {
+            min_us: if histogram.is_empty() { 0.0 } else { us(histogram.min()) },
+            mean_us: histogram.mean() / 1000.0,
+            stddev_us: histogram.stdev() / 1000.0,
+            max_us: us(histogram.max()),
+            percentiles: percentiles.collect(),
+        }
+    }
+
+    /// The latency that `percentile` percent of operations do not exceed, where the report has it.
+    #[must_use]
+    pub fn percentile_us(&self, percentile: f64) -> Option<f64> {
+        self.percentiles.iter().find(|(at, _)| (at - percentile).abs() < 1e-9).map(|(_, us)| *us)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a report has fewer digits than an f64")]
+pub(crate) const fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Mix;
+
+    fn stats(reads: &[u64], writes: &[u64]) -> Stats {
+        let mut stats = Stats::new();
+        for (side, values) in [(&mut stats.read, reads), (&mut stats.write, writes)] {
+            for &ns in values {
+                side.latency.record(ns).unwrap();
+                side.operations += 1;
+                side.bytes += 4096;
+            }
+        }
+        stats.measured = Duration::from_secs(2);
+        stats.cpu = Duration::from_micros(30);
+        stats
+    }
+
+    #[test]
+    fn threads_and_directions_add_up() {
+        let threads = vec![stats(&[1000, 3000], &[]), stats(&[2000], &[10_000])];
+        let report = Report::new("mem".to_owned(), Job::new(Mix::Rw), threads);
+        assert_eq!((report.total.operations, report.total.bytes), (4, 16_384));
+        assert!((report.total.iops - 2.0).abs() < 1e-9);
+        let read = report.read.unwrap();
+        assert_eq!((read.operations, read.latency.percentile_us(50.0).map(f64::round)), (3, Some(2.0)));
+        assert_eq!(report.write.unwrap().latency.max_us.round(), 10.0);
+        assert!((report.cpu_us_per_operation - 15.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_schema_stays_as_programs_know_it() {
+        let report = Report::new("null".to_owned(), Job::new(Mix::RandRead), vec![stats(&[1000], &[])]);
+        let json = serde_json::to_value(&report).unwrap();
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(json["schema"], "ebof-bench/1");
+        assert_eq!(
+            keys(&json),
+            "cpu_percent cpu_us_per_operation elapsed_s errors first_error job read schema source total verified_bytes write"
+        );
+        assert_eq!(keys(&json["total"]), "bytes bytes_per_s iops latency operations");
+        assert_eq!(keys(&json["total"]["latency"]), "max_us mean_us min_us percentiles stddev_us");
+        assert_eq!(json["job"]["rw"], "randread");
+        assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);
+    }
+}

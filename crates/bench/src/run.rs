@@ -1,0 +1,204 @@
+//! Running a job: threads, their start at the same moment, the live line, the report.
+
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::job::{Job, JobError};
+use crate::lane::Lane;
+use crate::plan::Plan;
+use crate::report::{Report, float};
+use crate::source::{Opened, Source, SourceError};
+use crate::worker::{Counters, Stats, Times, Worker};
+
+/// Why a job could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The job makes no sense on this medium.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The medium cannot be used.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A thread could not be started.
+    #[error("a thread cannot be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Where a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not measuring yet.
+    Ramp,
+    /// Measuring.
+    Measure,
+}
+
+/// What the live line shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Where the job is.
+    pub phase: Phase,
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Ramp and runtime together; `None` where the job ends with its size.
+    pub total: Option<Duration>,
+    /// Operations per second since the last call.
+    pub iops: f64,
+    /// Bytes per second since the last call.
+    pub bytes_per_s: f64,
+    /// Bytes since the start.
+    pub bytes: u64,
+    /// Failed operations since the start.
+    pub errors: u64,
+}
+
+/// Time between two calls of the progress function.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Runs `job` against `source`; `progress` is called about four times a second, and ends the job early by `Break`.
+///
+/// Operations that fail are no error here: the report counts them and tells the first.
+///
+/// # Errors
+/// The job does not fit the medium, or the medium cannot be opened.
+pub fn run(
+    source: &Source,
+    job: &Job,
+    mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
+) -> Result<Report, BenchError> {
+    let opened = source.open(job)?;
+    let (capacity, unit, transfer_max) = opened.geometry();
+    let part = job.check(capacity, unit, transfer_max)?;
+    let counters: Vec<Counters> = (0..job.threads).map(|_| Counters::default()).collect();
+    let stop = AtomicBool::new(false);
+    let start = Start::default();
+    let stats = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let mut refused = None;
+        for (thread, counters) in (0..job.threads).zip(&counters) {
+            let (opened, stop, start) = (&opened, &stop, &start);
+            let work = move || one_thread(opened, job, thread, part, stop, counters, start);
+            match std::thread::Builder::new().name(format!("ebof-bench{thread}")).spawn_scoped(scope, work) {
+                Ok(handle) => threads.push(handle),
+                Err(error) => {
+                    refused = Some(error);
+                    stop.store(true, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        let times = start.begin(job, threads.len());
+        watch(job, &counters, &stop, times, &mut progress, || threads.iter().all(|thread| thread.is_finished()));
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let stats = joined.collect::<Result<Vec<Stats>, SourceError>>();
+        match refused {
+            Some(error) => Err(BenchError::Thread(error)),
+            None => stats.map_err(BenchError::from),
+        }
+    })?;
+    Ok(Report::new(source.describe(), job.clone(), stats))
+}
+
+/// How the threads begin together, once all of them have opened the medium (or failed to).
+#[derive(Default)]
+struct Start {
+    state: Mutex<(usize, Option<Times>)>,
+    changed: Condvar,
+}
+
+impl Start {
+    /// Waits for `threads` threads and lets them go.
+    fn begin(&self, job: &Job, threads: usize) -> Times {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.0 < threads {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let measure_from = Instant::now() + job.ramp;
+        let times = Times { measure_from, stop_at: job.runtime.map(|runtime| measure_from + runtime) };
+        state.1 = Some(times);
+        self.changed.notify_all();
+        times
+    }
+
+    /// In each thread: says that it is ready and waits for the others.
+    fn arrive(&self) -> Times {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 += 1;
+        self.changed.notify_all();
+        loop {
+            if let Some(times) = state.1 {
+                return times;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn one_thread(
+    opened: &Opened,
+    job: &Job,
+    thread: u16,
+    part: (u64, u64),
+    stop: &AtomicBool,
+    counters: &Counters,
+    start: &Start,
+) -> Result<Stats, SourceError> {
+    if let Some(count) = NonZeroUsize::new(job.processors.len()) {
+        stay_on(job.processors[usize::from(thread) % count]);
+    }
+    let length = usize::try_from(job.block_bytes).unwrap_or(0);
+    let lane = Lane::open(opened, job.depth, length);
+    let worker = lane.map(|lane| Worker::new(lane, Plan::new(job, thread, part.0, part.1), job, part, stop, counters));
+    let times = start.arrive();
+    worker.map(|worker| worker.run(times)).inspect_err(|_| stop.store(true, Ordering::Relaxed))
+}
+
+/// Keeps the calling thread on one processor, where there is such a one and the system allows it.
+pub(crate) fn stay_on(processor: usize) {
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor % processors.min(rustix::thread::CpuSet::MAX_CPU));
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+/// Calls `progress` until all threads are done.
+fn watch(
+    job: &Job,
+    counters: &[Counters],
+    stop: &AtomicBool,
+    times: Times,
+    progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
+    done: impl Fn() -> bool,
+) {
+    let sum = |pick: fn(&Counters) -> &AtomicU64| counters.iter().map(|one| pick(one).load(Ordering::Relaxed)).sum();
+    let started = Instant::now();
+    let mut last = (started, 0, 0);
+    while !done() {
+        // Short, so that the end of a short job is seen; nothing to measure hangs on it.
+        std::thread::sleep(Duration::from_millis(10));
+        let now = Instant::now();
+        let since = now.duration_since(last.0);
+        if since < TICK {
+            continue;
+        }
+        let (operations, bytes): (u64, u64) = (sum(|one| &one.operations), sum(|one| &one.bytes));
+        let per_second = |more: u64| float(more) / since.as_secs_f64();
+        let told = progress(&Progress {
+            phase: if now < times.measure_from { Phase::Ramp } else { Phase::Measure },
+            elapsed: now.duration_since(started),
+            total: job.runtime.map(|runtime| runtime + job.ramp),
+            iops: per_second(operations - last.1),
+            bytes_per_s: per_second(bytes - last.2),
+            bytes,
+            errors: sum(|one| &one.errors),
+        });
+        if told.is_break() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        last = (now, operations, bytes);
+    }
+}

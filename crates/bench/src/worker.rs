@@ -1,0 +1,379 @@
+//! One thread of a load: submits, waits, counts. The clock is read once per turn, not per operation.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::job::Job;
+use crate::lane::{Block, Done, Lane};
+use crate::pattern;
+use crate::plan::{Next, Plan};
+
+/// What a thread has done so far, for the live line. Written by that thread only.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) operations: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) errors: AtomicU64,
+}
+
+/// One direction of what a thread measured.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// Latencies in nanoseconds.
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What a thread measured.
+#[derive(Debug)]
+pub(crate) struct Stats {
+    pub(crate) read: Measured,
+    pub(crate) write: Measured,
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<String>,
+    pub(crate) verified_bytes: u64,
+    /// Processor time while measuring.
+    pub(crate) cpu: Duration,
+    /// From the end of the ramp to the last operation that counts.
+    pub(crate) measured: Duration,
+}
+
+/// When to begin measuring and when to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) measure_from: Instant,
+    pub(crate) stop_at: Option<Instant>,
+}
+
+/// The longest latency that is told apart: 100 s. Three digits are kept.
+const LATENCY_MAX_NS: u64 = 100_000_000_000;
+/// How long a wait lasts at most, so that a request to stop is seen.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+impl Measured {
+    fn new() -> Self {
+        let latency = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("1 to 100 s with three digits is legal");
+        Self { latency, operations: 0, bytes: 0 }
+    }
+}
+
+impl Stats {
+    pub(crate) fn new() -> Self {
+        Self {
+            read: Measured::new(),
+            write: Measured::new(),
+            errors: 0,
+            first_error: None,
+            verified_bytes: 0,
+            cpu: Duration::ZERO,
+            measured: Duration::ZERO,
+        }
+    }
+
+    fn fail(&mut self, error: String) {
+        self.errors += 1;
+        self.first_error.get_or_insert(error);
+    }
+}
+
+/// The state of a thread.
+pub(crate) struct Worker<'a> {
+    lane: Lane,
+    plan: Plan,
+    job: &'a Job,
+    stop: &'a AtomicBool,
+    counters: &'a Counters,
+    /// Slots that are free, with their buffers.
+    idle: Vec<(u64, Block)>,
+    /// By slot: what is outstanding, and since when.
+    outstanding: Vec<(Next, Instant)>,
+    in_flight: usize,
+    written: Written,
+    stats: Stats,
+    failed: bool,
+}
+
+impl<'a> Worker<'a> {
+    pub(crate) fn new(
+        lane: Lane,
+        plan: Plan,
+        job: &'a Job,
+        part: (u64, u64),
+        stop: &'a AtomicBool,
+        counters: &'a Counters,
+    ) -> Self {
+        let length = usize::try_from(job.block_bytes).unwrap_or(0);
+        let depth = usize::from(job.depth).min(lane.capacity());
+        let mut idle: Vec<(u64, Block)> = (0..depth).map(|slot| (slot as u64, Block::new(length))).collect();
+        for (slot, block) in &mut idle {
+            // Not zeros: some media are quicker with those.
+            pattern::fill(job.seed, *slot * u64::from(job.block_bytes), block.as_mut());
+        }
+        let now = Instant::now();
+        Self {
+            lane,
+            plan,
+            job,
+            stop,
+            counters,
+            idle,
+            outstanding: vec![(Next { write: false, offset: 0 }, now); depth],
+            in_flight: 0,
+            written: Written::new(job, part),
+            stats: Stats::new(),
+            failed: false,
+        }
+    }
+
+    /// Runs the load to its end, then reads back what was written where that is asked for.
+    pub(crate) fn run(mut self, times: Times) -> Stats {
+        let mut now = Instant::now();
+        let mut more = true;
+        let mut measuring = false;
+        let mut cpu_from = thread_cpu();
+        let mut paced = Pace::new(self.job, now);
+        loop {
+            if !measuring && now >= times.measure_from {
+                measuring = true;
+                cpu_from = thread_cpu();
+            }
+            more &= !self.failed && !self.stop.load(Ordering::Relaxed) && times.stop_at.is_none_or(|at| now < at);
+            let pause = if more { self.submit_all(now, &mut paced, &mut more) } else { LOOK_AROUND };
+            if self.in_flight == 0 && !more {
+                break;
+            }
+            let waited = self.lane.wait(now + pause.min(LOOK_AROUND));
+            now = Instant::now();
+            match waited {
+                Ok(Some(done)) => self.take_all(done, now, measuring, times),
+                Ok(None) if self.in_flight == 0 && pause > Duration::ZERO => std::thread::sleep(pause.min(LOOK_AROUND)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.stats.fail(error);
+                    self.failed |= !self.job.continue_on_error;
+                    // Nothing comes back from a lane that fails.
+                    if self.failed || self.in_flight > 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        let end = times.stop_at.map_or(now, |at| now.min(at));
+        self.stats.measured = end.saturating_duration_since(times.measure_from);
+        self.stats.cpu = thread_cpu().saturating_sub(cpu_from);
+        if self.job.verify && self.job.rw.writes() && !self.failed {
+            self.read_back();
+        }
+        self.stats
+    }
+
+    /// Submits as much as depth and pace allow; gives how long to wait at most.
+    fn submit_all(&mut self, now: Instant, paced: &mut Pace, more: &mut bool) -> Duration {
+        while let Some((slot, mut block)) = self.idle.pop() {
+            let wait = paced.wait(now);
+            if wait > Duration::ZERO {
+                self.idle.push((slot, block));
+                return wait;
+            }
+            let Some(next) = self.plan.next() else {
+                self.idle.push((slot, block));
+                *more = false;
+                return LOOK_AROUND;
+            };
+            if next.write && self.job.verify {
+                pattern::fill(self.job.seed, next.offset, block.as_mut());
+            }
+            if !self.start(next, slot, block, now) {
+                *more &= self.job.continue_on_error;
+                return LOOK_AROUND;
+            }
+            paced.took_one();
+        }
+        LOOK_AROUND
+    }
+
+    fn start(&mut self, next: Next, slot: u64, block: Block, now: Instant) -> bool {
+        self.outstanding[usize::try_from(slot).unwrap_or(0)] = (next, now);
+        match self.lane.submit(next, slot, block) {
+            Ok(()) => {
+                self.in_flight += 1;
+                true
+            }
+            Err((error, block)) => {
+                self.stats.fail(error);
+                self.idle.push((slot, block));
+                self.failed |= !self.job.continue_on_error;
+                false
+            }
+        }
+    }
+
+    /// Counts `done` and everything else that is over.
+    fn take_all(&mut self, done: Done, now: Instant, measuring: bool, times: Times) {
+        let counts = measuring && times.stop_at.is_none_or(|at| now <= at);
+        let mut done = Some(done);
+        let (mut operations, mut errors) = (0, 0);
+        while let Some(one) = done {
+            operations += 1;
+            errors += u64::from(one.result.is_err());
+            self.take(one, now, counts);
+            done = self.lane.next_ready();
+        }
+        // One writer: a plain load and store, no read-modify-write.
+        let add = |counter: &AtomicU64, more| counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        add(&self.counters.operations, operations - errors);
+        add(&self.counters.bytes, (operations - errors) * u64::from(self.job.block_bytes));
+        add(&self.counters.errors, errors);
+    }
+
+    fn take(&mut self, done: Done, now: Instant, counts: bool) {
+        self.in_flight -= 1;
+        let (next, since) = self.outstanding[usize::try_from(done.slot).unwrap_or(0)];
+        match done.result {
+            Ok(()) => {
+                if counts {
+                    let side = if next.write { &mut self.stats.write } else { &mut self.stats.read };
+                    let ns = u64::try_from(now.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
+                    side.latency.saturating_record(ns);
+                    side.operations += 1;
+                    side.bytes += u64::from(self.job.block_bytes);
+                }
+                if next.write {
+                    self.written.note(next.offset);
+                } else if self.job.verify && self.written.expects(next.offset) {
+                    self.compare(next.offset, done.block.as_ref());
+                }
+            }
+            Err(error) => {
+                self.stats.fail(error);
+                self.failed |= !self.job.continue_on_error;
+            }
+        }
+        self.idle.push((done.slot, done.block));
+    }
+
+    fn compare(&mut self, offset: u64, bytes: &[u8]) {
+        match pattern::first_difference(self.job.seed, offset, bytes) {
+            None => self.stats.verified_bytes += bytes.len() as u64,
+            Some(at) => {
+                self.stats.fail(format!("verify: the byte at offset {at} is not what was written there"));
+                self.failed |= !self.job.continue_on_error;
+            }
+        }
+    }
+
+    /// Reads all that was written and compares it.
+    fn read_back(&mut self) {
+        let mut offsets = std::mem::take(&mut self.written).offsets();
+        let mut more = true;
+        while more || self.in_flight > 0 {
+            let now = Instant::now();
+            while more && let Some((slot, block)) = self.idle.pop() {
+                match offsets.next().filter(|_| !self.failed) {
+                    Some(offset) => more = self.start(Next { write: false, offset }, slot, block, now),
+                    None => {
+                        self.idle.push((slot, block));
+                        more = false;
+                    }
+                }
+            }
+            let mut done = match self.lane.wait(now + LOOK_AROUND) {
+                Ok(done) => done,
+                Err(error) => return self.stats.fail(error),
+            };
+            while let Some(one) = done {
+                self.in_flight -= 1;
+                let offset = self.outstanding[usize::try_from(one.slot).unwrap_or(0)].0.offset;
+                match one.result {
+                    Ok(()) => self.compare(offset, one.block.as_ref()),
+                    Err(error) => self.stats.fail(error),
+                }
+                self.idle.push((one.slot, one.block));
+                done = self.lane.next_ready();
+            }
+        }
+    }
+}
+
+/// Which blocks of the part this thread has written.
+#[derive(Debug, Default)]
+struct Written {
+    bits: Vec<u64>,
+    start: u64,
+    block: u64,
+    /// A job that only reads expects the pattern everywhere.
+    everything: bool,
+}
+
+impl Written {
+    fn new(job: &Job, (start, size): (u64, u64)) -> Self {
+        let block = u64::from(job.block_bytes);
+        let tracked = job.verify && job.rw.writes();
+        let words = if tracked { usize::try_from((size / block).div_ceil(64)).unwrap_or(0) } else { 0 };
+        Self { bits: vec![0; words], start, block, everything: !job.rw.writes() }
+    }
+
+    fn place(&self, offset: u64) -> (usize, u64) {
+        let index = (offset - self.start) / self.block;
+        (usize::try_from(index / 64).unwrap_or(usize::MAX), 1 << (index % 64))
+    }
+
+    fn note(&mut self, offset: u64) {
+        if self.bits.is_empty() {
+            return;
+        }
+        let (word, bit) = self.place(offset);
+        if let Some(word) = self.bits.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    fn expects(&self, offset: u64) -> bool {
+        let (word, bit) = self.place(offset);
+        self.everything || self.bits.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    fn offsets(self) -> impl Iterator<Item = u64> {
+        let Self { bits, start, block, .. } = self;
+        bits.into_iter().enumerate().flat_map(move |(word, bits)| {
+            let set = (0..64u64).filter(move |bit| bits >> bit & 1 != 0);
+            set.map(move |bit| start + (word as u64 * 64 + bit) * block)
+        })
+    }
+}
+
+/// Keeps to a rate: an operation is due every so many nanoseconds, and what was missed in a stall is not made up for.
+struct Pace {
+    every: Option<Duration>,
+    due: Instant,
+}
+
+impl Pace {
+    fn new(job: &Job, now: Instant) -> Self {
+        let per_thread = job.rate_iops.map(|rate| (rate / u64::from(job.threads)).max(1));
+        Self { every: per_thread.map(|rate| Duration::from_nanos(1_000_000_000 / rate)), due: now }
+    }
+
+    fn wait(&mut self, now: Instant) -> Duration {
+        if self.every.is_none() {
+            return Duration::ZERO;
+        }
+        self.due = self.due.max(now.checked_sub(LOOK_AROUND).unwrap_or(now));
+        self.due.saturating_duration_since(now)
+    }
+
+    fn took_one(&mut self) {
+        if let Some(every) = self.every {
+            self.due += every;
+        }
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanoseconds)
+}
