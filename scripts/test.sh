@@ -1,0 +1,232 @@
+#!/bin/bash
+# test.sh: runs the project's tests in parts, each with a heading and a time limit of its own, and counts them.
+#
+# test.sh check    format, clippy, the house's rules, licences, unit tests
+# test.sh all      check, documentation, every test of the workspace, the release build, the virtual machines
+#   EBOF_TEST_PARTS="fmt vm"   only these parts (of `all`, in its order)
+#   CARGO_TARGET_DIR           as for cargo; the logs are in its test-logs/
+#
+# A static check counts as one. Tests count as their programs say; a test that prints a line beginning with "SKIPPED:" counts
+# as skipped, and "SKIPPED on ..." or "SKIPPED for ..." as one part skipped of a test that passed. The last line is
+# "N passed, M failed, K skipped"; the status is 0 if nothing failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+mode=${1:-all}
+target=${CARGO_TARGET_DIR:-target}
+logs=$target/test-logs
+mkdir -p "$logs"
+export CARGO_TERM_COLOR=never PATH=$PATH:/usr/sbin:/sbin
+export RUST_BACKTRACE=${RUST_BACKTRACE:-1}
+unset MAKEFLAGS MFLAGS MAKELEVEL # no part is a make of this one
+
+passed=0 failed=0 skipped=0
+began=$EPOCHSECONDS
+count() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+say() { printf '%s\n' "$*"; }
+
+# ---- running a part
+
+# Whatever runs is in a process group of timeout's, out of a terminal's reach: it ends with us.
+running=()
+stop() {
+  ((!${#running[@]})) || kill -TERM "${running[@]}" 2>/dev/null
+  wait
+  say "interrupted"
+  exit 130
+}
+trap stop INT TERM HUP
+
+# limited LOG SECONDS FILTER COMMAND...: runs a command with a time limit, its output into LOG and through FILTER to ours.
+# The log is read as a file: something left running that holds on to the output cannot keep us.
+limited() {
+  local log=$1 limit=$2 filter=$3 status=0 work show
+  shift 3
+  : >"$log"
+  timeout --kill-after=30 "$limit" "$@" >"$log" 2>&1 </dev/null &
+  work=$!
+  tail --pid="$work" -s 0.3 -n +1 -f "$log" 2>/dev/null | $filter &
+  show=$!
+  running=("$work")
+  wait "$work" || status=$?
+  running=()
+  wait "$show"
+  if ((status == 124 || status == 137)); then
+    say "   time limit of $limit s exceeded" | tee -a "$log"
+  fi
+  return "$status"
+}
+
+quiet() { cat >/dev/null; }
+# Of a run of cargo test: a line for each program.
+results() {
+  awk '
+    /^ +(Running|Doc-tests) / { $1 = $1; sub(/ \(.*/, ""); name = $0; next }
+    /^test result: / { sub(/^test result: /, ""); sub(/ 0 measured;/, ""); printf "   %-44s %s\n", name, $0; fflush() }
+    /^test .* \.\.\. (FAILED|skipped)/ { print "   " $0; fflush() }'
+}
+# Of the virtual machines: everything, a little indented.
+all_of_it() { sed -u 's/^/   /'; }
+
+heading() { printf '== %-10s %s\n' "$1" "$2"; }
+took() { printf '%d s' $((EPOCHSECONDS - part_began)); }
+# verdict STATUS LOG: closes a part that counts as one.
+verdict() {
+  if (($1 == 0)); then
+    count 1 0 0
+    say "   ok, $(took)"
+  else
+    count 0 1 0
+    tail -n 60 "$2" | sed 's/^/   | /'
+    say "   FAILED, $(took); all of it is in $2"
+  fi
+}
+# static NAME SECONDS WHAT COMMAND...: a part that counts as one.
+static() {
+  local name=$1 limit=$2 what=$3 log=$logs/$1.log status=0
+  shift 3
+  heading "$name" "$what"
+  part_began=$EPOCHSECONDS
+  limited "$log" "$limit" quiet "$@" || status=$?
+  verdict "$status" "$log"
+}
+
+# ---- counting tests
+
+# Prints "passed failed skipped" of a log of cargo test. A program without a "test result" line (its own main) counts by the
+# lines of its tests.
+tally() {
+  awk '
+    function close_program() { p += own_p; f += own_f; k += own_k; own_p = own_f = own_k = 0 }
+    /^ +(Running|Doc-tests) / { close_program() }
+    /^test .* \.\.\. ok/ { own_p++ }
+    /^test .* \.\.\. FAILED/ { own_f++ }
+    /^test .* \.\.\. (ignored|skipped)/ { own_k++ }
+    /^test result: / {
+      for (i = 2; i <= NF; i++) {
+        if ($i ~ /^passed/) p += $(i - 1)
+        if ($i ~ /^failed/) f += $(i - 1)
+        if ($i ~ /^ignored/) k += $(i - 1)
+      }
+      own_p = own_f = own_k = 0
+    }
+    /^---- .* ----$/ { told = 0 }
+    /^SKIPPED:/ && !told { told = 1; p--; k++ }
+    /^SKIPPED (on|for)/ { k++ }
+    END { close_program(); print p + 0, f + 0, k + 0 }' "$1"
+}
+
+# cargo_tests NAME SECONDS WHAT ARGUMENT...: a run of cargo test.
+cargo_tests() {
+  local name=$1 limit=$2 what=$3 log=$logs/$1.log status=0 counts
+  shift 3
+  heading "$name" "$what"
+  part_began=$EPOCHSECONDS
+  limited "$log" "$limit" results cargo test --locked --no-fail-fast "$@" -- --show-output || status=$?
+  read -ra counts < <(tally "$log")
+  # A program that died, or did not compile, has no line of its own.
+  if ((status != 0 && counts[1] == 0)); then counts[1]=1; fi
+  count "${counts[@]}"
+  grep -E '^SKIPPED|^test .* \.\.\. (skipped|ignored)' "$log" | sort | uniq -c | sed 's/^ */   skipped: /'
+  if ((status != 0)); then
+    awk '/^failures:/ { on = 1 } /^test result:/ { on = 0 } on || /^error/' "$log" | tail -n 150 | sed 's/^/   | /'
+    tail -n 20 "$log" | sed 's/^/   | /'
+    say "   FAILED; all of it is in $log"
+  fi
+  say "   ${counts[0]} passed, ${counts[1]} failed, ${counts[2]} skipped, $(took)"
+}
+
+# ---- the parts
+
+part_packages() { scripts/packages.sh test; }
+part_fmt() { static fmt 120 "cargo fmt --check" cargo fmt --all --check; }
+part_clippy() {
+  static clippy 1500 "cargo clippy, warnings denied" \
+    cargo clippy --locked --workspace --all-targets -- -D warnings
+}
+part_tidy() { static tidy 600 "cargo xtask tidy: the house's rules" cargo xtask tidy; }
+part_deny() {
+  local what=(bans licenses sources) databases=("${CARGO_HOME:-$HOME/.cargo}"/advisory-db*)
+  if ! cargo deny --version >/dev/null 2>&1; then
+    heading deny "licences, bans and advisories"
+    say "   skipped: cargo-deny is not installed (cargo install --locked cargo-deny); tidy has looked at the licences"
+    count 0 0 1
+    return
+  fi
+  if [[ -d ${databases[0]} ]]; then
+    what+=(advisories)
+  fi
+  static deny 300 "cargo deny --offline check ${what[*]}" cargo deny --offline check "${what[@]}"
+  if [[ ! -d ${databases[0]} ]]; then
+    say "   skipped: no database of advisories on this machine (cargo deny fetch)"
+    count 0 0 1
+  fi
+}
+part_unit() { cargo_tests unit 900 "unit tests" --workspace --lib --bins; }
+part_doc() {
+  static doc 600 "cargo doc, warnings denied" \
+    env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+}
+part_tests() {
+  cargo_tests tests 2400 "unit, property, conversation, corpus, end-to-end and documentation tests" --workspace
+}
+part_release() {
+  static release 1500 "cargo build --release" cargo build --locked --release -p ebof
+}
+part_vm() {
+  local log=$logs/vm.log status=0 last
+  heading vm "the real Linux host and target in virtual machines (tests/vm)"
+  part_began=$EPOCHSECONDS
+  if [[ -n $setup ]]; then
+    say "   waiting for the set-up, which began at the start"
+    running=("$setup")
+    wait "$setup"
+    running=()
+    all_of_it <"$logs/vm-setup.log"
+  fi
+  # The binary just built; where that failed there may be an old one, which would prove nothing.
+  if ((release_failed)); then
+    say "   FAILED: there is no release binary to test"
+    count 0 1 0
+    return
+  fi
+  EBOF=$target/release/ebof limited "$log" 2100 all_of_it tests/vm/run.sh || status=$?
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
+    count "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]:-0}"
+    ((status == 0 || BASH_REMATCH[2] > 0)) || count 0 1 0
+  else
+    say "   FAILED: it did not come to its end (status $status); all of it is in $log"
+    count 0 1 0
+  fi
+  say "   $(took)"
+}
+
+case $mode in
+  check) parts=(fmt clippy tidy deny unit) ;;
+  all) parts=(packages fmt clippy tidy deny doc tests release vm) ;;
+  *) echo "usage: test.sh check|all" >&2; exit 2 ;;
+esac
+wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }
+
+setup='' release_failed=0
+for part in "${parts[@]}"; do
+  wanted "$part" || continue
+  before=$failed
+  "part_$part"
+  case $part in
+    release) release_failed=$((failed - before)) ;;
+    packages)
+      # The virtual machines' packages take minutes to fetch, in which the processor is free for the compiler.
+      if wanted vm; then
+        timeout --kill-after=30 1200 tests/vm/setup.sh >"$logs/vm-setup.log" 2>&1 </dev/null &
+        setup=$!
+      fi
+      ;;
+  esac
+done
+
+printf '== all of it took %d:%02d; the logs are in %s\n' $(((EPOCHSECONDS - began) / 60)) $(((EPOCHSECONDS - began) % 60)) "$logs"
+if ((passed == 0)); then count 0 1 0; fi # nothing passed: nothing was tested
+say "$passed passed, $failed failed, $skipped skipped"
+exit $((failed > 0))
