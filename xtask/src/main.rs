@@ -1,3 +1,53 @@
-//! The project's own checks and chores.
+//! The project's own checks and chores, as `cargo xtask <chore>`. Owns no build logic of ebof itself.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to the terminal")]
 
-fn main() {}
+mod audit;
+mod licences;
+mod metadata;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask <chore>
+
+  tidy            rules of the house: layering, unsafe code, file headers and lengths, documents
+  tidy --ratchet  the same, and lowers the limits of files that became shorter
+  licences        every dependency's licence against the list in deny.toml; works offline
+  deny            licences, and all of cargo-deny's own checks where it is installed
+  audit           RustSec advisories, where cargo-deny or cargo-audit is installed";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["tidy"] => tidy::run(&root(), false),
+        ["tidy", "--ratchet"] => tidy::run(&root(), true),
+        ["licences"] => licences::run(&root()),
+        ["deny"] => licences::run(&root()).and_then(|clean| Ok(audit::deny(&root())? && clean)),
+        ["audit"] => audit::run(&root()),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The directory of the workspace: cargo tells a program that it runs where its package is.
+fn root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    package.and_then(|package| package.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
+}

@@ -1,0 +1,66 @@
+//! The rules of the house that no compiler checks. Owns the list of checks and their report; each check has a file.
+//!
+//! Every check is a function over a [`Tree`], so that its tests hand it a few files of their own.
+
+mod dependencies;
+mod documents;
+mod lengths;
+mod rust;
+mod source;
+mod tree;
+mod words;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::metadata;
+use tree::Tree;
+
+/// A broken rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Violation {
+    path: String,
+    /// From 1; 0 where it is the file as a whole.
+    line: usize,
+    message: String,
+}
+
+impl Violation {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.message),
+            line => write!(f, "{}:{line}: {}", self.path, self.message),
+        }
+    }
+}
+
+/// Runs all checks over the tree at `root`; `false` when a rule is broken.
+pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
+    let tree = Tree::load(root)?;
+    let packages = metadata::workspace(root)?;
+    let mut violations = Vec::new();
+    dependencies::check(&tree, &packages, &mut violations);
+    rust::check(&tree, &mut violations);
+    let shorter = lengths::check(&tree, &mut violations);
+    documents::check(&tree, &mut violations);
+    words::check(&tree, &mut violations);
+    violations.sort();
+    for violation in &violations {
+        println!("tidy: {violation}");
+    }
+    if ratchet && !shorter.is_empty() {
+        lengths::lower(root, &tree, &shorter)?;
+    } else if !shorter.is_empty() {
+        println!("tidy: {} files are shorter than their limits: cargo xtask tidy --ratchet", shorter.len());
+    }
+    println!("tidy: {} files, {} broken rules", tree.len(), violations.len());
+    Ok(violations.is_empty())
+}

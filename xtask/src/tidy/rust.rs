@@ -1,0 +1,98 @@
+//! Rules for single Rust files: the header, unsafe code, notes about work to do. Lengths are in lengths.rs.
+
+use super::Violation;
+use super::source::{Source, has_word};
+use super::tree::Tree;
+
+/// Where unsafe code may be; a new place needs an ADR.
+const UNSAFE_FILES: &[&str] = &["crates/backend/src/uring.rs", "crates/attach/src/ublk.rs"];
+
+pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
+    for (path, source) in tree.rust() {
+        if !source.first_line().starts_with("//!") {
+            violations.push(Violation::new(path, 1, "does not start with `//!`: what it owns, and what it does not"));
+        }
+        unsafe_code(path, source, violations);
+        for (line, comment) in source.comments() {
+            note(path, line, comment, violations);
+        }
+    }
+    for (path, text) in tree.texts().filter(|(path, _)| bears_comments(path)) {
+        for (index, line) in text.lines().enumerate() {
+            note(path, index + 1, line, violations);
+        }
+    }
+}
+
+fn unsafe_code(path: &str, source: &Source, violations: &mut Vec<Violation>) {
+    for (line, _) in source.code().filter(|(_, code)| has_word(code, "unsafe")) {
+        if !UNSAFE_FILES.contains(&path) {
+            violations.push(Violation::new(path, line, "unsafe code outside the files that docs/adr allows it in"));
+            continue;
+        }
+        let above = source.comment_above(line);
+        for word in ["SAFETY:", "JUSTIFICATION:"] {
+            if !above.contains(word) {
+                violations.push(Violation::new(path, line, format!("unsafe code without `// {word}` above it")));
+            }
+        }
+    }
+}
+
+/// A note about work to do names the issue in which it is done.
+fn note(path: &str, line: usize, text: &str, violations: &mut Vec<Violation>) {
+    for word in ["TODO", "FIXME", "XXX"] {
+        let Some(after) = text.split(word).nth(1).filter(|_| has_word(text, word)) else { continue };
+        let issue = after.strip_prefix("(#").and_then(|rest| rest.split_once(')'));
+        if !issue.is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())) {
+            violations.push(Violation::new(path, line, format!("`{word}` without an issue: write `{word}(#12)`")));
+        }
+    }
+}
+
+fn bears_comments(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    matches!(name.rsplit_once('.'), Some((_, "sh" | "toml" | "yml" | "yaml"))) || matches!(name, "Makefile" | "run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    fn broken(path: &str, text: &str) -> Vec<usize> {
+        let mut violations = Vec::new();
+        check(&tree::of(&[(path, text)]), &mut violations);
+        violations.into_iter().map(|violation| violation.line).collect()
+    }
+
+    #[test]
+    fn a_file_says_what_it_owns() {
+        assert_eq!(broken("crates/nvme/src/a.rs", "//! A.\nfn f() {}\n"), [0; 0]);
+        assert_eq!(broken("crates/nvme/src/a.rs", "fn f() {}\n"), [1]);
+        assert_eq!(broken("crates/nvme/src/a.rs", "/// A.\nfn f() {}\n"), [1]);
+        assert_eq!(broken("crates/nvme/src/a.rs", ""), [1]);
+    }
+
+    #[test]
+    fn unsafe_code_has_its_places_and_its_reasons() {
+        let bare = "//! A.\nfn f() {\n    unsafe { g() }\n}\n";
+        let half = "//! A.\nfn f() {\n    // SAFETY: sound.\n    unsafe { g() }\n}\n";
+        let whole = "//! A.\nfn f() {\n    // SAFETY: sound.\n    // JUSTIFICATION: fast.\n    unsafe { g() }\n}\n";
+        assert_eq!(broken("crates/backend/src/uring.rs", whole), [0; 0]);
+        assert_eq!(broken("crates/backend/src/uring.rs", half), [4]);
+        assert_eq!(broken("crates/backend/src/uring.rs", bare), [3, 3]);
+        assert_eq!(broken("crates/backend/src/file.rs", whole), [5]);
+        assert_eq!(broken("crates/backend/src/file.rs", "//! The word unsafe.\n#![forbid(unsafe_code)]\n"), [0; 0]);
+    }
+
+    #[test]
+    fn a_note_names_its_issue() {
+        assert_eq!(broken("crates/a/src/a.rs", "//! A.\n// TODO: later\n"), [2]);
+        assert_eq!(broken("crates/a/src/a.rs", "//! A.\n// FIXME(soon) later\n"), [2]);
+        assert_eq!(broken("crates/a/src/a.rs", "//! A.\n// TODO(#12) later\n"), [0; 0]);
+        assert_eq!(broken("crates/a/src/a.rs", "//! A.\nlet x = \"TODO\";\n"), [0; 0]);
+        assert_eq!(broken("tests/vm/run.sh", "# TODO\n"), [1]);
+        assert_eq!(broken("tests/vm/run.sh", "mktemp XXXXXX\n"), [0; 0]);
+    }
+}

@@ -1,0 +1,110 @@
+//! What has no place in committed text: paths of one machine, hosts other than public ones, registries.
+
+use super::Violation;
+use super::tree::Tree;
+
+/// Directories that exist on one machine only. They count where a path starts, not inside another one.
+const MACHINE_PATHS: &[&str] = &["/work/", "/home/", "/root/", "/Users/"];
+
+/// Where such a path is that of somebody else: the guests of the virtual-machine tests have a root user, too.
+const GUESTS: &str = "tests/vm/";
+
+/// This file has to name what it looks for.
+const SELF: &str = "xtask/src/tidy/words.rs";
+
+/// Hosts that a URL may name. Anything else is a mirror, a proxy or a private machine.
+const PUBLIC_HOSTS: &[&str] = &[
+    "crates.io",
+    "deb.debian.org",
+    "docs.rs",
+    "example.org",
+    "github.com",
+    "json.org",
+    "json-schema.org",
+    "localhost",
+    "nvmexpress.org",
+    "openmetrics.io",
+    "rustsec.org",
+    "rustup.rs",
+    "sh.rustup.rs",
+    "toml.io",
+    "www.apache.org",
+    "www.rust-lang.org",
+];
+
+/// Settings that send cargo or apt elsewhere; they belong to a machine's configuration.
+const SETTINGS: &[&str] = &["_proxy=", "replace-with", "registry-index", "sparse+http"];
+
+pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
+    for (path, text) in tree.texts().filter(|(path, _)| *path != SELF) {
+        for (index, line) in text.lines().enumerate() {
+            let mut report = |message: String| violations.push(Violation::new(path, index + 1, message));
+            let guests = path.starts_with(GUESTS);
+            if let Some(found) = MACHINE_PATHS.iter().find(|found| !guests && starts_in(line, found)) {
+                report(format!("{found} is a path of one machine"));
+            }
+            for host in hosts(line).filter(|host| !is_public(host)) {
+                report(format!("{host} is not a public host"));
+            }
+            if let Some(setting) = SETTINGS.iter().find(|setting| line.contains(**setting)) {
+                report(format!("`{setting}` belongs to the configuration of a machine"));
+            }
+        }
+    }
+}
+
+/// Whether `path` occurs in `line` as the start of a path.
+fn starts_in(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|before| before.is_alphanumeric() || "_-.}/*>".contains(before))
+    })
+}
+
+/// The hosts of the URLs in a line.
+fn hosts(line: &str) -> impl Iterator<Item = &str> {
+    ["http://", "https://"].into_iter().flat_map(move |scheme| line.split(scheme).skip(1)).map(|rest| {
+        let end = rest.find(|character: char| !character.is_alphanumeric() && !"-._".contains(character));
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+/// Addresses are public enough when they are literal, and so is a variable.
+fn is_public(host: &str) -> bool {
+    let is_address = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_address || host.ends_with(".example") || PUBLIC_HOSTS.contains(&host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    fn broken(path: &str, text: &str) -> usize {
+        let mut violations = Vec::new();
+        check(&tree::of(&[(path, text)]), &mut violations);
+        violations.len()
+    }
+
+    #[test]
+    fn paths_of_a_machine_are_found_where_they_start() {
+        assert_eq!(broken("README.md", "in /home/me/ebof\n"), 1);
+        assert_eq!(broken("README.md", "(/root/x)\n"), 1);
+        assert_eq!(broken("README.md", "at $dir/root/x, sub/home/y, <w>/work/z\n"), 0);
+        assert_eq!(broken("tests/vm/a.sh", "ls /root/x\n"), 0);
+    }
+
+    #[test]
+    fn urls_name_public_hosts() {
+        assert_eq!(broken("README.md", "https://github.com/a/b and http://127.0.0.1:9000/metrics\n"), 0);
+        assert_eq!(broken("Cargo.lock", "source = \"registry+https://mirror.corp.net/index\"\n"), 1);
+        assert_eq!(broken("README.md", "https://github.com.evil.net/\n"), 1);
+    }
+
+    #[test]
+    fn settings_of_a_machine_stay_there() {
+        assert_eq!(broken(".cargo/config.toml", "replace-with = \"mirror\"\n"), 1);
+        assert_eq!(broken("a.sh", "export http_proxy=http://127.0.0.1:3128\n"), 1);
+        assert_eq!(broken("a.sh", "echo proxy\n"), 0);
+    }
+}
