@@ -75,12 +75,13 @@ enum End {
 
 /// Serves `engine`, and those that follow it, until the controller is disconnected or given up.
 pub(crate) fn run(shared: &Arc<Shared>, engine: Engine<Vec<u8>>) {
+    // Also when the thread panics, which it has no reason to: nobody may wait for it then.
+    let _closing = Closing(shared);
     let mut admin = Admin::new(Arc::clone(shared), engine);
     loop {
         match admin.serve() {
             End::Cancelled => {
                 admin.shut_down();
-                shared.set_down(State::Disconnected);
                 break;
             }
             End::Lost(loss) => {
@@ -91,8 +92,14 @@ pub(crate) fn run(shared: &Arc<Shared>, engine: Engine<Vec<u8>>) {
         }
     }
     admin.fail_all(&Loss::Requested);
-    admin.refuse_inbox();
-    shared.end_subscriptions();
+}
+
+struct Closing<'a>(&'a Shared);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl Admin {
@@ -385,7 +392,6 @@ impl Admin {
             }
         }
         if shared.cancel.is_set() {
-            shared.set_down(State::Disconnected);
             return false;
         }
         tracing::error!(address = %options.address(), nqn = %options.nqn, %why, "gave up reconnecting");

@@ -197,8 +197,8 @@ impl Controller {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let (reply, answer) = sync_channel(1);
         shared.send(Message::Admin { sqe, data: owned, timeout_ms, reply });
-        // The thread ends without an answer only when the controller is disconnected.
-        let (cqe, filled) = answer.recv().unwrap_or(Err(Error::NotConnected(State::Disconnected)))?;
+        // Without an answer: the thread has ended, and the sender with it.
+        let (cqe, filled) = answer.recv().unwrap_or_else(|_| Err(Error::NotConnected(shared.state())))?;
         if let (AdminData::ToHost(buffer), Data::ToHost(filled)) = (data, filled) {
             buffer.copy_from_slice(&filled);
         }
@@ -346,6 +346,7 @@ impl Controller {
             // It has no reason to panic, and nobody is left who could do something about it.
             drop(thread.join());
         }
+        self.0.pool.clear();
     }
 
     /// A reference that does not keep the connection.

@@ -29,6 +29,8 @@ use crate::wait::{Cancel, wait};
 /// Entries of the Admin Queue: what the Linux host has, and every controller takes.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 const ADMIN_STAGING: usize = 16 << 10;
+/// More than this goes by R2T, however much a controller claims to take in a capsule: it sets the pace then.
+const IN_CAPSULE_MAX: usize = 1 << 20;
 /// 256 KiB hold the answers to a batch of 64 small reads.
 const IO_STAGING: usize = 256 << 10;
 
@@ -57,7 +59,8 @@ impl Info {
         if self.identify.icdoff.get() != 0 {
             return 0;
         }
-        usize::try_from(self.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX)
+        let announced = usize::try_from(self.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX);
+        announced.min(IN_CAPSULE_MAX)
     }
 }
 

@@ -347,6 +347,16 @@ impl Pool {
         done
     }
 
+    /// Closes the connections of those that nobody uses at the moment.
+    pub(crate) fn clear(&self) {
+        let idle = {
+            let mut inner = lock(&self.inner);
+            inner.made -= inner.idle.len();
+            std::mem::take(&mut inner.idle)
+        };
+        drop(idle);
+    }
+
     fn take(&self, controller: &Controller) -> Result<QueuePair, Error> {
         let mut inner = lock(&self.inner);
         loop {

@@ -115,6 +115,12 @@ impl Options {
         Self::new(uri.traddr.clone(), uri.trsvcid, uri.nqn.clone().unwrap_or_else(Nqn::discovery))
     }
 
+    /// Another host's name, with the Host Identifier that goes with it (see [`host::id_for`]).
+    pub fn set_host_nqn(&mut self, nqn: Nqn) {
+        self.host_id = host::id_for(&nqn);
+        self.host_nqn = nqn;
+    }
+
     /// I/O queues to ask for, all kinds together.
     #[must_use]
     pub fn io_queues(&self) -> u16 {

@@ -488,7 +488,8 @@ impl<B: Buffer> Drop for QueuePair<B> {
 
 impl<B: Buffer> AsFd for QueuePair<B> {
     /// Readable when [`QueuePair::poll`] has something to do; the same descriptor for the queue pair's whole life,
-    /// reconnects included.
+    /// reconnects included. Poll about once a second all the same while commands are outstanding: that is when those
+    /// without an answer are found.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

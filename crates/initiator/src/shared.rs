@@ -37,14 +37,16 @@ pub(crate) struct Shared {
     pub(crate) cancel: Cancel,
     /// Wakes the background thread for its inbox.
     pub(crate) inbox_waker: Waker,
-    inbox: Mutex<VecDeque<Message>>,
+    /// `None` once the thread has ended.
+    inbox: Mutex<Option<VecDeque<Message>>>,
     status: Mutex<Status>,
     changed: Condvar,
     /// Odd while live, even otherwise; every loss and every return counts it up.
     generation: AtomicU64,
     /// By queue identifier less one: how to wake the owner of the queue, when there is one.
     queues: Mutex<Queues>,
-    subscribers: Mutex<Vec<SyncSender<Event>>>,
+    /// `None` once no event will come any more.
+    subscribers: Mutex<Option<Vec<SyncSender<Event>>>>,
 }
 
 struct Status {
@@ -73,12 +75,12 @@ impl Shared {
             options,
             cancel,
             inbox_waker: Waker::new()?,
-            inbox: Mutex::default(),
+            inbox: Mutex::new(Some(VecDeque::new())),
             status: Mutex::new(Status { state: State::Live, info: Arc::new(info) }),
             changed: Condvar::new(),
             generation: AtomicU64::new(1),
             queues: Mutex::default(),
-            subscribers: Mutex::default(),
+            subscribers: Mutex::new(Some(Vec::new())),
         })
     }
 
@@ -164,30 +166,41 @@ impl Shared {
         }
     }
 
+    /// Gives the thread a message. Once it has ended, the message is dropped, and the sender of its answer with it.
     pub(crate) fn send(&self, message: Message) {
-        lock(&self.inbox).push_back(message);
-        self.inbox_waker.wake();
+        if let Some(inbox) = &mut *lock(&self.inbox) {
+            inbox.push_back(message);
+            self.inbox_waker.wake();
+        }
     }
 
     /// Everything in the inbox.
     pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
         self.inbox_waker.clear();
-        std::mem::take(&mut *lock(&self.inbox))
+        lock(&self.inbox).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     pub(crate) fn subscribe(&self) -> Receiver<Event> {
         let (sender, receiver) = sync_channel(EVENTS_MAX);
-        lock(&self.subscribers).push(sender);
+        if let Some(subscribers) = &mut *lock(&self.subscribers) {
+            subscribers.push(sender);
+        }
         receiver
     }
 
     pub(crate) fn publish(&self, event: &Event) {
-        lock(&self.subscribers)
-            .retain(|subscriber| !matches!(subscriber.try_send(event.clone()), Err(TrySendError::Disconnected(_))));
+        if let Some(subscribers) = &mut *lock(&self.subscribers) {
+            subscribers
+                .retain(|subscriber| !matches!(subscriber.try_send(event.clone()), Err(TrySendError::Disconnected(_))));
+        }
     }
 
-    /// No event will come any more: ends every receiver.
-    pub(crate) fn end_subscriptions(&self) {
-        lock(&self.subscribers).clear();
+    /// The thread ends: nobody waits for it any more. Whoever waits for an answer finds its sender gone.
+    pub(crate) fn close(&self) {
+        if self.state() != State::Dead {
+            self.set_down(State::Disconnected);
+        }
+        drop(lock(&self.inbox).take());
+        drop(lock(&self.subscribers).take());
     }
 }

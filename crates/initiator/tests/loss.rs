@@ -111,6 +111,7 @@ fn a_controller_that_does_not_return_is_given_up() {
     assert!(!controller.wait_live(None));
     assert!(matches!(controller.namespaces().unwrap_err(), Error::NotConnected(State::Dead)));
     assert!(events.recv_timeout(LONG).is_err(), "no more events will come");
+    assert!(controller.events().recv_timeout(LONG).is_err(), "nor to those who ask now");
     controller.disconnect();
 }
 
