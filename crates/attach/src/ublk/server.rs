@@ -78,9 +78,9 @@ pub fn check() -> Result<(), Error> {
     let wanted = wire::USER_COPY | wire::CMD_IOCTL_ENCODE;
     match asked {
         Ok(()) if features & wanted == wanted => Ok(()),
-        Ok(()) => {
-            Err(Error::Ublk(format!("this kernel's lacks what is needed (features {features:#x}): 6.5 or newer")))
-        }
+        Ok(()) => Err(Error::Ublk(format!(
+            "this kernel's driver lacks what is needed (features {features:#x}): 6.5 or newer"
+        ))),
         Err(error) => Err(failed("asking the driver for its features", &error)),
     }
 }
@@ -109,8 +109,23 @@ pub(crate) fn delete(path: &Path, pid: u32) -> Result<bool, Error> {
     if let Err(error) = control.run(wire::control::STOP_DEV, command(dev_id), &mut []) {
         tracing::debug!(%error, dev_id, "stopping a dead ublk device");
     }
-    control.run(wire::control::DEL_DEV, command(dev_id), &mut []).map_err(|error| failed("deleting it", &error))?;
+    delete_device(&mut control, dev_id).map_err(|error| failed("deleting it", &error))?;
     Ok(true)
+}
+
+/// Deletes a stopped device. Its number is free when its last user is gone, a mounted file system for instance; that may
+/// be never, so it is not waited for where the kernel leaves the choice.
+fn delete_device(control: &mut ControlRing, dev_id: u32) -> io::Result<()> {
+    match control.run(wire::control::DEL_DEV_ASYNC, command(dev_id), &mut []) {
+        Err(error) if is_unknown(&error) => control.run(wire::control::DEL_DEV, command(dev_id), &mut []),
+        result => result,
+    }
+}
+
+/// What the driver answers to commands that it does not have.
+fn is_unknown(error: &io::Error) -> bool {
+    let unknown = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::INVAL, rustix::io::Errno::NOTSUP];
+    error.raw_os_error().is_some_and(|number| unknown.iter().any(|errno| errno.raw_os_error() == number))
 }
 
 fn mark(pid: u32) -> u64 {
@@ -244,7 +259,7 @@ impl Server {
                 }
             }
         }
-        let deleted = self.control.run(wire::control::DEL_DEV, command(dev_id), &mut []);
+        let deleted = delete_device(&mut self.control, dev_id);
         stopped.and(deleted).map_err(|error| failed("taking the device away", &error))
     }
 }

@@ -23,6 +23,8 @@ pub(super) mod control {
     pub(in crate::ublk) const STOP_DEV: u32 = read_write(0x07, 32);
     pub(in crate::ublk) const SET_PARAMS: u32 = read_write(0x08, 32);
     pub(in crate::ublk) const GET_FEATURES: u32 = read(0x13, 32);
+    /// Does not wait for the users of the block device (Linux 6.9).
+    pub(in crate::ublk) const DEL_DEV_ASYNC: u32 = read(0x14, 32);
 }
 
 /// Commands on a queue; [`IoCommand`] goes with each.
