@@ -21,10 +21,11 @@ pub(crate) fn workspace(root: &Path) -> Result<Vec<Package>> {
     call(root, &["--no-deps"])
 }
 
-/// All packages that a build on this machine may contain, those of the workspace included.
+/// All packages that a build on this machine may contain, those of the workspace included. Needs the network only where
+/// one of them was never fetched.
 pub(crate) fn all(root: &Path) -> Result<Vec<Package>> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    call(root, &["--locked", "--offline", "--filter-platform", &platform])
+    call(root, &["--locked", "--filter-platform", &platform])
 }
 
 fn call(root: &Path, arguments: &[&str]) -> Result<Vec<Package>> {
