@@ -56,6 +56,29 @@ fn commands_come_back_as_lost_and_the_queue_returns() {
 }
 
 #[test]
+fn a_target_that_breaks_the_protocol_is_left_and_tried_again() {
+    for (action, violation) in
+        [(Action::Garbage, "PDU type"), (Action::Twice, "a response to a command that is not outstanding")]
+    {
+        let peer = Peer::new();
+        peer.state().on_io = Box::new(move |_| action);
+        let controller = Controller::connect(&peer.options()).unwrap();
+        let events = controller.events();
+        let mut queue: QueuePair = controller.queue_pair().unwrap();
+        for user in 0..3 {
+            queue.submit(read(), Data::ToHost(vec![0; BLOCK]), user).unwrap();
+        }
+        let results: Vec<_> =
+            (0..3).map(|_| queue.wait(Some(Instant::now() + LONG)).unwrap().unwrap().result).collect();
+        let lost = results.iter().filter(|result| matches!(result, Err(Error::Lost(_)))).count();
+        assert!(lost >= 2, "{results:?}");
+        let Event::ConnectionLost(why) = await_event(&events, |_| true) else { panic!() };
+        assert!(why.starts_with("the target broke the protocol: ") && why.contains(violation), "{why}");
+        await_event(&events, |event| *event == Event::Reconnected);
+    }
+}
+
+#[test]
 fn a_queue_that_waits_sees_the_controller_return() {
     let peer = Peer::new();
     let controller = Controller::connect(&peer.options()).unwrap();

@@ -34,6 +34,10 @@ pub enum Action {
     /// Close the connection.
     Hangup,
     Fail(Status),
+    /// Answer with bytes that are no PDU.
+    Garbage,
+    /// Answer twice.
+    Twice,
     /// Read: say success, but send only half of the data.
     Half,
 }
@@ -448,6 +452,11 @@ impl Session {
                 return;
             }
             Action::Fail(status) => return self.respond(sqe, status, 0),
+            Action::Garbage => return self.out.extend_from_slice(&[0x7f; 200]),
+            Action::Twice => {
+                self.respond(sqe, Status::INTERNAL_ERROR, 0);
+                return self.respond(sqe, Status::INTERNAL_ERROR, 0);
+            }
         }
         let range = BlockRange::decode(sqe);
         let start = usize::try_from(range.slba).unwrap().saturating_mul(BLOCK);
