@@ -54,8 +54,10 @@ macro_rules! assert_view {
 
 #[test]
 fn identify() {
-    let data = read::<IdentifyController>(&bytes!("identify_controller_every_field.hex"));
+    let data = read::<IdentifyController>(&bytes!("identify_controller.hex"));
     assert_view!("id-ctrl", ControllerView { data, vendor_specific: false });
+    let data = read::<IdentifyController>(&bytes!("identify_controller_every_field.hex"));
+    assert_view!("id-ctrl-every-field", ControllerView { data, vendor_specific: true });
     let data = read::<IdentifyNamespace>(&bytes!("identify_namespace.hex"));
     assert_view!("id-ns", NamespaceView { nsid: Nsid(1), data, vendor_specific: false });
     let mut data = Box::new([0; 4096]);
@@ -103,8 +105,13 @@ fn effects() {
 
 #[test]
 fn registers() {
-    let values =
-        vec![("cap", Cap::new(1024, 30).0), ("version", 0x2_0100), ("cc", 0x46_0001), ("csts", 1), ("crto", 0x000a_0014)];
+    let values = vec![
+        ("cap", Cap::new(1024, 30).0),
+        ("version", 0x2_0100),
+        ("cc", 0x46_0001),
+        ("csts", 1),
+        ("crto", 0x000a_0014),
+    ];
     assert_view!("show-regs", RegistersView { values });
 }
 
@@ -170,11 +177,9 @@ fn connected() -> Vec<Connected> {
         front: "loop".to_owned(),
         devices: vec![device(1, Some("/dev/loop0")), device(2, None)],
     };
-    let other = State { name: "nvme1".to_owned(), devices: Vec::new(), state: "connecting".to_owned(), ..state.clone() };
-    vec![
-        Connected { state, used_blocks: vec![Some(1000), None] },
-        Connected { state: other, used_blocks: Vec::new() },
-    ]
+    let other =
+        State { name: "nvme1".to_owned(), devices: Vec::new(), state: "connecting".to_owned(), ..state.clone() };
+    vec![Connected { state, used_blocks: vec![Some(1000), None] }, Connected { state: other, used_blocks: Vec::new() }]
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! The keys of every JSON document, as a snapshot: a key that goes away or changes its type fails here, and means that
+//! the number in the document's schema has to go up.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{FRIEND_NQN, NQN, Rig};
+
+/// Adds `path: type` for everything in `value`. The elements of a list share one path.
+fn walk(path: &str, value: &Value, found: &mut BTreeSet<String>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(values) => {
+            values.iter().for_each(|value| walk(&format!("{path}[]"), value, found));
+            "list"
+        }
+        Value::Object(values) => {
+            values.iter().for_each(|(key, value)| walk(&format!("{path}.{key}"), value, found));
+            "object"
+        }
+    };
+    found.insert(format!("{path}: {kind}"));
+}
+
+#[test]
+fn keys_stay() {
+    let rig = Rig::new();
+    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let port = rig.address("any").port().to_string();
+    let file = rig.path("data");
+    super::write(&file, &[7; 512]);
+    let config = rig.path("ebof.toml");
+    super::write(&config, b"[[ports]]\nlisten = \"tcp://127.0.0.1:4420\"\n");
+    let verbs: [&[&str]; 30] = [
+        &["discover", "-a", "127.0.0.1", "-s", &port, "-q", FRIEND_NQN],
+        &["list"],
+        &["list-subsys"],
+        &["disconnect", "-n", NQN],
+        &["disconnect-all"],
+        &["id-ctrl", &controller, "-V"],
+        &["id-ns", &namespace, "-V"],
+        &["list-ns", &controller],
+        &["ns-descs", &namespace],
+        &["show-regs", &controller],
+        &["get-log", &controller, "-i", "2", "-l", "8"],
+        &["smart-log", &controller],
+        &["error-log", &controller, "-e", "1"],
+        &["fw-log", &controller],
+        &["effects-log", &controller],
+        &["changed-ns-list-log", &controller],
+        &["supported-log-pages", &controller],
+        &["get-feature", &controller, "-f", "7"],
+        &["set-feature", &controller, "-f", "0x0b", "-V", "0"],
+        &["reset", &controller],
+        &["write", &namespace, "-d", &file],
+        &["read", &namespace, "-d", &file],
+        &["compare", &namespace, "-d", &file],
+        &["write-zeroes", &namespace],
+        &["verify", &namespace],
+        &["dsm", &namespace, "-d", "-s", "0", "-b", "1"],
+        &["flush", &namespace],
+        &["config", "check", &config],
+        &["gen-hostnqn"],
+        &["show-hostnqn"],
+    ];
+    let mut shown = String::new();
+    for args in verbs {
+        let run = rig.run(&[args, &["-o", "json"]].concat());
+        run.ok();
+        let json = run.json();
+        let schema = json["schema"].as_str().unwrap();
+        let expected = if args[0] == "config" { "config-check" } else { args[0] };
+        assert!(schema.starts_with(&format!("ebof/{expected}/")), "{schema}");
+        let mut found = BTreeSet::new();
+        walk("", &json, &mut found);
+        writeln!(shown, "{schema}").unwrap();
+        found.iter().for_each(|line| writeln!(shown, "  {line}").unwrap());
+    }
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn every_schema_is_documented() {
+    let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let manual = read("../../docs/json.md");
+    let snapshot = read("tests/host/snapshots/host__schema__keys_stay.snap");
+    let schemas = snapshot.lines().filter(|line| line.starts_with("ebof/"));
+    for schema in schemas.chain(["ebof/error/1", "ebof/connect/1", "ebof/connect-all/1", "ebof/list-ctrl/1"]) {
+        assert!(manual.contains(schema), "{schema} is not in docs/json.md");
+    }
+}

@@ -1,0 +1,232 @@
+//! Each verb does what it says, over a URI.
+
+use std::process::Stdio;
+
+use super::{BLOCKS, FRIEND_NQN, NQN, PRIVATE_NQN, Rig, write};
+
+#[test]
+fn inspecting_verbs_print_what_nvme_cli_users_look_for() {
+    let rig = Rig::new();
+    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    for (args, lines) in [
+        (
+            vec!["id-ctrl", &controller],
+            vec!["NVME Identify Controller:", "cntrltype : 1", &format!("subnqn    : {NQN}")],
+        ),
+        (vec!["id-ctrl", &controller, "-H"], vec!["  I/O controller", "Keep Alive in steps of"]),
+        (vec!["id-ns", &namespace], vec!["NVME Identify Namespace 1:", "nsze    : 0x4000", "lbads:9  rp:0 (in use)"]),
+        (vec!["id-ns", &controller, "-n", "2"], vec!["NVME Identify Namespace 2:", "nsze    : 0x1000", "nsattr  : 1"]),
+        (vec!["list-ns", &controller], vec!["[   0]:0x1\n[   1]:0x2\n"]),
+        (vec!["list-ns", &controller, "-n", "0x2"], vec!["[   0]:0x2\n"]),
+        (vec!["ns-descs", &namespace], vec!["uuid    : ", "csi     : 0\n"]),
+        (vec!["show-regs", &controller], vec!["cap     : 0x", "version : 0x2", "cc      : 0x460001", "csts    : 0x1"]),
+        (vec!["show-regs", &controller, "-v"], vec!["Ready (RDY)", "Maximum Queue Entries Supported (MQES)"]),
+        (vec!["smart-log", &controller], vec!["namespace-id:ffffffff", "critical_warning ", "power_on_hours "]),
+        (vec!["error-log", &controller, "-e", "2"], vec!["entries:2\n", "Entry[ 1]"]),
+        (vec!["fw-log", &controller], vec!["afi  : 0x1", "frs1 : 0x"]),
+        (vec!["effects-log", &controller, "-v"], vec!["ACS6     [Identify", "IOCS1    [Write", "LBCC+"]),
+        (vec!["supported-log-pages", &controller], vec!["LID 0x2 - SMART / Health Information", "LID 0 - Supported"]),
+        (vec!["changed-ns-list-log", &controller], vec!["no ns changed"]),
+        (vec!["get-log", &controller, "-i", "2", "-l", "512"], vec!["log-id:2 (SMART", "01f0:"]),
+        (
+            vec!["get-feature", &controller, "-f", "7", "-H"],
+            vec!["get-feature:0x07 (Number of Queues), Current", "NCQA"],
+        ),
+        (vec!["get-feature", &controller, "-f", "0x0b", "-s", "3"], vec!["Feature is changeable"]),
+        (vec!["get-feature", &namespace, "-f", "0x84", "-H"], vec!["No Write Protect"]),
+    ] {
+        let text = rig.run(&args).ok();
+        for line in lines {
+            assert!(text.contains(line), "{args:?} has no {line:?}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn bytes_are_the_controllers() {
+    let rig = Rig::new();
+    let controller = rig.uri(NQN, "");
+    let raw = rig.run(&["id-ctrl", &controller, "-b"]);
+    assert_eq!((raw.code, raw.stdout.len()), (Some(0), 4096));
+    assert_eq!(&raw.stdout[768..768 + NQN.len()], NQN.as_bytes());
+    let by_log = rig.run(&["get-log", &controller, "-i", "2", "-l", "512", "--raw-binary"]);
+    let by_verb = rig.run(&["smart-log", &controller, "-o", "binary"]);
+    assert_eq!((by_log.stdout.len(), by_log.stdout.len()), (512, by_verb.stdout.len()));
+}
+
+#[test]
+fn discovery_lists_what_the_host_may_reach() {
+    let rig = Rig::new();
+    let port = rig.address("any").port().to_string();
+    let ask = |more: &[&str]| rig.run(&[&["discover", "-t", "tcp", "-a", "127.0.0.1", "-s", &port], more].concat());
+    let text = ask(&[]).ok();
+    assert!(text.starts_with("\nDiscovery Log Number of Records "), "{text}");
+    assert!(text.contains(&format!("subnqn:  {NQN}\ntraddr:  127.0.0.1\n")) && !text.contains(PRIVATE_NQN), "{text}");
+    assert!(ask(&["-q", FRIEND_NQN]).ok().contains(PRIVATE_NQN));
+    let json = ask(&["-o", "json"]).json();
+    assert_eq!(json["schema"], "ebof/discover/1");
+    assert!(json["records"].as_array().unwrap().iter().any(|record| record["subnqn"] == NQN));
+    let file = rig.path("log");
+    ask(&["--raw", &file]).ok();
+    let bytes = std::fs::read(file).unwrap();
+    assert_eq!(bytes.len(), 1024 * (1 + json["records"].as_array().unwrap().len()));
+}
+
+#[test]
+fn blocks_are_written_read_and_compared() {
+    let rig = Rig::new();
+    let namespace = rig.uri(NQN, "/1");
+    let data: Vec<u8> = (0..4096_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    let file = rig.path("data");
+    write(&file, &data);
+    let run = rig.run(&["write", &namespace, "-s", "8", "-c", "7", "-z", "4096", "-d", &file, "-f"]);
+    assert_eq!(run.ok(), "write: Success\n");
+    assert_eq!(rig.run(&["flush", &namespace]).ok(), "flush: Success\n");
+    // Data by standard output, by file, and the length by either count.
+    let run = rig.run(&["read", &namespace, "-s", "0x8", "-c", "7"]);
+    assert_eq!((run.code, run.stdout == data, run.stderr.as_str()), (Some(0), true, "read: Success\n"));
+    let copy = rig.path("copy");
+    rig.run(&["read", &namespace, "-s", "8", "-z", "4K", "-d", &copy]).ok();
+    assert!(std::fs::read(&copy).unwrap() == data);
+    // nvme-cli cuts the output at --data-size.
+    assert_eq!(rig.run(&["read", &namespace, "-s", "8", "-z", "100"]).stdout, data[..100]);
+    let compare = |start: &str| rig.run_with_input(&["compare", &namespace, "-s", start, "-c", "7"], &data);
+    assert_eq!(compare("8").ok(), "compare: Success\n");
+    let run = compare("9");
+    assert!(
+        run.failed().starts_with("Compare: the controller answered Compare Failure (SCT 2h, SC 85h"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.failed().contains("blocks 9 to 16 of namespace 1 differ"), "{}", run.stderr);
+    assert_eq!(rig.run(&["verify", &namespace, "-s", "8", "-c", "7"]).ok(), "verify: Success\n");
+    assert_eq!(rig.run(&["dsm", &namespace, "-d", "-s", "8,12", "-b", "2,1"]).ok(), "dsm: Success\n");
+    assert_eq!(rig.run(&["write-zeroes", &namespace, "-s", "10", "-c", "1", "--deac"]).ok(), "write-zeroes: Success\n");
+    let run = rig.run(&["read", &namespace, "-s", "8", "-c", "7"]);
+    // Blocks 8 and 9 and block 12 deallocated, 10 and 11 zeroed.
+    let expected = [&[0; 5 * 512][..], &data[5 * 512..]].concat();
+    assert!(run.stdout == expected, "deallocated and zeroed blocks read as zeros, the others as they were");
+}
+
+#[test]
+fn short_data_are_filled_up_and_nothing_is_sent_in_a_dry_run() {
+    let rig = Rig::new();
+    let namespace = rig.uri(NQN, "/1");
+    let run = rig.run_with_input(&["write", &namespace, "-w"], b"never");
+    assert!(run.stderr.contains("nothing was sent"), "{}", run.stderr);
+    let run = rig.run_with_input(&["write", &namespace], b"hello");
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "write: 5 bytes of data are filled up with zeros to 512\n"));
+    let block = rig.run(&["read", &namespace]).stdout;
+    assert!(block.starts_with(b"hello\0\0") && block.len() == 512);
+}
+
+#[test]
+fn a_feature_is_changed_while_the_controller_lives() {
+    let rig = Rig::new();
+    let controller = rig.uri(NQN, "");
+    let json = rig.run(&["set-feature", &controller, "-f", "0x84", "-n", "1", "-V", "1", "-o", "json"]).json();
+    assert_eq!((&json["schema"], &json["value"]), (&"ebof/set-feature/1".into(), &1.into()));
+    let run = rig.run_with_input(&["write", &rig.uri(NQN, "/1")], b"x");
+    assert!(run.stderr.contains("Namespace is Write Protected (SCT 0h, SC 20h"), "{}", run.stderr);
+    assert!(run.stderr.contains("-n 1 -f 0x84 -H` shows its protection"), "{}", run.stderr);
+    rig.run(&["set-feature", &controller, "-f", "0x84", "-n", "1", "-V", "0"]).ok();
+    rig.run_with_input(&["write", &rig.uri(NQN, "/1")], b"x").ok();
+}
+
+#[test]
+fn a_reset_comes_back() {
+    let rig = Rig::new();
+    assert_eq!(rig.run(&["reset", &rig.uri(NQN, "")]).ok(), "reset: Success\n");
+}
+
+#[test]
+fn digests_and_a_host_of_ones_own_reach_a_uri() {
+    let rig = Rig::new();
+    rig.run(&["id-ns", &rig.uri(NQN, "/1"), "--hdr-digest", "--data-digest"]).ok();
+    rig.run(&["id-ctrl", &rig.uri(PRIVATE_NQN, ""), "--hostnqn", FRIEND_NQN]).ok();
+}
+
+#[test]
+fn refusals_say_what_they_mean() {
+    let rig = Rig::new();
+    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let last = (BLOCKS - 1).to_string();
+    for (args, expected) in [
+        (
+            vec!["read", &namespace, "-s", &last, "-c", "1"],
+            vec![
+                "Read: the controller answered LBA Out of Range (SCT 0h, SC 80h",
+                "namespace 1 has 16384 blocks, 0 to 16383",
+            ],
+        ),
+        (vec!["id-ns", &controller, "-n", "7"], vec!["no namespace 7", "`ebof list-ns "]),
+        (vec!["id-ns", &controller], vec!["names a controller, and this is about a namespace", "--namespace-id"]),
+        (vec!["get-log", &controller, "-i", "0xd", "-l", "512"], vec!["log page 0x0d (Persistent Event Log)"]),
+        (vec!["get-feature", &controller, "-f", "0x10"], vec!["feature 0x10 (Host Controlled Thermal Management)"]),
+        (vec!["read", &namespace, "-c", "0", "-z", "1024"], vec!["2 blocks of 512 bytes hold the data", "one less"]),
+        (vec!["ns-rescan", &controller], vec!["is a URI", "`ebof connect`"]),
+        (vec!["id-ctrl", "nvme77"], vec!["nvme77 is not connected; `ebof list`"]),
+        (
+            vec!["id-ctrl", "nvme+tcp://h:0/x"],
+            vec!["the port must be a number from 1 to 65535", "nvme+tcp://HOST[:PORT]/NQN[/NSID]"],
+        ),
+        (vec!["id-ctrl", "nvme+rdma://h/x"], vec!["transport rdma is not supported by this version"]),
+        (vec!["connect", "-t", "rdma", "-a", "h", "-n", "x"], vec!["transport rdma is not supported by this version"]),
+        (vec!["connect", "-a", "h", "-n", "x", "--tls"], vec!["--tls cannot be used", "TLS is not supported"]),
+        (vec!["connect", "-a", "h", "-n", "x", "-S", "DHHC-1:x"], vec!["--dhchap-secret cannot be used"]),
+        (vec!["connect", "-a", "h"], vec!["--nqn (-n) is missing"]),
+        (vec!["discover", "-a", "h", "-p"], vec!["--persistent cannot be used", "run discovery again"]),
+        (vec!["read", &namespace, "-M", "x"], vec!["metadata and protection information are not supported"]),
+    ] {
+        let run = rig.run(&args);
+        for text in expected {
+            assert!(run.failed().contains(text), "{args:?} does not say {text:?}:\n{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let rig = Rig::new();
+    let mut command = rig.command(&["id-ctrl", &rig.uri(NQN, ""), "-v"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), b"".as_slice()));
+}
+
+#[test]
+fn nothing_connected_is_an_empty_list() {
+    let rig = Rig::new();
+    assert!(rig.run(&["list"]).ok().starts_with("Node                  Generic "));
+    assert_eq!(rig.run(&["list", "-o", "json"]).json()["Devices"], serde_json::json!([]));
+    assert_eq!(rig.run(&["list-subsys"]).ok(), "");
+    assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 0 controller(s)\n"));
+    assert_eq!(rig.run(&["disconnect-all"]).ok(), "");
+    assert!(rig.run(&["disconnect", "-d", "nvme0"]).failed().contains("nvme0 is not connected"));
+}
+
+#[test]
+fn help_completions_and_man_pages_are_made() {
+    let rig = Rig::new();
+    let help = rig.run(&["--help"]).ok();
+    for text in ["Connect:\n  discover ", "Inspect:\n  id-ctrl ", "I/O:\n  read ", "Examples:\n"] {
+        assert!(help.contains(text), "{help}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(rig.run(&["completions", shell]).ok().contains("smart-log"));
+    }
+    let directory = rig.path("man");
+    rig.run(&["man", &directory]).ok();
+    let page = std::fs::read_to_string(format!("{directory}/ebof-id-ctrl.1")).unwrap();
+    assert!(page.contains("Show Identify Controller"), "{page}");
+    assert!(rig.run(&["--version"]).ok().starts_with("ebof "));
+}
+
+#[test]
+fn host_names_are_made_and_shown() {
+    let rig = Rig::new();
+    let make = || rig.run(&["gen-hostnqn"]).ok();
+    assert!(make().starts_with("nqn.2014-08.org.nvmexpress:uuid:") && make() != make());
+    assert_eq!(rig.run(&["show-hostnqn"]).ok(), rig.run(&["show-hostnqn"]).ok());
+}
