@@ -80,6 +80,10 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
             .with("tried", connect.tried_text())
             .with("answer", connect.answer())
             .with("advice", connect.to_do());
+    } else if let Some(parts) = holders_connect_error(error) {
+        for (key, part) in ["message", "tried", "answer", "advice"].into_iter().zip(parts) {
+            details.push(key, part);
+        }
     } else if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
         details = details.with("message", first_line(&diagnostics.to_string())).with("advice", None::<String>);
         details.push("diagnostics", self::diagnostics(diagnostics));
@@ -103,7 +107,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
 }
 
-fn kind(error: &anyhow::Error) -> &'static str {
+fn kind(error: &anyhow::Error) -> &str {
     if let Some(connect) = connect_error(error) {
         connect.kind().name()
     } else if let Some(failure) = error.downcast_ref::<Failure>() {
@@ -135,6 +139,15 @@ fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
         Some(ebof_initiator::Error::Connect(connect)) => Some(connect),
         _ => None,
     }
+}
+
+/// The four parts of a connect error that came from a holder process, as text: [`ConnectError`]'s own form.
+fn holders_connect_error(error: &anyhow::Error) -> Option<[&str; 4]> {
+    let Some(ebof_attach::Error::Holder { message, kind: Some(_) }) = error.downcast_ref() else { return None };
+    let (summary, rest) = message.split_once("\n  tried:  ")?;
+    let (tried, rest) = rest.split_once("\n  answer: ")?;
+    let (answer, advice) = rest.split_once("\n  to do:  ")?;
+    Some([summary, tried, answer, advice])
 }
 
 fn status(error: &anyhow::Error) -> Option<Status> {
@@ -180,6 +193,14 @@ mod tests {
         assert!(text(&error).starts_with("ebof.toml:"), "{}", text(&error));
         let json = json(&error).to_text().unwrap();
         assert!(json.contains("\"line\": ") && json.contains("\"kind\": \"config\""), "{json}");
+    }
+
+    #[test]
+    fn what_a_holder_could_not_connect_is_told_in_parts() {
+        let message = "cannot connect\n  tried:  this\n  answer: that\n  to do:  something else".to_owned();
+        let error = anyhow::Error::new(ebof_attach::Error::Holder { message, kind: Some("wrong-nqn".to_owned()) });
+        let expected = r#"{"kind":"wrong-nqn","message":"cannot connect","tried":"this","answer":"that","advice":"something else"}"#;
+        assert_eq!(serde_json::to_string(&details(&error)).unwrap(), expected);
     }
 
     #[test]

@@ -52,13 +52,14 @@ impl Device for Attached {
 }
 
 /// The kind of an error of the attach crate, in kebab-case, for output that programs read. Stable.
-pub(crate) fn kind_of(error: &Error) -> &'static str {
+pub(crate) fn kind_of(error: &Error) -> &str {
     match error {
         Error::NoFuse(_) | Error::NoLosetup | Error::NoLoop(_) | Error::NoDevice { .. } => "no-block-device",
         Error::Ublk(_) | Error::Mount { .. } | Error::Losetup { .. } => "no-block-device",
         Error::AlreadyConnected { .. } => "already-connected",
         Error::NotConnected { .. } => "not-connected",
         Error::Unresponsive { .. } => "holder-unresponsive",
+        Error::Holder { kind: Some(kind), .. } => kind,
         Error::Holder { .. } | Error::HolderDied { .. } => "holder",
         Error::InUse { .. } => "in-use",
         Error::State { .. } => "state",

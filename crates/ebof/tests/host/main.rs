@@ -1,6 +1,7 @@
 //! What a person and a script see of the host verbs: the program against a target over loopback.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod devices;
 mod errors;
 mod schema;
 mod verbs;
@@ -70,6 +71,13 @@ impl Rig {
 
     fn path(&self, name: &str) -> String {
         self.state.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Rig {
+    /// A test that failed leaves no holder behind: it would outlive the test run.
+    fn drop(&mut self) {
+        let _ended = self.command(&["disconnect-all", "--force"]).output();
     }
 }
 

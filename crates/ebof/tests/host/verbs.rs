@@ -18,6 +18,7 @@ fn inspecting_verbs_print_what_nvme_cli_users_look_for() {
         (vec!["id-ns", &controller, "-n", "2"], vec!["NVME Identify Namespace 2:", "nsze    : 0x1000", "nsattr  : 1"]),
         (vec!["list-ns", &controller], vec!["[   0]:0x1\n[   1]:0x2\n"]),
         (vec!["list-ns", &controller, "-n", "0x2"], vec!["[   0]:0x2\n"]),
+        (vec!["list-ctrl", &controller], vec!["num of ctrls present: 1\n[   0]:0x"]),
         (vec!["ns-descs", &namespace], vec!["uuid    : ", "csi     : 0\n"]),
         (vec!["show-regs", &controller], vec!["cap     : 0x", "version : 0x2", "cc      : 0x460001", "csts    : 0x1"]),
         (vec!["show-regs", &controller, "-v"], vec!["Ready (RDY)", "Maximum Queue Entries Supported (MQES)"]),
