@@ -9,21 +9,15 @@ use crate::metadata::{self, Package};
 
 /// Checks all packages; `false` when one of them is not allowed.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    let (packages, refused) = check(root)?;
-    for refusal in &refused {
-        println!("licences: {refusal}");
-    }
-    println!("licences: {packages} packages, {} refused", refused.len());
-    Ok(refused.is_empty())
-}
-
-/// The number of packages, and what is wrong with them.
-pub(crate) fn check(root: &Path) -> Result<(usize, Vec<String>)> {
     let deny = std::fs::read_to_string(root.join("deny.toml")).context("reading deny.toml")?;
     let allowed = allowed(&deny)?;
     let packages = metadata::all(root)?;
-    let refused = packages.iter().filter_map(|package| refusal(package, &allowed)).collect();
-    Ok((packages.len(), refused))
+    let refused: Vec<String> = packages.iter().filter_map(|package| refusal(package, &allowed)).collect();
+    for refusal in &refused {
+        println!("licences: {refusal}");
+    }
+    println!("licences: {} packages, {} refused", packages.len(), refused.len());
+    Ok(refused.is_empty())
 }
 
 fn refusal(package: &Package, allowed: &[String]) -> Option<String> {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask <chore>
 
-  tidy            rules of the house: layering, unsafe code, file headers and lengths, documents, licences
+  tidy            rules of the house: layering, unsafe code, file headers and lengths, documents
   tidy --ratchet  the same, and lowers the limits of files that became shorter
   licences        every dependency's licence against the list in deny.toml; works offline
   deny            licences, and all of cargo-deny's own checks where it is installed

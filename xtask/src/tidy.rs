@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::{licences, metadata};
+use crate::metadata;
 use tree::Tree;
 
 /// A broken rule.
@@ -52,8 +52,6 @@ pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
     let shorter = lengths::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);
     words::check(&tree, &mut violations);
-    let (_, refused) = licences::check(root)?;
-    violations.extend(refused.into_iter().map(|refusal| Violation::new("Cargo.lock", 0, refusal)));
     violations.sort();
     for violation in &violations {
         println!("tidy: {violation}");
