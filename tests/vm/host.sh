@@ -51,6 +51,7 @@ connects() {
 }
 
 disconnects() {
+  udevadm settle # its look at what was written last would find the device gone
   check "nvme disconnect -n $nqn" nvme disconnect -n "$nqn"
   check "its controllers are gone" until_true 60 no_controllers "$nqn"
 }
@@ -75,7 +76,8 @@ kernel_is_content() {
   local complaints='WARNING:|BUG:|Oops|Call Trace|blocked for more than|I/O error|Buffer I/O'
   complaints+='|nvme.*(error|fail|invalid|time ?out|mismatch|ignor|unexpected|duplicate|bogus|not compliant|reset|unable|not support)'
   kernel_forgets
-  check_equal "the kernel has no complaint $1" '' "$(grep -iE "$complaints" <<<"$kernel_log")"
+  # A machine that is slow to emulate says so at boot; that is not about us.
+  check_equal "the kernel has no complaint $1" '' "$(grep -iE "$complaints" <<<"$kernel_log" | grep -v calibrate_delay)"
 }
 
 # Discovery: the log names the subsystem and the port; -p leaves a discovery controller behind, which can be ended.

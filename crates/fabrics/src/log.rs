@@ -174,14 +174,14 @@ fn command_effects() -> CommandsSupportedAndEffects {
     }
     // Namespace Write Protection Config changes what a namespace can do.
     log.set_admin(admin::SET_FEATURES, of_controller.with(CommandEffects::NCC));
-    let reads = supported.with_scope(scope::NAMESPACE);
-    for opcode in [nvm::FLUSH, nvm::READ, nvm::COMPARE, nvm::VERIFY] {
-        log.set_io(opcode, reads);
+    // Deviation: Linux (6.12) takes every bit of an I/O command besides CSUPP and LBCC, the scope too, for an unusual
+    // effect and warns. No scope is as legal as one.
+    for opcode in [nvm::FLUSH, nvm::READ, nvm::COMPARE, nvm::VERIFY, FABRICS] {
+        log.set_io(opcode, supported);
     }
     for opcode in [nvm::WRITE, nvm::WRITE_ZEROES, nvm::DATASET_MANAGEMENT] {
-        log.set_io(opcode, reads.with(CommandEffects::LBCC));
+        log.set_io(opcode, supported.with(CommandEffects::LBCC));
     }
-    log.set_io(FABRICS, of_controller);
     log
 }
 

@@ -148,10 +148,13 @@ impl Devices {
             cntlid_min: ControllerId(config.cntlid_min),
             cntlid_max: ControllerId(config.cntlid_max),
             namespaces,
-            health: Health::default(),
+            health: Health { temperature_kelvin: TEMPERATURE_KELVIN, ..Health::default() },
         })
     }
 }
+
+/// What SMART reports as the temperature where there is no sensor: 25 degrees Celsius. Zero would be read as -273.
+const TEMPERATURE_KELVIN: u16 = 298;
 
 fn key_of(subsystem: &Subsystem, namespace: &Namespace) -> DeviceKey {
     DeviceKey {
