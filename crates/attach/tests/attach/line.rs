@@ -67,7 +67,7 @@ impl Line {
     }
 
     fn stop(&mut self) {
-        self.target.take().expect("a target").shutdown(Duration::from_millis(100));
+        self.target.take().expect("a target").stop(Duration::from_millis(100));
     }
 
     fn request(&self) -> Request {
