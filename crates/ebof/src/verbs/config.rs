@@ -67,9 +67,14 @@ impl Checked {
     }
 }
 
+/// `1 port`, `2 ports`.
+fn counted(count: usize, name: &str) -> String {
+    format!("{count} {}", if count == 1 { name.trim_end_matches('s') } else { name })
+}
+
 impl View for Checked {
     fn text(&self, _verbose: bool) -> String {
-        let counts = self.counts().map(|(name, count)| format!("{count} {name}")).join(", ");
+        let counts = self.counts().map(|(name, count)| counted(count, name)).join(", ");
         let remarks = &self.loaded.remarks;
         let remarks = if remarks.is_empty() { String::new() } else { format!("{remarks}\n\n") };
         format!("{remarks}{}: ok ({counts})\n", self.file)

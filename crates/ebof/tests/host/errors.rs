@@ -147,7 +147,7 @@ fn unreadable_config() {
         &["reading the configuration", "missing.toml", "No such file"],
     );
     write(&file, b"[[ports]]\nlisten = \"tcp://127.0.0.1:4420\"\n");
-    assert!(rig.run(&["config", "check", &file]).ok().contains("ok (1 ports, 0 hosts, 0 subsystems, 0 namespaces)"));
+    assert!(rig.run(&["config", "check", &file]).ok().contains("ok (1 port, 0 hosts, 0 subsystems, 0 namespaces)"));
 }
 
 #[test]
