@@ -1,0 +1,213 @@
+//! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a socket.
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use ebof_initiator::{Controller, Options};
+use ebof_manage::config::{Namespace, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::connect::{Connect, ConnectData, Property};
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::sgl::SglDescriptor;
+use ebof_nvme::{Cqe, Nqn, Nsid, QueueId, Sgl, Sqe, Status};
+use ebof_target::{Settings, Target};
+use zerocopy::{FromBytes, IntoBytes};
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+
+fn start() -> (Target, SocketAddr) {
+    let nqn = Nqn::parse(NQN).unwrap();
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::new(nqn.clone());
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:4M".parse().unwrap()));
+    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
+    let address = target.addresses()[0].1;
+    (target, address)
+}
+
+/// Whether a well-behaved host is served.
+fn others_are_served(address: SocketAddr) {
+    let options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    let controller = Controller::connect(&options).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.write(0, &[0x5a; 4096], true).unwrap();
+    let mut back = [0; 4096];
+    namespace.read(0, &mut back).unwrap();
+    assert_eq!(back, [0x5a; 4096]);
+    controller.disconnect();
+}
+
+/// A host that says exactly what it is told to.
+struct Raw(TcpStream);
+
+impl Raw {
+    /// Connected on the transport's level: ICReq sent, ICResp read.
+    fn initialized(address: SocketAddr) -> Self {
+        let mut raw = Self(TcpStream::connect(address).unwrap());
+        raw.0.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut request = [0; 128];
+        (request[0], request[2], request[4]) = (0, 128, 128);
+        raw.0.write_all(&request).unwrap();
+        let response = raw.pdu();
+        assert_eq!((response[0], response.len()), (1, 128));
+        raw
+    }
+
+    /// An Admin Queue whose controller is enabled.
+    fn admin(address: SocketAddr) -> Self {
+        let mut raw = Self::initialized(address);
+        let connect = Connect { recfmt: 0, qid: QueueId(0), entries: 32, cattr: 0, kato_ms: 60_000 };
+        let mut data = ConnectData::zeroed();
+        data.hostid = [7; 16];
+        data.cntlid = 0xffff.into();
+        data.subnqn = Nqn::parse(NQN).unwrap().to_field();
+        data.hostnqn = Nqn::parse("nqn.2014-08.org.example:rude").unwrap().to_field();
+        raw.send(connect.encode(), 1, data.as_bytes());
+        assert!(raw.completion().status().is_success());
+        raw.send(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
+        assert!(raw.completion().status().is_success());
+        raw
+    }
+
+    fn capsule(mut sqe: Sqe, cid: u16, data: &[u8]) -> Vec<u8> {
+        sqe.cid = cid.into();
+        if !data.is_empty() {
+            sqe.dptr = SglDescriptor::encode(Sgl::InCapsule { offset: 0, length: data.len() as u32 });
+        }
+        let mut pdu = vec![4, 0, 72, if data.is_empty() { 0 } else { 72 }];
+        pdu.extend_from_slice(&(72 + data.len() as u32).to_le_bytes());
+        pdu.extend_from_slice(sqe.as_bytes());
+        pdu.extend_from_slice(data);
+        pdu
+    }
+
+    fn send(&mut self, sqe: Sqe, cid: u16, data: &[u8]) {
+        self.0.write_all(&Self::capsule(sqe, cid, data)).unwrap();
+    }
+
+    fn pdu(&mut self) -> Vec<u8> {
+        let mut pdu = vec![0; 8];
+        self.0.read_exact(&mut pdu).unwrap();
+        let length = u32::from_le_bytes(pdu[4..8].try_into().unwrap()) as usize;
+        assert!((8..=2 << 20).contains(&length), "{pdu:?}");
+        pdu.resize(length, 0);
+        self.0.read_exact(&mut pdu[8..]).unwrap();
+        pdu
+    }
+
+    /// The next response, over data that come before it.
+    fn completion(&mut self) -> Cqe {
+        loop {
+            let pdu = self.pdu();
+            if pdu[0] == 5 {
+                return Cqe::read_from_bytes(&pdu[8..24]).unwrap();
+            }
+            assert_eq!(pdu[0], 7, "neither a response nor data");
+        }
+    }
+}
+
+#[test]
+fn a_command_before_connect_is_a_sequence_error_and_connect_still_works() {
+    let (_target, address) = start();
+    let mut raw = Raw::initialized(address);
+    raw.send(Sqe::new(nvm::FLUSH).with_nsid(Nsid(1)), 9, &[]);
+    let refused = raw.completion();
+    assert!(refused.status().is(Status::COMMAND_SEQUENCE_ERROR), "{}", refused.status());
+    assert_eq!(refused.cid().0, 9);
+    others_are_served(address);
+}
+
+#[test]
+fn a_command_before_the_transport_is_initialized_ends_the_connection_with_a_term_req() {
+    let (_target, address) = start();
+    let mut raw = Raw(TcpStream::connect(address).unwrap());
+    raw.send(Sqe::new(nvm::FLUSH), 1, &[]);
+    let term = raw.pdu();
+    assert_eq!((term[0], term[8]), (3, 2), "a C2HTermReq with PDU Sequence Error");
+    let mut rest = Vec::new();
+    raw.0.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_command_identifier_in_use_is_a_conflict() {
+    let (_target, address) = start();
+    let mut raw = Raw::admin(address);
+    raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 5, &[]);
+    raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 5, &[]);
+    let refused = raw.completion();
+    assert!(refused.status().is(Status::CID_CONFLICT), "{}", refused.status());
+    others_are_served(address);
+}
+
+#[test]
+fn an_aborted_event_request_is_completed_before_the_abort_is() {
+    let (_target, address) = start();
+    let mut raw = Raw::admin(address);
+    raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 5, &[]);
+    raw.send(Sqe::new(admin::ABORT).with_cdw(10, 5 << 16), 6, &[]);
+    let (first, second) = (raw.completion(), raw.completion());
+    let (aborted, abort) = if first.cid().0 == 5 { (first, second) } else { (second, first) };
+    assert!(aborted.status().is(Status::ABORT_REQUESTED), "{}", aborted.status());
+    assert_eq!((abort.status(), abort.dw0.get() & 1), (Status::SUCCESS, 0));
+}
+
+#[test]
+fn a_command_whose_data_never_come_holds_up_nobody() {
+    let (_target, address) = start();
+    let mut raw = Raw::admin(address);
+    // Set Features with data by R2T (host behaviour, 512 bytes) that are never sent.
+    let mut sqe = Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x16);
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 512 });
+    raw.send(sqe, 5, &[]);
+    assert_eq!(raw.pdu()[0], 9, "an R2T");
+    raw.send(Sqe::new(admin::KEEP_ALIVE), 6, &[]);
+    let alive = raw.completion();
+    assert_eq!((alive.cid().0, alive.status()), (6, Status::SUCCESS));
+    others_are_served(address);
+}
+
+#[test]
+fn a_host_that_asks_and_never_reads_is_held_back() {
+    let (_target, address) = start();
+    let mut raw = Raw::admin(address);
+    let mut sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, 1);
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 4096 });
+    raw.0.set_nonblocking(true).unwrap();
+    let limit = 400_000; // more than a gigabyte of answers
+    let mut sent = 0_u64;
+    let mut capsule = Vec::new();
+    let mut waits = 0;
+    while sent < limit && waits < 100 {
+        if capsule.is_empty() {
+            capsule = Raw::capsule(sqe, (sent % 1000) as u16, &[]);
+        }
+        match raw.0.write(&capsule) {
+            Ok(bytes) => {
+                capsule.drain(..bytes);
+                sent += u64::from(capsule.is_empty());
+                waits = 0;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                waits += 1;
+                let mut fds = [rustix::event::PollFd::new(&raw.0, rustix::event::PollFlags::OUT)];
+                let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                rustix::event::poll(&mut fds, Some(&patience)).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(sent < limit, "nothing held the host back");
+    others_are_served(address);
+    raw.0.set_nonblocking(false).unwrap();
+    for _ in 0..sent {
+        assert!(raw.completion().status().is_success());
+    }
+}
