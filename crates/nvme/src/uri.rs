@@ -48,7 +48,7 @@ pub struct Uri {
 pub enum UriError {
     /// It starts neither with `nvme+tcp://` nor with `nvme+rdma://`.
     Scheme,
-    /// No host in it, or an IPv6 address whose bracket does not close.
+    /// No host in it, an IPv6 address whose bracket does not close, or a host that no name can be.
     Host,
     /// The port is not a number from 1 to 65535.
     Port,
@@ -114,6 +114,9 @@ impl Uri {
         if parts.next().is_some_and(|part| !part.is_empty()) {
             return Err(UriError::Trailing);
         }
+        if nqn.is_none() && nsid.is_some() {
+            return Err(UriError::Nqn(NqnError::Empty));
+        }
         Ok(Self { transport, traddr: traddr.to_owned(), trsvcid, nqn, nsid })
     }
 }
@@ -159,7 +162,8 @@ fn authority_parts(authority: &str) -> Result<(&str, u16), UriError> {
             None => (authority, None),
         }
     };
-    if host.is_empty() || host.contains(['[', ']']) {
+    let odd = |c: char| matches!(c, '[' | ']') || c.is_control() || c.is_whitespace();
+    if host.is_empty() || host.contains(odd) {
         return Err(UriError::Host);
     }
     let port = match port {
@@ -212,6 +216,8 @@ mod tests {
             ("nvme+tcp://fd00::1/x", UriError::Host),
             ("nvme+tcp://[[]/x", UriError::Host),
             ("nvme+tcp://h]/x", UriError::Host),
+            ("nvme+tcp://h h/x", UriError::Host),
+            ("nvme+tcp://h//1", UriError::Nqn(NqnError::Empty)),
             ("nvme+tcp://h:0/x", UriError::Port),
             ("nvme+tcp://h/a%2/1", UriError::Percent),
             ("nvme+tcp://h/a/0", UriError::Nsid),
