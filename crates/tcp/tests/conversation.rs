@@ -1,9 +1,9 @@
 //! The host's end against the controller's end in memory: what a driver on either side sees, however the stream is cut.
 
-use ebof_nvme::{Cid, Cqe, QueueId, Status};
+use ebof_nvme::{Cid, Cqe, QueueId, Status, opcode};
 use ebof_tcp::{Digest, FatalStatus, controller, host};
 use ebof_testkit::random::Random;
-use ebof_testkit::tcp::{Cut, Done, Host, Target, controller_config, exchange, host_config};
+use ebof_testkit::tcp::{Cut, Done, Host, Target, command, controller_config, exchange, host_config};
 
 const DISK: usize = 1 << 20;
 
@@ -335,6 +335,13 @@ fn in_capsule_limits_differ_between_queues_and_commands() {
     target.connection.set_queue(QueueId(3), 32);
     host.write(1, 0, vec![1; 4096], true);
     exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
+    // Fabrics commands (authentication, for one) may always carry 8192 bytes.
+    let mut fabrics = command(opcode::FABRICS, 3, 0);
+    host.connection.send_command(&mut fabrics, host::Transfer::InCapsule { payload: &[0; 8192] }, &mut host.out);
+    host.out.extend([0; 8192]);
+    let sent = std::mem::take(&mut host.out);
+    target.receive(&sent).expect("within the limit");
+    target.out.clear();
     host.write(2, 0, vec![1; 4097], true);
     let error = exchange(&mut host, &mut target, &mut Cut::Never).unwrap_err();
     assert_eq!(error.status, FatalStatus::LimitExceeded);
