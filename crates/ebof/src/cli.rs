@@ -100,6 +100,12 @@ enum Command {
     /// Bring everything written to the medium
     Flush(verbs::blocks::Flush),
 
+    /// Measure a load on namespaces, files and devices
+    Bench(Box<crate::bench::Args>),
+    /// Show the whole line on this machine: serve, attach, mount, compare, measure (`make run`)
+    #[command(hide = true)]
+    Demo(crate::demo::Args),
+
     /// Check a target's configuration
     Config(verbs::config::Args),
 
@@ -114,7 +120,7 @@ enum Command {
 }
 
 /// How the help groups the verbs.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Serve", &["serve", "config"]),
     ("Connect", &["discover", "connect", "connect-all", "disconnect", "disconnect-all", "list", "list-subsys"]),
     (
@@ -138,6 +144,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     ("Change", &["set-feature", "reset", "ns-rescan"]),
     ("I/O", &["read", "write", "compare", "write-zeroes", "verify", "dsm", "flush"]),
+    ("Measure", &["bench"]),
     ("This machine", &["gen-hostnqn", "show-hostnqn", "completions", "man"]),
 ];
 
@@ -188,6 +195,8 @@ impl Command {
             Self::Verify(verb) => verb.run(global),
             Self::Dsm(verb) => verb.run(global),
             Self::Flush(verb) => verb.run(global),
+            Self::Bench(args) => crate::bench::run(&args, global),
+            Self::Demo(args) => crate::demo::run(&args, global),
             Self::Config(args) => verbs::config::run(args, global),
             Self::GenHostnqn(verb) => verb.generate(global),
             Self::ShowHostnqn(verb) => verb.show(global),
@@ -313,10 +322,11 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_is_in_one_group() {
+    fn every_verb_that_is_shown_is_in_one_group() {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
         let command = Cli::command();
-        let mut verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let mut verbs: Vec<&str> =
+            command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(clap::Command::get_name).collect();
         grouped.sort_unstable();
         verbs.sort_unstable();
         assert_eq!(grouped, verbs);

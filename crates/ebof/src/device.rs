@@ -82,6 +82,19 @@ pub(crate) struct UriArgs {
     data_digest: bool,
 }
 
+impl UriArgs {
+    /// How to connect to `uri` as these say.
+    pub(crate) fn options(&self, uri: &Uri) -> Options {
+        let mut options = Options::from_uri(uri);
+        set_host(&mut options, self.hostnqn.as_ref(), self.hostid);
+        options.host_traddr.clone_from(&self.host_traddr);
+        options.host_iface.clone_from(&self.host_iface);
+        options.hdr_digest = self.hdr_digest;
+        options.data_digest = self.data_digest;
+        options
+    }
+}
+
 /// What a verb needs of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
@@ -106,12 +119,7 @@ impl DeviceArgs {
             return Ok(Box::new(attached::Attached::open(&self.device, global)?));
         }
         let uri = parse_uri(&self.device)?;
-        let mut options = Options::from_uri(&uri);
-        set_host(&mut options, self.uri.hostnqn.as_ref(), self.uri.hostid);
-        options.host_traddr.clone_from(&self.uri.host_traddr);
-        options.host_iface.clone_from(&self.uri.host_iface);
-        options.hdr_digest = self.uri.hdr_digest;
-        options.data_digest = self.uri.data_digest;
+        let mut options = self.uri.options(&uri);
         options.nr_io_queues = u16::from(needs == Needs::Io);
         Ok(Box::new(remote::Remote::connect(&self.device, &options, uri.nsid, global)?))
     }

@@ -1,0 +1,243 @@
+//! `bench`: a load against namespaces, files and devices, in fio's words; and with `--compare-raw` what a target of memory can do
+//! beside what the loopback can carry at all.
+//!
+//! Owns the arguments and what is printed. What a load is and how it is measured is in `ebof-bench`; the comparison is `limit`.
+
+mod limit;
+pub(crate) mod server;
+mod view;
+
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ebof_bench::{Job, Mix, Phase, Progress, Report, Source};
+use ebof_manage::units::parse_size;
+use ebof_nvme::Nsid;
+use ebof_nvme::uri::Uri;
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::device::{UriArgs, parse_uri};
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::output::show;
+use crate::output::text::si;
+use crate::verbs::Outcome;
+use view::Reports;
+
+/// A load.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to load, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device, mem:SIZE or null:SIZE
+    #[arg(value_name = "SOURCE", required_unless_present = "compare_raw")]
+    sources: Vec<String>,
+    /// read, write, randread, randwrite, rw or randrw
+    #[arg(long, value_name = "MIX", default_value_t = Mix::RandRead)]
+    rw: Mix,
+    /// Bytes of an operation
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = bytes)]
+    bs: u64,
+    /// Operations outstanding in each thread
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    iodepth: u16,
+    /// Threads, each with a queue of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    numjobs: u16,
+    /// How long to measure, in seconds; 0 goes over the medium once
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    runtime: Duration,
+    /// How long to run before measuring begins, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    ramp_time: Duration,
+    /// Percentage of reads in a mix
+    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
+    rwmixread: u8,
+    /// First byte of the part that is used
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
+    offset: u64,
+    /// Bytes of that part [default: all that follows]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    size: Option<u64>,
+    /// Operations per second at most, all threads together
+    #[arg(long, value_name = "IOPS")]
+    rate_iops: Option<u64>,
+    /// Write a pattern, and compare what is read with it
+    #[arg(long)]
+    verify: bool,
+    /// What makes the random addresses and the pattern
+    #[arg(long, value_name = "NUMBER")]
+    randseed: Option<u64>,
+    /// Processors of the threads, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cpus_allowed: Vec<usize>,
+    /// Count failed operations and go on
+    #[arg(long)]
+    continue_on_error: bool,
+    /// Let a load that writes destroy what a file, a device or a namespace holds
+    #[arg(long)]
+    overwrite: bool,
+    #[command(flatten)]
+    uri: UriArgs,
+    #[command(flatten)]
+    limit: limit::Args,
+}
+
+/// Runs the loads.
+pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    if args.limit.is_wanted() {
+        return limit::run(&args.limit, global, &stop);
+    }
+    let job = args.job()?;
+    let sources = args.sources.iter().map(|text| args.source(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut reports = Vec::new();
+    for source in &sources {
+        reports.push(measure(source, &job, &stop)?);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let clean = reports.iter().all(|report| report.errors == 0);
+    show(global, &Reports(&reports))?;
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Args {
+    fn job(&self) -> anyhow::Result<Job> {
+        let too_large = || Failure::usage(format!("--bs {} is too large", self.bs), "4K and 128K are usual");
+        let job = Job::new(self.rw);
+        Ok(Job {
+            read_percent: self.rwmixread,
+            block_bytes: u32::try_from(self.bs).map_err(|_out_of_range| too_large())?,
+            depth: self.iodepth,
+            threads: self.numjobs,
+            offset_bytes: self.offset,
+            size_bytes: self.size,
+            runtime: (!self.runtime.is_zero()).then_some(self.runtime),
+            ramp: if self.runtime.is_zero() { Duration::ZERO } else { self.ramp_time },
+            rate_iops: self.rate_iops,
+            verify: self.verify,
+            seed: self.randseed.unwrap_or(job.seed),
+            continue_on_error: self.continue_on_error,
+            processors: self.cpus_allowed.clone(),
+            ..job
+        })
+    }
+
+    fn source(&self, text: &str) -> anyhow::Result<Source> {
+        let forgets = text.starts_with("mem:") || text.starts_with("null:");
+        if self.rw.writes() && !forgets && !self.overwrite {
+            let message = format!("--rw {} destroys what {text} holds", self.rw);
+            return Err(Failure::usage(message, "say --overwrite if that is wanted").into());
+        }
+        if !Uri::looks_like(text) {
+            return Ok(Source::Local(text.parse()?));
+        }
+        let uri = parse_uri(text)?;
+        Ok(Source::Fabric(Box::new(self.uri.options(&uri)), uri.nsid.unwrap_or(Nsid(1))))
+    }
+}
+
+/// Runs one job with a live line on a terminal.
+fn measure(source: &Source, job: &Job, stop: &AtomicBool) -> anyhow::Result<Report> {
+    let bar = match job.runtime {
+        Some(runtime) => {
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}")?;
+            ProgressBar::new(u64::try_from((runtime + job.ramp).as_millis())?).with_style(style)
+        }
+        None => ProgressBar::new_spinner(),
+    };
+    let report = ebof_bench::run(source, job, |progress| {
+        bar.set_position(u64::try_from(progress.elapsed.as_millis()).unwrap_or(u64::MAX));
+        bar.set_message(live(progress));
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    Ok(report?)
+}
+
+fn live(progress: &Progress) -> String {
+    let phase = if progress.phase == Phase::Ramp { "ramp: " } else { "" };
+    let mut text = format!("{phase}{:.0} IOPS, {:.1} MB/s", progress.iops, progress.bytes_per_s / 1e6);
+    if progress.total.is_none() {
+        text += &format!(", {} so far", si(progress.bytes.into()));
+    }
+    if progress.errors > 0 {
+        text += &format!(", {} errors", progress.errors);
+    }
+    text
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().or_else(|_not_plain| parse_size(text).map_err(|error| error.to_string()))
+}
+
+/// Seconds with a fraction; a day at most, so that sums of them stay in range.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || "want seconds, as in 5 or 0.5, up to 86400".to_owned();
+    let value: f64 = text.trim_end_matches('s').parse().map_err(|_not_a_number| wrong())?;
+    if !(0.0..=86_400.0).contains(&value) {
+        return Err(wrong());
+    }
+    Duration::try_from_secs_f64(value).map_err(|_out_of_range| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Line::try_parse_from(std::iter::once("bench").chain(line.split(' '))).map(|line| line.args)
+    }
+
+    #[test]
+    fn fios_words_make_a_job() {
+        let args = parse("mem:1G --rw randrw --bs 128K --iodepth 64 --numjobs 2 --runtime 0.5 --rwmixread 70").unwrap();
+        let job = args.job().unwrap();
+        assert_eq!((job.rw, job.block_bytes, job.depth, job.threads), (Mix::RandRw, 131_072, 64, 2));
+        assert_eq!((job.runtime, job.read_percent), (Some(Duration::from_millis(500)), 70));
+        let once = parse("mem:1G --runtime 0 --bs 4096").unwrap().job().unwrap();
+        assert_eq!((once.runtime, once.ramp, once.block_bytes), (None, Duration::ZERO, 4096));
+        for wrong in ["mem:1G --runtime -1", "mem:1G --runtime nan", "mem:1G --rw trim", "mem:1G --bs 4X", "--rw read"]
+        {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse("--compare-raw").is_ok());
+    }
+
+    #[test]
+    fn what_would_be_lost_is_asked_for() {
+        let args = parse("x --rw randwrite").unwrap();
+        assert!(args.source("/tmp/x").unwrap_err().to_string().contains("--overwrite"));
+        assert!(args.source("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1").is_err());
+        assert!(args.source("mem:1M").is_ok());
+        assert!(parse("x --rw randwrite --overwrite").unwrap().source("/tmp/x").is_ok());
+        assert!(parse("x --rw randread").unwrap().source("/tmp/x").is_ok());
+    }
+
+    #[test]
+    fn a_uri_names_the_namespace() {
+        let args = parse("x").unwrap();
+        let Source::Fabric(options, nsid) =
+            args.source("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/7").unwrap()
+        else {
+            panic!("a URI is a namespace");
+        };
+        assert_eq!((options.trsvcid, nsid), (4421, Nsid(7)));
+    }
+}

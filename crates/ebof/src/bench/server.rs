@@ -1,0 +1,132 @@
+//! A target in a process of its own, for as long as this value lives: started as a user would start it, in a process group of
+//! its own, so that a terminal's Ctrl-C is for its master.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use std::os::unix::process::CommandExt as _;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// How long it may take to say where it listens, and to end.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// See the module.
+pub(crate) struct Server {
+    child: Child,
+    /// Where it listens.
+    address: String,
+    port: u16,
+}
+
+impl Server {
+    /// `ebof serve` with `arguments`, in `directory`; its log goes to `log`.
+    ///
+    /// # Errors
+    /// What it said, when it did not start; `interrupted` became true.
+    pub(crate) fn start(
+        arguments: &[&str],
+        directory: &Path,
+        log: Stdio,
+        interrupted: impl Fn() -> bool,
+    ) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe().context("finding this program")?)
+            .args(["-o", "json", "serve"])
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .context("starting `ebof serve`")?;
+        let (sender, lines) = channel();
+        let stdout = child.stdout.take();
+        // From here on dropping it ends the process.
+        let mut server = Self { child, address: String::new(), port: 0 };
+        // The thread ends with the target's output, at the latest when the target does.
+        std::thread::spawn(move || {
+            let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines().map_while(Result::ok));
+            lines.try_for_each(|line| sender.send(line))
+        });
+        let first = first_line(&lines, interrupted);
+        let document = first.as_deref().and_then(|line| serde_json::from_str::<Value>(line).ok());
+        let listening = document.as_ref().and_then(|document| document["listening"][0].as_str());
+        match listening.and_then(address_of) {
+            Some((address, port)) => {
+                (server.address, server.port) = (address, port);
+                Ok(server)
+            }
+            None => {
+                drop(server);
+                let printed = first.into_iter().chain(lines).collect::<Vec<_>>().join("\n");
+                let document: Value = serde_json::from_str(&printed).unwrap_or_default();
+                let message = document["error"]["message"].as_str().unwrap_or("it said nothing");
+                Err(anyhow::anyhow!("`ebof serve` did not start: {message}"))
+            }
+        }
+    }
+
+    /// Address and port where it listens.
+    pub(crate) fn place(&self) -> (&str, u16) {
+        (&self.address, self.port)
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// Asks it to end, waits, and ends it by force where that takes too long.
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _gone = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// The first line, unless it takes too long.
+fn first_line(lines: &Receiver<String>, interrupted: impl Fn() -> bool) -> Option<String> {
+    let deadline = Instant::now() + LIMIT;
+    while Instant::now() < deadline && !interrupted() {
+        match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => return Some(line),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    None
+}
+
+/// Address and port of `tcp://127.0.0.1:4420`.
+fn address_of(uri: &str) -> Option<(String, u16)> {
+    let (address, port) = uri.strip_prefix("tcp://")?.rsplit_once(':')?;
+    Some((address.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_taken_apart() {
+        assert_eq!(address_of("tcp://127.0.0.1:4420"), Some(("127.0.0.1".to_owned(), 4420)));
+        assert_eq!(address_of("tcp://[::1]:4420"), Some(("[::1]".to_owned(), 4420)));
+        assert_eq!(address_of("rdma://127.0.0.1:4420"), None);
+        assert_eq!(address_of("tcp://127.0.0.1:x"), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! `demo`: the whole line on one machine, as `make run` shows it. A drive in a file is served, discovered, attached, mounted,
+//! compared and measured, and everything is put away again.
+//!
+//! Owns the order of the steps and what is said about them. Who keeps track of what has to be put away is `stage`, what is on
+//! the drive is `files`, the measurement is `corners`. Every step that a user could take is run as a shell would run it.
+
+mod corners;
+mod files;
+mod stage;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use ebof_initiator::{Controller, Options};
+use ebof_nvme::Nsid;
+use serde_json::Value;
+
+use crate::device::parse_uri;
+use crate::failure::Failure;
+use crate::global::{Format, Global};
+use crate::output::json::Object;
+use crate::output::print;
+use crate::output::text::si;
+use crate::verbs::Outcome;
+use files::Checksums;
+use stage::Stage;
+
+/// Shows the whole line.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Port of 127.0.0.1 to serve on; another one where it is taken
+    #[arg(long, value_name = "PORT", default_value_t = 4420)]
+    port: u16,
+    /// Put the files of this directory onto the drive [default: ebof's sources where they are the working directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    files: Option<PathBuf>,
+    /// Make the temporary directory in this one
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+    /// A small drive and short measurements
+    #[arg(long)]
+    quick: bool,
+    /// Do not attach the drive; read it through the library, as where root or FUSE are missing
+    #[arg(long)]
+    no_mount: bool,
+}
+
+/// What came of it.
+struct Shown {
+    /// The block device, where there was one.
+    device: Option<String>,
+    files: usize,
+    bytes: u64,
+    differing: Vec<String>,
+    comparison: ebof_bench::corner::Comparison,
+}
+
+/// Runs the demonstration.
+pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
+    let directory = args.directory.clone().unwrap_or_else(std::env::temp_dir);
+    let mut stage = Stage::new(&directory, global.format == Format::Json)?;
+    let shown = play(args, &mut stage);
+    stage.step("Everything is put away");
+    let cleared = stage.clear();
+    if stage.is_interrupted() {
+        return Err(Failure::new("interrupted", "interrupted", "everything has been put away").into());
+    }
+    let shown = shown?;
+    cleared?;
+    stage.tell("nothing is left running, mounted or on the disk");
+    if global.format == Format::Json {
+        print(shown.json().to_text()?.as_bytes())?;
+    }
+    if !shown.differing.is_empty() {
+        let message = format!("{} of {} files came back different", shown.differing.len(), shown.files);
+        return Err(Failure::new("data", message, shown.differing.join("\n  ")).into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Shown {
+    fn json(&self) -> Object {
+        Object::document("demo", 1)
+            .with("device", self.device.clone())
+            .with("files", self.files as u64)
+            .with("bytes", self.bytes)
+            .with("differing", self.differing.clone())
+            .with("comparison", serde_json::to_value(&self.comparison).unwrap_or_default())
+    }
+}
+
+fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<Shown> {
+    stage.step("A drive in a file");
+    let drive = make_drive(args, stage)?;
+
+    stage.step("Served over NVMe/TCP");
+    let scratch = corners::prepare(stage, args.quick)?;
+    let nqn = format!("nqn.2014-08.org.example:ebof-demo-{}", std::process::id());
+    let (address, port) = stage.serve(args.port, &nqn, &["drive.img", &scratch.drive])?;
+
+    stage.step("Discovered");
+    stage.shell(&format!("ebof discover -t tcp -a {address} -s {port}"))?;
+
+    let uri = format!("nvme+tcp://{address}:{port}/{nqn}");
+    let device = attach_and_compare(args, stage, (&address, port, &nqn), &drive)?;
+    let (device, differing) = match device {
+        Some((device, differing)) => (Some(device), differing),
+        None => (None, read_through_library(stage, &uri, &drive)?),
+    };
+    let count = drive.checksums.len();
+    match differing.len() {
+        0 => stage.tell(&format!("all {count} checksums are equal ({})", si(drive.bytes.into()))),
+        some => stage.tell(&format!("{some} of {count} checksums DIFFER: {}", differing.join(", "))),
+    }
+
+    stage.step("Measured: the four corners, the local file against the same over the fabric");
+    let comparison = corners::measure(stage, &scratch, &uri, args.quick)?;
+    stage.tell(&corners::table(&comparison));
+    Ok(Shown { device, files: count, bytes: drive.bytes, differing, comparison })
+}
+
+/// What was put on the drive.
+struct Drive {
+    checksums: Checksums,
+    bytes: u64,
+    /// A file system, or an archive where there is no program to make one.
+    ext4: bool,
+}
+
+fn make_drive(args: &Args, stage: &mut Stage) -> anyhow::Result<Drive> {
+    let copied = files::collect(args.files.as_deref(), &stage.path("files"))?;
+    stage.tell(&format!("{} files, {} of {}", copied.count, si(copied.bytes.into()), copied.from));
+    let checksums = files::checksums(stage, "files")?;
+    if !stage.has("mkfs.ext4") && stage::is_root() && stage.has("apt-get") {
+        stage.tell("mkfs.ext4 is missing: installing the package e2fsprogs");
+        // Where that fails there is a way without.
+        if let Err(error) = stage.shell("apt-get install -q -y --no-install-recommends e2fsprogs") {
+            stage.tell(&format!("{error:#}"));
+        }
+    }
+    stage.check()?;
+    let mib = (copied.bytes >> 20) * 3 / 2 + if args.quick { 64 } else { 256 };
+    stage.shell(&format!("truncate -s {mib}M drive.img"))?;
+    let ext4 = stage.has("mkfs.ext4");
+    if ext4 {
+        // Inodes for many small files: sources are smaller than what mkfs expects.
+        stage.shell("mkfs.ext4 -q -F -i 8192 -L ebof-demo -d files drive.img")?;
+    } else {
+        stage.tell("there is no mkfs.ext4 (Debian: apt install e2fsprogs): the drive holds an archive instead of a file system");
+        stage.shell("tar -cf - files | dd of=drive.img bs=1M conv=notrunc status=none")?;
+    }
+    Ok(Drive { checksums, bytes: copied.bytes, ext4 })
+}
+
+/// Attaches the drive as a block device, mounts it and compares. `None` where this cannot be done here, which has been said.
+fn attach_and_compare(
+    args: &Args,
+    stage: &mut Stage,
+    (address, port, nqn): (&str, u16, &str),
+    drive: &Drive,
+) -> anyhow::Result<Option<(String, Vec<String>)>> {
+    if let Some(reason) = why_not_mount(args, drive) {
+        stage.step("Read back through the library");
+        stage.tell(&format!("the drive is not attached as a block device here: {reason}"));
+        return Ok(None);
+    }
+    stage.step("Attached as a block device");
+    let device = match stage.connect(&format!("ebof connect -t tcp -a {address} -s {port} -n {nqn}"), nqn)? {
+        Ok(document) => block_device(&document),
+        Err(reason) => Err(reason),
+    };
+    let device = match device {
+        Ok(device) => device,
+        Err(reason) => {
+            stage.disconnect()?;
+            stage.step("Read back through the library");
+            stage.tell(&format!("no block device can be made here: {reason}"));
+            return Ok(None);
+        }
+    };
+    stage.shell("ebof list")?;
+
+    stage.step("Mounted, and the files compared");
+    stage.mount(&device)?;
+    stage.shell("df -h --output=source,fstype,size,used,target mnt")?;
+    let differing = drive.checksums.differing(&files::checksums(stage, "mnt")?);
+    // The other direction too: what the kernel writes to the device has to be in the drive's file.
+    stage.shell("cp -r mnt/. written && cp -r written mnt/written && rm -r written")?;
+    stage.unmount()?;
+    stage.disconnect()?;
+    stage.shell("e2fsck -f -n drive.img 2>&1")?;
+    Ok(Some((device, differing)))
+}
+
+/// Why there will be no mount on this machine, as far as that can be known before.
+fn why_not_mount(args: &Args, drive: &Drive) -> Option<String> {
+    if args.no_mount {
+        return Some("--no-mount".to_owned());
+    }
+    if !drive.ext4 {
+        return Some("it holds no file system".to_owned());
+    }
+    if !stage::is_root() {
+        return Some("only root may mount".to_owned());
+    }
+    let devices = ["/dev/ublk-control", "/dev/fuse"];
+    (!devices.iter().any(|path| Path::new(path).exists())).then(|| "there is neither ublk nor FUSE".to_owned())
+}
+
+/// The first namespace's device of what `ebof connect -o json` printed, or why it has none.
+fn block_device(document: &Value) -> Result<String, String> {
+    let namespaces = document["namespaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let first = namespaces.iter().find(|namespace| namespace["nsid"] == 1).unwrap_or(&Value::Null);
+    match (first["path"].as_str(), first["problem"].as_str()) {
+        (Some(path), _) => Ok(path.to_owned()),
+        (None, problem) => Err(problem.unwrap_or("the namespace was not listed").to_owned()),
+    }
+}
+
+/// Reads the drive's bytes over the fabric into a file, and takes the files out of that.
+fn read_through_library(stage: &mut Stage, uri: &str, drive: &Drive) -> anyhow::Result<Vec<String>> {
+    stage.tell(&format!("reading namespace 1 of {uri} into copy.img"));
+    let controller = Controller::connect(&Options::from_uri(&parse_uri(uri)?))?;
+    let namespace = controller.namespace(Nsid(1))?;
+    let copied = files::copy_namespace(&namespace, &stage.path("copy.img"), || stage.check());
+    drop(namespace);
+    controller.disconnect();
+    let bytes = copied.context("reading the drive")?;
+    stage.tell(&format!("{} read", si(bytes.into())));
+    if drive.ext4 {
+        // Owners cannot be restored by everybody, and are not compared.
+        stage.shell("mkdir back && debugfs -R 'rdump / back' copy.img 2>debugfs.log")?;
+        files::checksums(stage, "back").map(|found| drive.checksums.differing(&found))
+    } else {
+        stage.shell("mkdir back && tar -xf copy.img --strip-components=1 -C back")?;
+        files::checksums(stage, "back").map(|found| drive.checksums.differing(&found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_of_a_connection_is_found_or_its_problem() {
+        let document = serde_json::json!({"namespaces": [
+            {"nsid": 2, "path": "/dev/loop1", "problem": null},
+            {"nsid": 1, "path": "/dev/loop0", "problem": null}]});
+        assert_eq!(block_device(&document), Ok("/dev/loop0".to_owned()));
+        let document = serde_json::json!({"namespaces": [{"nsid": 1, "path": null, "problem": "no /dev/fuse"}]});
+        assert_eq!(block_device(&document), Err("no /dev/fuse".to_owned()));
+        assert!(block_device(&Value::Null).is_err());
+    }
+}
