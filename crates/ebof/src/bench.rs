@@ -83,7 +83,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     uri: UriArgs,
     #[command(flatten)]
-    limit: limit::Args,
+    limit: limit::Limit,
 }
 
 /// Runs the loads.

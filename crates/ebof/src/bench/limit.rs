@@ -33,7 +33,7 @@ const NQN: &str = "nqn.2014-08.org.example:ebof-bench";
 
 /// What `--compare-raw` is told.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct Limit {
     /// Measure a target of memory beside raw TCP, and what it costs while idle
     #[arg(long, help_heading = HEADING, conflicts_with = "sources")]
     compare_raw: bool,
@@ -51,7 +51,7 @@ pub(super) struct Args {
     json: Option<PathBuf>,
 }
 
-impl Args {
+impl Limit {
     pub(super) fn is_wanted(&self) -> bool {
         self.compare_raw
     }
@@ -99,7 +99,7 @@ struct Figures {
 }
 
 /// Measures.
-pub(super) fn run(args: &Args, global: &Global, stop: &AtomicBool) -> Outcome {
+pub(super) fn run(args: &Limit, global: &Global, stop: &AtomicBool) -> Outcome {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let steps = u64::from(args.runs) * raw::DEPTHS.len() as u64 * 2 + 1;
     let bar = ProgressBar::new(steps).with_style(ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}")?);
@@ -124,7 +124,7 @@ fn interrupted(stop: &AtomicBool) -> anyhow::Result<()> {
 }
 
 /// ebof and raw TCP in turns: whatever else the machine does meets both.
-fn depths(args: &Args, bar: &ProgressBar, stop: &AtomicBool) -> anyhow::Result<Vec<Row>> {
+fn depths(args: &Limit, bar: &ProgressBar, stop: &AtomicBool) -> anyhow::Result<Vec<Row>> {
     // One thread is kept on the first processor; the host is kept on the second.
     let server = serve(&["--threads", "1"], stop)?;
     let source = Source::Fabric(Box::new(options(&server)?), Nsid(1));
