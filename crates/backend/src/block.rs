@@ -67,6 +67,11 @@ pub(crate) enum Lock {
     Ranges,
 }
 
+/// Whether no process has this number, or only one that has ended and was not waited for.
+pub(crate) fn is_gone(process_id: u32) -> bool {
+    matches!(fs::read_link(format!("/proc/{process_id}/exe")), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+}
+
 /// Who holds a lock on the file, as far as `/proc/locks` tells; `None`: nobody, or it cannot be read.
 pub(crate) fn lock_holder(file: &fs::Metadata, lock: Lock) -> Option<Holder> {
     holder_in(&fs::read_to_string("/proc/locks").ok()?, file.dev(), file.ino(), lock)

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -17,6 +18,9 @@ use crate::block::{self, Lock};
 use crate::file::{FileDevice, Kind, Medium};
 use crate::spec::Name;
 use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
+
+/// How long the lock of a process that is no more may stay.
+const DEAD_HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the drive, creating its file where the specification says so.
 ///
@@ -184,13 +188,23 @@ impl Wish<'_> {
             FlockOperation::NonBlockingLockExclusive
         };
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
-        match rustix::fs::flock(file, operation) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let holder = block::lock_holder(&metadata, Lock::Whole).unwrap_or_default();
-                return Err(OpenError::Locked { path: path(), holder });
+        let give_up = Instant::now() + DEAD_HOLDER_TIMEOUT;
+        loop {
+            match rustix::fs::flock(file, operation) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) => {
+                    let holder = block::lock_holder(&metadata, Lock::Whole).unwrap_or_default();
+                    // The kernel tears the ring of a killed process down behind its back: its requests keep the file,
+                    // and with it the lock, for a moment longer than the process is there.
+                    let is_dead = holder.process_id.is_some_and(block::is_gone);
+                    if is_dead && Instant::now() < give_up {
+                        std::thread::sleep(DEAD_HOLDER_TIMEOUT / 500);
+                        continue;
+                    }
+                    return Err(OpenError::Locked { path: path(), holder });
+                }
+                Err(error) => return Err(self.system("lock it", error.into())),
             }
-            Err(error) => return Err(self.system("lock it", error.into())),
         }
         if self.read_only {
             return Ok(());

@@ -307,7 +307,9 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         Format::Normal | Format::Binary => Err(anyhow::anyhow!("for people")),
     };
     if told.is_err() {
-        say(&format!("error: {}", failure::text(error)));
+        // A list of mistakes says of each what it is.
+        let prefix = if error.is::<ebof_manage::Diagnostics>() { "" } else { "error: " };
+        say(&format!("{prefix}{}", failure::text(error)));
     }
     ExitCode::FAILURE
 }

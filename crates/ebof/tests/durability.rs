@@ -30,7 +30,7 @@ impl Server {
             .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "--no-pin", "-o", "json"])
             .arg(format!("{},size=8M", drive.display()))
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -43,7 +43,7 @@ impl Server {
 
     fn connect(&self) -> Controller {
         let mut options = Options::new("127.0.0.1", self.port, Nqn::parse(NQN).unwrap());
-        options.nr_io_queues = 1;
+        options.nr_io_queues = 2; // one for verify, one for the writes
         options.queue_size = 64;
         Controller::connect(&options).unwrap()
     }

@@ -331,8 +331,12 @@ impl Controller {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.clone()))
     }
 
-    /// Drops all connections and makes new ones, as after a loss. Does not wait.
+    /// Drops all connections and makes new ones, as after a loss. Does not wait, but from here on the controller is not
+    /// live before it has new ones: [`Controller::wait_live`] waits for just that.
     pub fn reset(&self) {
+        if self.state() == State::Live {
+            self.0.shared.set_down(State::Reconnecting);
+        }
         self.0.shared.send(Message::Reset);
     }
 

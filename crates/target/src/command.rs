@@ -91,6 +91,11 @@ impl Work {
         }
     }
 
+    /// Whether data travel between host and controller: for a zeroed or verified range they do not.
+    pub(crate) fn moves_data(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Write(_) | Self::Compare(_))
+    }
+
     /// Whether a device does it.
     pub(crate) fn is_io(&self) -> bool {
         !matches!(self, Self::Parameter | Self::Connect | Self::Abort | Self::Reset { .. })

@@ -1,6 +1,5 @@
 //! The block devices behind the namespaces, by the identifier that the model uses.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ebof_backend::Device;
@@ -9,15 +8,24 @@ use ebof_fabrics::DeviceId;
 /// Every device that is served; replaced as a whole when namespaces come and go.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceTable {
-    devices: HashMap<DeviceId, Arc<dyn Device>>,
+    /// By identifier: they are given out in order and never again, so the table stays small.
+    devices: Vec<Option<Arc<dyn Device>>>,
 }
 
 impl DeviceTable {
     pub(crate) fn new(devices: impl IntoIterator<Item = (DeviceId, Arc<dyn Device>)>) -> Self {
-        Self { devices: devices.into_iter().collect() }
+        let mut table = Vec::new();
+        for (id, device) in devices {
+            let at = id.0 as usize;
+            if table.len() <= at {
+                table.resize(at + 1, None);
+            }
+            table[at] = Some(device);
+        }
+        Self { devices: table }
     }
 
     pub(crate) fn device(&self, id: DeviceId) -> Option<&Arc<dyn Device>> {
-        self.devices.get(&id)
+        self.devices.get(id.0 as usize)?.as_ref()
     }
 }

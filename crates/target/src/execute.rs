@@ -280,7 +280,8 @@ impl Connection {
     }
 
     fn send_to_device(&mut self, slot: u32, device: DeviceId, operation: Option<Operation>, turn: &mut Turn<'_>) {
-        let (Some(operation), Some(device)) = (operation, turn.devices.device(device).cloned()) else {
+        let devices = turn.devices;
+        let (Some(operation), Some(device)) = (operation, devices.device(device)) else {
             // The namespace went away between the decision and now.
             self.finish(slot, Status::INVALID_NAMESPACE.dnr(), turn);
             return;
@@ -290,7 +291,7 @@ impl Connection {
             self.at_device += 1;
         }
         let request = Request { tag: turn.tag(self.handle, slot), operation };
-        self.submit(&device, request, turn);
+        self.submit(device, request, turn);
     }
 
     /// Hands a request to the device, now or when the thread's `Io` has room.
@@ -365,7 +366,7 @@ impl Connection {
     /// Completes a command: its data and its response are queued for sending.
     pub(crate) fn finish(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
         let Some(command) = self.commands.remove(slot) else { return };
-        let moved = if status.is_success() { u64::from(command.length) } else { 0 };
+        let moved = if status.is_success() && command.work.moves_data() { u64::from(command.length) } else { 0 };
         if let Some((_, stats)) = command.stats.and_then(|at| self.stats.get(at)) {
             let latency_us = turn.now_us.saturating_sub(command.started_us);
             stats.count(command.work.kind(), moved, !status.is_success(), latency_us);

@@ -22,35 +22,35 @@ use crate::port::PortState;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A drive was refused.
-    #[error("namespace {nsid} of {subsystem}: {source}")]
+    #[error("namespace {nsid} of {subsystem}: {error}")]
     Drive {
         /// The subsystem.
         subsystem: Nqn,
         /// The namespace.
         nsid: u32,
         /// Why.
-        source: ebof_backend::OpenError,
+        error: ebof_backend::OpenError,
     },
     /// The namespaces of a subsystem do not fit together.
-    #[error("subsystem {subsystem}: {source}")]
+    #[error("subsystem {subsystem}: {error}")]
     Namespaces {
         /// The subsystem.
         subsystem: Nqn,
         /// Why.
-        source: fabrics::model::TableError,
+        error: fabrics::model::TableError,
     },
     /// A port cannot be opened.
-    #[error("listening on {listen}: {source}; {advice}")]
+    #[error("listening on {listen}: {error}; {advice}")]
     Listen {
         /// The address.
         listen: Box<Listen>,
         /// The system's answer.
-        source: io::Error,
+        error: io::Error,
         /// What to do.
         advice: &'static str,
     },
     /// A thread or what it needs cannot be had.
-    #[error("starting a thread of the target: {0}")]
+    #[error("starting a thread of the target")]
     Thread(#[from] io::Error),
 }
 
@@ -81,8 +81,8 @@ impl Devices {
                     match self.open.get(&key) {
                         Some((id, device)) => (*id, Arc::clone(device)),
                         None => {
-                            let device = ebof_backend::open(&spec_of(namespace)).map_err(|source| {
-                                StartError::Drive { subsystem: subsystem.nqn.clone(), nsid: namespace.nsid, source }
+                            let device = ebof_backend::open(&spec_of(namespace)).map_err(|error| {
+                                StartError::Drive { subsystem: subsystem.nqn.clone(), nsid: namespace.nsid, error }
                             })?;
                             devices.next += 1;
                             (DeviceId(devices.next), device)
@@ -135,7 +135,7 @@ impl Devices {
             })
             .collect();
         let namespaces = NamespaceTable::new(namespaces)
-            .map_err(|source| StartError::Namespaces { subsystem: config.nqn.clone(), source })?;
+            .map_err(|error| StartError::Namespaces { subsystem: config.nqn.clone(), error })?;
         let reached = |port: &&Arc<PortState>| config.ports.contains(&port.name) && !port.config.discovery_only;
         Ok(fabrics::Subsystem {
             nqn: config.nqn.clone(),
@@ -220,14 +220,14 @@ fn port_of(port: &PortState) -> fabrics::Port {
 
 /// Opens a port.
 pub(crate) fn listen(port: &Port) -> Result<(TcpListener, Arc<PortState>), StartError> {
-    let failed = |source: io::Error| {
-        let advice = match source.kind() {
+    let failed = |error: io::Error| {
+        let advice = match error.kind() {
             io::ErrorKind::AddrInUse => "another program listens there: stop it, or choose another port",
             io::ErrorKind::AddrNotAvailable => "this machine has no such address: see `ip addr`",
             io::ErrorKind::PermissionDenied => "ports below 1024 need root, or CAP_NET_BIND_SERVICE",
             _ => "check the address",
         };
-        StartError::Listen { listen: Box::new(port.listen.clone()), source, advice }
+        StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
     };
     let address = socket_address(&port.listen).map_err(failed)?;
     let bound = bind(address).map_err(failed)?;

@@ -257,29 +257,37 @@ fn garbage_silence_and_floods_of_connections_leave_the_others_alone() {
 
 #[test]
 fn shutdown_completes_what_was_accepted() {
-    let (target, address) = start(config(&["mem:64M"]));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let (target, address) = start(config(&[&format!("{}:64M", path.display())]));
     let controller = Controller::connect(&options(address)).unwrap();
     let mut queue: QueuePair<Vec<u8>> = controller.queue_pair().unwrap();
     for at in 0..32 {
         let sqe = BlockRange::new(at * 256, 256).encode(nvm::WRITE, Nsid(1));
-        queue.submit(sqe, Data::FromHost(vec![at as u8; 256 * 512]), at).unwrap();
+        queue.submit(sqe, Data::FromHost(vec![at as u8 + 1; 256 * 512]), at).unwrap();
     }
     queue.flush().unwrap();
-    let first = queue.wait(None).unwrap().unwrap();
-    assert!(first.result.is_ok());
+    let mut acknowledged = vec![queue.wait(None).unwrap().unwrap().user];
     let begun = Instant::now();
     let stopper = std::thread::spawn(move || target.stop(Duration::from_secs(10)));
-    let mut ended = 1;
     while queue.in_flight() > 0 {
-        match queue.wait(Some(Instant::now() + Duration::from_secs(10))) {
-            Ok(Some(_)) => ended += 1,
-            Ok(None) => panic!("a command hangs"),
-            Err(_) => break,
+        let completion = queue.wait(Some(Instant::now() + Duration::from_secs(10))).unwrap().expect("no command hangs");
+        match completion.result {
+            Ok(cqe) => {
+                assert!(cqe.status().is_success(), "{}", cqe.status());
+                acknowledged.push(completion.user);
+            }
+            // Not accepted any more: the connection ended in good order.
+            Err(error) => assert_eq!(error.kind(), "connection-lost", "{error}"),
         }
     }
-    assert!(ended >= 1);
     stopper.join().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(10), "the target waited for its deadline");
+    let content = std::fs::read(&path).unwrap();
+    for at in acknowledged {
+        let written = &content[at as usize * 256 * 512..][..256 * 512];
+        assert!(written.iter().all(|&byte| byte == at as u8 + 1), "command {at} was acknowledged and is not there");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Sqe};
@@ -20,6 +20,9 @@ use crate::error::Error;
 
 /// Clients at the same time; more are closed at once.
 const CLIENTS_MAX: usize = 64;
+
+/// How long a controller may take to come back from a reset.
+const RESET_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes the socket in the instance's directory and answers on it from now on.
 pub(super) fn listen(directory: &Path, shared: &Arc<Shared>) -> Result<(), Error> {
@@ -87,8 +90,7 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
             }
             Call::Reset => {
                 data.clear();
-                shared.controller.reset();
-                Answer::Done
+                reset(shared)
             }
             Call::Rescan => {
                 data.clear();
@@ -97,6 +99,21 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
         };
         control::send(stream.get_mut(), &answer, &data)?;
     }
+}
+
+/// Resets the controller and waits until it is back, as Linux does: what is called next finds it live.
+fn reset(shared: &Shared) -> Answer {
+    shared.controller.reset();
+    if shared.controller.wait_live(Some(Instant::now() + RESET_TIMEOUT)) {
+        return Answer::Done;
+    }
+    let state = shared.controller.state().name();
+    let message = format!(
+        "the controller did not come back within {} s: it is {state}; see with `ebof discover` whether the target still \
+         runs and is reached",
+        RESET_TIMEOUT.as_secs()
+    );
+    Answer::Failed { message }
 }
 
 fn status(shared: &Shared) -> Answer {

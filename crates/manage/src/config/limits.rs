@@ -32,9 +32,9 @@ pub const IN_CAPSULE_DATA_BYTES: RangeInclusive<u64> = 0..=256 << 10;
 /// MAXH2CDATA in bytes; a multiple of 4, at least 4096 (NVMe/TCP, ICResp).
 pub const MAX_H2C_DATA_BYTES: RangeInclusive<u64> = 4096..=16 << 20;
 /// Entries of an I/O queue.
-pub const QUEUE_SIZE: RangeInclusive<u64> = 2..=4096;
+pub const QUEUE_SIZE: RangeInclusive<u64> = 2..=1024;
 /// I/O queues of a controller.
-pub const IO_QUEUES: RangeInclusive<u64> = 1..=4096;
+pub const IO_QUEUES: RangeInclusive<u64> = 1..=1024;
 /// Threads.
 pub const THREADS: RangeInclusive<u64> = 1..=1024;
 /// Connections.
