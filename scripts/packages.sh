@@ -20,7 +20,9 @@ missing=()
 for need in "${needs[@]}"; do
   command -v "${need%:*}" >/dev/null || missing+=("${need#*:}")
 done
-if ((${#missing[@]})); then
+if ((!${#missing[@]})); then
+  say "nothing is missing"
+else
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
   if ! command -v apt-get >/dev/null; then
     say "missing: ${missing[*]} (no apt-get here to install it with)"
