@@ -195,8 +195,8 @@ impl Wish<'_> {
                 Err(Errno::WOULDBLOCK) => {
                     let holder = block::lock_holder(&metadata, Lock::Whole).unwrap_or_default();
                     // The kernel tears the ring of a killed process down behind its back: its requests keep the file,
-                    // and with it the lock, for a moment longer than the process is there.
-                    let is_dead = holder.process_id.is_some_and(block::is_gone);
+                    // and with it the lock, for a moment longer than the process is there. `/proc/locks` does not list it then.
+                    let is_dead = holder.process_id.is_none_or(block::is_gone);
                     if is_dead && Instant::now() < give_up {
                         std::thread::sleep(DEAD_HOLDER_TIMEOUT / 500);
                         continue;

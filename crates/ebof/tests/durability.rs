@@ -1,7 +1,7 @@
 //! What was acknowledged after a flush or with FUA survives `kill -9` of the target in the middle of writing.
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,12 +30,16 @@ impl Server {
             .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "--no-pin", "-o", "json"])
             .arg(format!("{},size=8M", drive.display()))
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let started: serde_json::Value = serde_json::from_str(&line).unwrap();
+        output.read_line(&mut line).unwrap();
+        let started: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| {
+            output.read_to_string(&mut line).unwrap();
+            panic!("the target does not start: {line}")
+        });
         let listening = started["listening"][0].as_str().unwrap();
         let port = listening.rsplit(':').next().unwrap().parse().unwrap();
         Self { child, port }
