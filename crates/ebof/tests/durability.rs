@@ -1,5 +1,10 @@
 //! What was acknowledged after a flush or with FUA survives `kill -9` of the target in the middle of writing.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking; sizes are small"
+)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
