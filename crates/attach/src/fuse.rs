@@ -1,7 +1,7 @@
 //! A FUSE file system with one regular file per namespace, for a loop device to sit on: mount, threads, unmount.
 //!
 //! The kernel is asked for asynchronous direct I/O without a page cache, so that every request of the loop device is one
-//! message here and one NVMe command behind it. This file owns the mount and the threads; [`worker`] serves the messages.
+//! message here and one NVMe command behind it. This file owns the mount and the threads; `worker` serves the messages.
 //! It makes no loop device. Files are looked up by name and never listed: nobody but the loop device should come here.
 
 mod wire;

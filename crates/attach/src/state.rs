@@ -2,7 +2,7 @@
 //!
 //! It owns names, files and locks: instance numbers, the state file, and whether a holder lives. A holder keeps an
 //! exclusive lock on its `lock` file for as long as it lives, and the kernel lets go of it whatever kills the process;
-//! no process id is trusted for that. What a dead holder left behind is cleaned in [`crate::repair`].
+//! no process id is trusted for that. What a dead holder left behind is cleaned in [`crate::repair()`].
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};

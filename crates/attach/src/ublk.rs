@@ -2,8 +2,8 @@
 //! system or a loop device in between.
 //!
 //! This file owns the three places where memory is shared with the kernel, and thereby all unsafe code of the crate: the
-//! control ring, the rings of the queues and the descriptors that the kernel writes requests to. [`server`] makes devices,
-//! [`worker`] serves their queues, both in safe code. Data are moved by pread and pwrite on the character device
+//! control ring, the rings of the queues and the descriptors that the kernel writes requests to. `server` makes devices,
+//! `worker` serves their queues, both in safe code. Data are moved by pread and pwrite on the character device
 //! (`UBLK_F_USER_COPY`), so that no address of a buffer is ever given to the kernel.
 #![allow(unsafe_code, reason = "memory shared with the kernel; each block says why")]
 

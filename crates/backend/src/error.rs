@@ -1,6 +1,6 @@
 //! What can go wrong with a device, said so that a person knows what to do, and classified so that a program does.
 //!
-//! [`Error`] is for a device at work, [`OpenError`] for opening one. It does not know what a host is told: [`Class`] is
+//! [`enum@Error`] is for a device at work, [`OpenError`] for opening one. It does not know what a host is told: [`Class`] is
 //! what the caller maps to a status.
 
 use std::fmt;
@@ -46,7 +46,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What an [`Error`] means to the one who has to answer for it.
+/// What an [`enum@Error`] means to the one who has to answer for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// No space where the device stores its bytes.

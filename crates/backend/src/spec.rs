@@ -1,6 +1,6 @@
 //! How a drive is written on the command line and in the configuration: parsing, printing, and what is wrong with it.
 //!
-//! Purely about text: whether the path exists is found out by [`open`](crate::open).
+//! Purely about text: whether the path exists is found out by [`open`](crate::open()).
 //!
 //! ```text
 //! disk.img                      a file or block device, as it is

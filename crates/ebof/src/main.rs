@@ -1,5 +1,9 @@
 //! The one binary: argument parsing, configuration, logging, signals, output and wiring; no logic.
 #![forbid(unsafe_code)]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the comments of arguments are help texts: brackets mean optional parts"
+)]
 
 mod bench;
 mod cli;

@@ -11,6 +11,7 @@ use ebof_manage::config::{BlockSize, Host, Namespace, Port, Subsystem};
 use ebof_manage::{Config, Drive, Listen, Loaded, Target as _};
 use ebof_nvme::{Nqn, Uuid};
 use ebof_target::{Settings, Target};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -90,6 +91,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let settings = settings(args, &config);
     // Signals are caught before anything is opened, so that none can end the process half-way.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
+    raise_descriptor_limit(config.target.max_connections);
     let target = Arc::new(Target::start(config.clone(), settings)?);
     let metrics = match args.metrics.or(config.target.metrics) {
         Some(address) => Some(crate::metrics::serve(address, Arc::clone(&target))?),
@@ -241,6 +243,21 @@ fn settings(args: &Args, config: &Config) -> Settings {
         handshake_ms: u64::try_from(target.handshake_timeout.as_millis()).unwrap_or(u64::MAX),
         refused_journal: target.refused_journal as usize,
         ..Settings::default()
+    }
+}
+
+/// A connection needs a descriptor, and the usual limit (1024) is far below the connections that are allowed.
+fn raise_descriptor_limit(connections: u32) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("the limit of open files cannot be raised: {error}");
+    }
+    if let Some(maximum) = limit.maximum.filter(|&maximum| maximum < u64::from(connections)) {
+        tracing::warn!(
+            "{connections} connections are allowed but only {maximum} open files: raise it (LimitNOFILE= of systemd, \
+             ulimit -n), or lower max_connections"
+        );
     }
 }
 

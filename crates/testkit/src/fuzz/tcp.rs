@@ -282,7 +282,7 @@ impl End for ControllerEnd {
     }
 }
 
-/// The host's end: once initialized it has the commands of [`send_commands`] outstanding.
+/// The host's end: once initialized it has the commands of `send_commands` outstanding.
 struct HostEnd {
     connection: host::Connection,
     /// Length and bytes arrived of what is read.

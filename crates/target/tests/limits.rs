@@ -1,0 +1,65 @@
+//! The limits that are promised are reached: queues of a controller, entries of a queue, namespaces of a subsystem.
+#![expect(clippy::cast_possible_truncation, reason = "sizes are small")]
+
+use ebof_initiator::{AdminData, Controller, Data, Options, QueuePair};
+use ebof_manage::config::{Namespace, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nqn, Nsid};
+use ebof_target::{Settings, Target};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const NQN: &str = "nqn.2014-08.org.example:wide";
+const QUEUES: u16 = 1024;
+const NAMESPACES: u32 = 1024;
+
+#[test]
+fn a_controller_has_1024_queues_of_1024_entries_and_1024_namespaces() {
+    // Both ends of every queue are in this process.
+    let descriptors = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: descriptors.maximum, maximum: descriptors.maximum }).unwrap();
+    if descriptors.maximum.is_some_and(|maximum| maximum < 8 * u64::from(QUEUES)) {
+        println!("SKIPPED: this process may have {:?} open files only", descriptors.maximum);
+        return;
+    }
+    let nqn = Nqn::parse(NQN).unwrap();
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::new(nqn.clone());
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    for nsid in 1..=NAMESPACES {
+        subsystem.namespaces.push(Namespace::new(&nqn, nsid, "mem:64K".parse().unwrap()));
+    }
+    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let target = Target::start(config, Settings { threads: Some(2), pin: false, ..Settings::default() }).unwrap();
+    let address = target.addresses()[0].1;
+
+    let mut options = Options::new(address.ip().to_string(), address.port(), nqn);
+    (options.nr_io_queues, options.queue_size) = (QUEUES, 1024);
+    let controller = Controller::connect(&options).unwrap();
+    assert_eq!((controller.io_queues(), controller.queue_entries()), (QUEUES, 1024));
+    let namespaces = controller.namespaces().unwrap();
+    assert_eq!((namespaces.len(), namespaces[1023]), (1024, Nsid(NAMESPACES)));
+
+    let mut queues: Vec<QueuePair<Vec<u8>>> = (0..QUEUES).map(|_| controller.queue_pair().unwrap()).collect();
+    for (at, queue) in queues.iter_mut().enumerate() {
+        let block = BlockRange::new(at as u64 % 128, 1).encode(nvm::WRITE, Nsid(at as u32 + 1));
+        let cqe = queue.execute(block, AdminData::FromHost(&[at as u8; 512])).unwrap();
+        assert!(cqe.status().is_success(), "queue {}: {}", queue.id(), cqe.status());
+    }
+    // One queue is as deep as it says: all of it is outstanding at once.
+    let queue = &mut queues[777];
+    for at in 0..queue.capacity() {
+        let read = BlockRange::new(at as u64 % 128, 1).encode(nvm::READ, Nsid(at as u32 % NAMESPACES + 1));
+        queue.submit(read, Data::ToHost(vec![0xff; 512]), at as u64).unwrap();
+    }
+    assert_eq!(queue.in_flight(), 1023);
+    while queue.in_flight() > 0 {
+        let completion = queue.wait(None).unwrap().unwrap();
+        assert!(completion.result.unwrap().status().is_success());
+        let at = completion.user as usize;
+        let expected = if at < 1024 { at as u8 } else { 0 };
+        assert!(completion.data.into_buffer().unwrap().iter().all(|&byte| byte == expected), "command {at}");
+    }
+}
