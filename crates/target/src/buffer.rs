@@ -42,10 +42,21 @@ impl Pool {
         Some(Buffer::zeroed(bytes))
     }
 
+    /// Bytes that a buffer for `len` bytes takes.
+    pub(crate) fn size_of(len: usize) -> usize {
+        CLASSES.iter().find(|&&size| size >= len).copied().unwrap_or(len.next_multiple_of(4096))
+    }
+
+    /// As [`Pool::take`], but leaves a sixteenth of the budget for those who cannot wait.
+    pub(crate) fn take_leaving_reserve(&mut self, len: usize) -> Option<Buffer> {
+        let reserve = self.budget_bytes / 16;
+        let fits = self.outstanding_bytes + Self::size_of(len) + reserve <= self.budget_bytes;
+        if fits || self.outstanding_bytes == 0 { self.take(len) } else { None }
+    }
+
     /// Whether a buffer of `len` bytes can be had now.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        let bytes = CLASSES.iter().find(|&&size| size >= len).copied().unwrap_or(len.next_multiple_of(4096));
-        self.outstanding_bytes + bytes <= self.budget_bytes
+        self.outstanding_bytes + Self::size_of(len) <= self.budget_bytes
     }
 
     /// Takes a buffer back.

@@ -51,6 +51,8 @@ pub(crate) enum End {
     Handshake(u64),
     #[error("the host read nothing for {STALLED_MS} ms")]
     Stalled,
+    #[error("the host announced data and sent nothing for {STALLED_MS} ms")]
+    Silent,
     #[error("{0}")]
     Association(CloseReason),
     #[error("the host reset the controller")]
@@ -110,6 +112,10 @@ pub(crate) struct Connection {
     /// Received bytes that cannot be taken yet: the queue is full, or there is no buffer.
     stash: Vec<u8>,
     blocked_since_ms: Option<u64>,
+    /// When the host last sent anything: it may not keep data waiting for ever that it has announced.
+    pub(crate) last_received_ms: u64,
+    /// The deadline that the reactor has noted.
+    pub(crate) armed_ms: Option<u64>,
     /// Whether it is on the reactor's list of connections to flush.
     pub(crate) dirty: bool,
 }
@@ -146,6 +152,8 @@ impl Connection {
             data_announced: false,
             stash: Vec::new(),
             blocked_since_ms: None,
+            last_received_ms: 0,
+            armed_ms: None,
             dirty: false,
         }
     }
@@ -172,6 +180,7 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             taken += received.total;
+            self.last_received_ms = turn.now_ms;
             self.feed(&scratch[..received.in_scratch], turn)?;
             if received.total < received.room {
                 return Ok(false);
@@ -226,8 +235,11 @@ impl Connection {
         let limit = turn.shared.settings.connection_buffer_bytes;
         // Answers that the host does not read hold its next commands back: what it can make us keep has a limit.
         let answers_read = self.outbox.len() <= UNSENT_MAX;
+        // While data of the host are awaited everything is read on: they come on the same stream. A host that overruns
+        // its queue meanwhile is refused by the queue.
+        let has_slot = !self.commands.is_full() || !self.awaiting.is_empty();
         let buffers = self.buffer_bytes + 2 * in_capsule <= limit && turn.pool.has_room(2 * in_capsule);
-        answers_read && !self.commands.is_full() && buffers
+        answers_read && has_slot && buffers
     }
 
     fn feed(&mut self, mut input: &[u8], turn: &mut Turn<'_>) -> Result<(), End> {
@@ -273,6 +285,9 @@ impl Connection {
             Event::Command { sqe, in_capsule } => {
                 if self.state == State::Draining {
                     // Not accepted: the host sees the connection end and sends it again elsewhere or later.
+                    if in_capsule > 0 {
+                        self.transport.skip_data();
+                    }
                     return Ok(());
                 }
                 self.data_announced = self.on_command(&sqe, in_capsule, turn)?;
@@ -388,7 +403,8 @@ impl Connection {
             State::Open | State::Draining | State::Gone => None,
         };
         let stalled = self.blocked_since_ms.map(|since| since + STALLED_MS);
-        [own, stalled].into_iter().flatten().min()
+        let silent = (!self.awaiting.is_empty()).then_some(self.last_received_ms + STALLED_MS);
+        [own, stalled, silent].into_iter().flatten().min()
     }
 
     /// What a deadline that has passed means.
@@ -396,6 +412,7 @@ impl Connection {
         match self.state {
             State::Handshake { deadline_ms } if deadline_ms <= now_ms => Some(End::Handshake(handshake_ms)),
             State::Closing { deadline_ms } if deadline_ms <= now_ms => Some(End::PeerClosed),
+            _ if !self.awaiting.is_empty() && self.last_received_ms + STALLED_MS <= now_ms => Some(End::Silent),
             _ => self.blocked_since_ms.filter(|since| since + STALLED_MS <= now_ms).map(|_| End::Stalled),
         }
     }
@@ -403,6 +420,11 @@ impl Connection {
     /// Whether everything accepted has been answered and sent; outstanding Asynchronous Event Requests do not count.
     pub(crate) fn is_drained(&self) -> bool {
         self.commands.len() == 0 && self.outbox.is_empty()
+    }
+
+    /// What waits for room: changes when some of it went on.
+    pub(crate) fn backlog(&self) -> (usize, usize) {
+        (self.stash.len(), self.parked.len())
     }
 
     /// Whether what is left of the connection can be dropped.
@@ -421,6 +443,7 @@ impl Connection {
         }
         // Fails when the peer is gone already, which is what we want.
         let _ = self.socket.shutdown(Shutdown::Write);
+        self.blocked_since_ms = None;
         self.state = State::Closing { deadline_ms: turn.now_ms + CLOSING_MS };
     }
 
@@ -429,6 +452,7 @@ impl Connection {
         self.release(turn);
         self.outbox.clear(turn.pool);
         let _ = self.socket.shutdown(Shutdown::Both);
+        self.blocked_since_ms = None;
         self.state = State::Gone;
     }
 

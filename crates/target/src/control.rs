@@ -140,7 +140,8 @@ impl Control {
                 }
             }
             let now_ms = self.shared.clock.now_ms();
-            let notices = self.shared.registry().expire(now_ms);
+            let mut registry = self.shared.registry();
+            let notices = registry.expire(now_ms);
             self.shared.deliver(notices);
         }
     }

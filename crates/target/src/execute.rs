@@ -7,6 +7,7 @@ use ebof_fabrics::{Arrival, DeviceId, Executing, Extent, Step};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
 
+use crate::buffer::Pool;
 use crate::command::{Command, Phase, Work};
 use crate::connection::{Connection, End, State};
 use crate::mailbox::{Asker, Message};
@@ -61,8 +62,13 @@ impl Connection {
                 return Ok(false);
             }
             Step::Shared(executing) => {
-                let (step, notices) = turn.shared.registry().execute(&mut self.queue, executing, turn.now_ms);
-                turn.shared.deliver(notices);
+                let shared = turn.shared;
+                // Delivered under the lock: a later change must not overtake this one on its way to a queue.
+                let mut registry = shared.registry();
+                let (step, notices) = registry.execute(&mut self.queue, executing, turn.now_ms);
+                shared.deliver(notices);
+                drop(registry);
+                shared.wake_control();
                 return self.advance(step, origin, turn);
             }
             Step::Abort(executing, handle, cid) => {
@@ -114,7 +120,8 @@ impl Connection {
         }
         let bytes = command.work.buffer_bytes(command.length);
         if bytes > 0 {
-            command.buffer = if in_capsule || self.parked.is_empty() { self.take_buffer(bytes, turn) } else { None };
+            command.buffer =
+                if in_capsule || self.parked.is_empty() { self.take_buffer(bytes, in_capsule, turn) } else { None };
             if command.buffer.is_none() {
                 if in_capsule {
                     // `can_take` saw room for twice the largest capsule a moment ago.
@@ -160,7 +167,7 @@ impl Connection {
     pub(crate) fn unpark(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         while let Some(&slot) = self.parked.front() {
             let bytes = self.commands.get(slot).map_or(0, |command| command.work.buffer_bytes(command.length));
-            let Some(buffer) = self.take_buffer(bytes, turn) else { break };
+            let Some(buffer) = self.take_buffer(bytes, false, turn) else { break };
             self.parked.pop_front();
             match self.commands.get_mut(slot) {
                 Some(command) => command.buffer = Some(buffer),
@@ -171,12 +178,16 @@ impl Connection {
         Ok(())
     }
 
-    fn take_buffer(&mut self, bytes: usize, turn: &mut Turn<'_>) -> Option<ebof_backend::Buffer> {
+    /// A buffer for a command. Those that wait for the host or for the socket leave room for in-capsule data: the stream
+    /// that brings what they wait for must go on.
+    fn take_buffer(&mut self, bytes: usize, in_capsule: bool, turn: &mut Turn<'_>) -> Option<ebof_backend::Buffer> {
+        let reserve = if in_capsule { 0 } else { 2 * self.port.in_capsule_bytes() as usize };
+        let wanted = self.buffer_bytes + Pool::size_of(bytes) + reserve;
         // One command may always have what it needs, however small the limit was set.
-        if self.buffer_bytes > 0 && self.buffer_bytes + bytes > turn.shared.settings.connection_buffer_bytes {
+        if self.buffer_bytes > 0 && wanted > turn.shared.settings.connection_buffer_bytes {
             return None;
         }
-        let buffer = turn.pool.take(bytes)?;
+        let buffer = if in_capsule { turn.pool.take(bytes) } else { turn.pool.take_leaving_reserve(bytes) }?;
         self.buffer_bytes += buffer.capacity();
         Some(buffer)
     }
@@ -268,7 +279,9 @@ impl Connection {
             self.transport.set_queue(id, entries);
             self.transport.set_sq_flow_disabled(self.queue.sq_flow_disabled());
             self.commands.set_max(entries);
-            self.state = State::Open;
+            if matches!(self.state, State::Handshake { .. }) {
+                self.state = State::Open;
+            }
             turn.shared.wake_control();
             if let Some(parameters) = self.transport.initialized() {
                 turn.shared.set_digests(self.handle, parameters.header_digest, parameters.data_digest);
@@ -312,6 +325,10 @@ impl Connection {
         command.phase = Phase::Elsewhere;
         if matches!(self.state, State::Gone | State::Closing { .. }) {
             self.forget(slot, turn);
+            if self.at_device == 0 {
+                // Only now nothing of this queue can reach the medium any more: a reset may complete.
+                turn.shared.closed(self.handle);
+            }
             return;
         }
         if matches!(command.work, Work::Reset { .. }) {
@@ -357,7 +374,10 @@ impl Connection {
     /// A reset completes when the other queues are gone, and what it names is flushed.
     fn go_on_resetting(&mut self, slot: u32, turn: &mut Turn<'_>) {
         let Some(Command { work: Work::Reset { closing: 0, flush }, .. }) = self.commands.get_mut(slot) else { return };
-        match flush.pop() {
+        let devices = turn.devices;
+        // A device whose namespace was removed meanwhile has nothing to flush for anybody.
+        let next = std::iter::from_fn(|| flush.pop()).find(|device| devices.device(*device).is_some());
+        match next {
             Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), turn),
             None => self.finish(slot, Status::SUCCESS, turn),
         }

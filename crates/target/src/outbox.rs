@@ -21,6 +21,9 @@ const GATHER_MAX: usize = 1024;
 /// Gather elements that suffice for nearly every flush, so that the array on the stack stays small.
 const GATHER_FEW: usize = 64;
 
+/// Sent bytes at the front of the arena from which on they are worth removing.
+const COMPACT_MIN: usize = 64 << 10;
+
 #[derive(Debug)]
 enum Segment {
     /// The next `len` bytes of the arena.
@@ -160,6 +163,11 @@ impl Outbox {
             self.arena.clear();
             self.arena_start = 0;
             self.arena_sealed = 0;
+        } else if self.arena_start >= COMPACT_MIN && self.arena_start * 2 >= self.arena.len() {
+            // A connection whose socket is never empty would otherwise keep every header it ever sent.
+            self.arena.drain(..self.arena_start);
+            self.arena_sealed -= self.arena_start;
+            self.arena_start = 0;
         }
     }
 

@@ -105,6 +105,8 @@ pub(crate) struct Reactor {
     waiting: Vec<u32>,
     deadlines: BinaryHeap<Reverse<(u64, Handle)>>,
     shutdown_ms: Option<u64>,
+    /// Requests for devices wait because the kernel took none.
+    kick_failed: bool,
     /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
     last_work_us: Option<u64>,
 }
@@ -138,6 +140,7 @@ impl Reactor {
             waiting: Vec::new(),
             deadlines: BinaryHeap::new(),
             shutdown_ms: None,
+            kick_failed: false,
             last_work_us: None,
         })
     }
@@ -196,13 +199,15 @@ impl Reactor {
                 Ok(())
             });
         }
-        self.retry_busy();
-        self.resume_waiting(now_us);
+        worked |= self.retry_busy();
+        worked |= self.resume_waiting(now_us);
         self.flush_dirty(now_us);
+        self.kick_failed = false;
         if let Err(error) = self.io.kick() {
             tracing::error!(reactor = self.index, "device I/O cannot be started: {error}");
+            self.kick_failed = true;
         }
-        self.on_deadlines(now_us);
+        worked |= self.on_deadlines(now_us);
         if worked {
             self.last_work_us = Some(now_us);
         }
@@ -231,7 +236,9 @@ impl Reactor {
         }
         let shrink_ms = self.last_work_us.map(|last| last / 1000 + SHRINK_MS);
         let deadline_ms = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
-        let next = [shrink_ms, deadline_ms, self.shutdown_ms].into_iter().flatten().min();
+        // What could not be started is tried again soon, although nothing else may happen until then.
+        let again_ms = self.kick_failed.then_some(now_ms + 10);
+        let next = [shrink_ms, deadline_ms, self.shutdown_ms, again_ms].into_iter().flatten().min();
         next.map(|at| Duration::from_millis(at.saturating_sub(now_ms).max(1)))
     }
 
@@ -258,12 +265,10 @@ impl Reactor {
             now_ms: now_us / 1000,
             now_us,
         };
+        let state_before = connection.state;
         let result = work(&mut connection, &mut turn);
         if let Err(end) = result {
             end_connection(&mut connection, &end, &mut turn);
-            if let Some(deadline) = connection.deadline_ms() {
-                self.deadlines.push(Reverse((deadline, connection.handle)));
-            }
         }
         if connection.is_finished() {
             // Closing the socket takes it out of the epoll set.
@@ -274,6 +279,15 @@ impl Reactor {
             }
             return;
         }
+        if connection.state != state_before {
+            self.watch(&connection);
+        }
+        if let Some(deadline) = connection.deadline_ms()
+            && connection.armed_ms.is_none_or(|armed| deadline < armed)
+        {
+            connection.armed_ms = Some(deadline);
+            self.deadlines.push(Reverse((deadline, connection.handle)));
+        }
         if (connection.is_stalled() || !connection.parked.is_empty()) && !self.waiting.contains(&place) {
             self.waiting.push(place);
             self.watch(&connection);
@@ -281,18 +295,23 @@ impl Reactor {
         self.connections[place as usize] = Some(connection);
     }
 
-    /// Sets which events of the connection's socket are of interest.
+    /// Sets which events of the connection's socket are of interest. An end of the stream is an input event; errors are
+    /// always told.
     fn watch(&self, connection: &Connection) {
-        let mut flags = epoll::EventFlags::RDHUP;
-        if !connection.is_stalled() {
-            flags |= epoll::EventFlags::IN;
-        }
-        if !connection.outbox.is_empty() {
-            flags |= epoll::EventFlags::OUT;
-        }
-        if connection.state == State::Gone {
-            flags = epoll::EventFlags::empty();
-        }
+        let flags = match connection.state {
+            State::Gone => {
+                // Its end would be told again and again. It may be out of the set already.
+                let _ = epoll::delete(&self.epoll, &connection.socket);
+                return;
+            }
+            State::Closing { .. } => epoll::EventFlags::IN,
+            State::Handshake { .. } | State::Open | State::Draining => {
+                let mut flags = epoll::EventFlags::empty();
+                flags.set(epoll::EventFlags::IN, !connection.is_stalled());
+                flags.set(epoll::EventFlags::OUT, connection.blocked());
+                flags
+            }
+        };
         let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
         if let Err(error) = epoll::modify(&self.epoll, &connection.socket, data, flags) {
             tracing::error!(peer = %connection.peer, "the events of a socket could not be chosen: {error}");
@@ -302,6 +321,10 @@ impl Reactor {
     fn on_socket(&mut self, place: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
         let mut worked = false;
         self.with(place, now_us, |connection, turn| {
+            if connection.state == State::Gone {
+                // An event of the same batch as the one that ended it.
+                return Ok(());
+            }
             if flags.contains(epoll::EventFlags::OUT) {
                 worked = true;
                 turn.mark_dirty(connection);
@@ -342,15 +365,17 @@ impl Reactor {
                 });
             }
             Message::Close { handle, reply } => {
-                let mut found = false;
-                // The connection itself goes away now; its end is known when no device works for it any more.
-                self.with_handle(handle, now_us, |connection, turn| {
-                    found = true;
-                    connection.close_askers.push(reply);
-                    end_connection(connection, &End::Reset, turn);
-                    Ok(())
-                });
-                if !found {
+                // The connection goes away now; its end is known when no device works for it any more, also where its
+                // socket is gone already.
+                let place = place_of(handle);
+                let known = self.connections.get(place as usize).and_then(Option::as_ref);
+                if known.is_some_and(|connection| connection.handle == handle) {
+                    self.with(place, now_us, |connection, turn| {
+                        connection.close_askers.push(reply);
+                        end_connection(connection, &End::Reset, turn);
+                        Ok(())
+                    });
+                } else {
                     self.shared.post(reply.handle, Message::Closed { reply });
                 }
             }
@@ -400,12 +425,8 @@ impl Reactor {
         self.serial += 1;
         let handle = handle(self.index, self.serial, place);
         let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
-        let added = epoll::add(
-            &self.epoll,
-            &socket,
-            epoll::EventData::new_u64(u64::from(place)),
-            epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
-        );
+        let added =
+            epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(u64::from(place)), epoll::EventFlags::IN);
         if let Err(error) = added {
             tracing::error!(%peer, "the connection cannot be watched: {error}");
             self.free.push(place);
@@ -413,12 +434,15 @@ impl Reactor {
             return;
         }
         tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
-        let connection = Connection::new(handle, socket, peer, local, port, Queue::new(), deadline_ms);
+        let mut connection = Connection::new(handle, socket, peer, local, port, Queue::new(), deadline_ms);
+        connection.armed_ms = Some(deadline_ms);
         self.connections[place as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
     }
 
-    fn retry_busy(&mut self) {
+    /// Submits again what the devices had no room for. Returns whether something ended at once.
+    fn retry_busy(&mut self) -> bool {
+        let mut worked = false;
         for _ in 0..self.retry.len() {
             let Some((device, request)) = self.retry.pop_front() else { break };
             let tag = request.tag;
@@ -429,6 +453,7 @@ impl Reactor {
                     break;
                 }
                 Submitted::Done(completion) => {
+                    worked = true;
                     let now_us = self.shared.clock.now_us();
                     let place = (tag >> 32) as u32;
                     self.with(place, now_us, |connection, turn| {
@@ -438,18 +463,26 @@ impl Reactor {
                 }
             }
         }
+        worked
     }
 
-    /// Connections that waited for a buffer or a free slot go on, each in its turn.
-    fn resume_waiting(&mut self, now_us: u64) {
+    /// Connections that waited for a buffer or a free slot go on, each in its turn. Returns whether one did.
+    fn resume_waiting(&mut self, now_us: u64) -> bool {
+        let mut worked = false;
         for place in std::mem::take(&mut self.waiting) {
-            self.with(place, now_us, Connection::resume);
+            self.with(place, now_us, |connection, turn| {
+                let before = connection.backlog();
+                let result = connection.resume(turn);
+                worked |= connection.backlog() != before;
+                result
+            });
             if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
                 && !self.waiting.contains(&place)
             {
                 self.watch(connection);
             }
         }
+        worked
     }
 
     fn flush_dirty(&mut self, now_us: u64) {
@@ -470,32 +503,30 @@ impl Reactor {
                 && changed
             {
                 self.watch(connection);
-                if let Some(deadline) = connection.deadline_ms() {
-                    self.deadlines.push(Reverse((deadline, connection.handle)));
-                }
             }
         }
     }
 
-    fn on_deadlines(&mut self, now_us: u64) {
+    /// Ends what is overdue. Returns whether anything was.
+    fn on_deadlines(&mut self, now_us: u64) -> bool {
         let now_ms = now_us / 1000;
+        let handshake_ms = self.shared.settings.handshake_ms;
+        let mut worked = false;
         while let Some(&Reverse((deadline, handle))) = self.deadlines.peek() {
             if deadline > now_ms {
                 break;
             }
             self.deadlines.pop();
-            let handshake_ms = self.shared.settings.handshake_ms;
-            let mut next = None;
-            self.with_handle(handle, now_us, |connection, _| match connection.overdue(now_ms, handshake_ms) {
-                Some(end) => Err(end),
-                None => {
-                    next = connection.deadline_ms();
-                    Ok(())
+            // What is still to come is noted again by `with`.
+            self.with_handle(handle, now_us, |connection, _| {
+                if connection.armed_ms != Some(deadline) {
+                    return Ok(());
                 }
+                connection.armed_ms = None;
+                let overdue = connection.overdue(now_ms, handshake_ms);
+                worked |= overdue.is_some();
+                overdue.map_or(Ok(()), Err)
             });
-            if let Some(next) = next {
-                self.deadlines.push(Reverse((next.max(now_ms + 1), handle)));
-            }
         }
         if self.shutdown_ms.is_some_and(|deadline| deadline <= now_ms) {
             for place in self.places() {
@@ -505,6 +536,7 @@ impl Reactor {
                 });
             }
         }
+        worked
     }
 
     fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {
@@ -530,8 +562,9 @@ fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
         State::Closing { .. } => return connection.close(turn),
         State::Handshake { .. } | State::Open | State::Draining => {}
     }
-    let notices = turn.shared.registry().closed(connection.handle);
-    turn.shared.deliver(notices);
+    if connection.at_device == 0 || connection.queue.is_admin() {
+        turn.shared.closed(connection.handle);
+    }
     turn.shared.connection_ended(connection, end);
     match end {
         End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, turn),

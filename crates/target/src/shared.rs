@@ -104,6 +104,13 @@ impl Shared {
         }
     }
 
+    /// The queue of `handle` is gone, and nothing of it is at a device.
+    pub(crate) fn closed(&self, handle: Handle) {
+        let mut registry = self.registry();
+        let notices = registry.closed(handle);
+        self.deliver(notices);
+    }
+
     /// Has the control thread look at the registry's deadlines again.
     pub(crate) fn wake_control(&self) {
         self.control.ring();

@@ -185,8 +185,12 @@ impl api::Target for Target {
     fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
         let mut state = self.in_force();
         let plan = Plan::between(&state.config, &desired);
-        let restart: Vec<Change> =
-            plan.changes.iter().filter(|change| matches!(change, Change::AlterTarget { .. })).cloned().collect();
+        let restart: Vec<Change> = plan
+            .changes
+            .iter()
+            .filter(|change| matches!(change, Change::AlterTarget { .. } | Change::AlterPort { .. }))
+            .cloned()
+            .collect();
         if !restart.is_empty() {
             return Err(ApplyError::NeedsRestart { changes: restart });
         }
@@ -219,8 +223,12 @@ impl Target {
         // Devices first: a queue that is told of a namespace finds its device.
         let table = Arc::new(next.devices.table());
         self.shared.post_all(|| Message::Devices(Arc::clone(&table)));
-        let notices = self.shared.registry().replace_model(Arc::new(model));
-        self.shared.deliver(notices);
+        {
+            // Delivered under the lock, so that no queue hears of an older model later.
+            let mut registry = self.shared.registry();
+            let notices = registry.replace_model(Arc::new(model));
+            self.shared.deliver(notices);
+        }
         for gone in state.ports.iter().filter(|port| !next.ports.iter().any(|kept| Arc::ptr_eq(kept, port))) {
             self.orders.give(Order::Unlisten(Arc::clone(gone)));
         }

@@ -1,5 +1,10 @@
 //! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a socket.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking; sizes are small"
+)]
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,6 +14,7 @@ use ebof_initiator::{Controller, Options};
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
+use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
@@ -43,6 +49,19 @@ fn others_are_served(address: SocketAddr) {
     controller.disconnect();
 }
 
+fn connect(queue: u16, entries: u32) -> Sqe {
+    Connect { recfmt: 0, qid: QueueId(queue), entries, cattr: 0, kato_ms: if queue == 0 { 60_000 } else { 0 } }.encode()
+}
+
+fn connect_data(controller: u16) -> ConnectData {
+    let mut data = ConnectData::zeroed();
+    data.hostid = [7; 16];
+    data.cntlid = controller.into();
+    data.subnqn = Nqn::parse(NQN).unwrap().to_field();
+    data.hostnqn = Nqn::parse("nqn.2014-08.org.example:rude").unwrap().to_field();
+    data
+}
+
 /// A host that says exactly what it is told to.
 struct Raw(TcpStream);
 
@@ -61,18 +80,29 @@ impl Raw {
 
     /// An Admin Queue whose controller is enabled.
     fn admin(address: SocketAddr) -> Self {
+        Self::admin_and_controller(address).0
+    }
+
+    fn admin_and_controller(address: SocketAddr) -> (Self, u16) {
         let mut raw = Self::initialized(address);
-        let connect = Connect { recfmt: 0, qid: QueueId(0), entries: 32, cattr: 0, kato_ms: 60_000 };
-        let mut data = ConnectData::zeroed();
-        data.hostid = [7; 16];
-        data.cntlid = 0xffff.into();
-        data.subnqn = Nqn::parse(NQN).unwrap().to_field();
-        data.hostnqn = Nqn::parse("nqn.2014-08.org.example:rude").unwrap().to_field();
-        raw.send(connect.encode(), 1, data.as_bytes());
-        assert!(raw.completion().status().is_success());
+        raw.send(connect(0, 32), 1, connect_data(0xffff).as_bytes());
+        let connected = raw.completion();
+        assert!(connected.status().is_success());
         raw.send(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
         assert!(raw.completion().status().is_success());
-        raw
+        (raw, connected.dw0.get() as u16)
+    }
+
+    /// Sends the data that an R2T asks for.
+    fn send_data(&mut self, r2t: &[u8], byte: u8) {
+        let length = u32::from_le_bytes(r2t[16..20].try_into().unwrap());
+        // H2CData with LAST: CCCID and TTAG as in the R2T, DATAO, DATAL.
+        let mut pdu = vec![6, 4, 24, 24];
+        pdu.extend_from_slice(&(24 + length).to_le_bytes());
+        pdu.extend_from_slice(&r2t[8..20]);
+        pdu.extend_from_slice(&[0; 4]);
+        pdu.resize(24 + length as usize, byte);
+        self.0.write_all(&pdu).unwrap();
     }
 
     fn capsule(mut sqe: Sqe, cid: u16, data: &[u8]) -> Vec<u8> {
@@ -210,4 +240,61 @@ fn a_host_that_asks_and_never_reads_is_held_back() {
     for _ in 0..sent {
         assert!(raw.completion().status().is_success());
     }
+}
+
+#[test]
+fn connect_works_with_its_data_by_r2t() {
+    let (_target, address) = start();
+    let mut raw = Raw::initialized(address);
+    let mut sqe = connect(0, 32);
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 1024 });
+    raw.send(sqe, 1, &[]);
+    let r2t = raw.pdu();
+    assert_eq!(r2t[0], 9, "an R2T");
+    let mut pdu = vec![6, 4, 24, 24];
+    pdu.extend_from_slice(&(24_u32 + 1024).to_le_bytes());
+    pdu.extend_from_slice(&r2t[8..20]);
+    pdu.extend_from_slice(&[0; 4]);
+    pdu.extend_from_slice(connect_data(0xffff).as_bytes());
+    raw.0.write_all(&pdu).unwrap();
+    assert!(raw.completion().status().is_success());
+}
+
+#[test]
+fn more_large_writes_than_there_are_buffers_complete_whenever_their_data_come() {
+    const WRITES: usize = 80;
+    let (_target, address) = start();
+    let (_admin, controller) = Raw::admin_and_controller(address);
+    let mut raw = Raw::initialized(address);
+    raw.send(connect(1, 128), 1, connect_data(controller).as_bytes());
+    assert!(raw.completion().status().is_success());
+    for cid in 0..WRITES {
+        let mut sqe = BlockRange::new(0, 2048).encode(nvm::WRITE, Nsid(1));
+        sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 1 << 20 });
+        raw.send(sqe, cid as u16, &[]);
+    }
+    let mut waiting = Vec::new();
+    let mut asked = 0;
+    let mut completed = 0;
+    while completed < WRITES {
+        let pdu = raw.pdu();
+        match pdu[0] {
+            9 => {
+                asked += 1;
+                waiting.push(pdu);
+            }
+            5 => {
+                assert!(Cqe::read_from_bytes(&pdu[8..24]).unwrap().status().is_success());
+                completed += 1;
+            }
+            other => panic!("PDU of type {other:02x}h"),
+        }
+        // The first data only after the target has given out nearly all the buffers it has for one connection.
+        if asked >= 60 {
+            for r2t in waiting.drain(..) {
+                raw.send_data(&r2t, 0x3c);
+            }
+        }
+    }
+    others_are_served(address);
 }
