@@ -1,10 +1,5 @@
 //! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a socket.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::cast_possible_truncation,
-    reason = "a test fails by panicking; sizes are small"
-)]
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
