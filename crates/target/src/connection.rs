@@ -17,9 +17,9 @@ use crate::command::{AbortRequest, Command, Phase};
 use crate::mailbox::{Asker, Message};
 use crate::outbox::{Flushed, Outbox};
 use crate::port::PortState;
-use crate::reactor::Turn;
 use crate::slots::Slots;
 use crate::stats::QueueStats;
+use crate::turn::Turn;
 
 /// Bytes taken from one socket in one turn, so that a flood does not starve the others on the thread.
 const READ_BUDGET: usize = 1 << 20;

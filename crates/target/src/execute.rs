@@ -11,8 +11,8 @@ use crate::buffer::Pool;
 use crate::command::{Command, Phase, Work};
 use crate::connection::{Connection, End, State};
 use crate::mailbox::{Asker, Message};
-use crate::reactor::Turn;
 use crate::stats::{Kind, QueueStats, SERIES_MAX};
+use crate::turn::Turn;
 
 /// Length of the data of Connect, bytes.
 #[expect(clippy::cast_possible_truncation, reason = "1024")]

@@ -24,6 +24,7 @@ mod shared;
 mod slots;
 mod stats;
 mod target;
+mod turn;
 
 pub use realise::StartError;
 pub use settings::Settings;

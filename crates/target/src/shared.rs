@@ -17,9 +17,9 @@ use ebof_tcp::FatalStatus;
 use crate::connection::{Connection, End, State};
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
-use crate::reactor::reactor_of;
 use crate::settings::Settings;
 use crate::stats::{QueueStats, Totals};
+use crate::turn::reactor_of;
 
 /// The target's clock: monotonic, from its start.
 #[derive(Clone, Copy, Debug)]

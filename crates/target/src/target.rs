@@ -19,11 +19,12 @@ use crate::control::{Control, Order, Orders, Placement};
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics;
 use crate::port::PortState;
-use crate::reactor::{Reactor, reactor_of};
+use crate::reactor::Reactor;
 use crate::realise::{Devices, StartError, listen};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::stats::{Kind, Totals};
+use crate::turn::reactor_of;
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was accepted.
 pub struct Target {

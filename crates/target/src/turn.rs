@@ -1,0 +1,63 @@
+//! What a connection may use of its reactor during one turn, and how connections are named across threads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ebof_backend::{Device, Io, Request};
+use ebof_fabrics::Handle;
+
+use crate::buffer::Pool;
+use crate::connection::Connection;
+use crate::device::DeviceTable;
+use crate::shared::Shared;
+
+/// What a connection may use of its reactor during one turn.
+pub(crate) struct Turn<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) io: &'a mut Io,
+    pub(crate) devices: &'a DeviceTable,
+    pub(crate) scratch: &'a mut Vec<u8>,
+    /// Requests that the `Io` had no room for.
+    pub(crate) retry: &'a mut VecDeque<(Arc<dyn Device>, Request)>,
+    /// Connections with something to send, by place.
+    pub(crate) dirty: &'a mut Vec<u32>,
+    pub(crate) now_ms: u64,
+    pub(crate) now_us: u64,
+}
+
+impl Turn<'_> {
+    /// Has the connection flushed at the end of the turn.
+    pub(crate) fn mark_dirty(&mut self, connection: &mut Connection) {
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(place_of(connection.handle));
+        }
+    }
+
+    /// The device tag of a command: place of the connection, slot of the command. The place is not reused while a
+    /// command is at a device.
+    pub(crate) fn tag(&self, handle: Handle, slot: u32) -> u64 {
+        u64::from(place_of(handle)) << 32 | u64::from(slot)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the slot is the low half")]
+    pub(crate) fn slot_of(tag: u64) -> u32 {
+        tag as u32
+    }
+}
+
+/// Handle: reactor in bits 63:52, serial number in 51:24, place in 23:0.
+pub(crate) fn handle(reactor: usize, serial: u64, place: u32) -> Handle {
+    Handle((reactor as u64) << 52 | (serial & 0x0fff_ffff) << 24 | u64::from(place))
+}
+
+/// Which reactor serves a connection.
+pub(crate) fn reactor_of(handle: Handle) -> usize {
+    (handle.0 >> 52) as usize
+}
+
+/// The place of a connection in its reactor's table.
+pub(crate) fn place_of(handle: Handle) -> u32 {
+    (handle.0 & 0x00ff_ffff) as u32
+}
