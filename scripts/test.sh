@@ -32,10 +32,13 @@ running=()
 stop() {
   ((!${#running[@]})) || kill -TERM "${running[@]}" 2>/dev/null
   wait
-  say "interrupted"
+  say "interrupted by SIG$1"
   exit 130
 }
-trap stop INT TERM HUP
+for signal in INT TERM HUP; do
+  # shellcheck disable=SC2064 # the signal of now is meant
+  trap "stop $signal" $signal
+done
 
 # limited LOG SECONDS FILTER COMMAND...: runs a command with a time limit, its output into LOG and through FILTER to ours.
 # The log is read as a file: something left running that holds on to the output cannot keep us.
@@ -58,12 +61,26 @@ limited() {
 }
 
 quiet() { cat >/dev/null; }
-# Of a run of cargo test: a line for each program.
+# Of a run of cargo test: a line for each program. One with a main of its own has no line of results: its tests are counted.
 results() {
   awk '
-    /^ +(Running|Doc-tests) / { $1 = $1; sub(/ \(.*/, ""); name = $0; next }
-    /^test result: / { sub(/^test result: /, ""); sub(/ 0 measured;/, ""); printf "   %-44s %s\n", name, $0; fflush() }
-    /^test .* \.\.\. (FAILED|skipped)/ { print "   " $0; fflush() }'
+    function tell(what) { printf "   %-44s %s\n", name, what; fflush(); ok = failed = skipped = 0 }
+    function close_program() {
+      if (ok + failed + skipped) tell(ok " passed; " failed " failed; " skipped " skipped")
+    }
+    /^ +(Running|Doc-tests) / { close_program(); $1 = $1; sub(/ \(.*/, ""); name = $0; next }
+    /^test result: / { sub(/^test result: /, ""); sub(/ 0 measured;/, ""); tell($0); next }
+    /^test .* \.\.\. ok/ { ok++ }
+    /^test .* \.\.\. (skipped|ignored)/ { skipped++ }
+    /^test .* \.\.\. FAILED/ { failed++; print "   " $0; fflush() }
+    END { close_program() }'
+}
+# What was skipped in a run of cargo test, by reason.
+reasons() {
+  awk '
+    /^SKIPPED/ { why[$0]++ }
+    /^test .* \.\.\. (skipped|ignored)/ { sub(/^test .* \.\.\. (skipped|ignored)[:,]? */, ""); why[$0]++ }
+    END { for (one in why) printf "   skipped: %d x %s\n", why[one], substr(one, 1, 140) }' "$1" | sort
 }
 # Of the virtual machines: everything, a little indented.
 all_of_it() { sed -u 's/^/   /'; }
@@ -127,10 +144,14 @@ cargo_tests() {
   # A program that died, or did not compile, has no line of its own.
   if ((status != 0 && counts[1] == 0)); then counts[1]=1; fi
   count "${counts[@]}"
-  grep -E '^SKIPPED|^test .* \.\.\. (skipped|ignored)' "$log" | sort | uniq -c | sed 's/^ */   skipped: /'
+  reasons "$log"
   if ((status != 0)); then
-    awk '/^failures:/ { on = 1 } /^test result:/ { on = 0 } on || /^error/' "$log" | tail -n 150 | sed 's/^/   | /'
-    tail -n 20 "$log" | sed 's/^/   | /'
+    # What failed, and what the compiler says; the end of it where nothing of the kind is found.
+    awk '
+      /^failures:/ { on = 1 } /^test result:/ { on = 0 } /^error/ { on = 2 } /^$/ && on == 2 { on = 0 }
+      on { print "   | " $0; some = 1 }
+      { last[NR % 20] = $0 }
+      END { if (!some) for (i = NR - 19; i <= NR; i++) if (i > 0) print "   | " last[i % 20] }' "$log" | tail -n 200
     say "   FAILED; all of it is in $log"
   fi
   say "   ${counts[0]} passed, ${counts[1]} failed, ${counts[2]} skipped, $(took)"
