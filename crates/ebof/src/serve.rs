@@ -125,9 +125,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     let Some(path) = &args.config else {
         return Ok(from_arguments(args)?.checked("command line")?);
     };
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading the configuration {name}"))?;
-    let mut loaded = ebof_manage::load(&name, &text)?;
+    let mut loaded = crate::verbs::config::load(path)?;
     loaded.config.rebase(path.parent().unwrap_or(Path::new("")));
     Ok(loaded)
 }

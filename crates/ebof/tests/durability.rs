@@ -1,20 +1,17 @@
 //! What was acknowledged after a flush or with FUA survives `kill -9` of the target in the middle of writing.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::cast_possible_truncation,
-    reason = "a test fails by panicking; sizes are small"
-)]
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Sqe};
+
+mod server;
+
+use server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:durable";
 /// Places that are written, each of this many blocks of 512 bytes.
@@ -23,51 +20,15 @@ const BLOCKS: u32 = 8;
 const SECTOR: usize = 512;
 const ROUNDS: u64 = 25;
 
-/// A target in a process of its own.
-struct Server {
-    child: Child,
-    port: u16,
+fn start(drive: &Path) -> Server {
+    Server::start(NQN, &["--no-pin", &format!("{},size=8M", drive.display())])
 }
 
-impl Server {
-    fn start(drive: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
-            .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "--no-pin", "-o", "json"])
-            .arg(format!("{},size=8M", drive.display()))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        let started: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| {
-            output.read_to_string(&mut line).unwrap();
-            panic!("the target does not start: {line}")
-        });
-        let listening = started["listening"][0].as_str().unwrap();
-        let port = listening.rsplit(':').next().unwrap().parse().unwrap();
-        Self { child, port }
-    }
-
-    fn connect(&self) -> Controller {
-        let mut options = Options::new("127.0.0.1", self.port, Nqn::parse(NQN).unwrap());
-        options.nr_io_queues = 2; // one for verify, one for the writes
-        options.queue_size = 64;
-        Controller::connect(&options).unwrap()
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn connect(server: &Server) -> Controller {
+    let mut options = Options::new("127.0.0.1", server.port, Nqn::parse(NQN).unwrap());
+    options.nr_io_queues = 2; // one for verify, one for the writes
+    options.queue_size = 64;
+    Controller::connect(&options).unwrap()
 }
 
 /// What is known of one place.
@@ -215,20 +176,20 @@ fn acknowledged_data_survive_a_killed_target() {
     let mut checked = 0;
     for round in 1..=ROUNDS {
         let mut random = Random(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut server = Some(Server::start(&drive));
-        let controller = server.as_ref().unwrap().connect();
+        let mut server = Some(start(&drive));
+        let controller = connect(server.as_ref().unwrap());
         checked += verify(&controller, &mut slots, round);
         let mut queue = controller.queue_pair().unwrap();
         let kill_after = 1 + random.below(400) as usize;
         write_until_cut(&mut queue, &mut slots, &mut random, |acknowledged| {
             if acknowledged == kill_after {
-                server.take().unwrap().kill();
+                drop(server.take().unwrap()); // SIGKILL
             }
         });
         assert!(server.is_none(), "round {round}: the connection ended before the target was killed");
     }
-    let server = Server::start(&drive);
-    checked += verify(&server.connect(), &mut slots, ROUNDS + 1);
+    let server = start(&drive);
+    checked += verify(&connect(&server), &mut slots, ROUNDS + 1);
     println!("{checked} sectors compared over {ROUNDS} kills");
     assert!(checked > SLOTS);
 }

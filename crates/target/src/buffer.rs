@@ -29,12 +29,12 @@ impl Pool {
     ///
     /// A `len` beyond the largest class is served by a buffer of its own, within the same budget.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
-        let class = CLASSES.iter().position(|&size| size >= len);
-        let bytes = class.map_or(len.next_multiple_of(4096), |class| CLASSES[class]);
-        if self.outstanding_bytes + bytes > self.budget_bytes {
+        if !self.has_room(len) {
             return None;
         }
+        let bytes = Self::size_of(len);
         self.outstanding_bytes += bytes;
+        let class = CLASSES.iter().position(|&size| size == bytes);
         if let Some(buffer) = class.and_then(|class| self.free[class].pop()) {
             self.free_bytes -= bytes;
             return Some(buffer);

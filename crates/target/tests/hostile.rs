@@ -89,14 +89,14 @@ impl Raw {
     }
 
     /// Sends the data that an R2T asks for.
-    fn send_data(&mut self, r2t: &[u8], byte: u8) {
-        let length = u32::from_le_bytes(r2t[16..20].try_into().unwrap());
+    fn send_data(&mut self, r2t: &[u8], data: &[u8]) {
+        assert_eq!(r2t[16..20], (data.len() as u32).to_le_bytes(), "the R2T asks for all of it");
         // H2CData with LAST: CCCID and TTAG as in the R2T, DATAO, DATAL.
         let mut pdu = vec![6, 4, 24, 24];
-        pdu.extend_from_slice(&(24 + length).to_le_bytes());
+        pdu.extend_from_slice(&(24 + data.len() as u32).to_le_bytes());
         pdu.extend_from_slice(&r2t[8..20]);
         pdu.extend_from_slice(&[0; 4]);
-        pdu.resize(24 + length as usize, byte);
+        pdu.extend_from_slice(data);
         self.0.write_all(&pdu).unwrap();
     }
 
@@ -246,12 +246,7 @@ fn connect_works_with_its_data_by_r2t() {
     raw.send(sqe, 1, &[]);
     let r2t = raw.pdu();
     assert_eq!(r2t[0], 9, "an R2T");
-    let mut pdu = vec![6, 4, 24, 24];
-    pdu.extend_from_slice(&(24_u32 + 1024).to_le_bytes());
-    pdu.extend_from_slice(&r2t[8..20]);
-    pdu.extend_from_slice(&[0; 4]);
-    pdu.extend_from_slice(connect_data(0xffff).as_bytes());
-    raw.0.write_all(&pdu).unwrap();
+    raw.send_data(&r2t, connect_data(0xffff).as_bytes());
     assert!(raw.completion().status().is_success());
 }
 
@@ -287,7 +282,7 @@ fn more_large_writes_than_there_are_buffers_complete_whenever_their_data_come() 
         // The first data only after the target has given out nearly all the buffers it has for one connection.
         if asked >= 60 {
             for r2t in waiting.drain(..) {
-                raw.send_data(&r2t, 0x3c);
+                raw.send_data(&r2t, &[0x3c; 1 << 20]);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `config check`: whether a configuration can be used, without using it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -48,7 +48,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load(file: &PathBuf) -> anyhow::Result<Loaded> {
+/// Reads a configuration from a file.
+pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| format!("reading the configuration {name}"))?;
     Ok(ebof_manage::load(&name, &text)?)

@@ -1,0 +1,47 @@
+//! A target in a process of its own, for tests that kill or watch it.
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+/// The process; it ends with this value.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    /// `ebof serve` on a free port of loopback, with these arguments besides.
+    pub(crate) fn start(nqn: &str, args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
+            .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", nqn, "-o", "json"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let started: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| {
+            output.read_to_string(&mut line).unwrap();
+            panic!("the target does not start: {line}")
+        });
+        let listening = started["listening"][0].as_str().unwrap();
+        let port = listening.rsplit(':').next().unwrap().parse().unwrap();
+        Self { child, port }
+    }
+
+    #[allow(dead_code, reason = "not every test that starts a target watches it")]
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    /// Kills it (SIGKILL), and waits until it is gone.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
