@@ -1,40 +1,136 @@
-//! What the loopback of this machine can carry at all: the smallest program that exchanges messages of the sizes of NVMe/TCP reads,
-//! 72 bytes there and 4120 back. Nothing is parsed and the payload stays in the cache, so it is a limit, not a rival.
+//! What the loopback of this machine can carry at all: the smallest program that exchanges messages of the sizes of NVMe/TCP commands
+//! (72 bytes there and 4120 back for a read of 4 KiB). Nothing is parsed and the payload stays in the cache, so it is a limit, not a
+//! rival.
+//!
+//! Both ends spin on non-blocking sockets, take all that a socket holds in one read, and answer a batch with one send. Several
+//! pairs run in parallel, each on processors of its own choice.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::float;
+
 /// A command capsule without data: 8 bytes of PDU header and 64 of entry.
-const REQUEST_BYTES: usize = 72;
-/// A C2HData PDU with 4096 bytes and the SUCCESS flag: 24 bytes of header.
-const RESPONSE_BYTES: usize = 4120;
-/// The depths that DESIGN figures are given for.
+const COMMAND_BYTES: usize = 72;
+/// A C2HData PDU with the SUCCESS flag, without its data; a response capsule is as long.
+const ANSWER_BYTES: usize = 24;
+/// The depths that the figures of the data path are given for.
 pub const DEPTHS: [u16; 3] = [1, 32, 128];
+/// Requests outstanding on one connection at most.
+pub const DEPTH_MAX: u16 = 1024;
+/// The largest operation: both ends hold a buffer for every request outstanding.
+pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
 /// Reads that found nothing between two calls of sched_yield: a peer on the same core must get its turn.
 const IDLE_READS_PER_YIELD: u32 = 8;
+/// Turns between two looks at the clock, which may be a system call.
+const TURNS_PER_CLOCK: u32 = 16;
+/// What is taken from a socket at once at least. Smaller buffers cost a tenth at depth 128.
+const RECEIVE_BYTES: usize = 1 << 20;
+
+/// What is exchanged.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Data travel with the request instead of with the answer.
+    pub writes: bool,
+    /// Data of one operation, up to [`BLOCK_BYTES_MAX`].
+    pub block_bytes: u32,
+    /// Requests outstanding on each connection, 1 to [`DEPTH_MAX`].
+    pub depth: u16,
+    /// How long to run before counting begins.
+    pub ramp: Duration,
+    /// How long to count.
+    pub time: Duration,
+    /// For each connection the processors of the answering and of the asking end, where the system allows it.
+    pub processors: Vec<[usize; 2]>,
+}
 
 /// What the loopback carried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Raw {
-    /// Requests outstanding.
+    /// Requests outstanding on each connection.
     pub depth: u16,
-    /// Requests answered per second.
+    /// Connections.
+    pub connections: u64,
+    /// Requests answered per second, all connections together.
     pub requests_per_s: f64,
+    /// Data bytes per second, all connections together.
+    pub bytes_per_s: f64,
     /// Mean time from request to answer, in microseconds.
     pub mean_us: f64,
 }
 
-/// Measures with `depth` (1 to 1024) requests outstanding on one connection for `time`: two threads, one for each end, on the
-/// processors named (where the system allows it); non-blocking reads, one send for each batch.
+/// Measures 4 KiB reads with `depth` requests outstanding on one connection for `time`.
+///
+/// # Errors
+/// As [`run`].
+pub fn read_4k(depth: u16, time: Duration, processors: [usize; 2]) -> io::Result<Raw> {
+    run(&Load {
+        writes: false,
+        block_bytes: 4096,
+        depth,
+        ramp: time / 8,
+        time,
+        processors: vec![processors],
+    })
+}
+
+/// Measures one load: two threads for each connection.
 ///
 /// # Errors
 /// The loopback cannot be used.
-pub fn read_4k(depth: u16, time: Duration, processors: [usize; 2]) -> io::Result<Raw> {
-    let depth = depth.clamp(1, 1024);
+pub fn run(load: &Load) -> io::Result<Raw> {
+    let data = load.block_bytes.clamp(1, BLOCK_BYTES_MAX) as usize;
+    let (request, answer) =
+        if load.writes { (COMMAND_BYTES + data, ANSWER_BYTES) } else { (COMMAND_BYTES, ANSWER_BYTES + data) };
+    let depth = load.depth.clamp(1, DEPTH_MAX);
+    let pairs = load.processors.iter().map(|_| pair()).collect::<io::Result<Vec<_>>>()?;
+    let (stop, start) = (&AtomicBool::new(false), &Barrier::new(pairs.len()));
+    let counted = std::thread::scope(|scope| {
+        let threads: Vec<_> = std::iter::zip(&pairs, &load.processors)
+            .map(|((server, client), &[serving, asking])| {
+                let end = |stream, takes, sends| End::new(stream, takes, sends, usize::from(depth));
+                let server = end(server, request, answer);
+                let client = end(client, answer, request);
+                let answering = scope.spawn(move || {
+                    stay_on(serving);
+                    server.answer(stop)
+                });
+                let asking = scope.spawn(move || {
+                    stay_on(asking);
+                    start.wait();
+                    let counted = client.ask(load.ramp, load.time, stop);
+                    stop.store(true, Ordering::Relaxed);
+                    counted
+                });
+                (answering, asking)
+            })
+            .collect();
+        let ends = threads.into_iter().map(|(answering, asking)| {
+            let counted = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            counted
+        });
+        ends.collect::<io::Result<Vec<(u64, Duration)>>>()
+    })?;
+    let each = counted.iter().map(|&(requests, elapsed)| float(requests) / elapsed.as_secs_f64().max(1e-9));
+    let requests_per_s: f64 = each.sum();
+    let connections = counted.len() as u64;
+    Ok(Raw {
+        depth,
+        connections,
+        requests_per_s,
+        bytes_per_s: requests_per_s * float(data as u64),
+        mean_us: f64::from(depth) * float(connections) * 1e6 / requests_per_s.max(1e-9),
+    })
+}
+
+/// Both ends of a connection, the one that accepted first.
+fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let client = TcpStream::connect(listener.local_addr()?)?;
     let (server, _) = listener.accept()?;
@@ -42,43 +138,45 @@ pub fn read_4k(depth: u16, time: Duration, processors: [usize; 2]) -> io::Result
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
     }
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let stop = &stop;
-        let answering = scope.spawn(move || {
-            crate::run::stay_on(processors[0]);
-            answer(&server, usize::from(depth), stop)
-        });
-        let asking = scope.spawn(move || {
-            crate::run::stay_on(processors[1]);
-            let asked = ask(&client, usize::from(depth), time);
-            stop.store(true, Ordering::Relaxed);
-            asked
-        });
-        let asked = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let (requests, elapsed) = asked?;
-        let requests_per_s = crate::report::float(requests) / elapsed.as_secs_f64().max(1e-9);
-        Ok(Raw { depth, requests_per_s, mean_us: f64::from(depth) * 1e6 / requests_per_s.max(1e-9) })
-    })
+    Ok((server, client))
 }
 
-/// Bytes to be sent of a buffer that is the same for every message, and how many are owed.
-struct Sender {
-    bytes: Vec<u8>,
+/// Keeps the calling thread on one processor, where there is such a one and the system allows it.
+fn stay_on(processor: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor.min(rustix::thread::CpuSet::MAX_CPU - 1));
+    let _refused_is_slower_only = rustix::thread::sched_setaffinity(None, &set);
+}
+
+/// One end: messages of one size come in, and messages of another size are owed for them.
+struct End<'a> {
+    stream: &'a TcpStream,
+    /// Bytes of a message that comes in, and of one that goes out.
+    takes: usize,
+    sends: usize,
+    /// Bytes of the next message that are here already.
+    partial: usize,
+    /// Bytes to be sent. Their content does not matter, so neither does where in `outgoing` they begin.
     owed: usize,
+    /// What the asking end owes at its start: as many messages as are to be outstanding.
+    first: usize,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    idle: u32,
 }
 
-impl Sender {
-    fn new(message: usize, depth: usize) -> Self {
-        Self { bytes: vec![0x5a; message * depth], owed: 0 }
+impl<'a> End<'a> {
+    fn new(stream: &'a TcpStream, takes: usize, sends: usize, depth: usize) -> Self {
+        // Touched here, so that no page is missing while time is counted. What is longer than a few batches would only leave the cache.
+        let incoming = vec![0xa5; RECEIVE_BYTES.max(takes)];
+        let outgoing = vec![0x5a; (sends * depth).min(RECEIVE_BYTES.max(sends))];
+        Self { stream, takes, sends, partial: 0, owed: 0, first: sends * depth, incoming, outgoing, idle: 0 }
     }
 
-    /// Sends what is owed, in one call where the socket takes it. The content does not matter, so neither does where in the buffer it
-    /// begins.
-    fn flush(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+    /// Sends what is owed, in one call where the socket takes it.
+    fn flush(&mut self) -> io::Result<()> {
         while self.owed > 0 {
-            match stream.write(&self.bytes[..self.owed.min(self.bytes.len())]) {
+            match self.stream.write(&self.outgoing[..self.owed.min(self.outgoing.len())]) {
                 Ok(sent) => self.owed -= sent,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
@@ -86,71 +184,67 @@ impl Sender {
         }
         Ok(())
     }
-}
 
-/// Takes requests and answers each batch with one send, until `stop`.
-fn answer(mut stream: &TcpStream, depth: usize, stop: &AtomicBool) -> io::Result<()> {
-    let mut sender = Sender::new(RESPONSE_BYTES, depth);
-    let mut buffer = vec![0; REQUEST_BYTES * depth];
-    let mut partial = 0;
-    let mut idle = 0;
-    while !stop.load(Ordering::Relaxed) {
-        match stream.read(&mut buffer) {
-            Ok(0) => return Ok(()),
+    /// Takes all that is there, owes an answer for each message, and gives how many there were.
+    fn take(&mut self) -> io::Result<u64> {
+        match self.stream.read(&mut self.incoming) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
-                partial += read;
-                sender.owed += partial / REQUEST_BYTES * RESPONSE_BYTES;
-                partial %= REQUEST_BYTES;
-                idle = 0;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => rest(&mut idle),
-            // The other end has what it wanted, and left.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        match sender.flush(stream) {
-            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return Ok(()),
-            flushed => flushed?,
-        }
-    }
-    Ok(())
-}
-
-/// Keeps `depth` requests outstanding for `time`; gives how many were answered, and in what time.
-fn ask(mut stream: &TcpStream, depth: usize, time: Duration) -> io::Result<(u64, Duration)> {
-    let mut sender = Sender::new(REQUEST_BYTES, depth);
-    let mut buffer = vec![0; 256 << 10];
-    sender.owed = REQUEST_BYTES * depth;
-    let started = Instant::now();
-    let (mut answered, mut partial, mut idle) = (0u64, 0, 0);
-    loop {
-        sender.flush(stream)?;
-        match stream.read(&mut buffer) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => {
-                partial += read;
-                answered += (partial / RESPONSE_BYTES) as u64;
-                sender.owed += partial / RESPONSE_BYTES * REQUEST_BYTES;
-                partial %= RESPONSE_BYTES;
-                idle = 0;
+                self.idle = 0;
+                self.partial += read;
+                let messages = self.partial / self.takes;
+                self.partial %= self.takes;
+                self.owed += messages * self.sends;
+                Ok(messages as u64)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                rest(&mut idle);
+                self.idle += 1;
+                if self.idle.is_multiple_of(IDLE_READS_PER_YIELD) {
+                    std::thread::yield_now();
+                }
+                Ok(0)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        let elapsed = started.elapsed();
-        if elapsed >= time {
-            return Ok((answered, elapsed));
+    }
+
+    /// Answers until `stop`, or until the other end has what it wanted and leaves.
+    fn answer(mut self, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let taken = self.take().map(drop).and_then(|()| self.flush());
+            match taken {
+                Err(error) if has_left(&error) => return Ok(()),
+                taken => taken?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps requests outstanding; gives how many were answered after `ramp`, and in what time. Ends early when `stop` is set.
+    fn ask(mut self, ramp: Duration, time: Duration, stop: &AtomicBool) -> io::Result<(u64, Duration)> {
+        self.owed = self.first;
+        let (mut from, mut answered, mut turns) = (Instant::now() + ramp, 0, 0u32);
+        let mut counting = false;
+        loop {
+            self.flush()?;
+            answered += self.take()?;
+            turns = turns.wrapping_add(1);
+            if !turns.is_multiple_of(TURNS_PER_CLOCK) {
+                continue;
+            }
+            let now = Instant::now();
+            if !counting && now >= from {
+                (counting, from, answered) = (true, now, 0);
+            }
+            if counting && (now - from >= time || stop.load(Ordering::Relaxed)) {
+                return Ok((answered, now - from));
+            }
         }
     }
 }
 
-fn rest(idle: &mut u32) {
-    *idle += 1;
-    if idle.is_multiple_of(IDLE_READS_PER_YIELD) {
-        std::thread::yield_now();
-    }
+fn has_left(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 #[cfg(test)]
@@ -161,8 +255,25 @@ mod tests {
     fn requests_are_answered_at_every_depth() {
         for depth in DEPTHS {
             let raw = read_4k(depth, Duration::from_millis(30), [0, 1]).unwrap();
-            assert_eq!(raw.depth, depth);
+            assert_eq!((raw.depth, raw.connections), (depth, 1));
             assert!(raw.requests_per_s > 100.0, "{raw:?}");
         }
+    }
+
+    #[test]
+    fn large_writes_and_parallel_pairs_are_counted_in_full() {
+        let load = Load {
+            writes: true,
+            block_bytes: 128 << 10,
+            depth: 64,
+            ramp: Duration::from_millis(10),
+            time: Duration::from_millis(50),
+            processors: vec![[0, 0], [1, 1]],
+        };
+        let raw = run(&load).unwrap();
+        assert_eq!(raw.connections, 2);
+        assert!(raw.requests_per_s > 10.0, "{raw:?}");
+        assert!((raw.bytes_per_s / raw.requests_per_s - 131_072.0).abs() < 1e-3, "{raw:?}");
+        assert!((raw.mean_us * raw.requests_per_s / 1e6 - 128.0).abs() < 1e-6, "{raw:?}");
     }
 }
