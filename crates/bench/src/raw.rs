@@ -69,14 +69,7 @@ pub struct Raw {
 /// # Errors
 /// As [`run`].
 pub fn read_4k(depth: u16, time: Duration, processors: [usize; 2]) -> io::Result<Raw> {
-    run(&Load {
-        writes: false,
-        block_bytes: 4096,
-        depth,
-        ramp: time / 8,
-        time,
-        processors: vec![processors],
-    })
+    run(&Load { writes: false, block_bytes: 4096, depth, ramp: time / 8, time, processors: vec![processors] })
 }
 
 /// Measures one load: two threads for each connection.

@@ -3,6 +3,7 @@
 //!
 //! Owns the arguments and what is printed. What a load is and how it is measured is in `ebof-bench`; the comparison is `limit`.
 
+mod ends;
 mod limit;
 pub(crate) mod server;
 mod view;
@@ -33,7 +34,7 @@ use view::Reports;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// What to load, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device, mem:SIZE or null:SIZE
-    #[arg(value_name = "SOURCE", required_unless_present = "compare_raw")]
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["compare_raw", "raw"])]
     sources: Vec<String>,
     /// read, write, randread, randwrite, rw or randrw
     #[arg(long, value_name = "MIX", default_value_t = Mix::RandRead)]
@@ -84,6 +85,8 @@ pub(crate) struct Args {
     uri: UriArgs,
     #[command(flatten)]
     limit: limit::Limit,
+    #[command(flatten)]
+    ends: ends::Ends,
 }
 
 /// Runs the loads.
@@ -96,7 +99,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         return limit::run(&args.limit, global, &stop);
     }
     let job = args.job()?;
+    if args.ends.raw {
+        return ends::raw(&job, global);
+    }
     let sources = args.sources.iter().map(|text| args.source(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(controllers) = args.ends.hold {
+        return ends::hold(controllers, &sources, job.runtime, global, &stop);
+    }
     let mut reports = Vec::new();
     for source in &sources {
         reports.push(measure(source, &job, &stop)?);

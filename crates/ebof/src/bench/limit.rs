@@ -24,7 +24,7 @@ use crate::output::text::si;
 use crate::output::{View, show};
 use crate::verbs::Outcome;
 
-const HEADING: &str = "The limit of the loopback";
+pub(super) const HEADING: &str = "The limit of the loopback";
 /// The name and version of the schema.
 const SCHEMA: &str = "bench-raw";
 /// Controllers of the idle target, each with an Admin Queue and an I/O queue.
