@@ -20,6 +20,7 @@ use crate::discover::{DiscoveryLog, read_log};
 use crate::error::{Error, SubmitError};
 use crate::establish;
 use crate::event::Event;
+use crate::maps::{QueueClass, QueueMaps};
 use crate::namespace::{Namespace, Pool};
 use crate::options::Options;
 use crate::queue::{Buffer, Data, QueuePair};
@@ -99,6 +100,7 @@ impl Controller {
         let cancel = Cancel::new().map_err(system("making an event descriptor"))?;
         let wants_io = options.io_queues() > 0;
         let (engine, info) = establish::controller(options, wants_io.then_some(false), &cancel)?;
+        tell_fewer(options, info.io_queues);
         let shared = Shared::new(options.clone(), info, cancel).map_err(system("making an event descriptor"))?;
         let shared = Arc::new(shared);
         let thread = std::thread::Builder::new().name("nvme-admin".to_owned()).spawn({
@@ -165,6 +167,12 @@ impl Controller {
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.0.shared.info().io_queues
+    }
+
+    /// How the granted I/O queues are divided.
+    #[must_use]
+    pub fn queue_maps(&self) -> QueueMaps {
+        self.0.shared.maps()
     }
 
     /// Entries of each I/O queue; one command less may be outstanding.
@@ -328,7 +336,16 @@ impl Controller {
     /// # Errors
     /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the target refuses.
     pub fn queue_pair<B: Buffer>(&self) -> Result<QueuePair<B>, Error> {
-        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.clone()))
+        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.clone()), None)
+    }
+
+    /// Connects the next unused I/O queue of one class. A class that has no queues gives none: see
+    /// [`QueueMaps::serving`].
+    ///
+    /// # Errors
+    /// As [`Controller::queue_pair`].
+    pub fn queue_pair_of<B: Buffer>(&self, class: QueueClass) -> Result<QueuePair<B>, Error> {
+        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.clone()), Some(class))
     }
 
     /// Drops all connections and makes new ones, as after a loss. Does not wait, but from here on the controller is not
@@ -394,6 +411,19 @@ pub(crate) fn get_log_page(nsid: Nsid, lid: u8, offset: u64, bytes: usize, retai
 pub(crate) fn log_piece(max: Option<u64>) -> usize {
     const PIECE: usize = 128 << 10;
     max.map_or(PIECE, |max| usize::try_from(max).unwrap_or(PIECE).clamp(4096, PIECE))
+}
+
+/// Says what became of the queues where the controller granted fewer than were asked for.
+fn tell_fewer(options: &Options, granted: u16) {
+    if granted >= options.io_queues() {
+        return;
+    }
+    let (asked, maps) = (options.io_queues(), QueueMaps::assign(options, granted));
+    if options.nr_write_queues > 0 || options.nr_poll_queues > 0 {
+        tracing::warn!(address = %options.address(), "{granted} of {asked} I/O queues were granted: {maps}");
+    } else {
+        tracing::info!(address = %options.address(), "{granted} of {asked} I/O queues were granted: {maps}");
+    }
 }
 
 fn system_error(options: &Options, action: &'static str, errno: Errno) -> ConnectError {

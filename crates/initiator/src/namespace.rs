@@ -366,7 +366,7 @@ impl Pool {
             inner.made += 1;
             drop(inner);
             // Without a reference to the controller: it owns the pool, and would keep itself.
-            let made = QueuePair::connect(Arc::clone(controller.shared()), None);
+            let made = QueuePair::connect(Arc::clone(controller.shared()), None, None);
             inner = lock(&self.inner);
             match made {
                 Ok(queue) => return Ok(queue),

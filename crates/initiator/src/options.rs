@@ -28,10 +28,10 @@ pub struct Options {
     pub host_nqn: Nqn,
     /// Host Identifier (`--hostid`).
     pub host_id: HostId,
-    /// I/O queues for everything that has none of its own (`--nr-io-queues`); the target may grant fewer. 0 makes an
-    /// admin-only connection.
+    /// I/O queues (`--nr-io-queues`): for everything, or for reads only where there are write queues. The target may
+    /// grant fewer: see [`crate::QueueMaps::assign`]. 0 of all three kinds makes an admin-only connection.
     pub nr_io_queues: u16,
-    /// Additional queues for writes (`--nr-write-queues`).
+    /// Additional queues for everything but reads (`--nr-write-queues`).
     pub nr_write_queues: u16,
     /// Additional queues that are polled (`--nr-poll-queues`).
     pub nr_poll_queues: u16,

@@ -13,6 +13,7 @@ use crate::controller::{AdminData, Controller, State};
 use crate::engine::Engine;
 use crate::error::{Error, Loss, SubmitError};
 use crate::establish;
+use crate::maps::QueueClass;
 use crate::shared::{Message, Shared};
 use crate::wait::{Waker, now_ms, wait};
 
@@ -84,7 +85,12 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
 const POLLS_PER_YIELD: u32 = 4;
 
 impl<B: Buffer> QueuePair<B> {
-    pub(crate) fn connect(shared: Arc<Shared>, controller: Option<Controller>) -> Result<Self, Error> {
+    /// Connects the next unused queue, of one class where that is asked for.
+    pub(crate) fn connect(
+        shared: Arc<Shared>,
+        controller: Option<Controller>,
+        class: Option<QueueClass>,
+    ) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
         let waker = Arc::new(Waker::new().map_err(system("making an event descriptor"))?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("making an epoll descriptor"))?;
@@ -94,7 +100,8 @@ impl<B: Buffer> QueuePair<B> {
             return Err(Error::NotConnected(shared.state()));
         }
         let info = shared.info();
-        let id = shared.take_queue(&waker).ok_or(Error::NoFreeQueue { granted: info.io_queues })?;
+        let granted = class.map_or(info.io_queues, |class| shared.maps().count(class));
+        let id = shared.take_queue(&waker, class).ok_or(Error::NoFreeQueue { granted })?;
         let mut queue = Self {
             engine: Engine::new(info.io_entries - 1, true),
             generation: shared.generation(),
@@ -115,6 +122,12 @@ impl<B: Buffer> QueuePair<B> {
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.id
+    }
+
+    /// What the queue is for.
+    #[must_use]
+    pub fn class(&self) -> QueueClass {
+        self.shared.maps().class(self.id)
     }
 
     /// Commands that may be outstanding at once: one less than the queue has entries.

@@ -14,6 +14,7 @@ use crate::controller::State;
 use crate::error::{Error, Loss};
 use crate::establish::Info;
 use crate::event::Event;
+use crate::maps::{QueueClass, QueueMaps};
 use crate::options::Options;
 use crate::queue::Data;
 use crate::wait::{Cancel, Waker};
@@ -146,15 +147,22 @@ impl Shared {
         }
     }
 
-    /// Reserves an unused queue identifier.
-    pub(crate) fn take_queue(&self, waker: &Arc<Waker>) -> Option<QueueId> {
-        let granted = usize::from(self.info().io_queues);
+    /// How the granted queues are divided.
+    pub(crate) fn maps(&self) -> QueueMaps {
+        QueueMaps::assign(&self.options, self.info().io_queues)
+    }
+
+    /// Reserves an unused queue identifier, of one class where that is asked for.
+    pub(crate) fn take_queue(&self, waker: &Arc<Waker>, class: Option<QueueClass>) -> Option<QueueId> {
+        let maps = self.maps();
+        let granted = usize::from(maps.total());
+        let wanted = |i: usize| class.is_none_or(|class| maps.ids(class).contains(&u16::try_from(i + 1).unwrap_or(0)));
         let mut queues = lock(&self.queues);
         if queues.owners.len() < granted {
             queues.owners.resize(granted, None);
         }
         let start = queues.next;
-        let free = (0..granted).map(|i| (start + i) % granted).find(|&i| queues.owners[i].is_none())?;
+        let free = (0..granted).map(|i| (start + i) % granted).find(|&i| wanted(i) && queues.owners[i].is_none())?;
         queues.next = (free + 1) % granted;
         queues.owners[free] = Some(Arc::clone(waker));
         u16::try_from(free + 1).ok().map(QueueId)

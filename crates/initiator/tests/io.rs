@@ -5,7 +5,7 @@ mod peer;
 
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{AdminData, Controller, Data, Error, QueuePair, State};
+use ebof_initiator::{AdminData, Controller, Data, Error, QueueClass, QueueMaps, QueuePair, State};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::property::offset;
@@ -92,6 +92,28 @@ fn identify_properties_and_queues_are_known() {
     drop(queues);
     controller.namespace(Nsid(1)).unwrap().flush().unwrap();
     assert_eq!(peer.state().connects[..2], [(0, 32), (1, 16)]);
+}
+
+#[test]
+fn queues_are_taken_by_what_they_are_for() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (2, 1, 3);
+    let controller = Controller::connect(&options).unwrap();
+    // Six were asked for, four are granted: the poll map is the one that shrinks.
+    assert_eq!(controller.queue_maps(), QueueMaps { default: 1, read: 2, poll: 1 });
+    let write: QueuePair = controller.queue_pair_of(QueueClass::Default).unwrap();
+    let polled: QueuePair = controller.queue_pair_of(QueueClass::Poll).unwrap();
+    let reads: Vec<QueuePair> = (0..2).map(|_| controller.queue_pair_of(QueueClass::Read).unwrap()).collect();
+    assert_eq!(
+        (write.id().0, polled.id().0, write.class(), polled.class()),
+        (1, 4, QueueClass::Default, QueueClass::Poll)
+    );
+    assert!(reads.iter().all(|queue| queue.class() == QueueClass::Read && (2..=3).contains(&queue.id().0)));
+    let refused = controller.queue_pair_of::<Vec<u8>>(QueueClass::Read).unwrap_err();
+    assert!(matches!(refused, Error::NoFreeQueue { granted: 2 }), "{refused}");
+    drop(reads);
+    assert_eq!(controller.queue_pair::<Vec<u8>>().unwrap().class(), QueueClass::Read);
 }
 
 #[test]
