@@ -45,6 +45,12 @@ impl Buffer {
         self.pages.as_bytes()
     }
 
+    /// Takes `pages` for its own, of which there must be as many, and leaves its own there.
+    pub(crate) fn exchange(&mut self, pages: &mut Box<[Page]>) {
+        debug_assert_eq!(self.pages.len(), pages.len(), "a buffer keeps its capacity");
+        std::mem::swap(&mut self.pages, pages);
+    }
+
     /// All bytes, up to the capacity, to be written.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {

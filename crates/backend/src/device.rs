@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::{Action, Buffer, Error, Io};
+use crate::{Action, Buffer, Error, Io, Resident};
 
 /// What a device is and can do. Most of it is fixed when it is opened; the abilities may shrink later (a file system
 /// tells only when asked that it cannot punch holes).
@@ -148,6 +148,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Starts (or does at once) what `request` asks for. Never blocks on the medium.
     fn submit(&self, io: &mut Io, request: Request) -> Submitted;
 
+    /// The way to the bytes themselves, for devices that have them in memory.
+    fn resident(&self) -> Option<&dyn Resident> {
+        None
+    }
+
     /// One line for a person: what it is, where, how large.
     fn describe(&self) -> String;
 }
@@ -176,6 +181,17 @@ impl Geometry {
                 .try_for_each(|range| self.check_range(action, range.start, range.end.saturating_sub(range.start))),
             Operation::Flush => Ok(()),
         }
+    }
+
+    /// As [`Geometry::check`], for a read or write without a buffer.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Misaligned` or `ReadOnly`.
+    pub fn check_transfer(&self, action: Action, offset: u64, len: u64) -> Result<(), Error> {
+        if self.read_only && action.modifies() {
+            return Err(Error::ReadOnly { action });
+        }
+        self.check_range(action, offset, len)
     }
 
     fn check_range(&self, action: Action, offset: u64, len: u64) -> Result<(), Error> {

@@ -17,8 +17,8 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::buffer::Page;
 use crate::file::Medium;
+use crate::resident::ZEROS;
 use crate::{Action, Completion, Error, Operation, Request};
 
 /// One system call's worth of a request.
@@ -72,8 +72,6 @@ pub(crate) struct Job {
 const STEP_BYTES_MAX: usize = 1 << 30;
 /// How often "not now" is taken for an answer before it becomes the caller's.
 const REFUSALS_MAX: u32 = 64;
-/// What is written where the medium can neither punch nor zero.
-static ZEROS: [Page; 32] = [Page::ZERO; 32];
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);

@@ -31,6 +31,7 @@ mod job;
 mod memory;
 mod null;
 mod open;
+mod resident;
 mod spec;
 mod threads;
 #[expect(unsafe_code, reason = "io_uring entries point into buffers; see the rule at the top of the file")]
@@ -43,4 +44,5 @@ pub use io::{Engine, Io, IoStats};
 pub use memory::Memory;
 pub use null::Null;
 pub use open::open;
+pub use resident::{Lent, Resident};
 pub use spec::{BlockBytes, Name, Source, Spec, SpecError, SpecProblem, format_size, parse_size};

@@ -1,6 +1,8 @@
 //! The device that is not there: reads give zeros, writes are forgotten. For measuring everything but a medium.
 
-use crate::{Completion, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+use crate::{
+    Action, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Submitted, format_size,
+};
 
 /// See the module's description.
 #[derive(Debug)]
@@ -44,7 +46,21 @@ impl Device for Null {
         Submitted::Done(self.run(request))
     }
 
+    fn resident(&self) -> Option<&dyn Resident> {
+        Some(self)
+    }
+
     fn describe(&self) -> String {
         format!("null, {}, reads zeros and forgets writes", format_size(self.geometry.capacity_bytes))
+    }
+}
+
+impl Resident for Null {
+    fn lend(&self, _offset: u64, len: usize, _patient: bool) -> Option<Lent<'_>> {
+        Some(Lent::zeros(len))
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.geometry.check_transfer(Action::Write, offset, u64::try_from(bytes.len()).unwrap_or(u64::MAX))
     }
 }

@@ -257,7 +257,7 @@ impl Connection {
             }
             match self.transport.poll_event(&mut input)? {
                 None => return Ok(()),
-                Some(event) => self.on_event(event, turn)?,
+                Some(event) => self.on_event(event, &mut input, turn)?,
             }
             if !matches!(self.state, State::Handshake { .. } | State::Open | State::Draining) {
                 return Ok(());
@@ -276,7 +276,8 @@ impl Connection {
         self.transport.data_received(chunk);
     }
 
-    fn on_event(&mut self, event: Event, turn: &mut Turn<'_>) -> Result<(), End> {
+    /// `input` is what follows the event in the stream, as far as it has come.
+    fn on_event(&mut self, event: Event, input: &mut &[u8], turn: &mut Turn<'_>) -> Result<(), End> {
         match event {
             Event::Initialized(_) => {
                 self.transport.send_ic_response(self.outbox.arena());
@@ -290,7 +291,7 @@ impl Connection {
                     }
                     return Ok(());
                 }
-                self.data_announced = self.on_command(&sqe, in_capsule, turn)?;
+                self.data_announced = self.on_command(&sqe, in_capsule, input, turn)?;
             }
             Event::Data { cid, offset, .. } => {
                 self.data_announced = false;

@@ -20,19 +20,39 @@ const CONNECT_BYTES: u32 = ConnectData::BYTES as u32;
 
 /// What is known of a command when the queue decides about it.
 #[derive(Clone, Copy, Debug)]
-struct Origin {
-    cid: Cid,
-    nsid: Nsid,
+pub(crate) struct Origin {
+    pub(crate) cid: Cid,
+    pub(crate) nsid: Nsid,
     sgl: Sgl,
     /// Bytes of data behind the command in its capsule.
     in_capsule: u32,
 }
 
 impl Connection {
-    /// Takes a command. Returns whether it takes the data that follow in its capsule.
-    pub(crate) fn on_command(&mut self, sqe: &Sqe, in_capsule: u32, turn: &mut Turn<'_>) -> Result<bool, End> {
+    /// Takes a command. Returns whether it takes the data that follow in its capsule, and did not find them in `input`.
+    pub(crate) fn on_command(
+        &mut self,
+        sqe: &Sqe,
+        in_capsule: u32,
+        input: &mut &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<bool, End> {
         let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), sgl: sqe.sgl(), in_capsule };
-        let step = self.queue.submit(sqe, turn.now_ms);
+        let step = match self.queue.submit(sqe, turn.now_ms) {
+            Step::Read(executing, extent) => match self.read_resident(executing, extent, origin, turn) {
+                Some(step) => step,
+                None => return Ok(false),
+            },
+            Step::Write(executing, extent)
+                if in_capsule == extent.length_bytes && matches!(origin.sgl, Sgl::InCapsule { .. }) =>
+            {
+                match self.write_resident(executing, extent, origin, input, turn) {
+                    Some(step) => step,
+                    None => return Ok(false),
+                }
+            }
+            step => step,
+        };
         let takes_data = self.advance(step, origin, turn)?;
         if in_capsule > 0 && !takes_data {
             self.transport.skip_data();
@@ -420,7 +440,7 @@ impl Connection {
         turn.mark_dirty(self);
     }
 
-    fn respond(&mut self, cqe: &Cqe, turn: &mut Turn<'_>) {
+    pub(crate) fn respond(&mut self, cqe: &Cqe, turn: &mut Turn<'_>) {
         self.transport.send_response(cqe, self.outbox.arena());
         turn.mark_dirty(self);
     }
@@ -440,7 +460,7 @@ impl Connection {
     }
 
     /// The counters for commands about `nsid` on this queue: their place in `stats`.
-    fn stats_of(&mut self, nsid: Nsid, turn: &Turn<'_>) -> Option<usize> {
+    pub(crate) fn stats_of(&mut self, nsid: Nsid, turn: &Turn<'_>) -> Option<usize> {
         if let Some(at) = self.stats.iter().position(|(known, _)| *known == nsid) {
             return Some(at);
         }
@@ -477,7 +497,7 @@ fn compare(command: &Command) -> Status {
 }
 
 /// What a device's error is to the host.
-fn status_of(error: &ebof_backend::Error, kind: Kind) -> Status {
+pub(crate) fn status_of(error: &ebof_backend::Error, kind: Kind) -> Status {
     match error.class() {
         Class::OutOfSpace => Status::CAPACITY_EXCEEDED.dnr(),
         Class::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.dnr(),

@@ -5,8 +5,10 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use ebof_backend::Buffer;
+use arrayvec::ArrayVec;
+use ebof_backend::{Buffer, Device, Lent, PAGE_BYTES};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::buffer::Pool;
@@ -18,7 +20,7 @@ pub(crate) const COPY_MAX: usize = 1024;
 /// Most gather elements handed to one send: what the kernel takes at once (`IOV_MAX`).
 const GATHER_MAX: usize = 1024;
 
-/// Gather elements that suffice for nearly every flush, so that the array on the stack stays small.
+/// Gather elements that suffice for nearly every flush, so that little of the stack is touched.
 const GATHER_FEW: usize = 64;
 
 /// Sent bytes at the front of the arena from which on they are worth removing.
@@ -30,6 +32,10 @@ enum Segment {
     Arena { len: usize },
     /// `start..end` of a payload buffer, which goes back to the pool once sent.
     Payload { buffer: Buffer, start: usize, end: usize },
+    /// Bytes of a device that has them in memory, read when they are sent.
+    Lent { lender: usize, offset: u64, len: usize },
+    /// `cut[start..end]`.
+    Cut { start: usize, end: usize },
 }
 
 /// Bytes on their way to one socket.
@@ -41,6 +47,10 @@ pub(crate) struct Outbox {
     /// Arena bytes that already belong to a segment; what lies beyond was appended since.
     arena_sealed: usize,
     segments: VecDeque<Segment>,
+    /// The devices that segments refer to; empty when nothing is unsent.
+    lenders: Vec<Arc<dyn Device>>,
+    /// The rest of a device's page of which a send took the first part: a block must not be torn by a write in between.
+    cut: Vec<u8>,
     bytes: usize,
 }
 
@@ -69,6 +79,39 @@ impl Outbox {
         self.seal();
         self.bytes += len;
         self.segments.push_back(Segment::Payload { buffer, start: 0, end: len });
+    }
+
+    /// Appends `len` bytes from `offset` of `device` behind what was appended to the arena so far. What is sent is what
+    /// the device holds when it is sent, block for block. The device is [resident](Device::resident), and the range on it.
+    pub(crate) fn push_lent(&mut self, device: &Arc<dyn Device>, offset: u64, len: usize) {
+        if len <= COPY_MAX {
+            self.copy_lent(device, offset, len);
+            return;
+        }
+        self.seal();
+        self.bytes += len;
+        let known = self.lenders.iter().position(|lender| std::ptr::addr_eq(Arc::as_ptr(lender), Arc::as_ptr(device)));
+        let lender = known.unwrap_or_else(|| {
+            self.lenders.push(Arc::clone(device));
+            self.lenders.len() - 1
+        });
+        self.segments.push_back(Segment::Lent { lender, offset, len });
+    }
+
+    /// As [`Outbox::push_lent`], but what is sent is what the device holds now; gives the bytes.
+    pub(crate) fn copy_lent(&mut self, device: &Arc<dyn Device>, offset: u64, len: usize) -> &[u8] {
+        let start = self.arena.len();
+        let mut left = len;
+        let mut at = offset;
+        while left > 0
+            && let Some(lent) = device.resident().and_then(|resident| resident.lend(at, left, true))
+        {
+            let bytes = lent.as_ref();
+            self.arena.extend_from_slice(bytes);
+            left -= bytes.len();
+            at += bytes.len() as u64;
+        }
+        &self.arena[start..]
     }
 
     /// Bytes that wait to be sent.
@@ -106,8 +149,8 @@ impl Outbox {
                 self.send_some::<GATHER_MAX>(&socket)
             };
             match sent {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(sent) => self.advance(sent, pool),
+                Ok((0, _)) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok((sent, cut)) => self.advance(sent, cut, pool),
                 Err(rustix::io::Errno::AGAIN) => return Ok(Flushed::Blocked),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -116,30 +159,58 @@ impl Outbox {
         Ok(Flushed::All)
     }
 
-    fn send_some<const N: usize>(&self, socket: impl AsFd) -> rustix::io::Result<usize> {
-        let mut gather = [IoSlice::new(&[]); N];
-        let mut arena_at = self.arena_start;
-        let mut used = 0;
-        for (segment, slot) in self.segments.iter().zip(&mut gather) {
-            *slot = match segment {
+    /// One send. Gives the bytes sent, and how many behind them are in `cut` now.
+    fn send_some<const N: usize>(&mut self, socket: impl AsFd) -> rustix::io::Result<(usize, usize)> {
+        let Self { arena, arena_start, segments, lenders, cut, .. } = self;
+        let lent = if lenders.is_empty() { ArrayVec::<_, N>::new() } else { borrow(segments, lenders) };
+        let mut loans = lent.iter();
+        let mut gather = ArrayVec::<IoSlice<'_>, N>::new();
+        let mut arena_at = *arena_start;
+        'gather: for segment in segments.iter() {
+            if gather.is_full() {
+                break;
+            }
+            match segment {
                 Segment::Arena { len } => {
-                    let slice = &self.arena[arena_at..arena_at + len];
+                    gather.push(IoSlice::new(&arena[arena_at..arena_at + len]));
                     arena_at += len;
-                    IoSlice::new(slice)
                 }
-                Segment::Payload { buffer, start, end } => IoSlice::new(&buffer.as_slice()[*start..*end]),
-            };
-            used += 1;
+                Segment::Payload { buffer, start, end } => {
+                    gather.push(IoSlice::new(&buffer.as_slice()[*start..*end]));
+                }
+                Segment::Cut { start, end } => gather.push(IoSlice::new(&cut[*start..*end])),
+                Segment::Lent { len, .. } => {
+                    let mut left = *len;
+                    while left > 0 {
+                        let Some(loan) = loans.next().filter(|_| !gather.is_full()) else { break 'gather };
+                        left -= loan.as_ref().len();
+                        gather.push(IoSlice::new(loan.as_ref()));
+                    }
+                }
+            }
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        sendmsg(socket, &gather[..used], &mut SendAncillaryBuffer::default(), flags)
+        let sent = sendmsg(socket, &gather, &mut SendAncillaryBuffer::default(), flags)?;
+        let offered: usize = gather.iter().map(|slice| slice.len()).sum();
+        drop(gather);
+        if sent == offered {
+            return Ok((sent, 0));
+        }
+        let torn = torn(segments, &lent, sent).unwrap_or_default();
+        if !torn.is_empty() {
+            // A cut of before is sent: it stood in front of this one.
+            cut.clear();
+            cut.extend_from_slice(torn);
+        }
+        Ok((sent, torn.len()))
     }
 
-    fn advance(&mut self, mut sent: usize, pool: &mut Pool) {
+    /// `sent` bytes are gone; the `cut_len` bytes behind them are now in `cut`.
+    fn advance(&mut self, mut sent: usize, cut_len: usize, pool: &mut Pool) {
         self.bytes -= sent;
         while sent > 0 {
             let Some(front) = self.segments.front_mut() else { break };
-            let taken = match front {
+            let (taken, spent) = match front {
                 Segment::Arena { len } => {
                     let taken = sent.min(*len);
                     *len -= taken;
@@ -151,13 +222,35 @@ impl Outbox {
                     *start += taken;
                     (taken, start == end)
                 }
+                Segment::Lent { offset, len, .. } => {
+                    let taken = sent.min(*len);
+                    *offset += taken as u64;
+                    *len -= taken;
+                    (taken, *len == 0)
+                }
+                Segment::Cut { start, end } => {
+                    let taken = sent.min(*end - *start);
+                    *start += taken;
+                    (taken, start == end)
+                }
             };
-            sent -= taken.0;
-            if taken.1
-                && let Some(Segment::Payload { buffer, .. }) = self.segments.pop_front()
-            {
+            sent -= taken;
+            if spent && let Some(Segment::Payload { buffer, .. }) = self.segments.pop_front() {
                 pool.put(buffer);
             }
+        }
+        if cut_len > 0
+            && let Some(Segment::Lent { offset, len, .. }) = self.segments.front_mut()
+        {
+            *offset += cut_len as u64;
+            *len -= cut_len;
+            if *len == 0 {
+                self.segments.pop_front();
+            }
+            self.segments.push_front(Segment::Cut { start: 0, end: cut_len });
+        }
+        if self.bytes == 0 {
+            self.lenders.clear();
         }
         if self.bytes == 0 && self.arena_sealed == self.arena.len() {
             self.arena.clear();
@@ -181,6 +274,8 @@ impl Outbox {
         self.arena = Vec::new();
         self.arena_start = 0;
         self.arena_sealed = 0;
+        self.lenders = Vec::new();
+        self.cut = Vec::new();
         self.bytes = 0;
     }
 
@@ -189,8 +284,70 @@ impl Outbox {
         if self.is_empty() {
             self.arena = Vec::new();
             self.segments.shrink_to_fit();
+            self.lenders = Vec::new();
+            self.cut = Vec::new();
         }
     }
+}
+
+/// Loans for as many of the lent segments, in order, as one send may take and nobody is writing to. It waits for a writer only
+/// while it holds no loan, and so never makes one wait that others wait for.
+fn borrow<'a, const N: usize>(segments: &VecDeque<Segment>, lenders: &'a [Arc<dyn Device>]) -> ArrayVec<Lent<'a>, N> {
+    let mut lent = ArrayVec::new();
+    let mut others = 0;
+    for segment in segments {
+        let Segment::Lent { lender, offset, len } = segment else {
+            others += 1;
+            continue;
+        };
+        let (mut at, mut left) = (*offset, *len);
+        while left > 0 {
+            if lent.len() + others >= N {
+                return lent;
+            }
+            let resident = lenders.get(*lender).and_then(|device| device.resident());
+            let Some(loan) = resident.and_then(|resident| resident.lend(at, left, lent.is_empty())) else {
+                return lent;
+            };
+            left -= loan.as_ref().len();
+            at += loan.as_ref().len() as u64;
+            lent.push(loan);
+        }
+    }
+    lent
+}
+
+/// What is left of the page of a device that ends up on both sides of a send of `sent` bytes.
+fn torn<'a>(segments: &VecDeque<Segment>, lent: &'a [Lent<'_>], sent: usize) -> Option<&'a [u8]> {
+    let mut left = sent;
+    let mut loans = lent.iter();
+    for segment in segments {
+        let (offset, len) = match segment {
+            Segment::Lent { offset, len, .. } => (*offset, *len),
+            Segment::Arena { len } => {
+                left = left.checked_sub(*len)?;
+                continue;
+            }
+            Segment::Payload { start, end, .. } | Segment::Cut { start, end } => {
+                left = left.checked_sub(end - start)?;
+                continue;
+            }
+        };
+        let mut at = 0;
+        while at < len {
+            let piece = loans.next()?.as_ref();
+            if left < piece.len() {
+                let position = offset + (at + left) as u64;
+                #[expect(clippy::cast_possible_truncation, reason = "less than a page")]
+                let in_page = (position % PAGE_BYTES as u64) as usize;
+                let begun = in_page > 0 && at + left > 0;
+                return begun.then(|| &piece[left..(left + PAGE_BYTES - in_page).min(piece.len())]);
+            }
+            left -= piece.len();
+            at += piece.len();
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -203,6 +360,64 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (a, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn what_is_lent_arrives_whole_block_for_block_while_others_write() {
+        let (a, mut b) = pair();
+        a.set_nonblocking(true).unwrap();
+        let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(4 << 20, 512, false));
+        let blocks = (4 << 20) / 4096;
+        let fill = |byte: u8, block: u64| device.resident().unwrap().store(block * 4096, &[byte; 4096]).unwrap();
+        (0..blocks).for_each(|block| fill(1, block));
+        let mut pool = Pool::new(1 << 20);
+        let mut outbox = Outbox::default();
+        let mut shape = Vec::new();
+        let mut total = 0;
+        for i in 0..400_usize {
+            outbox.arena().extend_from_slice(&[9; 24]);
+            let len = [4096, 512, 300 << 10, 8192][i % 4];
+            let offset = (i * 7919 * 4096) % ((4 << 20) - len);
+            outbox.push_lent(&device, (offset - offset % 4096) as u64, len);
+            shape.push(len);
+            total += 24 + len;
+        }
+        assert_eq!(outbox.len(), total);
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; total];
+            b.read_exact(&mut got).unwrap();
+            got
+        });
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let mut cuts = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0_u8.. {
+                    (0..blocks).for_each(|block| fill(round % 8, block));
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            while outbox.flush(&a, &mut pool).unwrap() == Flushed::Blocked {
+                cuts += usize::from(matches!(outbox.segments.front(), Some(Segment::Cut { .. })));
+                let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
+                rustix::event::poll(&mut fds, None).unwrap();
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert!(cuts > 0, "no send ended inside a block: what this test is about did not happen");
+        let got = reader.join().unwrap();
+        let mut at = 0;
+        for len in shape {
+            assert_eq!(got[at..at + 24], [9; 24]);
+            at += 24;
+            for block in got[at..at + len].chunks(4096) {
+                assert!(block.iter().all(|byte| *byte == block[0]), "a block is of two writes");
+            }
+            at += len;
+        }
+        assert!(outbox.is_empty() && outbox.lenders.is_empty());
     }
 
     #[test]

@@ -83,6 +83,15 @@ pub enum Event {
     TermReceived(Termination),
 }
 
+/// Data that came in a command's capsule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InCapsule<'a> {
+    /// All of them.
+    pub bytes: &'a [u8],
+    /// Whether their digest matched (or none is used). Otherwise complete the command with Transient Transport Error.
+    pub digest_ok: bool,
+}
+
 /// Every place for commands that await data is taken: the host has more commands outstanding than its queue holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyTransfers;
@@ -253,6 +262,16 @@ impl Connection {
         };
     }
 
+    /// The data of the command just told, all of them, if `input` holds them: the stream then goes on behind them, and no
+    /// [`Event::Data`] and [`Event::DataEnd`] follow. `None` changes nothing.
+    #[inline]
+    pub fn take_in_capsule<'a>(&mut self, input: &mut &'a [u8]) -> Option<InCapsule<'a>> {
+        let Current::Unannounced { .. } = self.current else { return None };
+        let (bytes, digest_ok) = self.receiver.whole_data(input)?;
+        self.current = Current::None;
+        Some(InCapsule { bytes, digest_ok })
+    }
+
     /// What was agreed on, once initialized.
     #[must_use]
     pub fn initialized(&self) -> Option<Parameters> {
@@ -341,6 +360,35 @@ impl Connection {
         head: &mut Vec<u8>,
     ) -> Trailer {
         let length = u32::try_from(payload.len()).expect("a transfer's length is 32 bits wide");
+        self.send_data_header(cid, offset, length, last, success, head);
+        self.trailer(payload)
+    }
+
+    /// Whether data to the host are followed by a digest.
+    #[inline]
+    #[must_use]
+    pub fn uses_data_digest(&self) -> bool {
+        self.layout.data_digest
+    }
+
+    /// What follows `payload`, the data of a PDU.
+    #[inline]
+    #[must_use]
+    pub fn trailer(&self, payload: &[u8]) -> Trailer {
+        self.layout.trailer(payload)
+    }
+
+    /// As [`Self::send_data`], for `length` bytes that are not at hand yet. [`Self::trailer`] follows them.
+    #[inline]
+    pub fn send_data_header(
+        &mut self,
+        cid: Cid,
+        offset: u32,
+        length: u32,
+        last: bool,
+        success: bool,
+        head: &mut Vec<u8>,
+    ) {
         let flags = if last { Common::LAST } else { 0 } | if last && success { Common::SUCCESS } else { 0 };
         let header = C2hData {
             common: self.layout.common(PduType::C2hData, flags, length),
@@ -351,7 +399,6 @@ impl Connection {
             reserved20: [0; 4],
         };
         self.layout.append(&header, header.common.pdo, head);
-        self.layout.trailer(payload)
     }
 
     /// Appends a response capsule.

@@ -171,6 +171,24 @@ impl Receiver {
         taken.0
     }
 
+    /// All data of the PDU whose header was just given out, and whether their digest matched, if `input` holds them whole.
+    /// The stream goes on behind them.
+    #[inline]
+    pub(crate) fn whole_data<'a>(&mut self, input: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
+        let Phase::Data { left, wanted: true } = self.phase else { return None };
+        let (data, rest) = input.split_at_checked(usize::try_from(left).ok()?)?;
+        let (digest_ok, rest) = if self.layout.data_digest {
+            let (received, rest) = rest.split_first_chunk::<4>()?;
+            (crc32c(data) == *received, rest)
+        } else {
+            (true, rest)
+        };
+        *input = rest;
+        self.digest = None;
+        self.phase = Phase::Header;
+        Some((data, digest_ok))
+    }
+
     /// The bytes that a header arrived in when it came in pieces.
     pub(crate) fn held(&self) -> [u8; HELD_MAX] {
         self.held

@@ -1,0 +1,98 @@
+//! Commands that end as they come: reads and writes of devices whose bytes are in memory. They need no buffer, no place in
+//! the queue's table and no second look; what cannot be done this way goes the way of all commands, in `execute.rs`.
+
+use ebof_backend::{Action, Error};
+use ebof_fabrics::{Executing, Extent, Step};
+use ebof_nvme::Status;
+
+use crate::connection::Connection;
+use crate::execute::{Origin, status_of};
+use crate::stats::Kind;
+use crate::turn::Turn;
+
+impl Connection {
+    /// Answers a read from the device's memory; gives it back where that is not possible.
+    pub(crate) fn read_resident(
+        &mut self,
+        executing: Executing,
+        extent: Extent,
+        origin: Origin,
+        turn: &mut Turn<'_>,
+    ) -> Option<Step> {
+        let devices = turn.devices;
+        let Some(device) = devices.device(extent.device).filter(|device| device.resident().is_some()) else {
+            return Some(Step::Read(executing, extent));
+        };
+        let (offset, length) = (extent.offset_bytes, extent.length_bytes);
+        let checked = device.geometry().check_transfer(Action::Read, offset, length.into());
+        if let Err(error) = checked {
+            self.fail_at_once(executing, &error, Kind::Read, origin, turn);
+            return None;
+        }
+        self.count_at_once(Kind::Read, length, false, origin, turn);
+        let cqe = self.queue.complete(executing, Status::SUCCESS);
+        let success = self.transport.success_allowed(&cqe);
+        self.transport.send_data_header(origin.cid, 0, length, true, success, self.outbox.arena());
+        if self.transport.uses_data_digest() {
+            // The digest is of the bytes as they are now, so those must be sent.
+            let trailer = self.transport.trailer(self.outbox.copy_lent(device, offset, length as usize));
+            self.outbox.arena().extend(trailer.iter().flatten());
+        } else {
+            self.outbox.push_lent(device, offset, length as usize);
+        }
+        if !success {
+            self.transport.send_response(&cqe, self.outbox.arena());
+        }
+        turn.mark_dirty(self);
+        None
+    }
+
+    /// Stores the data of a write that are in its capsule, if all of them have come; gives it back where that is not
+    /// possible.
+    pub(crate) fn write_resident(
+        &mut self,
+        executing: Executing,
+        extent: Extent,
+        origin: Origin,
+        input: &mut &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Option<Step> {
+        let devices = turn.devices;
+        let Some(resident) = devices.device(extent.device).and_then(|device| device.resident()) else {
+            return Some(Step::Write(executing, extent));
+        };
+        let Some(data) = self.transport.take_in_capsule(input) else {
+            return Some(Step::Write(executing, extent));
+        };
+        if !data.digest_ok {
+            self.count_at_once(Kind::Write, 0, true, origin, turn);
+            let cqe = self.queue.complete(executing, Status::TRANSIENT_TRANSPORT_ERROR);
+            self.respond(&cqe, turn);
+            return None;
+        }
+        match resident.store(extent.offset_bytes, data.bytes) {
+            Ok(()) => {
+                self.count_at_once(Kind::Write, extent.length_bytes, false, origin, turn);
+                let cqe = self.queue.complete(executing, Status::SUCCESS);
+                self.respond(&cqe, turn);
+            }
+            Err(error) => self.fail_at_once(executing, &error, Kind::Write, origin, turn),
+        }
+        None
+    }
+
+    fn fail_at_once(&mut self, executing: Executing, error: &Error, kind: Kind, origin: Origin, turn: &mut Turn<'_>) {
+        let status = status_of(error, kind);
+        tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}");
+        self.count_at_once(kind, 0, true, origin, turn);
+        let cqe = self.queue.complete(executing, status);
+        self.respond(&cqe, turn);
+    }
+
+    /// Its latency is nothing: it came and ended in the same turn.
+    fn count_at_once(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, turn: &Turn<'_>) {
+        if let Some((_, stats)) = self.stats_of(origin.nsid, turn).and_then(|at| self.stats.get(at)) {
+            stats.count(kind, bytes.into(), failed, 0);
+        }
+    }
+}
