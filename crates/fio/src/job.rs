@@ -1,0 +1,596 @@
+//! One job of fio: its files, each a namespace behind a controller and a queue pair of its own, and the operations under way.
+//!
+//! An operation becomes as many commands as the controller's transfer limit asks for. What the queue has no room for waits here, in
+//! order, so that fio's `iodepth` may be larger than the target's queue. Nothing is allocated per operation.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{Completion, Controller, Data, Error, QueuePair};
+use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use zerocopy::IntoBytes as _;
+
+use crate::memory::Lent;
+use crate::place::Place;
+use crate::settings::Settings;
+use crate::tell::Failure;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Deallocate,
+    Flush,
+}
+
+impl Kind {
+    /// The command's name in the specification.
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Read => "Read",
+            Self::Write => "Write",
+            Self::Deallocate => "Dataset Management (deallocate)",
+            Self::Flush => "Flush",
+        }
+    }
+}
+
+/// An operation of fio.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// What fio knows it by.
+    pub(crate) token: usize,
+    pub(crate) kind: Kind,
+    /// In bytes.
+    pub(crate) offset: u64,
+    /// In bytes.
+    pub(crate) length: u64,
+    pub(crate) memory: Lent,
+}
+
+/// An operation that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) token: usize,
+    /// 0, or a positive errno.
+    pub(crate) errno: i32,
+}
+
+/// See the module.
+pub(crate) struct Job {
+    settings: Settings,
+    depth: usize,
+    files: Vec<File>,
+    operations: Operations,
+    /// What `collect` found last.
+    events: Vec<Finished>,
+    unsent: Unsent,
+}
+
+/// What was submitted since the last send.
+#[derive(Debug, Default)]
+struct Unsent {
+    operations: u32,
+    bytes: u64,
+}
+
+/// A file of fio.
+struct File {
+    token: usize,
+    line: Result<Line, Failure>,
+}
+
+/// The way to a namespace.
+struct Line {
+    place: Place,
+    /// Before `controller`: its connection is closed first.
+    queue: QueuePair<Payload>,
+    controller: Option<Controller>,
+    nsid: Nsid,
+    block_bytes: u32,
+    size_bytes: u64,
+    transfer_bytes: usize,
+    waiting: VecDeque<Rest>,
+}
+
+/// What is not submitted yet of an operation.
+#[derive(Debug)]
+struct Rest {
+    slot: usize,
+    kind: Kind,
+    offset: u64,
+    length: u64,
+    memory: Lent,
+}
+
+/// What goes with a command.
+#[derive(Debug)]
+enum Payload {
+    Lent(Lent),
+    Range([u8; 16]),
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Lent(lent) => lent.as_ref(),
+            Self::Range(range) => range,
+        }
+    }
+}
+
+impl AsMut<[u8]> for Payload {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Lent(lent) => lent.as_mut(),
+            Self::Range(range) => range,
+        }
+    }
+}
+
+/// The operations under way, by slot.
+#[derive(Default)]
+struct Operations {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    finished: VecDeque<Finished>,
+    /// What there is to say about operations that failed; at most one text for each operation that fio has.
+    details: Vec<(usize, String)>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    token: usize,
+    kind: Kind,
+    /// Commands that are outstanding.
+    commands: u32,
+    /// Nothing of it waits.
+    submitted: bool,
+    errno: i32,
+}
+
+/// Data that wait to be sent before a job sends by itself: large writes should not wait until the queue is full.
+const SEND_BYTES: u64 = 128 << 10;
+/// A sleep with several queues lasts at most so long: a queue pair looks for commands whose time is over when it is polled.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+/// Polls between two looks at the clock.
+const POLLS_PER_TURN: u32 = 16;
+
+impl Job {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            depth: 0,
+            files: Vec::new(),
+            operations: Operations::default(),
+            events: Vec::new(),
+            unsent: Unsent::default(),
+        }
+    }
+
+    /// fio has made an operation: there will be one more at a time.
+    pub(crate) fn add_operation(&mut self) {
+        self.depth += 1;
+    }
+
+    /// Whether `file` was opened, or tried to.
+    pub(crate) fn knows(&self, file: usize) -> bool {
+        self.files.iter().any(|one| one.token == file)
+    }
+
+    /// Connects `file`, which fio calls `name`. A failure is kept and told by each operation; a remark is given back.
+    pub(crate) fn open(&mut self, file: usize, name: &str) -> Option<String> {
+        self.operations.reserve(self.depth);
+        self.events.reserve(self.depth);
+        let line = Line::open(name, &self.settings, self.depth.max(1));
+        let remark = line.as_ref().ok().and_then(|line| line.remark(self.depth, &self.settings));
+        self.files.push(File { token: file, line });
+        remark
+    }
+
+    /// Starts `request`. An error is its end; it is not under way then.
+    pub(crate) fn queue(&mut self, file: usize, mut request: Request) -> Result<(), i32> {
+        let Some(file) = self.files.iter_mut().find(|one| one.token == file) else {
+            return Err(libc::EBADF);
+        };
+        let line = match &mut file.line {
+            Ok(line) => line,
+            Err(failure) => {
+                self.operations.explain(request.token, &failure.text);
+                return Err(failure.errno);
+            }
+        };
+        if let Err(failure) = line.check(&request) {
+            self.operations.explain(request.token, &failure.text);
+            return Err(failure.errno);
+        }
+        let slot = self.operations.start(request.token, request.kind);
+        let memory = std::mem::replace(&mut request.memory, Lent::empty());
+        let Request { kind, offset, length, .. } = request;
+        line.waiting.push_back(Rest { slot, kind, offset, length, memory });
+        line.pump(&mut self.operations);
+        self.unsent.operations += 1;
+        self.unsent.bytes += if kind == Kind::Write { length } else { 0 };
+        Ok(())
+    }
+
+    /// fio may queue more, or not. Sends where that is better than waiting for more; gives the number of operations sent.
+    pub(crate) fn commit(&mut self) -> u32 {
+        let batch = self.settings.batch;
+        if self.unsent.bytes < SEND_BYTES && (batch == 0 || self.unsent.operations < batch) {
+            return 0;
+        }
+        for line in self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()) {
+            // What fails here is told by the commands it took along.
+            let _ = line.queue.flush();
+        }
+        std::mem::take(&mut self.unsent).operations
+    }
+
+    /// Waits until at least `min` operations are over, and takes at most `max` of them; fewer when the time is over or no more are
+    /// under way. Gives how many there are, and how many were sent.
+    pub(crate) fn collect(&mut self, min: usize, max: usize, limit: Option<Duration>) -> (usize, u32) {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        self.events.clear();
+        let mut sent = 0;
+        let mut spun_since = None;
+        loop {
+            self.take(max);
+            if self.events.len() < max {
+                self.poll(max - self.events.len(), &mut sent);
+                self.take(max);
+            }
+            if self.events.len() >= min || self.is_idle() {
+                break;
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                break;
+            }
+            self.wait(now, deadline, &mut spun_since);
+        }
+        (self.events.len(), sent)
+    }
+
+    /// One of those that `collect` found.
+    pub(crate) fn event(&self, index: usize) -> Option<Finished> {
+        self.events.get(index).copied()
+    }
+
+    /// What there is to say about an operation that failed.
+    pub(crate) fn explanation(&mut self, token: usize) -> Option<String> {
+        let at = self.operations.details.iter().position(|one| one.0 == token)?;
+        Some(self.operations.details.swap_remove(at).1)
+    }
+
+    /// Moves operations that are over to the events.
+    fn take(&mut self, max: usize) {
+        while self.events.len() < max
+            && let Some(finished) = self.operations.finished.pop_front()
+        {
+            self.events.push(finished);
+        }
+    }
+
+    /// Takes up to `wanted` completions: first those that were received already; if there is none, sends and receives.
+    fn poll(&mut self, wanted: usize, sent: &mut u32) {
+        let operations = &mut self.operations;
+        for line in self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()) {
+            while operations.finished.len() < wanted
+                && let Some(done) = line.queue.next_ready()
+            {
+                line.complete(&done, operations);
+            }
+        }
+        if !operations.finished.is_empty() {
+            return;
+        }
+        *sent += std::mem::take(&mut self.unsent).operations;
+        for line in self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()) {
+            line.pump(operations);
+            while operations.finished.len() < wanted {
+                match line.queue.poll() {
+                    Ok(Some(done)) => line.complete(&done, operations),
+                    Ok(None) => break,
+                    Err(error) => {
+                        line.give_up(&error, operations);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let lines = self.files.iter().filter_map(|file| file.line.as_ref().ok());
+        self.operations.finished.is_empty() && lines.into_iter().all(|line| !line.is_busy())
+    }
+
+    /// Waits for a completion on any queue.
+    fn wait(&mut self, now: Instant, deadline: Option<Instant>, spun_since: &mut Option<Instant>) {
+        let operations = &mut self.operations;
+        let mut busy = self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()).filter(|line| line.is_busy());
+        let Some(first) = busy.next() else { return };
+        let several = busy.next().is_some();
+        if !several {
+            match first.queue.wait(deadline) {
+                Ok(Some(done)) => first.complete(&done, operations),
+                Ok(None) => {}
+                Err(error) => first.give_up(&error, operations),
+            }
+            return;
+        }
+        let since = *spun_since.get_or_insert(now);
+        if self.settings.poll || now.duration_since(since) < Duration::from_micros(u64::from(self.settings.spin_us)) {
+            for _ in 0..POLLS_PER_TURN {
+                let mut ignored = 0;
+                self.poll(1, &mut ignored);
+                if !self.operations.finished.is_empty() {
+                    return;
+                }
+            }
+            std::thread::yield_now();
+            return;
+        }
+        *spun_since = None;
+        self.sleep(now, deadline);
+    }
+
+    /// Sleeps until any of several queues has something.
+    fn sleep(&self, now: Instant, deadline: Option<Instant>) {
+        let lines = self.files.iter().filter_map(|file| file.line.as_ref().ok()).filter(|line| line.is_busy());
+        let mut descriptors: Vec<PollFd<'_>> =
+            lines.map(|line| PollFd::from_borrowed_fd(line.queue.as_fd(), PollFlags::IN)).collect();
+        let time = deadline.map_or(LOOK_AROUND, |deadline| deadline.saturating_duration_since(now).min(LOOK_AROUND));
+        let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+        // Whatever it says: the queues are looked at next.
+        let _ = poll(&mut descriptors, Some(&time));
+    }
+}
+
+impl Line {
+    fn open(name: &str, settings: &Settings, depth: usize) -> Result<Self, Failure> {
+        let place = Place::find(name, settings.uri.as_deref())?;
+        let controller = Controller::connect(&settings.options(&place, depth)?)?;
+        let opened = controller
+            .namespace(place.nsid)
+            .and_then(|namespace| controller.queue_pair().map(|queue| (namespace, queue)))
+            .map_err(|error| Failure::of_error("connecting an I/O queue", &place, &error));
+        let (namespace, queue) = match opened {
+            Ok(opened) => opened,
+            Err(failure) => {
+                controller.disconnect();
+                return Err(failure);
+            }
+        };
+        let block_bytes = namespace.block_bytes();
+        let transfer_bytes = usize::try_from(u64::from(namespace.max_transfer_blocks()) * u64::from(block_bytes));
+        Ok(Self {
+            nsid: place.nsid,
+            place,
+            queue,
+            controller: Some(controller),
+            block_bytes,
+            size_bytes: u64::try_from(namespace.size_bytes()).unwrap_or(u64::MAX),
+            transfer_bytes: transfer_bytes.unwrap_or(usize::MAX),
+            waiting: VecDeque::with_capacity(depth),
+        })
+    }
+
+    /// What the user should know about the depth.
+    fn remark(&self, depth: usize, settings: &Settings) -> Option<String> {
+        let capacity = self.queue.capacity();
+        if depth <= capacity {
+            return None;
+        }
+        let why = if settings.queue_size > 0 && capacity < usize::try_from(settings.queue_size).unwrap_or(usize::MAX) {
+            format!("queue_size={}", settings.queue_size)
+        } else {
+            "the limit of the target, or of ebof (1023)".to_owned()
+        };
+        Some(format!(
+            "ebof: note: iodepth={depth}, but a queue takes {capacity} commands at a time ({why}). The others wait here, and that counts as latency.\n  \
+             what to do: use numjobs, each job has a queue of its own, or raise the target's limit"
+        ))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.queue.in_flight() > 0 || !self.waiting.is_empty()
+    }
+
+    /// Whether the namespace takes `request` at all.
+    fn check(&self, request: &Request) -> Result<(), Failure> {
+        if request.kind == Kind::Flush {
+            return Ok(());
+        }
+        let block = u64::from(self.block_bytes);
+        let Request { offset, length, .. } = *request;
+        if length == 0 || !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+            let text = format!(
+                "ebof: {length} bytes at offset {offset} are not whole blocks: namespace {} has blocks of {block} bytes\n  \
+                 what to do: make bs (bssplit, bsrange, blockalign, offset) a multiple of {block}",
+                self.nsid
+            );
+            return Err(Failure::new(libc::EINVAL, text));
+        }
+        if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
+            let text = format!(
+                "ebof: {length} bytes at offset {offset} are not within the {} bytes of namespace {}\n  \
+                 what to do: make offset + size smaller, or leave them away",
+                self.size_bytes, self.nsid
+            );
+            return Err(Failure::new(libc::ENOSPC, text));
+        }
+        Ok(())
+    }
+
+    /// Submits what waits, as far as there is room.
+    fn pump(&mut self, operations: &mut Operations) {
+        while self.queue.in_flight() < self.queue.capacity()
+            && let Some(rest) = self.waiting.front_mut()
+        {
+            let slot = rest.slot;
+            let refused = if operations.has_failed(slot) {
+                // What is left of it would change nothing.
+                rest.length = 0;
+                None
+            } else {
+                let (sqe, data) = rest.next_command(self.nsid, self.block_bytes, self.transfer_bytes);
+                self.queue.submit(sqe, data, slot as u64).err()
+            };
+            match refused {
+                None => operations.submitted(slot, rest.length == 0),
+                // There was room, so it is the connection.
+                Some(refused) => {
+                    let failure = Failure::of_error(rest.kind.command(), &self.place, &refused.reason);
+                    operations.fail(slot, &failure);
+                    rest.length = 0;
+                    operations.over_if_complete(slot, true);
+                }
+            }
+            if rest.length == 0 {
+                self.waiting.pop_front();
+            }
+        }
+    }
+
+    fn complete(&mut self, done: &Completion<Payload>, operations: &mut Operations) {
+        let slot = usize::try_from(done.user).unwrap_or(usize::MAX);
+        let command = || operations.slots[slot].kind.command();
+        let failure = match &done.result {
+            Ok(cqe) => match cqe.status().ok() {
+                Ok(()) => None,
+                Err(status) => Some(Failure::of_status(command(), &self.place, status)),
+            },
+            Err(error) => Some(Failure::of_error(command(), &self.place, error)),
+        };
+        if let Some(failure) = failure {
+            operations.fail(slot, &failure);
+        }
+        operations.command_over(slot);
+        self.pump(operations);
+    }
+
+    /// The queue is of no use any more, at least now: ends what waits for it.
+    fn give_up(&mut self, error: &Error, operations: &mut Operations) {
+        while let Some(rest) = self.waiting.pop_front() {
+            operations.fail(rest.slot, &Failure::of_error(rest.kind.command(), &self.place, error));
+            operations.over_if_complete(rest.slot, true);
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(controller) = self.controller.take() {
+            // Ends the queue's connection too, and waits for the connection's thread: fio may unload the library next.
+            controller.disconnect();
+        }
+    }
+}
+
+impl Rest {
+    /// The next command of the operation, which is taken off it.
+    fn next_command(&mut self, nsid: Nsid, block_bytes: u32, transfer_bytes: usize) -> (Sqe, Data<Payload>) {
+        let block = u64::from(block_bytes);
+        let range = |bytes: u64| BlockRange::new(self.offset / block, u32::try_from(bytes / block).unwrap_or(u32::MAX));
+        match self.kind {
+            Kind::Flush => {
+                self.length = 0;
+                (Sqe::new(nvm::FLUSH).with_nsid(nsid), Data::None)
+            }
+            Kind::Deallocate => {
+                // The length of a range has 32 bits; fio's largest block is below that.
+                let blocks = (self.length / block).min(u64::from(u32::MAX));
+                let nlb = u32::try_from(blocks).unwrap_or(u32::MAX);
+                let list = DsmRange { cattr: 0.into(), nlb: nlb.into(), slba: (self.offset / block).into() };
+                let mut bytes = [0; 16];
+                bytes.copy_from_slice(list.as_bytes());
+                let dsm = Dsm { ranges: 1, deallocate: true, integral_write: false, integral_read: false };
+                self.advance(blocks * block);
+                (dsm.encode(nsid), Data::FromHost(Payload::Range(bytes)))
+            }
+            Kind::Read | Kind::Write => {
+                let part = self.memory.split_front(transfer_bytes);
+                let bytes = part.len() as u64;
+                let range = range(bytes);
+                self.advance(bytes);
+                if self.kind == Kind::Read {
+                    (range.encode(nvm::READ, nsid), Data::ToHost(Payload::Lent(part)))
+                } else {
+                    (range.encode(nvm::WRITE, nsid), Data::FromHost(Payload::Lent(part)))
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.offset += bytes;
+        self.length -= bytes;
+    }
+}
+
+impl Operations {
+    fn reserve(&mut self, depth: usize) {
+        self.slots.reserve(depth);
+        self.free.reserve(depth);
+        self.finished.reserve(depth);
+    }
+
+    fn start(&mut self, token: usize, kind: Kind) -> usize {
+        let slot = Slot { token, kind, commands: 0, submitted: false, errno: 0 };
+        if let Some(at) = self.free.pop() {
+            self.slots[at] = slot;
+            at
+        } else {
+            self.slots.push(slot);
+            self.slots.len() - 1
+        }
+    }
+
+    fn has_failed(&self, slot: usize) -> bool {
+        self.slots[slot].errno != 0
+    }
+
+    /// A command of it was submitted, unless it has failed; `all`: it was the last.
+    fn submitted(&mut self, slot: usize, all: bool) {
+        let failed = self.has_failed(slot);
+        self.slots[slot].commands += u32::from(!failed);
+        if all {
+            self.over_if_complete(slot, true);
+        }
+    }
+
+    fn fail(&mut self, slot: usize, failure: &Failure) {
+        let token = self.slots[slot].token;
+        if self.slots[slot].errno == 0 {
+            self.slots[slot].errno = failure.errno;
+            self.explain(token, &failure.text);
+        }
+    }
+
+    fn command_over(&mut self, slot: usize) {
+        self.slots[slot].commands -= 1;
+        self.over_if_complete(slot, false);
+    }
+
+    /// Ends the operation when nothing of it waits (which `submitted` says for good) and nothing is outstanding.
+    fn over_if_complete(&mut self, slot: usize, submitted: bool) {
+        let one = &mut self.slots[slot];
+        one.submitted |= submitted;
+        if one.submitted && one.commands == 0 {
+            self.finished.push_back(Finished { token: one.token, errno: one.errno });
+            self.free.push(slot);
+        }
+    }
+
+    fn explain(&mut self, token: usize, text: &str) {
+        self.details.retain(|one| one.0 != token);
+        self.details.push((token, text.to_owned()));
+    }
+}

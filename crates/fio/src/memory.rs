@@ -1,0 +1,315 @@
+//! What fio lends: buffers, names, its view of an operation, the values of the engine's options. One of the two files with
+//! unsafe code; nothing here does I/O or decides anything.
+//!
+//! The rule for everything here: fio calls the engine with pointers that are good during the call, and a buffer belongs to the
+//! engine from `queue` until the operation has been given back through `event`.
+#![allow(unsafe_code, reason = "memory that belongs to fio; each block says why")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::job::{Kind, Request};
+use crate::layout::{FILE_KIND_BLOCK, File, IoUnit, MARK, RawSettings, THREAD_DATA_BYTES_MIN, ThreadData, direction};
+use crate::settings::Settings;
+
+/// Bytes of fio's that a command transfers: a buffer, or a part of one.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: a Lent is the only access to its bytes while it exists (see the module), and bytes don't care for threads.
+// JUSTIFICATION: a queue pair may move between threads, and its buffers with it.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// No bytes.
+    pub(crate) const fn empty() -> Self {
+        Self { start: NonNull::dangling(), length: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Takes the first `length` bytes (all, if there are fewer) out of it.
+    pub(crate) fn split_front(&mut self, length: usize) -> Self {
+        let length = length.min(self.length);
+        let front = Self { start: self.start, length };
+        // SAFETY: `length` is within what `start` begins: the result is in it, or one behind it.
+        // JUSTIFICATION: the two parts are used by two commands at a time; a slice cannot be kept.
+        self.start = unsafe { self.start.add(length) };
+        self.length -= length;
+        front
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: fio allocated and filled `length` bytes there and leaves them alone until the operation is given back;
+        // parts do not overlap.
+        // JUSTIFICATION: data go from fio's buffer to the socket without a copy.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl AsMut<[u8]> for Lent {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `as_ref`; it is borrowed mutably, and no other Lent has these bytes.
+        // JUSTIFICATION: data go from the socket to fio's buffer without a copy.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+/// What `unit` asks for; `None` for what the engine does not know.
+///
+/// # Safety
+/// `unit` is an operation that fio queues.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it reads fio's structure.
+pub(crate) unsafe fn request(unit: *mut IoUnit) -> Option<Request> {
+    // SAFETY: the caller's promise; the layout is that of the version that loaded us. Fields are read one by one, without a
+    // reference to the whole, of which fio may use other parts.
+    // JUSTIFICATION: fio gives pointers.
+    let (direction, offset, buffer, length) =
+        unsafe { ((*unit).direction, (*unit).offset, (*unit).transfer_buffer, (*unit).transfer_length) };
+    let kind = match direction {
+        direction::READ => Kind::Read,
+        direction::WRITE => Kind::Write,
+        direction::TRIM => Kind::Deallocate,
+        direction::SYNC | direction::DATA_SYNC | direction::RANGE_SYNC => Kind::Flush,
+        _ => return None,
+    };
+    let memory = match (kind, NonNull::new(buffer.cast::<u8>())) {
+        (Kind::Read | Kind::Write, Some(start)) => Lent { start, length: usize::try_from(length).ok()? },
+        (Kind::Read | Kind::Write, None) => return None,
+        (Kind::Deallocate | Kind::Flush, _) => Lent::empty(),
+    };
+    Some(Request { token: unit.expose_provenance(), kind, offset, length, memory })
+}
+
+/// The file that `unit` is about.
+///
+/// # Safety
+/// `unit` is an operation that fio queues.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it reads fio's structure.
+pub(crate) unsafe fn file_of(unit: *mut IoUnit) -> *mut File {
+    // SAFETY: the caller's promise.
+    // JUSTIFICATION: fio gives pointers.
+    unsafe { (*unit).file }
+}
+
+/// Says how `unit` ended: an errno, or 0.
+///
+/// # Safety
+/// `unit` is an operation that fio queued, and that is over.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it writes into fio's structure.
+pub(crate) unsafe fn set_result(unit: *mut IoUnit, errno: i32) {
+    // SAFETY: the caller's promise; nobody else uses the operation while the engine has it.
+    // JUSTIFICATION: this is how fio is told.
+    unsafe {
+        (*unit).error = errno.unsigned_abs();
+        (*unit).residual = if errno == 0 { 0 } else { (*unit).transfer_length };
+    }
+}
+
+/// A file's name.
+///
+/// # Safety
+/// `file` is a file of fio.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it reads fio's structure.
+pub(crate) unsafe fn file_name(file: *mut File) -> String {
+    // SAFETY: the caller's promise.
+    // JUSTIFICATION: fio gives pointers.
+    let name = unsafe { (*file).name };
+    // SAFETY: fio names every file with a C string that lives as long as the file.
+    // JUSTIFICATION: as above.
+    unsafe { text(name) }.unwrap_or_default()
+}
+
+/// Tells fio the size of a file, and that it is a device.
+///
+/// # Safety
+/// `file` is a file of fio.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it writes into fio's structure.
+pub(crate) unsafe fn set_size(file: *mut File, bytes: u64) {
+    // SAFETY: the caller's promise; fio asks for this and waits.
+    // JUSTIFICATION: this is how fio is told.
+    unsafe {
+        (*file).real_file_size = bytes;
+        (*file).kind = FILE_KIND_BLOCK;
+    }
+}
+
+/// Where in fio's thread data the pointer to the values of the engine's options is; 0 while it is not known. The same for all jobs of a
+/// process.
+static SETTINGS_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// The options of a job; `None` when they are not found.
+///
+/// # Safety
+/// `thread` is the thread data of a job that has loaded this engine.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it reads fio's structure.
+pub(crate) unsafe fn settings(thread: *mut ThreadData) -> Option<Settings> {
+    let mut at = SETTINGS_AT.load(Ordering::Relaxed);
+    if at == 0 {
+        // SAFETY: the caller's promise.
+        // JUSTIFICATION: see `find_settings`.
+        at = unsafe { find_settings(thread) }?;
+        SETTINGS_AT.store(at, Ordering::Relaxed);
+    }
+    // SAFETY: `at` was found within the thread data, and is the same for all of them; the pointer there is to a structure that
+    // fio has made from our list of options, and that lives as long as the job.
+    // JUSTIFICATION: there is no function of fio that gives it.
+    let raw = unsafe { &*thread.byte_add(at).cast::<*const RawSettings>().read() };
+    // SAFETY: fio keeps a C string of its own, or null, for each option of text.
+    // JUSTIFICATION: fio gives pointers.
+    let text = |pointer| unsafe { text(pointer) };
+    Some(Settings {
+        uri: text(raw.uri),
+        host_nqn: text(raw.host_nqn),
+        host_id: text(raw.host_id),
+        host_traddr: text(raw.host_traddr),
+        host_iface: text(raw.host_iface),
+        hdr_digest: raw.hdr_digest != 0,
+        data_digest: raw.data_digest != 0,
+        queue_size: raw.queue_size,
+        tos: raw.tos,
+        keep_alive_s: raw.keep_alive_s,
+        poll: raw.poll != 0,
+        spin_us: raw.spin_us,
+        batch: raw.batch,
+    })
+}
+
+/// Looks for a pointer to something that begins like our options, as fio fills them: a first word for fio, then our mark. Where the
+/// pointer is depends on the features that fio was built with, which nobody tells.
+///
+/// # Safety
+/// As `settings`.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it reads fio's structure.
+unsafe fn find_settings(thread: *mut ThreadData) -> Option<usize> {
+    let probe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK | rustix::pipe::PipeFlags::CLOEXEC).ok()?;
+    let word = size_of::<usize>();
+    (word..THREAD_DATA_BYTES_MIN).step_by(word).find(|&at| {
+        // SAFETY: the thread data are larger than that, and aligned; all bytes are initialized (shared memory, zeroed).
+        // JUSTIFICATION: see above.
+        let pointer = unsafe { thread.byte_add(at).cast::<usize>().read() };
+        let plausible = pointer > 1 << 16 && pointer < 1 << 56 && pointer.is_multiple_of(align_of::<RawSettings>());
+        plausible && begins_with_mark(pointer, &probe)
+    })
+}
+
+/// Whether there are 16 readable bytes at `address`, the last 8 of which are our mark.
+fn begins_with_mark(address: usize, probe: &(std::os::fd::OwnedFd, std::os::fd::OwnedFd)) -> bool {
+    use std::os::fd::AsRawFd as _;
+    let mut bytes = [0; 16];
+    // SAFETY: the kernel reads the bytes, or answers EFAULT where there are none: nothing here follows the pointer.
+    // JUSTIFICATION: it is the only way to look at an address that may be none; a slice must not be made of it.
+    let copied = unsafe {
+        libc::write(probe.1.as_raw_fd(), std::ptr::with_exposed_provenance::<libc::c_void>(address), bytes.len())
+    };
+    let read = usize::try_from(copied).ok().and_then(|_| rustix::io::read(&probe.0, &mut bytes).ok());
+    read == Some(bytes.len()) && bytes[8..] == MARK.to_ne_bytes()
+}
+
+/// A copy of a C string; `None` for null.
+///
+/// # Safety
+/// `pointer` is null or a C string.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it follows a pointer of fio.
+unsafe fn text(pointer: *const c_char) -> Option<String> {
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    // JUSTIFICATION: it is fio's memory.
+    Some(unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
+}
+
+/// A limit of time that fio sets; `None` is none.
+///
+/// # Safety
+/// `limit` is null or a timespec.
+// SAFETY: the caller's promise.
+// JUSTIFICATION: it follows a pointer of fio.
+pub(crate) unsafe fn time_limit(limit: *const libc::timespec) -> Option<std::time::Duration> {
+    // SAFETY: the caller's promise.
+    // JUSTIFICATION: it is fio's memory.
+    let limit = unsafe { limit.as_ref() }?;
+    let seconds = u64::try_from(limit.tv_sec).unwrap_or(0);
+    Some(std::time::Duration::new(seconds, u32::try_from(limit.tv_nsec).unwrap_or(0)))
+}
+
+/// Looks up a function or constant of the program that loaded us.
+pub(crate) fn symbol(name: &CStr) -> *mut libc::c_void {
+    // SAFETY: `name` is a C string; RTLD_DEFAULT needs no handle.
+    // JUSTIFICATION: fio's functions are there only once it has loaded us.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// What fio calls its version; `None` when the program that loaded us is not fio.
+pub(crate) fn fio_version() -> Option<String> {
+    let version = symbol(c"fio_version_string").cast::<c_char>();
+    // SAFETY: in every fio this is an array of characters that ends with a zero.
+    // JUSTIFICATION: it is the only way to know the layout.
+    unsafe { text(version) }
+}
+
+/// Tells the user something, where fio tells its errors.
+pub(crate) fn say(message: &str) {
+    let function = symbol(c"log_err");
+    let Ok(message) = std::ffi::CString::new(message) else { return };
+    if function.is_null() {
+        let _ = rustix::io::write(rustix::stdio::stderr(), message.to_bytes());
+        return;
+    }
+    type LogError = unsafe extern "C" fn(*const c_char, ...) -> libc::ssize_t;
+    // SAFETY: in every supported fio, log_err takes a format of printf and its arguments.
+    // JUSTIFICATION: fio's messages go to its own outputs, a client among them.
+    let log_error = unsafe { std::mem::transmute::<*mut libc::c_void, LogError>(function) };
+    // SAFETY: the format takes one string.
+    // JUSTIFICATION: as above.
+    unsafe { log_error(c"%s\n".as_ptr(), message.as_ptr()) };
+}
+
+/// Counts `count` operations as sent in one go, for fio's statistics.
+pub(crate) fn mark_submitted(thread: *mut ThreadData, count: u32) {
+    static FUNCTION: AtomicUsize = AtomicUsize::new(0);
+    let mut function = FUNCTION.load(Ordering::Relaxed);
+    if function == 0 {
+        // 1 says that there is none.
+        function = symbol(c"io_u_mark_submit").expose_provenance().max(1);
+        FUNCTION.store(function, Ordering::Relaxed);
+    }
+    if function == 1 {
+        return;
+    }
+    type Mark = unsafe extern "C" fn(*mut ThreadData, u32);
+    let function = std::ptr::with_exposed_provenance::<libc::c_void>(function);
+    // SAFETY: in every supported fio, this function has these arguments and changes counters of the job only.
+    // JUSTIFICATION: there is no other way into fio's statistics.
+    unsafe { std::mem::transmute::<*const libc::c_void, Mark>(function)(thread, count) };
+}
+
+/// A copy of `text` that C frees.
+pub(crate) fn for_c(text: &str) -> *mut c_char {
+    let text = std::ffi::CString::new(text.replace('\0', "?")).unwrap_or_default();
+    // SAFETY: it is a C string; null, where memory is short, is what fio takes for none.
+    // JUSTIFICATION: fio frees it with free().
+    unsafe { libc::strdup(text.as_ptr()) }
+}
+
+/// fio's words for a boolean.
+pub(crate) const OK: c_int = 0;
+/// See [`OK`].
+pub(crate) const FAILED: c_int = 1;

@@ -1,0 +1,156 @@
+//! What a file name of fio means: which namespace of which subsystem, and where.
+//!
+//! fio divides `filename` at colons, and takes `\:` for a colon that does not divide. A URI is written with those, or put into the engine's
+//! option `uri`, where colons are left alone; or the parts are named as in `traddr=127.0.0.1 nqn=... ns=1`.
+
+use std::fmt;
+
+use ebof_nvme::uri::{Transport, Uri};
+use ebof_nvme::{Nqn, Nsid};
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) traddr: String,
+    pub(crate) trsvcid: u16,
+    pub(crate) nqn: Nqn,
+    pub(crate) nsid: Nsid,
+}
+
+/// Why a file name means no namespace, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlaceError(String);
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+const FORMS: &str = "write --filename='nvme+tcp\\://HOST\\:PORT/NQN/NSID' with a backslash before every colon, also those of the NQN, \
+    or --uri=nvme+tcp://HOST:PORT/NQN/NSID without, \
+    or --filename='traddr=HOST trsvcid=PORT nqn=NQN ns=NSID' with a backslash before colons";
+
+impl Place {
+    /// What `name` means, or else the option `uri`: then the name is a label.
+    pub(crate) fn find(name: &str, uri: Option<&str>) -> Result<Self, PlaceError> {
+        if Uri::looks_like(name) {
+            return Self::of_uri(name);
+        }
+        if name.contains("%3A") || name.contains("%3a") {
+            let name = name.replace("%3A", ":").replace("%3a", ":");
+            if Uri::looks_like(&name) {
+                return Self::of_uri(&name);
+            }
+        }
+        if name.split([' ', '\t', ',']).any(|word| word.starts_with("traddr=")) {
+            return Self::of_words(name);
+        }
+        if let Some(uri) = uri {
+            return Self::of_uri(uri);
+        }
+        if name == "nvme+tcp" || name.starts_with("//") {
+            return Err(PlaceError(format!(
+                "fio divided the file name at its colons, and {name:?} is left of it: {FORMS}"
+            )));
+        }
+        Err(PlaceError(format!("the file name {name:?} says no namespace: {FORMS}")))
+    }
+
+    fn of_uri(text: &str) -> Result<Self, PlaceError> {
+        let uri =
+            Uri::parse(text).map_err(|error| PlaceError(format!("{text:?} is no URI of a namespace: {error}")))?;
+        if uri.transport != Transport::Tcp {
+            return Err(PlaceError(format!(
+                "{text:?}: transport {} is not supported, use nvme+tcp",
+                uri.transport.name()
+            )));
+        }
+        let no_nqn =
+            || PlaceError(format!("{text:?} names no subsystem: a namespace is nvme+tcp://HOST:PORT/NQN/NSID"));
+        Ok(Self {
+            traddr: uri.traddr,
+            trsvcid: uri.trsvcid,
+            nqn: uri.nqn.ok_or_else(no_nqn)?,
+            nsid: uri.nsid.unwrap_or(Nsid(1)),
+        })
+    }
+
+    /// Words as nvme-cli's options and SPDK's transport identifiers have them.
+    fn of_words(text: &str) -> Result<Self, PlaceError> {
+        let wrong = |word: &str, want: &str| PlaceError(format!("{word:?} in the file name {text:?}: {want}"));
+        let (mut traddr, mut trsvcid, mut nqn, mut nsid) = (None, Uri::DEFAULT_PORT, None, Nsid(1));
+        for word in text.split([' ', '\t', ',']).filter(|word| !word.is_empty()) {
+            let (key, value) = word.split_once('=').ok_or_else(|| wrong(word, "want KEY=VALUE"))?;
+            let value = value.replace("%3A", ":").replace("%3a", ":");
+            match key {
+                "traddr" => traddr = Some(value),
+                "trsvcid" => {
+                    let port = value.parse().ok().filter(|&port| port != 0);
+                    trsvcid = port.ok_or_else(|| wrong(word, "want a port from 1 to 65535"))?;
+                }
+                "nqn" | "subnqn" => nqn = Some(Nqn::parse(&value).map_err(|error| wrong(word, &error.to_string()))?),
+                "ns" | "nsid" => {
+                    let id = value.parse().ok().map(Nsid).filter(|id| id.names_one());
+                    nsid = id.ok_or_else(|| wrong(word, "want a namespace from 1 to 4294967294"))?;
+                }
+                "trtype" if value.eq_ignore_ascii_case("tcp") => {}
+                "trtype" => return Err(wrong(word, "only tcp is supported")),
+                "adrfam" => {}
+                _ => {
+                    return Err(wrong(
+                        word,
+                        "the keys are trtype, adrfam, traddr, trsvcid, nqn (or subnqn) and ns (or nsid)",
+                    ));
+                }
+            }
+        }
+        let missing = |what| PlaceError(format!("the file name {text:?} has no {what}: {FORMS}"));
+        let traddr = traddr.filter(|text| !text.is_empty()).ok_or_else(|| missing("traddr"))?;
+        Ok(Self { traddr, trsvcid, nqn: nqn.ok_or_else(|| missing("nqn"))?, nsid })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URI: &str = "nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:drive0/3";
+
+    fn fail(name: &str) -> String {
+        Place::find(name, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn all_forms_mean_the_same() {
+        let place = Place::find(URI, None).unwrap();
+        assert_eq!((place.traddr.as_str(), place.trsvcid, place.nsid), ("127.0.0.1", 4421, Nsid(3)));
+        assert_eq!(place.nqn.as_str(), "nqn.2014-08.org.example:drive0");
+        for same in [
+            "trtype=TCP adrfam=IPv4 traddr=127.0.0.1 trsvcid=4421 subnqn=nqn.2014-08.org.example:drive0 ns=3",
+            "traddr=127.0.0.1,trsvcid=4421,nqn=nqn.2014-08.org.example%3Adrive0,nsid=3",
+            "nvme+tcp%3A//127.0.0.1%3A4421/nqn.2014-08.org.example%3Adrive0/3",
+        ] {
+            assert_eq!(Place::find(same, None).unwrap(), place, "{same}");
+        }
+        assert_eq!(Place::find("readers.0.0", Some(URI)).unwrap(), place);
+        let other = URI.replace("drive0/3", "drive1");
+        let found = Place::find(&other, Some(URI)).unwrap();
+        assert_eq!((found.nqn.as_str(), found.nsid), ("nqn.2014-08.org.example:drive1", Nsid(1)));
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_said_with_the_forms_there_are() {
+        assert!(fail("nvme+tcp").contains("divided the file name at its colons"));
+        assert!(fail("//127.0.0.1").contains("backslash before every colon"));
+        assert!(fail("job.0.0").contains("says no namespace"));
+        assert!(fail("nvme+tcp://127.0.0.1:4420").contains("names no subsystem"));
+        assert!(fail("nvme+rdma://127.0.0.1/nqn.2014-08.org.example:a/1").contains("rdma"));
+        assert!(fail("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/0").contains("no URI"));
+        assert!(fail("traddr=127.0.0.1 ns=1").contains("has no nqn"));
+        assert!(fail("traddr=127.0.0.1 trsvcid=0 nqn=nqn.2014-08.org.example:a").contains("\"trsvcid=0\""));
+        assert!(fail("traddr=127.0.0.1 nqn=nqn.2014-08.org.example:a ns=0").contains("\"ns=0\""));
+        assert!(fail("traddr=127.0.0.1 what=ever").contains("the keys are"));
+        assert!(fail("traddr=127.0.0.1 trtype=rdma").contains("only tcp"));
+    }
+}

@@ -1,0 +1,118 @@
+//! The engine's options, as the user set them, and what they make of a connection.
+
+use std::fmt;
+
+use ebof_initiator::Options;
+use ebof_nvme::{HostId, Nqn};
+
+use crate::place::Place;
+
+/// The options of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) uri: Option<String>,
+    pub(crate) host_nqn: Option<String>,
+    pub(crate) host_id: Option<String>,
+    pub(crate) host_traddr: Option<String>,
+    pub(crate) host_iface: Option<String>,
+    pub(crate) hdr_digest: bool,
+    pub(crate) data_digest: bool,
+    /// Entries; 0 follows the job's iodepth.
+    pub(crate) queue_size: u32,
+    /// 256 leaves the system's.
+    pub(crate) tos: u32,
+    pub(crate) keep_alive_s: u32,
+    /// Never sleep while waiting.
+    pub(crate) poll: bool,
+    pub(crate) spin_us: u32,
+    /// Send when so many commands are waiting; 0 sends when fio waits.
+    pub(crate) batch: u32,
+}
+
+/// An option that means nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SettingsError(String);
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Entries of a queue where neither the job nor the user asks for more: large blocks are several commands.
+const ENTRIES_MIN: u16 = 128;
+
+impl Settings {
+    /// How to connect to `place` for a job that keeps `depth` operations outstanding; with 0 the connection is for admin commands
+    /// only.
+    pub(crate) fn options(&self, place: &Place, depth: usize) -> Result<Options, SettingsError> {
+        let mut options = Options::new(place.traddr.clone(), place.trsvcid, place.nqn.clone());
+        if let Some(text) = &self.host_nqn {
+            let nqn = Nqn::parse(text).map_err(|error| SettingsError(format!("hostnqn={text}: {error}")))?;
+            options.set_host_nqn(nqn);
+        }
+        if let Some(text) = &self.host_id {
+            options.host_id = HostId::parse(text).ok_or_else(|| {
+                SettingsError(format!("hostid={text}: want a UUID such as 00112233-4455-6677-8899-aabbccddeeff"))
+            })?;
+        }
+        options.host_traddr.clone_from(&self.host_traddr);
+        options.host_iface.clone_from(&self.host_iface);
+        (options.hdr_digest, options.data_digest) = (self.hdr_digest, self.data_digest);
+        options.tos = u8::try_from(self.tos).ok();
+        options.keep_alive_ms = self.keep_alive_s.saturating_mul(1000);
+        options.spin_us = if self.poll { u32::MAX } else { self.spin_us };
+        options.queue_size = match u16::try_from(self.queue_size) {
+            Ok(0) => {
+                u16::try_from(depth).unwrap_or(u16::MAX).saturating_add(1).clamp(ENTRIES_MIN, Options::QUEUE_SIZE_MAX)
+            }
+            entries => entries.unwrap_or(u16::MAX).clamp(Options::QUEUE_SIZE_MIN, Options::QUEUE_SIZE_MAX),
+        };
+        (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (u16::from(depth > 0), 0, 0);
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place::find("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/2", None).unwrap()
+    }
+
+    #[test]
+    fn the_queue_follows_the_depth_unless_it_is_said() {
+        let entries = |queue_size, depth| {
+            Settings { queue_size, ..Settings::default() }.options(&place(), depth).unwrap().queue_size
+        };
+        assert_eq!([entries(0, 1), entries(0, 127), entries(0, 200), entries(0, 5000)], [128, 128, 201, 1024]);
+        assert_eq!([entries(32, 200), entries(1, 1), entries(70_000, 1)], [32, 2, 1024]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_option() {
+        let wrong = Settings { host_nqn: Some("x".to_owned()), ..Settings::default() };
+        assert!(wrong.options(&place(), 1).unwrap_err().to_string().starts_with("hostnqn=x: "));
+        let wrong = Settings { host_id: Some("x".to_owned()), ..Settings::default() };
+        assert!(wrong.options(&place(), 1).unwrap_err().to_string().starts_with("hostid=x: "));
+    }
+
+    #[test]
+    fn options_reach_the_connection() {
+        let settings = Settings {
+            host_nqn: Some("nqn.2014-08.org.example:host".to_owned()),
+            hdr_digest: true,
+            tos: 184,
+            keep_alive_s: 7,
+            poll: true,
+            ..Settings::default()
+        };
+        let options = settings.options(&place(), 0).unwrap();
+        assert_eq!(options.host_nqn.as_str(), "nqn.2014-08.org.example:host");
+        assert_eq!((options.hdr_digest, options.data_digest, options.tos), (true, false, Some(184)));
+        assert_eq!((options.keep_alive_ms, options.spin_us, options.io_queues()), (7000, u32::MAX, 0));
+        let none = Settings { tos: 256, ..Settings::default() }.options(&place(), 3).unwrap();
+        assert_eq!((none.tos, none.io_queues()), (None, 1));
+    }
+}

@@ -1,0 +1,100 @@
+//! Errors in fio's terms: an errno that fio counts, and a sentence that a person can act on.
+
+use ebof_initiator::{ConnectError, Error};
+use ebof_nvme::Status;
+
+use crate::place::{Place, PlaceError};
+use crate::settings::SettingsError;
+
+/// Why something failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// A positive errno.
+    pub(crate) errno: i32,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(errno: i32, text: impl Into<String>) -> Self {
+        Self { errno, text: text.into() }
+    }
+
+    /// A command on `place` that will have no completion, or could not be submitted.
+    pub(crate) fn of_error(command: &str, place: &Place, error: &Error) -> Self {
+        if let Error::Status { status, .. } = error {
+            return Self::of_status(command, place, *status);
+        }
+        let errno = match error {
+            Error::Timeout { .. } => libc::ETIMEDOUT,
+            Error::NotConnected(_) | Error::Connect(_) | Error::NoFreeQueue { .. } => libc::ENOTCONN,
+            Error::Lost(_) => libc::ECONNRESET,
+            Error::Unaligned { .. } | Error::Format { .. } | Error::TooLarge { .. } => libc::EINVAL,
+            Error::OutOfRange { .. } => libc::ENOSPC,
+            Error::NoSuchNamespace(_) => libc::ENXIO,
+            Error::System { errno, .. } => errno.raw_os_error(),
+            _ => libc::EIO,
+        };
+        Self::new(errno, format!("ebof: {command} on {}: {error}{}", name(place), advice(error)))
+    }
+
+    /// A command that the controller completed with `status`.
+    pub(crate) fn of_status(command: &str, place: &Place, status: Status) -> Self {
+        let is = |one| status.is(one);
+        let (errno, advice) = if is(Status::NAMESPACE_WRITE_PROTECTED) {
+            (libc::EROFS, "; the namespace is read-only: load it with rw=read or rw=randread")
+        } else if is(Status::LBA_OUT_OF_RANGE) || is(Status::CAPACITY_EXCEEDED) {
+            (libc::ENOSPC, "; it is smaller than it was when fio asked, or full: see `ebof id-ns`")
+        } else if is(Status::INVALID_NAMESPACE) {
+            (libc::ENXIO, "; the namespace is gone: see `ebof list-ns`")
+        } else if is(Status::INVALID_OPCODE) {
+            (libc::EOPNOTSUPP, "; the controller does not have this command: see ONCS in `ebof id-ctrl -H`")
+        } else {
+            (libc::EIO, "")
+        };
+        Self::new(errno, format!("ebof: {command} on {}: the controller answered {status}{advice}", name(place)))
+    }
+}
+
+/// What to do about it.
+fn advice(error: &Error) -> &'static str {
+    match error {
+        Error::NoFreeQueue { .. } => {
+            "\n  what to do: the target grants too few I/O queues; raise its limit, or use fewer jobs"
+        }
+        Error::Lost(_) | Error::NotConnected(_) => {
+            "\n  what to do: see whether the target still runs (`ebof discover`); run the job again"
+        }
+        Error::Timeout { .. } => "\n  what to do: the target or the network stalls; see the target's log",
+        Error::NoSuchNamespace(_) => "\n  what to do: see which there are with `ebof list-ns`",
+        _ => "",
+    }
+}
+
+/// `nvme+tcp://...` as a person writes it.
+fn name(place: &Place) -> String {
+    let Place { traddr, trsvcid, nqn, nsid } = place;
+    if traddr.contains(':') {
+        format!("nvme+tcp://[{traddr}]:{trsvcid}/{}/{nsid}", nqn.as_str())
+    } else {
+        format!("nvme+tcp://{traddr}:{trsvcid}/{}/{nsid}", nqn.as_str())
+    }
+}
+
+impl From<PlaceError> for Failure {
+    fn from(error: PlaceError) -> Self {
+        Self::new(libc::EINVAL, format!("ebof: {error}"))
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::new(libc::EINVAL, format!("ebof: {error}"))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        // Summary, what was tried, what came back, what to do: one line each.
+        Self::new(libc::ENOTCONN, format!("ebof: {}", error.to_string().trim_end()))
+    }
+}
