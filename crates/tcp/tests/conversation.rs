@@ -28,15 +28,17 @@ fn every_kind_of_transfer(host: &mut Host, target: &mut Target, cut: &mut Cut) {
     host.write(1, 4096, data.clone(), false);
     host.write(2, 65_536, data[..8192].to_vec(), true);
     host.write(3, 131_072, data[..1].to_vec(), true);
+    host.write(6, 140_000, data[..4096].to_vec(), true);
     host.read(4, 200_000, 30_001);
     host.flush(5);
     exchange(host, target, cut).expect("nobody breaks the transport");
-    for cid in [1, 2, 3, 5] {
+    for cid in [1, 2, 3, 5, 6] {
         assert_eq!(done(host, cid).status, Status::SUCCESS, "command {cid}");
     }
     assert_eq!(target.disk[4096..44_096], data);
     assert_eq!(target.disk[65_536..73_728], data[..8192]);
     assert_eq!(target.disk[131_072], data[0]);
+    assert_eq!(target.disk[140_000..144_096], data[..4096]);
     let read = done(host, 4);
     assert_eq!((read.status, read.transferred), (Status::SUCCESS, 30_001));
     assert_eq!(read.data, target.disk[200_000..230_001]);

@@ -90,7 +90,7 @@ impl Target {
         loop {
             self.place(&mut input);
             match self.connection.poll_event(&mut input) {
-                Ok(Some(event)) => self.handle(event),
+                Ok(Some(event)) => self.handle(event, &mut input),
                 Ok(None) if input.is_empty() => return Ok(()),
                 Ok(None) => assert!(self.connection.data_wanted() > 0, "input was left although no data are awaited"),
                 Err(error) => {
@@ -116,11 +116,11 @@ impl Target {
         *input = rest;
     }
 
-    fn handle(&mut self, event: controller::Event) {
+    fn handle(&mut self, event: controller::Event, input: &mut &[u8]) {
         use controller::Event;
         match event {
             Event::Initialized(_) => self.connection.send_ic_response(&mut self.out),
-            Event::Command { sqe, in_capsule } => self.command(sqe, in_capsule),
+            Event::Command { sqe, in_capsule } => self.command(sqe, in_capsule, input),
             Event::Data { cid, offset, .. } => {
                 self.filling = Some((cid.0, usize::try_from(offset).expect("offset")));
                 if self.abandons.contains(&cid) {
@@ -139,11 +139,21 @@ impl Target {
         }
     }
 
-    fn command(&mut self, sqe: Sqe, in_capsule: u32) {
+    fn command(&mut self, sqe: Sqe, in_capsule: u32, input: &mut &[u8]) {
         let cid = sqe.cid();
         let length = sqe.sgl().length();
         let writes = sqe.opcode == WRITE && length > 0 && length < 1 << 24;
         if writes && (in_capsule == 0) == matches!(sqe.sgl(), Sgl::Transport { .. }) && in_capsule <= length {
+            // Every other command takes its data at once where it can: both ways must come to the same.
+            if in_capsule == length
+                && cid.0.is_multiple_of(2)
+                && let Some(data) = self.connection.take_in_capsule(input)
+            {
+                let pending = Pending { sqe, buffer: data.bytes.to_vec() };
+                let status = if data.digest_ok { self.store(&pending) } else { Status::TRANSIENT_TRANSPORT_ERROR };
+                self.connection.send_response(&Cqe::new(cid, status), &mut self.out);
+                return;
+            }
             let buffer = vec![0; usize::try_from(length).expect("length")];
             self.awaiting.insert(cid.0, Pending { sqe, buffer });
             if in_capsule == 0 && self.connection.request_data(cid, length, &mut self.out).is_err() {
