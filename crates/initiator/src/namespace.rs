@@ -33,7 +33,7 @@ const TRANSFER_BYTES: u64 = 1 << 20;
 /// Blocks that one command can name.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// How often a command is repeated that failed with a status that says it may be.
-const RETRIES: u32 = 5;
+pub(crate) const RETRIES: u32 = 5;
 
 impl Namespace {
     pub(crate) fn new(controller: Controller, nsid: Nsid) -> Result<Self, Error> {
@@ -200,7 +200,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn whole_blocks(&self, lba: u64, bytes: usize) -> Result<u64, Error> {
+    pub(crate) fn whole_blocks(&self, lba: u64, bytes: usize) -> Result<u64, Error> {
         let bytes64 = bytes as u64;
         let block = u64::from(self.block_bytes);
         if !bytes64.is_multiple_of(block) {
@@ -210,7 +210,7 @@ impl Namespace {
         Ok(bytes64 / block)
     }
 
-    fn check_range(&self, lba: u64, blocks: u64) -> Result<(), Error> {
+    pub(crate) fn check_range(&self, lba: u64, blocks: u64) -> Result<(), Error> {
         let size = self.blocks();
         match lba.checked_add(blocks) {
             Some(end) if end <= size => Ok(()),
@@ -298,7 +298,7 @@ fn check(command: &'static str, cqe: &Cqe) -> Result<(), Error> {
 }
 
 /// Statuses after which the same command is worth trying again: nothing was wrong with it.
-fn may_retry(status: Status) -> bool {
+pub(crate) fn may_retry(status: Status) -> bool {
     let transient = [
         Status::TRANSIENT_TRANSPORT_ERROR,
         Status::COMMAND_INTERRUPTED,

@@ -332,6 +332,24 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
+    /// What makes the descriptor readable from another thread.
+    pub(crate) fn waker(&self) -> &Arc<Waker> {
+        &self.waker
+    }
+
+    /// The generation of the controller that this queue has seen.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How long to sleep at most before the next poll, so that commands that are late are found; `None` without any.
+    pub(crate) fn time_to_sleep(&mut self) -> Option<Duration> {
+        let deadline = self.engine.next_deadline_ms();
+        self.next_expiry_ms = self.next_expiry_ms.min(deadline);
+        // One more than the difference: the clock is coarse, and waking too early would be a loop.
+        (deadline != u64::MAX).then(|| Duration::from_millis(deadline.saturating_sub(now_ms()) + 1))
+    }
+
     fn timeout_ms(&self) -> u64 {
         u64::from(self.shared.options.command_timeout_ms)
     }

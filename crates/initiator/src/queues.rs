@@ -1,0 +1,253 @@
+//! The I/O queues of a controller in the hands of many threads: calls that block, and futures that need no runtime.
+//!
+//! A [`Queues`] holds a connection for every granted queue and gives each command to the queue of its class that
+//! belongs to the processor the caller runs on. The caller sends its command itself, at once, when the queue is not
+//! busy; otherwise whoever has the queue sends it along with its own. Those who wait take turns in looking at the
+//! socket. No lock is shared by two queues.
+//!
+//! ```no_run
+//! use ebof_initiator::{Controller, Options, Queues};
+//! use ebof_nvme::{Nsid, uri::Uri};
+//!
+//! let mut options = Options::from_uri(&Uri::parse("nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0")?);
+//! // Two queues for reads, one for writes and the rest, one that is polled.
+//! (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (2, 1, 1);
+//! let controller = Controller::connect(&options)?;
+//! let queues = Queues::new(&controller)?;
+//! let drive = queues.namespace(Nsid(1))?;
+//! std::thread::scope(|scope| {
+//!     for thread in 0..16 {
+//!         let drive = drive.clone();
+//!         scope.spawn(move || {
+//!             let mut buffer = vec![0; 4096];
+//!             for turn in 0..1000 {
+//!                 buffer = drive.read(thread * 8000 + turn * 8, buffer)?;
+//!             }
+//!             Ok::<(), ebof_initiator::queues::IoError<Vec<u8>>>(())
+//!         });
+//!     }
+//! });
+//! // Futures: sent when they are made, awaited anywhere.
+//! let many: Vec<_> = (0..32).map(|block| drive.read_async(block * 8, vec![0; 4096])).collect();
+//! let sum = async {
+//!     let mut sum = 0u64;
+//!     for one in many {
+//!         sum += one.await?.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+//!     }
+//!     Ok::<u64, ebof_initiator::queues::IoError<Vec<u8>>>(sum)
+//! };
+//! # drop(sum);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What waits where is in `queues/lane.rs`; what is read and written is in `queues/blocks.rs`.
+
+mod blocks;
+mod desk;
+mod lane;
+mod pending;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+pub use blocks::{Drive, IoError, Transfer};
+pub use pending::Pending;
+
+use crate::controller::Controller;
+use crate::error::Error;
+use crate::maps::{QueueClass, QueueMaps};
+use crate::queue::{Buffer, Completion, Data, QueuePair};
+use lane::Lane;
+
+/// The I/O queues of a controller, shared by any number of threads. Cheap to clone; all clones are the same queues.
+///
+/// As many commands may be outstanding on a queue as it has entries, less one. Who comes when all are taken waits for
+/// its turn, in the order of coming. A future that is over keeps its place until it is awaited or dropped: don't block
+/// in a thread that holds as many of them as a queue has places.
+///
+/// After a loss of the connection, outstanding commands end with [`Error::Lost`], and what is started while there is no
+/// connection with [`Error::NotConnected`]; [`Drive`]'s blocking calls wait and try again.
+pub struct Queues<B: Buffer + 'static = Vec<u8>> {
+    inner: Arc<Inner<B>>,
+    /// Whether commands of this handle go to the poll queues.
+    polled: bool,
+}
+
+struct Inner<B: Buffer + 'static> {
+    controller: Controller,
+    /// By class, in the order of their identifiers.
+    default: Vec<Arc<Lane<B>>>,
+    read: Vec<Arc<Lane<B>>>,
+    poll: Vec<Arc<Lane<B>>>,
+}
+
+impl<B: Buffer + 'static> Clone for Queues<B> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), polled: self.polled }
+    }
+}
+
+impl<B: Buffer + 'static> std::fmt::Debug for Queues<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queues").field("maps", &self.maps()).field("polled", &self.polled).finish_non_exhaustive()
+    }
+}
+
+impl<B: Buffer + 'static> Queues<B> {
+    /// Connects every granted queue that nobody else has. Queue i of a class is connected from the i-th processor this
+    /// process may use, because targets place a connection by where its packets come from.
+    ///
+    /// # Errors
+    /// [`Error::NoFreeQueue`] when no queue of the default map is left; [`Error::Connect`] when the target refuses one.
+    pub fn new(controller: &Controller) -> Result<Self, Error> {
+        let maps = controller.queue_maps();
+        let inner = Inner {
+            default: lanes(controller, QueueClass::Default, maps)?,
+            read: lanes(controller, QueueClass::Read, maps)?,
+            poll: lanes(controller, QueueClass::Poll, maps)?,
+            controller: controller.clone(),
+        };
+        if inner.default.is_empty() {
+            return Err(Error::NoFreeQueue { granted: controller.io_queues() });
+        }
+        Ok(Self { inner: Arc::new(inner), polled: false })
+    }
+
+    /// The controller.
+    #[must_use]
+    pub fn controller(&self) -> &Controller {
+        &self.inner.controller
+    }
+
+    /// The queues that are connected here, by class.
+    #[must_use]
+    pub fn maps(&self) -> QueueMaps {
+        let count = |lanes: &Vec<_>| u16::try_from(lanes.len()).unwrap_or(u16::MAX);
+        QueueMaps { default: count(&self.inner.default), read: count(&self.inner.read), poll: count(&self.inner.poll) }
+    }
+
+    /// The same queues, with commands going to the poll queues, if there are any: the caller of a blocking call polls
+    /// for its completion. Latency for processor time.
+    #[must_use]
+    pub fn polled(&self) -> Self {
+        Self { polled: true, ..self.clone() }
+    }
+
+    /// The class of queues that a command takes.
+    #[must_use]
+    pub fn class_of(&self, sqe: &Sqe) -> QueueClass {
+        let class = match sqe.opcode {
+            _ if self.polled => QueueClass::Poll,
+            nvm::READ | nvm::COMPARE | nvm::VERIFY => QueueClass::Read,
+            _ => QueueClass::Default,
+        };
+        self.maps().serving(class)
+    }
+
+    /// Runs a command and waits for it. The completion is returned whatever its status is; `user` in it means nothing.
+    #[must_use]
+    pub fn execute(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
+        self.lane(&sqe).execute(sqe, data)
+    }
+
+    /// Starts a command. It is sent at once if there is room, and when the future is first polled after there is, if
+    /// not. Dropping the future gives the command up: it may or may not be executed, and its buffer stays until the
+    /// controller is done with it.
+    pub fn submit(&self, sqe: Sqe, data: Data<B>) -> Pending<B> {
+        Pending::new(Arc::clone(&self.inner), Arc::clone(self.lane(&sqe)), sqe, data)
+    }
+
+    /// Looks once, without waiting, at the socket of the queue that commands like `sqe` take on this processor; true when
+    /// a command was over. For those who have many futures and want to poll by themselves.
+    pub fn poll(&self, sqe: &Sqe) -> bool {
+        self.lane(sqe).poll()
+    }
+
+    /// A namespace to read and write.
+    ///
+    /// # Errors
+    /// As [`Controller::namespace`].
+    pub fn namespace(&self, nsid: Nsid) -> Result<Drive<B>, Error> {
+        Ok(Drive::new(self.clone(), self.inner.controller.namespace(nsid)?))
+    }
+
+    /// The queue for a command on this processor.
+    fn lane(&self, sqe: &Sqe) -> &Arc<Lane<B>> {
+        let lanes = match self.class_of(sqe) {
+            QueueClass::Default => &self.inner.default,
+            QueueClass::Read => &self.inner.read,
+            QueueClass::Poll => &self.inner.poll,
+        };
+        let processor = sched_getcpu();
+        let lane = &lanes[processor % lanes.len()];
+        let generation = self.inner.controller.shared().generation();
+        if !lane.is_missing(generation) {
+            return lane;
+        }
+        // After a reconnect fewer queues may be granted; the first of all is always there.
+        lanes.iter().find(|lane| !lane.is_missing(generation)).unwrap_or(&self.inner.default[0])
+    }
+}
+
+impl<B: Buffer + 'static> Drop for Inner<B> {
+    fn drop(&mut self) {
+        for lane in self.default.iter().chain(&self.read).chain(&self.poll) {
+            lane.stop();
+        }
+    }
+}
+
+/// Connects the queues of a class that are free.
+fn lanes<B: Buffer + 'static>(
+    controller: &Controller,
+    class: QueueClass,
+    maps: QueueMaps,
+) -> Result<Vec<Arc<Lane<B>>>, Error> {
+    let spin = Duration::from_micros(u64::from(controller.options().spin_us));
+    let processors = processors();
+    let mut lanes = Vec::new();
+    for index in 0..usize::from(maps.count(class)) {
+        let processor = processors.get(index % processors.len().max(1)).copied();
+        match connect_from(controller, class, processor) {
+            Ok(queue) => lanes.push(Arc::new(Lane::new(queue, class == QueueClass::Poll, spin)?)),
+            Err(Error::NoFreeQueue { .. }) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    lanes.sort_by_key(|lane| lane.id().0);
+    Ok(lanes)
+}
+
+/// The processors that this process may use.
+fn processors() -> Vec<usize> {
+    sched_getaffinity(None)
+        .map(|set| (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect())
+        .unwrap_or_default()
+}
+
+/// Connects a queue in a thread that runs on `processor`.
+fn connect_from<B: Buffer + 'static>(
+    controller: &Controller,
+    class: QueueClass,
+    processor: Option<usize>,
+) -> Result<QueuePair<B>, Error> {
+    let connect = || controller.queue_pair_of(class);
+    let Some(processor) = processor else { return connect() };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("nvme-connect".to_owned()).spawn_scoped(scope, || {
+            let mut set = CpuSet::new();
+            set.set(processor);
+            // Where it is not allowed, the connection is made from anywhere.
+            let _ = sched_setaffinity(None, &set);
+            connect()
+        });
+        match thread {
+            Ok(thread) => thread.join().unwrap_or(Err(Error::Malformed("connecting a queue panicked"))),
+            Err(_) => connect(),
+        }
+    })
+}

@@ -1,0 +1,273 @@
+//! Reading and writing a namespace over shared queues. One command per call: who wants transfers split has
+//! [`crate::Namespace`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe};
+
+use super::{Pending, Queues};
+use crate::error::Error;
+use crate::namespace::{Namespace, RETRIES, may_retry};
+use crate::queue::{Buffer, Completion, Data};
+
+/// A transfer that failed, with its buffer.
+pub struct IoError<B> {
+    /// Why.
+    pub reason: Error,
+    /// The buffer, given back. After a read, its contents are unspecified.
+    pub buffer: Option<B>,
+}
+
+impl<B> std::fmt::Debug for IoError<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IoError").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<B> std::fmt::Display for IoError<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<B> std::error::Error for IoError<B> {}
+
+impl<B> From<IoError<B>> for Error {
+    fn from(error: IoError<B>) -> Self {
+        error.reason
+    }
+}
+
+/// A namespace over shared queues. Cheap to clone; for any number of threads.
+///
+/// A call is one command, of at most [`Namespace::max_transfer_blocks`]. Those that block try again after a loss of the
+/// connection and after a status that says so, as [`Namespace`] does; futures give such an error to their owner.
+pub struct Drive<B: Buffer + 'static = Vec<u8>> {
+    queues: Queues<B>,
+    namespace: Namespace,
+}
+
+impl<B: Buffer + 'static> Clone for Drive<B> {
+    fn clone(&self) -> Self {
+        Self { queues: self.queues.clone(), namespace: self.namespace.clone() }
+    }
+}
+
+impl<B: Buffer + 'static> std::fmt::Debug for Drive<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drive").field("namespace", &self.namespace).field("queues", &self.queues).finish()
+    }
+}
+
+impl<B: Buffer + 'static> Drive<B> {
+    pub(super) fn new(queues: Queues<B>, namespace: Namespace) -> Self {
+        Self { queues, namespace }
+    }
+
+    /// The namespace: its size, its blocks, its limits.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The same namespace over the poll queues: see [`Queues::polled`].
+    #[must_use]
+    pub fn polled(&self) -> Self {
+        Self { queues: self.queues.polled(), namespace: self.namespace.clone() }
+    }
+
+    /// Fills `buffer`, a multiple of the block size, with the blocks from `lba` on.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::TooLarge`], [`Error::Status`], and what ends a connection
+    /// for good.
+    pub fn read(&self, lba: u64, buffer: B) -> Result<B, IoError<B>> {
+        let sqe = match self.transfer(nvm::READ, lba, &buffer, false) {
+            Ok(sqe) => sqe,
+            Err(reason) => return Err(IoError { reason, buffer: Some(buffer) }),
+        };
+        self.run("Read", sqe, Data::ToHost(buffer)).and_then(owned)
+    }
+
+    /// Writes the bytes of `buffer`, a multiple of the block size, from `lba` on; with `fua` they are on the medium when
+    /// the call returns.
+    ///
+    /// # Errors
+    /// As [`Drive::read`].
+    pub fn write(&self, lba: u64, buffer: B, fua: bool) -> Result<B, IoError<B>> {
+        let sqe = match self.transfer(nvm::WRITE, lba, &buffer, fua) {
+            Ok(sqe) => sqe,
+            Err(reason) => return Err(IoError { reason, buffer: Some(buffer) }),
+        };
+        self.run("Write", sqe, Data::FromHost(buffer)).and_then(owned)
+    }
+
+    /// Brings everything written before to the medium.
+    ///
+    /// # Errors
+    /// As [`Drive::read`].
+    pub fn flush(&self) -> Result<(), Error> {
+        Ok(self.run("Flush", self.plain(nvm::FLUSH), Data::None).map(|_| ())?)
+    }
+
+    /// Writes zeros without sending them; with `deallocate` the blocks may be unmapped.
+    ///
+    /// # Errors
+    /// As [`Drive::read`].
+    pub fn write_zeroes(&self, lba: u64, blocks: u32, deallocate: bool) -> Result<(), Error> {
+        self.namespace.check_range(lba, u64::from(blocks))?;
+        let most = self.namespace.max_transfer_blocks();
+        if blocks == 0 || blocks > most {
+            return Err(Error::TooLarge { bytes: usize::try_from(blocks).unwrap_or(usize::MAX) });
+        }
+        let range = BlockRange { deallocate, ..BlockRange::new(lba, blocks) };
+        let sqe = range.encode(nvm::WRITE_ZEROES, self.namespace.nsid());
+        Ok(self.run("Write Zeroes", sqe, Data::None).map(|_| ())?)
+    }
+
+    /// As [`Drive::read`], as a future. Sent at once if there is room.
+    pub fn read_async(&self, lba: u64, buffer: B) -> Transfer<B> {
+        match self.transfer(nvm::READ, lba, &buffer, false) {
+            Ok(sqe) => Transfer::new("Read", self.queues.submit(sqe, Data::ToHost(buffer))),
+            Err(reason) => Transfer(Stage::Refused(reason, Some(buffer))),
+        }
+    }
+
+    /// As [`Drive::write`], as a future. Sent at once if there is room.
+    pub fn write_async(&self, lba: u64, buffer: B, fua: bool) -> Transfer<B> {
+        match self.transfer(nvm::WRITE, lba, &buffer, fua) {
+            Ok(sqe) => Transfer::new("Write", self.queues.submit(sqe, Data::FromHost(buffer))),
+            Err(reason) => Transfer(Stage::Refused(reason, Some(buffer))),
+        }
+    }
+
+    /// As [`Drive::flush`], as a future.
+    pub fn flush_async(&self) -> impl Future<Output = Result<(), Error>> + Send + use<B> {
+        let pending = self.queues.submit(self.plain(nvm::FLUSH), Data::None);
+        async move { outcome("Flush", pending.await).map(|_| ()).map_err(Error::from) }
+    }
+
+    fn plain(&self, opcode: u8) -> Sqe {
+        Sqe::new(opcode).with_nsid(self.nsid())
+    }
+
+    fn nsid(&self) -> Nsid {
+        self.namespace.nsid()
+    }
+
+    fn transfer(&self, opcode: u8, lba: u64, buffer: &B, fua: bool) -> Result<Sqe, Error> {
+        let bytes = buffer.as_ref().len();
+        let blocks = self.namespace.whole_blocks(lba, bytes)?;
+        let blocks = u32::try_from(blocks).ok().filter(|&n| n > 0 && n <= self.namespace.max_transfer_blocks());
+        let blocks = blocks.ok_or(Error::TooLarge { bytes })?;
+        Ok(BlockRange { fua, ..BlockRange::new(lba, blocks) }.encode(opcode, self.nsid()))
+    }
+
+    /// Runs a command, again after a loss and after a status that says so.
+    fn run(&self, command: &'static str, sqe: Sqe, mut data: Data<B>) -> Result<Data<B>, IoError<B>> {
+        let controller = self.queues.controller();
+        let mut failing_since: Option<Instant> = None;
+        let mut retries = 0;
+        loop {
+            let error = match outcome(command, self.queues.execute(sqe, data)) {
+                Ok(data) => return Ok(data),
+                Err((reason, back)) => {
+                    data = back;
+                    reason
+                }
+            };
+            if error.status().is_some_and(may_retry) && retries < RETRIES {
+                retries += 1;
+                std::thread::sleep(Duration::from_millis(10 << retries));
+                continue;
+            }
+            let since = *failing_since.get_or_insert_with(Instant::now);
+            let deadline = controller.options().fast_io_fail_tmo.map(|time| since + time);
+            let over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if !error.is_connection() || over || !controller.wait_live(deadline) {
+                return Err(IoError { reason: error, buffer: data.into_buffer() });
+            }
+            // The background thread may not know of the loss yet, and say that all is well: look again in a moment.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The data of a command that succeeded.
+fn outcome<B>(command: &'static str, completion: Completion<B>) -> Result<Data<B>, (Error, Data<B>)> {
+    let checked =
+        completion.result.and_then(|cqe| cqe.status().ok().map_err(|status| Error::Status { command, status }));
+    match checked {
+        Ok(()) => Ok(completion.data),
+        Err(reason) => Err((reason, completion.data)),
+    }
+}
+
+impl<B> From<(Error, Data<B>)> for Error {
+    fn from((reason, _): (Error, Data<B>)) -> Self {
+        reason
+    }
+}
+
+fn owned<B>(data: Data<B>) -> Result<B, IoError<B>> {
+    // A command that was given a buffer gives it back.
+    data.into_buffer().ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
+}
+
+/// A read or a write as a future: gives the buffer back.
+#[must_use = "dropping it gives the command up"]
+#[derive(Debug)]
+pub struct Transfer<B: Buffer + 'static>(Stage<B>);
+
+enum Stage<B: Buffer + 'static> {
+    Refused(Error, Option<B>),
+    Pending(&'static str, Pending<B>),
+    Over,
+}
+
+impl<B: Buffer + 'static> std::fmt::Debug for Stage<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(reason, _) => f.debug_tuple("Refused").field(reason).finish(),
+            Self::Pending(command, pending) => f.debug_tuple("Pending").field(command).field(pending).finish(),
+            Self::Over => f.write_str("Over"),
+        }
+    }
+}
+
+impl<B: Buffer + 'static> Transfer<B> {
+    fn new(command: &'static str, pending: Pending<B>) -> Self {
+        Self(Stage::Pending(command, pending))
+    }
+}
+
+// The buffer is moved, never pinned.
+impl<B: Buffer + 'static> Unpin for Transfer<B> {}
+
+impl<B: Buffer + 'static> Future for Transfer<B> {
+    type Output = Result<B, IoError<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Stage::Pending(command, pending) => {
+                let command = *command;
+                let completion = ready!(Pin::new(pending).poll(context));
+                self.0 = Stage::Over;
+                Poll::Ready(match outcome(command, completion) {
+                    Ok(data) => owned(data),
+                    Err((reason, data)) => Err(IoError { reason, buffer: data.into_buffer() }),
+                })
+            }
+            Stage::Refused(..) => match std::mem::replace(&mut self.0, Stage::Over) {
+                Stage::Refused(reason, buffer) => Poll::Ready(Err(IoError { reason, buffer })),
+                Stage::Pending(..) | Stage::Over => Poll::Pending,
+            },
+            Stage::Over => Poll::Pending,
+        }
+    }
+}

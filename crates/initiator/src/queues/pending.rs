@@ -1,0 +1,113 @@
+//! A command as a future. Owns nothing but its place in a queue: the data are the queue pair's until the command is over.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ebof_nvme::Sqe;
+
+use super::Inner;
+use super::desk::Room;
+use super::lane::Lane;
+use crate::error::Error;
+use crate::queue::{Buffer, Completion, Data};
+
+/// A command that was started by [`super::Queues::submit`]. Needs no runtime: any executor can poll it.
+#[must_use = "dropping it gives the command up"]
+pub struct Pending<B: Buffer + 'static> {
+    /// Keeps the queues.
+    _inner: Arc<Inner<B>>,
+    lane: Arc<Lane<B>>,
+    state: State<B>,
+}
+
+/// `New` -> (`Room` while it waits for a place) -> `Sent` -> `Over`.
+enum State<B> {
+    New(Sqe, Data<B>),
+    Room(u64, Sqe, Data<B>),
+    Sent(u16),
+    Failed(Error, Data<B>),
+    Over,
+}
+
+// Nothing in it is pinned: the buffer's bytes are the queue pair's while the command is outstanding.
+impl<B: Buffer + 'static> Unpin for Pending<B> {}
+
+impl<B: Buffer + 'static> Pending<B> {
+    pub(super) fn new(inner: Arc<Inner<B>>, lane: Arc<Lane<B>>, sqe: Sqe, data: Data<B>) -> Self {
+        let state = match lane.ensure_driver() {
+            Err(error) => State::Failed(error, data),
+            Ok(()) => match lane.start(sqe, data) {
+                Ok(place) => State::Sent(place),
+                Err((sqe, data)) => State::New(sqe, data),
+            },
+        };
+        Self { _inner: inner, lane, state }
+    }
+}
+
+impl<B: Buffer + 'static> Future for Pending<B> {
+    type Output = Completion<B>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion<B>> {
+        let waker = context.waker();
+        loop {
+            self.state = match std::mem::replace(&mut self.state, State::Over) {
+                State::New(sqe, data) => match self.lane.enter_task(waker) {
+                    Room::Place(place) => {
+                        self.lane.post_task(place, sqe, data, Some(waker));
+                        State::Sent(place)
+                    }
+                    Room::Wait(ticket) => {
+                        self.state = State::Room(ticket, sqe, data);
+                        return Poll::Pending;
+                    }
+                },
+                State::Room(ticket, sqe, data) => match self.lane.redeem_task(ticket, waker) {
+                    Some(place) => {
+                        self.lane.post_task(place, sqe, data, Some(waker));
+                        State::Sent(place)
+                    }
+                    None => {
+                        self.state = State::Room(ticket, sqe, data);
+                        return Poll::Pending;
+                    }
+                },
+                State::Sent(place) => match self.lane.look_task(place, waker) {
+                    Some(completion) => return Poll::Ready(completion),
+                    None => {
+                        self.state = State::Sent(place);
+                        return Poll::Pending;
+                    }
+                },
+                State::Failed(error, data) => {
+                    return Poll::Ready(Completion { user: 0, result: Err(error), data });
+                }
+                // Polled after its end: a mistake of the executor, which gets what a future may give then.
+                State::Over => return Poll::Pending,
+            };
+        }
+    }
+}
+
+impl<B: Buffer + 'static> Drop for Pending<B> {
+    fn drop(&mut self) {
+        match self.state {
+            State::Room(ticket, ..) => self.lane.give_up(ticket),
+            State::Sent(place) => self.lane.abandon(place),
+            State::New(..) | State::Failed(..) | State::Over => {}
+        }
+    }
+}
+
+impl<B: Buffer + 'static> std::fmt::Debug for Pending<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match self.state {
+            State::New(..) | State::Room(..) => "waits for room",
+            State::Sent(_) => "sent",
+            State::Failed(..) | State::Over => "over",
+        };
+        f.debug_struct("Pending").field("state", &state).finish_non_exhaustive()
+    }
+}
