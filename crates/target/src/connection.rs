@@ -158,24 +158,24 @@ impl Connection {
         }
     }
 
-    /// Takes what the socket holds, up to a budget, and runs all of it. Returns whether more may be waiting.
-    pub(crate) fn on_readable(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+    /// Takes what the socket holds, up to a budget, and runs all of it. Returns how many bytes that were.
+    pub(crate) fn on_readable(&mut self, turn: &mut Turn<'_>) -> Result<usize, End> {
         let mut scratch = std::mem::take(turn.scratch);
         let result = self.receive_all(&mut scratch, turn);
         *turn.scratch = scratch;
         result
     }
 
-    fn receive_all(&mut self, scratch: &mut [u8], turn: &mut Turn<'_>) -> Result<bool, End> {
+    fn receive_all(&mut self, scratch: &mut [u8], turn: &mut Turn<'_>) -> Result<usize, End> {
         let mut taken = 0;
         while taken < READ_BUDGET {
             if self.is_stalled() {
-                return Ok(false);
+                break;
             }
             let received = match self.receive(scratch) {
                 Ok(Received { total: 0, .. }) => return Err(End::PeerClosed),
                 Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -183,10 +183,10 @@ impl Connection {
             self.last_received_ms = turn.now_ms;
             self.feed(&scratch[..received.in_scratch], turn)?;
             if received.total < received.room {
-                return Ok(false);
+                break;
             }
         }
-        Ok(true)
+        Ok(taken)
     }
 
     /// One read: into the buffer of the data under way where that pays, the rest into `scratch`.

@@ -9,6 +9,7 @@
 
 mod at_once;
 mod buffer;
+mod busy;
 mod command;
 mod connection;
 mod control;

@@ -17,6 +17,7 @@ use ebof_fabrics::{Handle, Queue};
 use rustix::event::epoll;
 
 use crate::buffer::Pool;
+use crate::busy::Busy;
 use crate::command::AbortRequest;
 use crate::connection::{Connection, End, State};
 use crate::device::DeviceTable;
@@ -31,6 +32,9 @@ const SCRATCH_BYTES: usize = 256 << 10;
 
 /// A reactor that was idle for this long gives memory back, milliseconds.
 const SHRINK_MS: u64 = 1_000;
+
+/// Of so many turns one asks the kernel which sockets have something, even while the busy ones are looked at directly.
+const ASK_EVERY: u32 = 4;
 
 /// Turns without work between two `sched_yield`s while spinning.
 const YIELD_EVERY: u32 = 8;
@@ -61,6 +65,7 @@ pub(crate) struct Reactor {
     kick_failed: bool,
     /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
     last_work_us: Option<u64>,
+    busy: Busy,
 }
 
 impl Reactor {
@@ -94,6 +99,7 @@ impl Reactor {
             shutdown_ms: None,
             kick_failed: false,
             last_work_us: None,
+            busy: Busy::default(),
         })
     }
 
@@ -103,19 +109,19 @@ impl Reactor {
         let mut messages = Vec::new();
         let mut idle_turns = 0_u32;
         let mut timeout = Some(Duration::ZERO);
+        let mut turns = 0_u32;
         loop {
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timespec(timeout).as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    tracing::error!(reactor = self.index, "waiting for events failed: {error}");
-                    std::thread::sleep(Duration::from_millis(10));
-                }
+            turns = turns.wrapping_add(1);
+            let awake = timeout == Some(Duration::ZERO);
+            let direct = awake && !turns.is_multiple_of(ASK_EVERY) && self.busy.are_few();
+            if !direct {
+                self.wait(&mut events, timeout);
             }
-            if timeout != Some(Duration::ZERO) {
+            if !awake {
                 self.mailbox.wake_up();
             }
-            let worked = self.turn(&events, &mut messages);
+            let worked = self.turn(direct, &events, &mut messages);
             if self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none) {
                 return;
             }
@@ -124,10 +130,26 @@ impl Reactor {
         }
     }
 
-    /// One turn: everything that is there. Returns whether anything was.
-    fn turn(&mut self, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
+    fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timespec(timeout).as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(reactor = self.index, "waiting for events failed: {error}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// One turn: everything that is there, with a `direct` look at the sockets that are busy. Returns whether anything was.
+    fn turn(&mut self, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let now_us = self.shared.clock.now_us();
         let mut worked = false;
+        self.busy.start_turn(now_us, self.shared.settings.spin_us);
+        if direct {
+            for place in self.busy.places() {
+                worked |= self.on_socket(place, epoll::EventFlags::IN, now_us);
+            }
+        }
         for event in events {
             match event.data.u64() {
                 MAILBOX => self.mailbox.silence(),
@@ -271,7 +293,7 @@ impl Reactor {
     }
 
     fn on_socket(&mut self, place: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
-        let mut worked = false;
+        let (mut worked, mut received) = (false, 0);
         self.with(place, now_us, |connection, turn| {
             if connection.state == State::Gone {
                 // An event of the same batch as the one that ended it.
@@ -286,10 +308,13 @@ impl Reactor {
                 let gone = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
                 return if flags.intersects(gone) { Err(End::PeerClosed) } else { Ok(()) };
             }
-            worked = true;
-            connection.on_readable(turn).map(|_| ())
+            received = connection.on_readable(turn)?;
+            Ok(())
         });
-        worked
+        if received > 0 {
+            self.busy.note(place);
+        }
+        worked || received > 0
     }
 
     fn on_message(&mut self, message: Message, now_us: u64) {
