@@ -193,25 +193,23 @@ impl Job {
         remark
     }
 
-    /// Starts `request`. An error is its end; it is not under way then.
-    pub(crate) fn queue(&mut self, file: usize, mut request: Request) -> Result<(), i32> {
-        let Some(file) = self.files.iter_mut().find(|one| one.token == file) else {
-            return Err(libc::EBADF);
-        };
-        let line = match &mut file.line {
-            Ok(line) => line,
-            Err(failure) => {
-                self.operations.explain(request.token, &failure.text);
-                return Err(failure.errno);
-            }
-        };
-        if let Err(failure) = line.check(&request) {
-            self.operations.explain(request.token, &failure.text);
-            return Err(failure.errno);
+    /// Starts `request`. One that cannot be started is over at once, and found by `collect` as any other: only then does fio ask for an
+    /// explanation.
+    pub(crate) fn queue(&mut self, file: usize, request: Request) {
+        let token = request.token;
+        if let Err(failure) = self.start(file, request) {
+            self.operations.explain(token, &failure.text);
+            self.operations.finished.push_back(Finished { token, errno: failure.errno });
         }
-        let slot = self.operations.start(request.token, request.kind);
-        let memory = std::mem::replace(&mut request.memory, Lent::empty());
-        let Request { kind, offset, length, .. } = request;
+    }
+
+    fn start(&mut self, file: usize, request: Request) -> Result<(), Failure> {
+        let file = self.files.iter_mut().find(|one| one.token == file);
+        let file = file.ok_or_else(|| Failure::new(libc::EBADF, "ebof: fio uses a file that it has not opened"))?;
+        let line = file.line.as_mut().map_err(|failure| failure.clone())?;
+        line.check(&request)?;
+        let Request { token, kind, offset, length, memory } = request;
+        let slot = self.operations.start(token, kind);
         line.waiting.push_back(Rest { slot, kind, offset, length, memory });
         line.pump(&mut self.operations);
         self.unsent.operations += 1;

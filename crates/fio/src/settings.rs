@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_option() {
-        let wrong = Settings { host_nqn: Some("x".to_owned()), ..Settings::default() };
-        assert!(wrong.options(&place(), 1).unwrap_err().to_string().starts_with("hostnqn=x: "));
+        let wrong = Settings { host_nqn: Some("x".repeat(300)), ..Settings::default() };
+        assert!(wrong.options(&place(), 1).unwrap_err().to_string().starts_with("hostnqn=xxx"));
         let wrong = Settings { host_id: Some("x".to_owned()), ..Settings::default() };
         assert!(wrong.options(&place(), 1).unwrap_err().to_string().starts_with("hostid=x: "));
     }

@@ -266,6 +266,7 @@ extern "C" fn queue(_: *mut ThreadData, unit: *mut IoUnit) -> c_int {
     // SAFETY: fio queues an operation, which is the engine's until it is given back.
     // JUSTIFICATION: fio gives pointers.
     let (request, file) = unsafe { (memory::request(unit), memory::file_of(unit)) };
+    let Some(request) = request else { return refused(unit, libc::EINVAL) };
     let started = with_job(|job| {
         if !job.knows(file.addr()) {
             // SAFETY: an operation that fio queues has a file.
@@ -275,17 +276,17 @@ extern "C" fn queue(_: *mut ThreadData, unit: *mut IoUnit) -> c_int {
                 say(&remark);
             }
         }
-        request.map_or(Err(libc::EINVAL), |request| job.queue(file.addr(), request))
+        job.queue(file.addr(), request);
     });
-    match started.unwrap_or(Err(libc::ENOTCONN)) {
-        Ok(()) => queued::QUEUED,
-        Err(errno) => {
-            // SAFETY: it was not started: it is over.
-            // JUSTIFICATION: this is how fio is told.
-            unsafe { memory::set_result(unit, errno) };
-            queued::COMPLETED
-        }
-    }
+    if started.is_some() { queued::QUEUED } else { refused(unit, libc::ENOTCONN) }
+}
+
+/// Says that `unit` is over before it began. fio knows no more than the errno of it.
+fn refused(unit: *mut IoUnit, errno: i32) -> c_int {
+    // SAFETY: it was not started: it is over.
+    // JUSTIFICATION: this is how fio is told.
+    unsafe { memory::set_result(unit, errno) };
+    queued::COMPLETED
 }
 
 extern "C" fn commit(thread: *mut ThreadData) -> c_int {

@@ -1,0 +1,278 @@
+//! The engine in the fio of the distribution, against a target in this process: what a user sees. Skips where there is no fio.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "test code")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ebof_manage::config::{Namespace, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::Nqn;
+use ebof_target::{Settings, Target};
+use serde_json::Value;
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+
+/// A target, the engine, and a directory to run in.
+struct Bench {
+    _target: Target,
+    port: u16,
+    directory: tempfile::TempDir,
+}
+
+/// Says why and gives `None` where there is no fio that the engine is for.
+fn bench(drive: &str, change: impl FnOnce(&mut Subsystem, &mut Port)) -> Option<Bench> {
+    let Ok(version) = Command::new("fio").arg("--version").output() else {
+        println!("SKIPPED: there is no fio (Debian's package fio)");
+        return None;
+    };
+    let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
+    if !["fio-3.31", "fio-3.32", "fio-3.33", "fio-3.38", "fio-3.39"].iter().any(|known| version.starts_with(known)) {
+        println!("SKIPPED: {version} is none that the engine is for");
+        return None;
+    }
+    let nqn = Nqn::parse(NQN).unwrap();
+    let mut port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::new(nqn.clone());
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    subsystem.namespaces.push(Namespace::new(&nqn, 1, drive.parse().unwrap()));
+    change(&mut subsystem, &mut port);
+    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
+    let port = target.addresses()[0].1.port();
+    Some(Bench { _target: target, port, directory: tempfile::tempdir().unwrap() })
+}
+
+fn plain(drive: &str) -> Option<Bench> {
+    bench(drive, |_, _| {})
+}
+
+fn engine() -> PathBuf {
+    // Cargo builds it beside this program, because this program could link it.
+    let built = std::env::current_exe().unwrap().with_file_name("libebof_fio.so");
+    assert!(built.exists(), "{} is not there", built.display());
+    built
+}
+
+impl Bench {
+    fn uri(&self) -> String {
+        format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", self.port)
+    }
+
+    /// As fio wants it in a file name.
+    fn escaped(&self) -> String {
+        self.uri().replace(':', "\\:")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("fio");
+        command.current_dir(self.directory.path());
+        command.args(["--output-format=json", &format!("--ioengine=external:{}", engine().display())]);
+        command
+    }
+
+    fn fio(&self, arguments: &[&str]) -> Output {
+        self.command().args(arguments).output().unwrap()
+    }
+
+    /// Runs it with the URI as file name; it must succeed. Gives the jobs of fio's report.
+    fn run(&self, arguments: &[&str]) -> Vec<Value> {
+        let name = format!("--filename={}", self.escaped());
+        let mut all = vec!["--name=job", name.as_str()];
+        all.extend_from_slice(arguments);
+        jobs(&self.fio(&all))
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn jobs(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", text(output));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let json = stdout.find('{').map_or("", |at| &stdout[at..]);
+    let report: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {}", text(output)));
+    let jobs = report["jobs"].as_array().unwrap().clone();
+    assert!(jobs.iter().all(|job| job["error"] == 0), "{}", text(output));
+    jobs
+}
+
+fn done(job: &Value, side: &str) -> u64 {
+    job[side]["total_ios"].as_u64().unwrap()
+}
+
+#[test]
+fn all_that_was_written_is_read_back_and_verified() {
+    let Some(bench) = plain("mem:64M") else { return };
+    for more in
+        [&["--bs=4k"][..], &["--bs=512", "--size=1m"], &["--bssplit=4k/50:64k/50", "--hdr_digest=1", "--data_digest=1"]]
+    {
+        let mut arguments = vec!["--rw=randwrite", "--iodepth=32", "--verify=crc32c", "--do_verify=1", "--size=16m"];
+        arguments.extend_from_slice(more);
+        let jobs = bench.run(&arguments);
+        assert!(done(&jobs[0], "write") > 256, "{more:?}");
+        assert_eq!(done(&jobs[0], "read"), done(&jobs[0], "write"), "{more:?}");
+    }
+}
+
+#[test]
+fn what_is_not_as_written_fails_the_verification() {
+    let Some(bench) = plain("mem:8M") else { return };
+    let name = format!("--filename={}", bench.escaped());
+    bench.run(&["--rw=write", "--bs=4k", "--verify=crc32c", "--do_verify=0"]);
+    let verify = ["--name=job", &name, "--rw=read", "--bs=4k", "--verify=crc32c", "--iodepth=8"];
+    jobs(&bench.fio(&verify));
+    bench.run(&["--rw=write", "--bs=4k", "--offset=1m", "--size=4k"]);
+    let output = bench.fio(&verify);
+    assert!(!output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("verify: bad"), "{}", text(&output));
+}
+
+#[test]
+fn depth_is_kept_and_commands_leave_together() {
+    let Some(bench) = plain("mem:64M") else { return };
+    let jobs = bench.run(&["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=1", "--time_based"]);
+    assert!(done(&jobs[0], "read") > 1000);
+    assert!(jobs[0]["iodepth_level"]["32"].as_f64().unwrap() > 90.0, "{}", jobs[0]["iodepth_level"]);
+    // The rates beside the depth: more than one at a time, on the whole.
+    assert!(jobs[0]["iodepth_submit"]["4"].as_f64().unwrap() < 90.0, "{}", jobs[0]["iodepth_submit"]);
+}
+
+#[test]
+fn jobs_are_threads_or_processes_with_a_connection_each() {
+    let Some(bench) = plain("mem:64M") else { return };
+    for thread in ["--thread=1", "--thread=0"] {
+        let arguments = ["--rw=randrw", "--bs=4k", "--iodepth=4", "--numjobs=4", "--size=4m", thread];
+        let jobs = bench.run(&arguments);
+        assert_eq!(jobs.len(), 4);
+        assert!(jobs.iter().all(|job| done(job, "read") + done(job, "write") == 1024), "{thread}");
+    }
+}
+
+#[test]
+fn trim_and_fsync_reach_the_target() {
+    let Some(bench) = plain("mem:64M") else { return };
+    bench.run(&["--rw=write", "--bs=64k"]);
+    let jobs = bench.run(&["--rw=trim", "--bs=64k", "--iodepth=8"]);
+    assert_eq!(done(&jobs[0], "trim"), 1024);
+    // Trimmed memory reads as zeros.
+    bench.run(&["--rw=read", "--bs=64k", "--verify=pattern", "--verify_pattern=0x00"]);
+    for sync in ["--fsync=8", "--fdatasync=8"] {
+        let jobs = bench.run(&["--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=1m", "--end_fsync=1", sync]);
+        assert!(jobs[0]["sync"]["lat_ns"]["N"].as_u64().unwrap() >= 30, "{}", jobs[0]["sync"]);
+    }
+}
+
+#[test]
+fn a_block_beyond_the_transfer_limit_and_a_depth_beyond_the_queue_are_divided() {
+    let Some(bench) = plain("mem:256M") else { return };
+    let arguments = ["--rw=randwrite", "--bs=8m", "--iodepth=16", "--queue_size=8", "--verify=crc32c", "--do_verify=1"];
+    let name = format!("--filename={}", bench.escaped());
+    let mut all = vec!["--name=job", &name];
+    all.extend_from_slice(&arguments);
+    let output = bench.fio(&all);
+    assert!(
+        text(&output).contains("iodepth=16, but a queue takes 7 commands at a time (queue_size=8)"),
+        "{}",
+        text(&output)
+    );
+    // The note stands before the report.
+    let jobs = jobs(&output);
+    assert_eq!((done(&jobs[0], "write"), done(&jobs[0], "read")), (32, 32));
+}
+
+#[test]
+fn the_namespace_is_named_in_three_ways_and_two_at_once() {
+    let Some(bench) = bench("mem:8M", |subsystem, _| {
+        let second = Namespace::new(&Nqn::parse(NQN).unwrap(), 2, "mem:4M".parse().unwrap());
+        subsystem.namespaces.push(second);
+    }) else {
+        return;
+    };
+    let (uri, port) = (bench.uri(), bench.port);
+    let words = format!("--filename=traddr=127.0.0.1 trsvcid={port} subnqn={} ns=2", NQN.replace(':', "\\:"));
+    let two = format!("--filename={0}1:{0}2", bench.escaped().strip_suffix('1').unwrap());
+    for (name, bytes) in [(format!("--uri={uri}"), 8 << 20), (words, 4 << 20), (two, 12 << 20)] {
+        let jobs = jobs(&bench.fio(&["--name=job", &name, "--rw=read", "--bs=64k", "--iodepth=8"]));
+        assert_eq!(jobs[0]["read"]["io_bytes"].as_u64().unwrap(), bytes, "{name}");
+    }
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let Some(bench) = plain("mem:8M") else { return };
+    let escaped = bench.escaped();
+    let fails = |arguments: &[&str], says: &[&str]| {
+        let mut all = vec!["--name=job", "--bs=4k", "--rw=randread", "--size=1m"];
+        all.extend_from_slice(arguments);
+        let output = bench.fio(&all);
+        let told = text(&output);
+        assert!(!output.status.success(), "{arguments:?}: {told}");
+        assert!(says.iter().all(|word| told.contains(word)), "{arguments:?}: {told}");
+    };
+    let wrong = format!("--filename={}", escaped.replace("drive0", "drive9"));
+    fails(&[&wrong], &["drive9", "tried:", "answer:", "to do:"]);
+    fails(&[&format!("--uri=nvme+tcp://127.0.0.1:1/{NQN}/1")], &["127.0.0.1:1", "nobody listens there"]);
+    fails(&[&format!("--filename={}", bench.uri())], &["fio divided the file name at its colons", "--uri="]);
+    fails(&[&format!("--uri={}", bench.uri().replace("drive0/1", "drive0/7"))], &["namespace 7", "list-ns"]);
+    let name = format!("--filename={escaped}");
+    fails(&[&name, "--bs=1000", "--thread"], &["1000 bytes", "blocks of 512 bytes", "multiple of 512"]);
+    fails(&[&name, "--hostid=nonsense"], &["hostid=nonsense", "want a UUID"]);
+    fails(&[], &["says no namespace"]);
+}
+
+#[test]
+fn writes_to_a_protected_namespace_say_that_it_is() {
+    let Some(bench) = bench("mem:8M", |subsystem, _| subsystem.namespaces[0].write_protect = true) else { return };
+    let name = format!("--filename={}", bench.escaped());
+    let output = bench.fio(&["--name=job", &name, "--rw=write", "--bs=4k"]);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("read-only"), "{}", text(&output));
+    bench.run(&["--rw=read", "--bs=4k"]);
+}
+
+#[test]
+fn the_engine_shows_its_options() {
+    let Some(bench) = plain("mem:8M") else { return };
+    let output = Command::new("fio").arg(format!("--enghelp={}", engine().display())).output().unwrap();
+    let told = text(&output);
+    for option in ["uri", "hostnqn", "hdr_digest", "data_digest", "queue_size", "tos", "poll", "spin_us", "batch"] {
+        assert!(told.contains(option), "{option}: {told}");
+    }
+    let jobs =
+        bench.run(&["--rw=randread", "--bs=4k", "--size=1m", "--poll=1", "--queue_size=16", "--tos=32", "--batch=4"]);
+    assert_eq!(done(&jobs[0], "read"), 256);
+}
+
+/// The examples of docs/fio, a second for each job.
+#[test]
+fn the_examples_run() {
+    let Some(bench) = plain("mem:64M") else { return };
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fio");
+    let mut count = 0;
+    for entry in std::fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "fio") {
+            continue;
+        }
+        let short: String = std::fs::read_to_string(&path)
+            .unwrap()
+            .lines()
+            .map(|line| match line.split_once('=') {
+                Some(("runtime", _)) => "runtime=1\n".to_owned(),
+                Some(("ramp_time", _)) => "ramp_time=0\n".to_owned(),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let file = bench.directory.path().join("short.fio");
+        std::fs::write(&file, short).unwrap();
+        let mut command = Command::new("fio");
+        command.env("EBOF_ENGINE", engine()).env("EBOF_URI", bench.uri());
+        let output = command.args(["--output-format=json".as_ref(), file.as_os_str()]).output().unwrap();
+        let jobs = jobs(&output);
+        assert!(jobs.iter().all(|job| done(job, "read") + done(job, "write") > 0), "{}", path.display());
+        count += 1;
+    }
+    assert_eq!(count, 6);
+}
