@@ -13,8 +13,9 @@ ARGS ?=
 help: ## this menu
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## the program, optimized: target/release/ebof
+build: ## the program and the engine for fio, optimized: target/release/ebof, target/release/libebof_fio.so
 	$(CARGO) build --release --locked -p ebof
+	$(CARGO) rustc --release --locked -p ebof-fio --lib --crate-type cdylib
 
 check: ## format, clippy, the house's rules, licences, unit tests (under three minutes)
 	@scripts/test.sh check
