@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to the terminal")]
 
 mod audit;
+mod bench;
 mod licences;
 mod metadata;
 mod tidy;
@@ -16,7 +17,8 @@ cargo xtask <chore>
   tidy --ratchet  the same, and lowers the limits of files that became shorter
   licences        every dependency's licence against the list in deny.toml; works offline
   deny            licences, and all of cargo-deny's own checks where it is installed
-  audit           RustSec advisories, where cargo-deny or cargo-audit is installed";
+  audit           RustSec advisories, where cargo-deny or cargo-audit is installed
+  bench           ebof, the raw limit and peers side by side; bench --help tells more";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         ["licences"] => licences::run(&root()),
         ["deny"] => licences::run(&root()).and_then(|clean| Ok(audit::deny(&root())? && clean)),
         ["audit"] => audit::run(&root()),
+        ["bench", words @ ..] => bench::run(&root(), words),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(true)

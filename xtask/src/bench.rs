@@ -1,0 +1,189 @@
+//! `cargo xtask bench`: ebof, the raw limit and whatever peers are there, measured side by side in one run. Owns the turns, the
+//! progress and the end; each step has a file.
+//!
+//! Every subject is a pair of processes, started for each run and ended after it, so that nothing of one is there while another
+//! is measured. Turns alternate the subjects: whatever else the machine does meets all of them.
+
+mod hosts;
+mod load;
+mod measure;
+mod options;
+mod parse;
+mod place;
+mod process;
+mod report;
+mod scenarios;
+mod stats;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use load::{Drive, Host, Metric, Scenario, Schedule, Subject, Target};
+use options::Options;
+use place::Place;
+use report::{Measured, Outcome};
+
+pub(crate) use options::USAGE;
+
+/// Size of every drive that is measured, except files.
+const MEMORY_MIB: u64 = 64;
+const GUIDE: &str = "docs/performance.md says how to bring it";
+
+/// Measures; `false` where ebof or the raw limit failed, or the run was interrupted.
+///
+/// # Errors
+/// The arguments make no sense; nothing can be measured.
+pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
+    if let ["--help" | "-h"] = words {
+        println!("{USAGE}");
+        return Ok(true);
+    }
+    let options = Options::parse(words)?;
+    let picked = options.pick(&scenarios::all())?;
+    if options.list {
+        for scenario in &picked {
+            println!("{:16} {}", scenario.name, scenario.title);
+        }
+        return Ok(true);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    let ebof = match &options.ebof {
+        Some(program) => program.clone(),
+        None => build(root)?,
+    };
+    let ebof = fs::canonicalize(&ebof).with_context(|| format!("looking for {}", ebof.display()))?;
+    let disk = options.directory.clone().unwrap_or_else(|| root.join("target"));
+    let place = Place::new(ebof, &disk)?;
+    process::put_ourselves_first();
+    introduce(&options, &picked);
+    let mut all = Vec::new();
+    for (index, scenario) in picked.iter().enumerate() {
+        let label = format!("[{}/{}] {}", index + 1, picked.len(), scenario.name);
+        let measured = turns(scenario, &options, &place, &label, &stop)?;
+        print!("{}", measured.text());
+        all.push(measured);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    println!("{}", report::goals(&all));
+    let file = options.json.clone().unwrap_or_else(|| root.join("target/bench.json"));
+    let text = serde_json::to_string_pretty(&report::document(&all, &settings(&options)))?;
+    fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
+    println!("all figures: {}", file.display());
+    let failed = |measured: &Measured| measured.outcomes.values().any(|one| one.trouble.is_some() && !one.is_missing);
+    Ok(!stop.load(Ordering::Relaxed) && !all.iter().any(failed))
+}
+
+/// The program as users get it.
+fn build(root: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(["build", "--release", "--locked", "-p", "ebof"]).current_dir(root).status();
+    if !status.context("starting cargo")?.success() {
+        bail!("ebof does not build");
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release/ebof"))
+}
+
+fn introduce(options: &Options, picked: &[Scenario]) {
+    let runs: usize = picked.iter().map(|scenario| scenario.subjects.len() * rounds(scenario, options)).sum();
+    eprintln!(
+        "{} scenarios, {runs} runs of {} s; drives of {MEMORY_MIB} MiB; {}",
+        picked.len(),
+        options.seconds,
+        if process::is_real_time() {
+            "pinned processes run before all others (SCHED_FIFO)"
+        } else {
+            "real-time priorities are not allowed: other load on this machine will be seen"
+        }
+    );
+}
+
+fn settings(options: &Options) -> Value {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    json!({
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "drive_mib": MEMORY_MIB,
+        "real_time": process::is_real_time(),
+        "processors": std::thread::available_parallelism().map_or(1, usize::from),
+        "processor": model.trim_start_matches(['\t', ' ', ':']),
+        "kernel": kernel.trim(),
+    })
+}
+
+/// Idle processes are watched for long, and do not vary.
+fn rounds(scenario: &Scenario, options: &Options) -> usize {
+    if scenario.schedule == Schedule::Plain { options.rounds.min(2) } else { options.rounds }
+}
+
+/// All turns of one scenario.
+fn turns(scenario: &Scenario, options: &Options, place: &Place, label: &str, stop: &AtomicBool) -> Result<Measured> {
+    let interrupted = || stop.load(Ordering::Relaxed);
+    let mut outcomes: BTreeMap<String, Outcome> = BTreeMap::new();
+    for subject in &scenario.subjects {
+        let missing = hosts::missing(subject, place).map(|what| format!("not measured: {what}; {GUIDE}"));
+        let outcome = Outcome { is_missing: missing.is_some(), trouble: missing, ..Outcome::default() };
+        outcomes.insert(subject.name.clone(), outcome);
+    }
+    if scenario.subjects.iter().any(uses_file) {
+        eprintln!("{label}: writing the file");
+        place.make_file()?;
+    }
+    let rounds = rounds(scenario, options);
+    for round in 1..=rounds {
+        for subject in &scenario.subjects {
+            let Some(outcome) = outcomes.get_mut(&subject.name).filter(|outcome| outcome.trouble.is_none()) else {
+                continue;
+            };
+            if interrupted() {
+                break;
+            }
+            eprint!("{label}, round {round} of {rounds}: {:22} ", subject.name);
+            match measure::run(subject, scenario.schedule, options.seconds, place, &interrupted) {
+                Ok(sample) => {
+                    eprintln!("{}", brief(&sample));
+                    outcome.samples.push(sample);
+                }
+                Err(_) if interrupted() => eprintln!("interrupted"),
+                Err(error) => {
+                    eprintln!("failed: {error:#}");
+                    outcome.trouble = Some(format!("{error:#}"));
+                }
+            }
+        }
+    }
+    Ok(Measured { scenario: scenario.clone(), outcomes })
+}
+
+fn uses_file(subject: &Subject) -> bool {
+    matches!(subject.host, Host::FioFile(_)) || matches!(subject.target, Target::Ebof { drive: Drive::File, .. })
+}
+
+/// One run in a few words.
+fn brief(sample: &measure::Sample) -> String {
+    let iops = sample.get(&Metric::Iops).copied().filter(|&iops| iops > 0.0);
+    let percent = |metric| sample.get(&metric).copied().unwrap_or_default();
+    match iops {
+        Some(iops) => format!("{:>8} IOPS", report::thousands(iops)),
+        None => format!(
+            "target {:.3} %, host {:.3} % of a processor",
+            percent(Metric::TargetCpuPercent),
+            percent(Metric::HostCpuPercent)
+        ),
+    }
+}

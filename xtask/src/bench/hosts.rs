@@ -1,0 +1,154 @@
+//! The hosts: their command lines, and which of their words are figures.
+
+use std::ffi::OsString;
+
+use anyhow::{Context as _, Result};
+
+use super::MEMORY_MIB;
+use super::load::{Host, Load, Sock, Subject, Target};
+use super::parse::{self, Said};
+use super::place::Place;
+use super::targets::{IQN, NQN, words};
+
+/// Buffers of SPDK's host, in MiB.
+const SPDK_MIB: u64 = 512;
+
+/// The command line of a subject's host, against a target on `port`.
+///
+/// # Errors
+/// It is not there.
+pub(crate) fn command(subject: &Subject, port: u16, seconds: f64, ramp: f64, place: &Place) -> Result<Vec<OsString>> {
+    let load = &subject.load;
+    let whole = seconds.ceil();
+    Ok(match subject.host {
+        Host::Raw(processors) => {
+            let list = processors.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let mut command = ebof(load, seconds, ramp, place);
+            command.extend(words(&format!("--raw --cpus-allowed {list}")));
+            command
+        }
+        Host::Ebof => {
+            let mut command = ebof(load, seconds, ramp, place);
+            command.push(uri(port));
+            if load.digests {
+                command.extend(words("--hdr-digest --data-digest"));
+            }
+            command
+        }
+        Host::Hold(controllers) => {
+            let mut command = ebof(load, 3600.0, 0.0, place);
+            command.extend(words(&format!("--hold {controllers}")));
+            command.push(uri(port));
+            command
+        }
+        Host::Spdk(sock) => spdk(sock, load, port, whole, place)?,
+        Host::FioNbd => {
+            let mut command = fio("nbd", load, whole, ramp);
+            command.extend(words(&format!("--uri=nbd://127.0.0.1:{port} --size={MEMORY_MIB}M")));
+            command
+        }
+        Host::FioFile(engine) => {
+            let mut command = fio(engine, load, whole, ramp);
+            command.push("--direct=1".into());
+            let mut name = OsString::from("--filename=");
+            name.push(&place.file);
+            command.push(name);
+            command
+        }
+        Host::Iscsi => words(&format!(
+            "iscsi-perf -m {} -b {} {} -t {} iscsi://127.0.0.1:{port}/{IQN}/1",
+            load.depth,
+            load.block_bytes / 512,
+            if load.rw.is_random() { "-r" } else { "" },
+            whole.max(2.0),
+        )),
+    })
+}
+
+/// What the host said.
+///
+/// # Errors
+/// It said nothing that is a figure.
+pub(crate) fn parse(host: Host, printed: &str) -> Result<Said> {
+    match host {
+        Host::Raw(_) => parse::raw(printed),
+        Host::Ebof => parse::ebof(printed),
+        Host::Spdk(_) => parse::spdk(printed),
+        Host::FioNbd | Host::FioFile(_) => parse::fio(printed),
+        Host::Iscsi => parse::iscsi(printed),
+        Host::Hold(_) => Ok(Said { iops: 0.0, mean_us: None }),
+    }
+    .with_context(|| format!("{host:?}"))
+}
+
+/// Whether a subject can be measured here; if not, what is missing.
+pub(crate) fn missing(subject: &Subject, place: &Place) -> Option<String> {
+    let mut programs: Vec<&str> = Vec::new();
+    match subject.target {
+        Target::Nbdkit => programs.push("nbdkit"),
+        Target::QemuNbd => programs.push("qemu-nbd"),
+        Target::Tgt => programs.extend(["tgtd", "tgtadm"]),
+        Target::None | Target::Ebof { .. } | Target::Spdk { .. } => {}
+    }
+    match subject.host {
+        Host::FioNbd | Host::FioFile(_) => programs.push("fio"),
+        Host::Iscsi => programs.push("iscsi-perf"),
+        Host::Raw(_) | Host::Ebof | Host::Hold(_) | Host::Spdk(_) => {}
+    }
+    let spdk = matches!(subject.target, Target::Spdk { .. }) || matches!(subject.host, Host::Spdk(_));
+    if spdk && let Err(error) = place.spdk("nvmf_tgt").and(place.spdk("spdk_nvme_perf")) {
+        return Some(error.to_string());
+    }
+    let absent = programs.into_iter().find(|program| !Place::finds(program))?;
+    Some(format!("{absent} is not installed"))
+}
+
+fn uri(port: u16) -> OsString {
+    format!("nvme+tcp://127.0.0.1:{port}/{NQN}/1").into()
+}
+
+fn ebof(load: &Load, seconds: f64, ramp: f64, place: &Place) -> Vec<OsString> {
+    let mut command = vec![place.ebof.clone().into_os_string()];
+    command.extend(words(&format!(
+        "-o json bench --rw {} --bs {} --iodepth {} --numjobs {} --runtime {seconds} --ramp-time {ramp} --overwrite",
+        load.rw.name(),
+        load.block_bytes,
+        load.depth,
+        load.connections,
+    )));
+    command
+}
+
+fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, place: &Place) -> Result<Vec<OsString>> {
+    let mut command = vec![place.spdk("spdk_nvme_perf")?.into_os_string()];
+    command.extend(words(&format!(
+        "--no-huge -s {SPDK_MIB} -c 0x2 -S {} -q {} -o {} -w {} -t {seconds} -a 1 -P {}",
+        sock.name(),
+        load.depth,
+        load.block_bytes,
+        load.rw.name(),
+        load.connections,
+    )));
+    if load.digests {
+        command.extend(words("-H -I"));
+    }
+    command.push("-r".into());
+    command.push(format!("trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{port} subnqn:{NQN}").into());
+    Ok(command)
+}
+
+fn fio(engine: &str, load: &Load, seconds: f64, ramp: f64) -> Vec<OsString> {
+    let mut command = words(&format!(
+        "fio --name=bench --ioengine={engine} --rw={} --bs={} --iodepth={} --numjobs={} --runtime={seconds} --ramp_time={}ms \
+         --time_based --norandommap --thread --output-format=json",
+        load.rw.name(),
+        load.block_bytes,
+        load.depth,
+        load.connections,
+        ramp * 1000.0,
+    ));
+    if load.connections > 1 {
+        command.push("--group_reporting".into());
+    }
+    command
+}

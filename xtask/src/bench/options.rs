@@ -1,0 +1,108 @@
+//! The words behind `cargo xtask bench`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::load::Scenario;
+
+pub(crate) const USAGE: &str = "\
+cargo xtask bench [--only SCENARIO[,..]] [--rounds N] [--seconds S] [--json FILE] [--ebof PROGRAM] [--dir DIR] [--list]
+
+  --only     scenarios by name, or by how their names begin; --list tells them
+  --rounds   turns, each with one run of every subject                                [5]
+  --seconds  how long a run measures                                                  [2]
+  --json     where all figures go                                                     [target/bench.json]
+  --ebof     the program to measure                                                   [target/release/ebof, built first]
+  --dir      where the file of the disk scenarios is made                             [target]
+
+EBOF_SPDK names a directory where SPDK has been built. docs/performance.md says how to bring peers.";
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Options {
+    pub(crate) only: Vec<String>,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) ebof: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) list: bool,
+}
+
+impl Options {
+    /// # Errors
+    /// A word is not known, or its value makes no sense.
+    pub(crate) fn parse(words: &[&str]) -> Result<Self> {
+        let mut options =
+            Self { only: Vec::new(), rounds: 5, seconds: 2.0, json: None, ebof: None, directory: None, list: false };
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            if word == "--list" {
+                options.list = true;
+                continue;
+            }
+            let mut value = || words.next().with_context(|| format!("{word} wants a value\n{USAGE}"));
+            match word {
+                "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
+                "--rounds" => options.rounds = value()?.parse().context("--rounds")?,
+                "--seconds" => options.seconds = value()?.parse().context("--seconds")?,
+                "--json" => options.json = Some(value()?.into()),
+                "--ebof" => options.ebof = Some(value()?.into()),
+                "--dir" => options.directory = Some(value()?.into()),
+                _ => bail!("{word} is not known\n{USAGE}"),
+            }
+        }
+        if !(1..=1000).contains(&options.rounds) || !(0.5..=3600.0).contains(&options.seconds) {
+            bail!("want --rounds from 1 to 1000 and --seconds from 0.5 to 3600");
+        }
+        Ok(options)
+    }
+
+    /// Those of `all` that were asked for.
+    ///
+    /// # Errors
+    /// A name means none.
+    pub(crate) fn pick(&self, all: &[Scenario]) -> Result<Vec<Scenario>> {
+        if let Some(wrong) = self.only.iter().find(|only| !all.iter().any(|one| one.name.starts_with(only.as_str()))) {
+            bail!("no scenario begins with {wrong}; --list tells all");
+        }
+        let wanted = |name: &str| {
+            let exact = |only: &&String| all.iter().any(|one| one.name == **only);
+            self.only.is_empty()
+                || self
+                    .only
+                    .iter()
+                    .any(|only| if exact(&only) { only == name } else { name.starts_with(only.as_str()) })
+        };
+        Ok(all.iter().filter(|scenario| wanted(&scenario.name)).cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenarios;
+    use super::*;
+
+    fn names(words: &[&str]) -> Vec<String> {
+        let picked = Options::parse(words).unwrap().pick(&scenarios::all()).unwrap();
+        picked.into_iter().map(|scenario| scenario.name).collect()
+    }
+
+    #[test]
+    fn words_are_understood() {
+        let options = Options::parse(&["--rounds", "3", "--seconds", "0.5", "--json", "x.json"]).unwrap();
+        assert_eq!((options.rounds, options.seconds, options.json), (3, 0.5, Some("x.json".into())));
+        for wrong in [&["--rounds"][..], &["--rounds", "0"], &["--seconds", "nan"], &["--what"]] {
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_that_scenario_and_a_beginning_is_all_with_it() {
+        assert_eq!(names(&["--only", "read4k-qd1"]), ["read4k-qd1"]);
+        assert_eq!(names(&["--only", "read4k"]), ["read4k-qd1", "read4k-qd32", "read4k-qd128"]);
+        assert_eq!(names(&["--only", "idle,digest"]), ["digest4k-qd32", "idle"]);
+        assert!(Options::parse(&["--only", "nothing"]).unwrap().pick(&scenarios::all()).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! Where a suite finds its programs, and the files that it makes and removes.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+use super::MEMORY_MIB;
+
+/// Bytes of the file of the disk scenarios.
+const FILE_MIB: u64 = 1024;
+/// Where files are memory.
+const MEMORY_FILES: &str = "/dev/shm";
+
+/// Programs and files. All files are removed with it.
+pub(crate) struct Place {
+    /// The program that is measured.
+    pub(crate) ebof: PathBuf,
+    /// Configurations and sockets.
+    pub(crate) directory: PathBuf,
+    /// The file of the disk scenarios, once [`make_file`](Self::make_file) has made it.
+    pub(crate) file: PathBuf,
+    spdk: Option<PathBuf>,
+    memory_file: PathBuf,
+    _held: [TempDir; 3],
+}
+
+impl Place {
+    /// Directories of its own: one on the disk at `disk`, one in memory, one for what is small.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    pub(crate) fn new(ebof: PathBuf, disk: &Path) -> Result<Self> {
+        fs::create_dir_all(disk).with_context(|| format!("making {}", disk.display()))?;
+        let within = |directory: &Path| {
+            let made = tempfile::Builder::new().prefix("ebof-bench-").tempdir_in(directory);
+            made.with_context(|| format!("a directory in {}", directory.display()))
+        };
+        let held = [within(&std::env::temp_dir())?, within(disk)?, within(Path::new(MEMORY_FILES))?];
+        Ok(Self {
+            ebof,
+            directory: held[0].path().to_owned(),
+            file: held[1].path().join("drive.img"),
+            spdk: std::env::var_os("EBOF_SPDK").map(PathBuf::from),
+            memory_file: held[2].path().join("drive.img"),
+            _held: held,
+        })
+    }
+
+    /// A program of SPDK.
+    ///
+    /// # Errors
+    /// It is not there, and what to do about it.
+    pub(crate) fn spdk(&self, program: &str) -> Result<PathBuf> {
+        let Some(directory) = &self.spdk else { bail!("SPDK: EBOF_SPDK names no directory") };
+        let path = directory.join("build/bin").join(program);
+        if !path.is_file() {
+            bail!("SPDK: {} is not there", path.display());
+        }
+        Ok(path)
+    }
+
+    /// A file in memory as large as the other drives; made when it is first asked for.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn memory_file(&self) -> Result<PathBuf> {
+        if !self.memory_file.exists() {
+            fill(&self.memory_file, MEMORY_MIB)?;
+        }
+        Ok(self.memory_file.clone())
+    }
+
+    /// Makes the file of the disk scenarios, every block of it written.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn make_file(&self) -> Result<()> {
+        if self.file.exists() { Ok(()) } else { fill(&self.file, FILE_MIB) }
+    }
+
+    /// Whether `program` is in a directory of PATH.
+    pub(crate) fn finds(program: &str) -> bool {
+        let paths = std::env::var_os("PATH").unwrap_or_else(|| OsStr::new("/usr/bin").to_owned());
+        std::env::split_paths(&paths).any(|directory| directory.join(program).is_file())
+    }
+}
+
+/// Writes what does not compress to nothing, so that no layer below takes it for a hole.
+fn fill(path: &Path, mib: u64) -> Result<()> {
+    let wrong = || format!("writing {}", path.display());
+    let mut file = File::create(path).with_context(wrong)?;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut block = vec![0; 1 << 20];
+    for _ in 0..mib {
+        for word in block.as_chunks_mut::<8>().0 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *word = state.to_le_bytes();
+        }
+        file.write_all(&block).with_context(wrong)?;
+    }
+    file.sync_all().with_context(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_stays_behind() {
+        let disk = tempfile::tempdir().unwrap();
+        let place = Place::new("ebof".into(), &disk.path().join("made")).unwrap();
+        let file = place.memory_file().unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().len(), MEMORY_MIB << 20);
+        let directory = place.directory.clone();
+        drop(place);
+        assert!(!file.exists() && !directory.exists());
+        assert_eq!(fs::read_dir(disk.path().join("made")).unwrap().count(), 0);
+        assert!(Place::finds("ls") && !Place::finds("no-such-program"));
+    }
+}

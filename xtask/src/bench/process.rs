@@ -1,0 +1,202 @@
+//! Processes that are measured: started on their processor and with their priority, watched for the processor time that they use,
+//! and never left behind.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::load::Schedule;
+
+/// How long a process may take to end after it was asked to. tgtd does not end for as long as it has targets.
+const END: Duration = Duration::from_secs(3);
+
+/// A running process, with all that it starts: its group ends with this value.
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+    /// Standard output and standard error.
+    output: [File; 2],
+}
+
+impl Process {
+    /// Starts `command` as `schedule` says; `processor` is where it is kept if it is pinned.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start(command: &[OsString], schedule: Schedule, processor: usize) -> Result<Self> {
+        let name = command.first().context("an empty command")?.to_string_lossy().into_owned();
+        let words = [prefix(schedule, processor), command.to_vec()].concat();
+        let output = [temporary()?, temporary()?];
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(output[0].try_clone()?)
+            .stderr(output[1].try_clone()?)
+            // A terminal's Ctrl-C is for us: we end the others in order.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {name}"))?;
+        Ok(Self { child, name, output })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended, and how.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// What it has printed to standard output.
+    pub(crate) fn printed(&self) -> String {
+        text(&self.output[0])
+    }
+
+    /// Why it failed, in its own last words.
+    pub(crate) fn complaint(&self) -> String {
+        let mut words = text(&self.output[0]) + "\n" + &text(&self.output[1]);
+        words.truncate(words.trim_end().len());
+        let last: Vec<&str> = words.lines().rev().take(4).collect();
+        format!("{}: {}", self.name, last.into_iter().rev().collect::<Vec<_>>().join(" | "))
+    }
+
+    /// Waits until something listens on `port`.
+    ///
+    /// # Errors
+    /// It ended before, or took too long.
+    pub(crate) fn wait_listening(&mut self, port: u16, interrupted: &dyn Fn() -> bool) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !listens(&fs::read_to_string("/proc/net/tcp").context("looking for listeners")?, port) {
+            if self.ended()?.is_some() || Instant::now() > deadline || interrupted() {
+                bail!("it does not listen: {}", self.complaint());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let group = Pid::from_child(&self.child);
+        let _gone = kill_process_group(group, Signal::TERM);
+        let deadline = Instant::now() + END;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // What it has started and left goes with it.
+        let _gone = kill_process_group(group, Signal::KILL);
+        let _status = self.child.wait();
+    }
+}
+
+/// A file without a name.
+fn temporary() -> Result<File> {
+    tempfile::tempfile().context("a temporary file")
+}
+
+/// All of a file, without moving the offset that we share with the process that writes to it.
+fn text(file: &File) -> String {
+    let length = file.metadata().map_or(0, |metadata| usize::try_from(metadata.len()).unwrap_or(0));
+    let mut bytes = vec![0; length];
+    let read = file.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..read]).into_owned()
+}
+
+/// The programs before a command that put it on its processor and give it its priority; each replaces itself by what follows.
+fn prefix(schedule: Schedule, processor: usize) -> Vec<OsString> {
+    let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+    let share = || if runs("nice -n -20 true") { words("nice -n -20") } else { Vec::new() };
+    let pinned = words(&format!("taskset -c {processor}"));
+    match schedule {
+        Schedule::Pinned if is_real_time() => [words("chrt -f 1"), pinned].concat(),
+        Schedule::Pinned | Schedule::PinnedShare => [share(), pinned].concat(),
+        Schedule::Free => share(),
+        Schedule::Plain => Vec::new(),
+    }
+}
+
+/// Whether real-time priorities are allowed.
+pub(crate) fn is_real_time() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| runs("chrt -f 1 true"))
+}
+
+/// Puts this process before those that it measures, so that it sees in time what they use; it sleeps nearly always.
+pub(crate) fn put_ourselves_first() {
+    if is_real_time() {
+        let _slower_only = runs(&format!("chrt -f -p 2 {}", std::process::id()));
+    }
+}
+
+fn runs(command: &str) -> bool {
+    let mut words = command.split(' ');
+    let program = words.next().unwrap_or_default();
+    let ran =
+        Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    ran.is_ok_and(|status| status.success())
+}
+
+/// Whether /proc/net/tcp has a listener on `port`: state 0A.
+fn listens(table: &str, port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next().is_some_and(|local| local.ends_with(&suffix)) && fields.nth(1) == Some("0A")
+    })
+}
+
+/// Processor time of all threads that a process has now, in nanoseconds; `None` once it has gone.
+pub(crate) fn processor_ns(pid: u32) -> Option<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        // A thread that ends in between takes its time along: the host's threads live as long as the load.
+        if let Ok(text) = fs::read_to_string(task.path().join("schedstat")) {
+            sum += text.split_whitespace().next()?.parse::<u64>().ok()?;
+        }
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_process_ends_with_its_value_and_says_why_it_failed() {
+        let sleeping = Process::start(&words("sleep 100"), Schedule::Plain, 0).unwrap();
+        let pid = sleeping.id();
+        assert!(processor_ns(pid).is_some());
+        drop(sleeping);
+        assert_eq!(processor_ns(pid), None);
+        let mut failing = Process::start(&words("ls /nonexistent-file"), Schedule::Plain, 0).unwrap();
+        while failing.ended().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(failing.complaint().contains("nonexistent-file"));
+        assert!(failing.wait_listening(1, &|| false).is_err());
+        assert!(Process::start(&words("/nonexistent-program"), Schedule::Plain, 0).is_err());
+    }
+
+    #[test]
+    fn a_listener_is_one_in_state_0a() {
+        let table = "sl local rem st\n 0: 0100007F:1144 00000000:0000 0A 0\n 1: 0100007F:1145 0100007F:1144 01 0\n";
+        assert!(listens(table, 0x1144));
+        assert!(!listens(table, 0x1145) && !listens(table, 0x114));
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert!(listens(&fs::read_to_string("/proc/net/tcp").unwrap(), port));
+    }
+}

@@ -1,0 +1,229 @@
+//! All scenarios: the goals of the data path, line by line. docs/performance.md says in words what each is for.
+
+use super::load::{Comparison, Drive, Goal, Host, Load, Metric, Rw, Scenario, Schedule, Sock, Subject, Target};
+
+const KIB: u32 = 1 << 10;
+/// Controllers of the idle scenario: each has an Admin Queue and an I/O queue, so twice as many connections.
+const IDLE_CONTROLLERS: u16 = 32;
+
+/// All of them, in the order in which they run.
+pub(crate) fn all() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for (rw, word) in [(Rw::RandRead, "read"), (Rw::RandWrite, "write")] {
+        for depth in [1, 32, 128] {
+            all.push(memory(&format!("{word}4k-qd{depth}"), Load::new(rw, 4 * KIB, depth)));
+        }
+    }
+    all.extend([32, 128].map(null));
+    for (rw, word) in [(Rw::Read, "read"), (Rw::Write, "write")] {
+        all.push(large(&format!("seq{word}128k-qd64"), Load::new(rw, 128 * KIB, 64)));
+    }
+    all.push(digests());
+    all.extend([32, 128].map(crossed));
+    all.extend([
+        file("file-seqwrite", Load::new(Rw::Write, 128 * KIB, 64)),
+        file("file-seqread", Load::new(Rw::Read, 128 * KIB, 64)),
+        file("file-randwrite", Load::new(Rw::RandWrite, 4 * KIB, 64)),
+        file("file-randread", Load::new(Rw::RandRead, 4 * KIB, 64)),
+    ]);
+    all.push(idle());
+    all.push(two_connections());
+    all.push(scaling());
+    all.extend([1, 32, 128].map(others));
+    all
+}
+
+fn scenario(name: &str, title: String, schedule: Schedule) -> Scenario {
+    Scenario { name: name.to_owned(), title, schedule, subjects: Vec::new(), comparisons: Vec::new() }
+}
+
+impl Scenario {
+    fn subject(mut self, name: &str, target: Target, host: Host, load: Load) -> Self {
+        self.subjects.push(Subject { name: name.to_owned(), target, host, load });
+        self
+    }
+
+    /// SPDK's pair, once with each kind of sockets.
+    fn spdk(mut self, drive: Drive, load: Load) -> Self {
+        for sock in Sock::BOTH {
+            let name = format!("spdk-{}", sock.name());
+            self = self.subject(&name, Target::Spdk { sock, drive }, Host::Spdk(sock), load);
+        }
+        self
+    }
+
+    fn raw(self, load: Load) -> Self {
+        self.subject("raw", Target::None, Host::Raw(&[0, 1]), load)
+    }
+
+    fn ebof(self, drive: Drive, load: Load) -> Self {
+        self.subject("ebof", Target::Ebof { drive, threads: Some(1) }, Host::Ebof, load)
+    }
+
+    fn compare(mut self, metric: Metric, of: &[&str], against: &[&str], goal: Goal) -> Self {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        self.comparisons.push(Comparison { metric, of: names(of), against: names(against), goal });
+        self
+    }
+}
+
+const SPDK: &[&str] = &["spdk-posix", "spdk-uring"];
+
+/// 4 KiB against raw TCP, and against SPDK's memory device.
+fn memory(name: &str, load: Load) -> Scenario {
+    let deep = load.depth > 1;
+    let (raw, spdk, cpu) = if deep {
+        (Goal::AtLeast(0.80), Goal::AtLeast(1.8), Goal::AtMost(0.7))
+    } else {
+        (Goal::AtLeast(0.90), Goal::Shown, Goal::Shown)
+    };
+    let title = format!("4K {}, memory, QD{}, one connection", load.rw.name(), load.depth);
+    scenario(name, title, Schedule::Pinned)
+        .raw(load)
+        .ebof(Drive::Memory, load)
+        .spdk(Drive::Memory, load)
+        .compare(Metric::Iops, &["ebof"], &["raw"], raw)
+        .compare(Metric::Iops, &["ebof"], SPDK, spdk)
+        .compare(Metric::CpuUsPerIo, &["ebof"], SPDK, cpu)
+}
+
+fn null(depth: u16) -> Scenario {
+    let load = Load::new(Rw::RandRead, 4 * KIB, depth);
+    scenario(&format!("null4k-qd{depth}"), format!("4K randread, null, QD{depth}, one connection"), Schedule::Pinned)
+        .ebof(Drive::Null, load)
+        .spdk(Drive::Null, load)
+        .compare(Metric::Iops, &["ebof"], SPDK, Goal::AtLeast(1.4))
+        .compare(Metric::CpuUsPerIo, &["ebof"], SPDK, Goal::Shown)
+}
+
+fn large(name: &str, load: Load) -> Scenario {
+    let title = format!("128K sequential {}, memory, QD{}, one connection", load.rw.name(), load.depth);
+    scenario(name, title, Schedule::Pinned)
+        .raw(load)
+        .ebof(Drive::Memory, load)
+        .spdk(Drive::Memory, load)
+        .compare(Metric::Iops, &["ebof"], &["raw"], Goal::Shown)
+        .compare(Metric::Iops, &["ebof"], SPDK, Goal::AtLeast(1.4))
+        .compare(Metric::CpuUsPerIo, &["ebof"], SPDK, Goal::Shown)
+}
+
+fn digests() -> Scenario {
+    let load = Load { digests: true, ..Load::new(Rw::RandRead, 4 * KIB, 32) };
+    scenario("digest4k-qd32", "4K randread with both digests, memory, QD32".to_owned(), Schedule::Pinned)
+        .ebof(Drive::Memory, load)
+        .spdk(Drive::Memory, load)
+        .compare(Metric::Iops, &["ebof"], SPDK, Goal::AtLeast(1.6))
+        .compare(Metric::CpuUsPerIo, &["ebof"], SPDK, Goal::Shown)
+}
+
+/// One end of each.
+fn crossed(depth: u16) -> Scenario {
+    let load = Load::new(Rw::RandRead, 4 * KIB, depth);
+    let title = format!("4K randread, memory, QD{depth}: one end ebof's, the other SPDK's");
+    let mut crossed = scenario(&format!("cross4k-qd{depth}"), title, Schedule::Pinned).spdk(Drive::Memory, load);
+    let mut names = [Vec::new(), Vec::new()];
+    for sock in Sock::BOTH {
+        let host = format!("ebof-target+spdk-{}", sock.name());
+        let target = format!("spdk-{}+ebof-host", sock.name());
+        let ebof = Target::Ebof { drive: Drive::Memory, threads: Some(1) };
+        crossed = crossed.subject(&host, ebof, Host::Spdk(sock), load);
+        crossed = crossed.subject(&target, Target::Spdk { sock, drive: Drive::Memory }, Host::Ebof, load);
+        names[0].push(host);
+        names[1].push(target);
+    }
+    for names in names {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        crossed = crossed.compare(Metric::Iops, &names, SPDK, Goal::AtLeast(1.0));
+    }
+    crossed
+}
+
+/// The machine's disk over the fabric and by itself. Disks complete in kernel threads, so nothing may run before those.
+fn file(name: &str, load: Load) -> Scenario {
+    let title = format!("{} {}K, a file without page cache, QD{}", load.rw.name(), load.block_bytes / KIB, load.depth);
+    let engines = ["libaio", "io_uring"];
+    let mut scenario = scenario(name, title, Schedule::PinnedShare).ebof(Drive::File, load);
+    for engine in engines {
+        scenario = scenario.subject(&format!("fio-{engine}"), Target::None, Host::FioFile(engine), load);
+    }
+    scenario.compare(Metric::Iops, &["ebof"], &["fio-libaio", "fio-io_uring"], Goal::AtLeast(0.95)).compare(
+        Metric::MeanUs,
+        &["ebof"],
+        &["fio-libaio", "fio-io_uring"],
+        Goal::Shown,
+    )
+}
+
+fn idle() -> Scenario {
+    let load = Load::new(Rw::RandRead, 4 * KIB, 1);
+    let ebof = Target::Ebof { drive: Drive::Memory, threads: None };
+    let title = format!("nothing to do on {} connections", IDLE_CONTROLLERS * 2);
+    scenario("idle", title, Schedule::Plain)
+        .subject("ebof-64", ebof, Host::Hold(IDLE_CONTROLLERS), load)
+        .subject("ebof-2", ebof, Host::Hold(1), load)
+        .compare(Metric::TargetCpuPercent, &["ebof-64"], &[], Goal::AtMost(0.1))
+        .compare(Metric::HostCpuPercent, &["ebof-64"], &[], Goal::Shown)
+        .compare(Metric::HostCpuPercent, &["ebof-2"], &[], Goal::AtMost(0.1))
+}
+
+/// Nothing is pinned by us; the limit is what pairs on one core reach.
+fn two_connections() -> Scenario {
+    let load = Load { connections: 2, ..Load::new(Rw::RandRead, 4 * KIB, 32) };
+    let ebof = Target::Ebof { drive: Drive::Memory, threads: None };
+    scenario("two-default", "4K randread, memory, QD32, two connections, default placement".to_owned(), Schedule::Free)
+        .subject("raw-same-core", Target::None, Host::Raw(&[0, 0, 1, 1]), load)
+        .subject("ebof", ebof, Host::Ebof, load)
+        .compare(Metric::Iops, &["ebof"], &["raw-same-core"], Goal::AtLeast(0.65))
+}
+
+fn scaling() -> Scenario {
+    let title = "4K randread, memory, QD32: 1 to 8 connections, 1 to 2 target threads".to_owned();
+    let mut scenario = scenario("scaling", title, Schedule::Free);
+    for threads in [1, 2] {
+        for connections in [1, 2, 4, 8] {
+            let name = format!("ebof-c{connections}t{threads}");
+            let load = Load { connections, ..Load::new(Rw::RandRead, 4 * KIB, 32) };
+            let target = Target::Ebof { drive: Drive::Memory, threads: Some(threads) };
+            scenario = scenario.subject(&name, target, Host::Ebof, load);
+            if (connections, threads) != (1, 1) {
+                scenario = scenario.compare(Metric::Iops, &[&name], &["ebof-c1t1"], Goal::AtLeast(1.0));
+            }
+        }
+    }
+    scenario
+}
+
+/// Other protocols, as far as Debian has them.
+fn others(depth: u16) -> Scenario {
+    let load = Load::new(Rw::RandRead, 4 * KIB, depth);
+    let title = format!("4K randread, memory, QD{depth}: NBD and iSCSI");
+    scenario(&format!("others4k-qd{depth}"), title, Schedule::Pinned)
+        .ebof(Drive::Memory, load)
+        .subject("nbdkit", Target::Nbdkit, Host::FioNbd, load)
+        .subject("qemu-nbd", Target::QemuNbd, Host::FioNbd, load)
+        .subject("tgt", Target::Tgt, Host::Iscsi, load)
+        .compare(Metric::Iops, &["ebof"], &["nbdkit", "qemu-nbd", "tgt"], Goal::Shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_comparisons_have_their_subjects() {
+        let all = all();
+        let names: BTreeSet<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
+        assert_eq!(names.len(), all.len());
+        for scenario in &all {
+            let subjects: BTreeSet<&String> = scenario.subjects.iter().map(|subject| &subject.name).collect();
+            assert_eq!(subjects.len(), scenario.subjects.len(), "{}", scenario.name);
+            for comparison in &scenario.comparisons {
+                let named = comparison.of.iter().chain(&comparison.against);
+                assert!(named.clone().all(|name| subjects.contains(name)), "{}: {comparison:?}", scenario.name);
+                assert!(!comparison.of.is_empty());
+            }
+        }
+    }
+}
