@@ -273,6 +273,8 @@ pub(crate) fn say(message: &str) {
         let _ = rustix::io::write(rustix::stdio::stderr(), message.to_bytes());
         return;
     }
+    // SAFETY: whoever calls it gives the arguments that the format names.
+    // JUSTIFICATION: it is a C function.
     type LogError = unsafe extern "C" fn(*const c_char, ...) -> libc::ssize_t;
     // SAFETY: in every supported fio, log_err takes a format of printf and its arguments.
     // JUSTIFICATION: fio's messages go to its own outputs, a client among them.
@@ -294,6 +296,8 @@ pub(crate) fn mark_submitted(thread: *mut ThreadData, count: u32) {
     if function == 1 {
         return;
     }
+    // SAFETY: whoever calls it gives the thread data of a job.
+    // JUSTIFICATION: it is a C function.
     type Mark = unsafe extern "C" fn(*mut ThreadData, u32);
     let function = std::ptr::with_exposed_provenance::<libc::c_void>(function);
     // SAFETY: in every supported fio, this function has these arguments and changes counters of the job only.
