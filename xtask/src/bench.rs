@@ -65,7 +65,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
     let ebof = fs::canonicalize(&ebof).with_context(|| format!("looking for {}", ebof.display()))?;
     let disk = options.directory.clone().unwrap_or_else(|| root.join("target"));
     let place = Place::new(ebof, &disk)?;
-    process::put_ourselves_first();
+    process::put_ourselves_first(options.real_time);
     introduce(&options, &picked);
     let mut all = Vec::new();
     for (index, scenario) in picked.iter().enumerate() {
@@ -106,7 +106,7 @@ fn introduce(options: &Options, picked: &[Scenario]) {
         if process::is_real_time() {
             "pinned processes run before all others (SCHED_FIFO)"
         } else {
-            "real-time priorities are not allowed: other load on this machine will be seen"
+            "no real-time priorities: other load on this machine will be seen"
         }
     );
 }
@@ -123,6 +123,7 @@ fn settings(options: &Options) -> Value {
         "processors": std::thread::available_parallelism().map_or(1, usize::from),
         "processor": model.trim_start_matches(['\t', ' ', ':']),
         "kernel": kernel.trim(),
+        "load_average_at_end": fs::read_to_string("/proc/loadavg").unwrap_or_default().trim(),
     })
 }
 
@@ -133,7 +134,6 @@ fn rounds(scenario: &Scenario, options: &Options) -> usize {
 
 /// All turns of one scenario.
 fn turns(scenario: &Scenario, options: &Options, place: &Place, label: &str, stop: &AtomicBool) -> Result<Measured> {
-    let interrupted = || stop.load(Ordering::Relaxed);
     let mut outcomes: BTreeMap<String, Outcome> = BTreeMap::new();
     for subject in &scenario.subjects {
         let missing = hosts::missing(subject, place).map(|what| format!("not measured: {what}; {GUIDE}"));
@@ -146,28 +146,57 @@ fn turns(scenario: &Scenario, options: &Options, place: &Place, label: &str, sto
     }
     let rounds = rounds(scenario, options);
     for round in 1..=rounds {
+        let label = format!("{label}, round {round} of {rounds}");
         for subject in &scenario.subjects {
-            let Some(outcome) = outcomes.get_mut(&subject.name).filter(|outcome| outcome.trouble.is_none()) else {
-                continue;
-            };
-            if interrupted() {
-                break;
+            if let Some(outcome) = outcomes.get_mut(&subject.name).filter(|outcome| outcome.trouble.is_none()) {
+                turn(subject, scenario.schedule, options, place, &label, stop, outcome);
             }
-            eprint!("{label}, round {round} of {rounds}: {:22} ", subject.name);
-            match measure::run(subject, scenario.schedule, options.seconds, place, &interrupted) {
-                Ok(sample) => {
-                    eprintln!("{}", brief(&sample));
-                    outcome.samples.push(sample);
-                }
-                Err(_) if interrupted() => eprintln!("interrupted"),
-                Err(error) => {
-                    eprintln!("failed: {error:#}");
-                    outcome.trouble = Some(format!("{error:#}"));
-                }
+        }
+    }
+    for subject in &scenario.subjects {
+        if let Some(outcome) = outcomes.get_mut(&subject.name).filter(|outcome| outcome.trouble.is_none()) {
+            for _ in 0..outcome.drop_stalled() {
+                turn(
+                    subject,
+                    scenario.schedule,
+                    options,
+                    place,
+                    &format!("{label}, again after a stall"),
+                    stop,
+                    outcome,
+                );
             }
         }
     }
     Ok(Measured { scenario: scenario.clone(), outcomes })
+}
+
+/// One run of one subject, told on one line.
+fn turn(
+    subject: &Subject,
+    schedule: Schedule,
+    options: &Options,
+    place: &Place,
+    label: &str,
+    stop: &AtomicBool,
+    outcome: &mut Outcome,
+) {
+    let interrupted = || stop.load(Ordering::Relaxed);
+    if interrupted() {
+        return;
+    }
+    eprint!("{label}: {:22} ", subject.name);
+    match measure::run(subject, schedule, options.seconds, place, &interrupted) {
+        Ok(sample) => {
+            eprintln!("{}", brief(&sample));
+            outcome.samples.push(sample);
+        }
+        Err(_) if interrupted() => eprintln!("interrupted"),
+        Err(error) => {
+            eprintln!("failed: {error:#}");
+            outcome.trouble = Some(format!("{error:#}"));
+        }
+    }
 }
 
 fn uses_file(subject: &Subject) -> bool {

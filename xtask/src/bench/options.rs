@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use super::load::Scenario;
 
 pub(crate) const USAGE: &str = "\
-cargo xtask bench [--only SCENARIO[,..]] [--rounds N] [--seconds S] [--json FILE] [--ebof PROGRAM] [--dir DIR] [--list]
+cargo xtask bench [--only SCENARIO[,..]] [--rounds N] [--seconds S] [--json FILE] [--ebof PROGRAM] [--dir DIR] [--no-real-time] [--list]
 
   --only     scenarios by name, or by how their names begin; --list tells them
   --rounds   turns, each with one run of every subject                                [5]
@@ -15,6 +15,7 @@ cargo xtask bench [--only SCENARIO[,..]] [--rounds N] [--seconds S] [--json FILE
   --json     where all figures go                                                     [target/bench.json]
   --ebof     the program to measure                                                   [target/release/ebof, built first]
   --dir      where the file of the disk scenarios is made                             [target]
+  --no-real-time  a high share of the processors (nice) where pinned processes would run before all others (SCHED_FIFO)
 
 EBOF_SPDK names a directory where SPDK has been built. docs/performance.md says how to bring peers.";
 
@@ -28,35 +29,50 @@ pub(crate) struct Options {
     pub(crate) ebof: Option<PathBuf>,
     pub(crate) directory: Option<PathBuf>,
     pub(crate) list: bool,
+    pub(crate) real_time: bool,
 }
 
 impl Options {
     /// # Errors
     /// A word is not known, or its value makes no sense.
     pub(crate) fn parse(words: &[&str]) -> Result<Self> {
-        let mut options =
-            Self { only: Vec::new(), rounds: 5, seconds: 2.0, json: None, ebof: None, directory: None, list: false };
+        let mut options = Self {
+            only: Vec::new(),
+            rounds: 5,
+            seconds: 2.0,
+            json: None,
+            ebof: None,
+            directory: None,
+            list: false,
+            real_time: true,
+        };
         let mut words = words.iter();
         while let Some(&word) = words.next() {
-            if word == "--list" {
-                options.list = true;
-                continue;
-            }
-            let mut value = || words.next().with_context(|| format!("{word} wants a value\n{USAGE}"));
             match word {
-                "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
-                "--rounds" => options.rounds = value()?.parse().context("--rounds")?,
-                "--seconds" => options.seconds = value()?.parse().context("--seconds")?,
-                "--json" => options.json = Some(value()?.into()),
-                "--ebof" => options.ebof = Some(value()?.into()),
-                "--dir" => options.directory = Some(value()?.into()),
-                _ => bail!("{word} is not known\n{USAGE}"),
+                "--list" => options.list = true,
+                "--no-real-time" => options.real_time = false,
+                _ => options.take(word, words.next().copied())?,
             }
         }
         if !(1..=1000).contains(&options.rounds) || !(0.5..=3600.0).contains(&options.seconds) {
             bail!("want --rounds from 1 to 1000 and --seconds from 0.5 to 3600");
         }
         Ok(options)
+    }
+
+    /// A word that has a value.
+    fn take(&mut self, word: &str, value: Option<&str>) -> Result<()> {
+        let value = || value.with_context(|| format!("{word} wants a value\n{USAGE}"));
+        match word {
+            "--only" => self.only.extend(value()?.split(',').map(str::to_owned)),
+            "--rounds" => self.rounds = value()?.parse().context("--rounds")?,
+            "--seconds" => self.seconds = value()?.parse().context("--seconds")?,
+            "--json" => self.json = Some(value()?.into()),
+            "--ebof" => self.ebof = Some(value()?.into()),
+            "--dir" => self.directory = Some(value()?.into()),
+            _ => bail!("{word} is not known\n{USAGE}"),
+        }
+        Ok(())
     }
 
     /// Those of `all` that were asked for.

@@ -124,16 +124,20 @@ fn prefix(schedule: Schedule, processor: usize) -> Vec<OsString> {
     }
 }
 
-/// Whether real-time priorities are allowed.
+static REAL_TIME: OnceLock<bool> = OnceLock::new();
+
+/// Whether pinned processes run before all others. To be asked after [`put_ourselves_first`].
 pub(crate) fn is_real_time() -> bool {
-    static ALLOWED: OnceLock<bool> = OnceLock::new();
-    *ALLOWED.get_or_init(|| runs("chrt -f 1 true"))
+    REAL_TIME.get().copied().unwrap_or(false)
 }
 
-/// Puts this process before those that it measures, so that it sees in time what they use; it sleeps nearly always.
-pub(crate) fn put_ourselves_first() {
-    if is_real_time() {
-        let _slower_only = runs(&format!("chrt -f -p 2 {}", std::process::id()));
+/// Puts this process before those that it measures, so that it sees in time what they use; it sleeps nearly always. Real-time
+/// priorities are used where they are `wanted` and allowed. To be called once, before anything is measured.
+pub(crate) fn put_ourselves_first(wanted: bool) {
+    let allowed = wanted && runs(&format!("chrt -f -p 2 {}", std::process::id()));
+    let _called_twice = REAL_TIME.set(allowed);
+    if !allowed {
+        let _slower_only = runs(&format!("renice -n -20 -p {}", std::process::id()));
     }
 }
 

@@ -21,12 +21,28 @@ pub(crate) struct Outcome {
     pub(crate) trouble: Option<String>,
     /// It is not there, which is no failure.
     pub(crate) is_missing: bool,
+    /// Runs that stood still and were run again.
+    pub(crate) stalled: usize,
 }
+
+/// A run that reaches less than this part of the median stood still: where processes run before the kernel's own threads, a
+/// connection now and then waits for one of these until the run is over, whoever's it is.
+const STALLED: f64 = 0.1;
 
 impl Outcome {
     /// `None` where the metric was never measured.
     pub(crate) fn summary(&self, metric: Metric) -> Option<Summary> {
         Summary::new(self.samples.iter().filter_map(|sample| sample.get(&metric).copied()).collect())
+    }
+
+    /// Forgets runs that stood still, and gives how many there were. Every subject is treated so, and the number is told.
+    pub(crate) fn drop_stalled(&mut self) -> usize {
+        let Some(least) = self.summary(Metric::Iops).map(|summary| summary.median * STALLED) else { return 0 };
+        let before = self.samples.len();
+        self.samples.retain(|sample| sample.get(&Metric::Iops).is_none_or(|&iops| iops >= least));
+        let dropped = before - self.samples.len();
+        self.stalled += dropped;
+        dropped
     }
 
     /// What counts of it: the median, or nothing where it came to trouble.
@@ -84,8 +100,13 @@ impl Measured {
         let mut text = format!("\n{}: {}\n{}\n", self.scenario.name, self.scenario.title, self.figures());
         for subject in &self.scenario.subjects {
             let outcome = self.outcomes.get(&subject.name);
-            if let Some(trouble) = outcome.and_then(|outcome| outcome.trouble.as_ref()) {
+            let Some(outcome) = outcome else { continue };
+            if let Some(trouble) = &outcome.trouble {
                 let _infallible = writeln!(text, "  {}: {trouble}", subject.name);
+            }
+            if outcome.stalled > 0 {
+                let _infallible =
+                    writeln!(text, "  {}: {} runs stood still and were run again", subject.name, outcome.stalled);
             }
         }
         for verdict in self.verdicts() {
@@ -131,6 +152,7 @@ impl Measured {
                 .filter_map(|&metric| Some((metric.name(), outcome.summary(metric)?)))
                 .collect();
             Some(json!({"name": subject.name, "load": load(&subject.load), "metrics": metrics, "trouble": outcome.trouble,
+                "stalled": outcome.stalled,
                 "is_missing": outcome.is_missing}))
         });
         let ratios = self.verdicts().into_iter().map(|verdict| {
@@ -261,6 +283,15 @@ mod tests {
         assert!(found.text().contains("it died"));
         found.outcomes.remove("ebof");
         assert!(found.verdicts().is_empty());
+    }
+
+    #[test]
+    fn a_run_that_stood_still_is_told_and_does_not_count() {
+        let mut found = measured(&[("ebof", &[8e5, 300.0, 9e5])]);
+        let outcome = found.outcomes.get_mut("ebof").unwrap();
+        assert_eq!((outcome.drop_stalled(), outcome.stalled, outcome.samples.len()), (1, 1, 2));
+        assert_eq!(outcome.drop_stalled(), 0);
+        assert!(found.text().contains("1 runs stood still"));
     }
 
     #[test]
