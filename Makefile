@@ -28,9 +28,9 @@ run: ## a demonstration: a drive with files is served, attached, mounted, compar
 	$(CARGO) build --release --locked -p ebof
 	@$(BIN) demo $(ARGS)
 
-bench: ## 4K random reads at QD 1, 32 and 128 beside the limit of raw TCP, and what an idle target costs
+bench: ## ebof, the raw limit and the peers that are there, side by side against the goals (docs/performance.md); ARGS="--only read4k --rounds 3"
 	$(CARGO) build --release --locked -p ebof
-	@$(BIN) bench --compare-raw $(ARGS)
+	@$(CARGO) xtask bench $(ARGS)
 
 fuzz: ## one fuzz target for a while: make fuzz TARGET=tcp_host SECONDS=600
 	@scripts/fuzz.sh $(TARGET) $(SECONDS)
