@@ -35,6 +35,10 @@ struct Link {
     out: SendQueue,
     /// R2Ts whose data are not all in `out` yet.
     requested: VecDeque<R2t>,
+    /// Bytes sent, or queued, for R2Ts of commands that are not over.
+    bulk: usize,
+    /// When the last command without R2T was queued.
+    small_ms: u64,
     /// Received and not yet parsed: `staging[start..end]`.
     staging: Box<[u8]>,
     start: usize,
@@ -55,6 +59,15 @@ struct Link {
 /// Bytes that may be queued for sending before more R2Ts are answered: enough to keep a socket busy, and the digest of a
 /// piece is computed shortly before it is sent.
 const SEND_AHEAD: usize = 1 << 20;
+/// The same while small commands come too: they wait behind what is queued.
+const SEND_AHEAD_MIXED: usize = 128 << 10;
+/// Data of one H2CData PDU, at most: a small command can come in between two.
+const H2C_PIECE_MAX: usize = 128 << 10;
+/// While small commands come too, the data of a further command are sent only up to this many bytes of commands that are
+/// not over: what is in the sockets of both ends cannot be overtaken.
+const BULK_MIXED: usize = 512 << 10;
+/// How long after a small command it is expected that more will come.
+const MIXED_MS: u64 = 10;
 /// Reads of the socket in one call of `receive`: another connection of the same thread shall get its turn.
 const ROUNDS_MAX: usize = 64;
 /// Staging offered behind data that go straight into a command's buffer. What lands there has to be copied.
@@ -81,6 +94,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             connection,
             out,
             requested: VecDeque::new(),
+            bulk: 0,
+            small_ms: 0,
             staging: vec![0; staging].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -196,7 +211,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         lent: &AdminData<'_>,
     ) -> Result<(), Place<B>> {
         let Some(link) = &mut self.link else { return Err(place) };
-        let index = self.slots.take(place, user, timeout_ms, now_ms())?;
+        let now_ms = now_ms();
+        let index = self.slots.take(place, user, timeout_ms, now_ms)?;
         let slot = self.slots.at(index);
         sqe.cid = slot.cid.0.into();
         slot.expected = length;
@@ -210,6 +226,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
                 AdminData::FromHost(_) => Some(false),
             },
         };
+        if to_host != Some(false) || length as usize <= self.in_capsule {
+            link.small_ms = now_ms;
+        }
         match to_host.filter(|_| length > 0) {
             None => {
                 link.connection.send_command(&mut sqe, Transfer::None, link.out.run());
@@ -363,6 +382,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
 
     fn on_completion(&mut self, cqe: Cqe, transferred: u32) {
         let Some(index) = self.slots.find(cqe.cid()) else { return };
+        if let Some(link) = &mut self.link {
+            link.bulk -= self.slots.at(index).bulk;
+        }
         let missing = self.strict && cqe.status().is_success() && transferred < self.slots.at(index).expected;
         let result =
             if missing { Err(Error::Malformed("success although not all data were transferred")) } else { Ok(cqe) };
@@ -454,26 +476,44 @@ impl Link {
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
     ) -> Result<(), Loss> {
-        while self.out.queued() < SEND_AHEAD {
-            let Some(r2t) = self.requested.front_mut() else { return Ok(()) };
+        if self.requested.is_empty() {
+            return Ok(());
+        }
+        let mixed = now_ms() < self.small_ms + MIXED_MS;
+        let ahead = if mixed { SEND_AHEAD_MIXED } else { SEND_AHEAD };
+        while self.out.queued() < ahead {
+            let Some(at) = (if mixed { self.next_request(slots) } else { Some(0) }) else { return Ok(()) };
+            let Some(r2t) = self.requested.get_mut(at) else { return Ok(()) };
             // A command may end, with an error, before all its data were sent.
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else {
-                self.requested.pop_front();
+                self.requested.remove(at);
                 continue;
             };
-            let length = self.connection.h2c_piece(r2t) as usize;
+            let length = (self.connection.h2c_piece(r2t) as usize).min(H2C_PIECE_MAX);
             let offset = r2t.offset as usize;
             let bytes = slots.bytes(index, lent).and_then(|bytes| bytes.get(offset..offset + length));
             let payload = bytes.ok_or_else(changed_length)?;
             let trailer = self.connection.send_h2c_data(r2t, payload, self.out.run());
             self.out.payload(index, offset, length);
             slots.at(index).unsent += 1;
+            slots.at(index).bulk += length;
+            self.bulk += length;
             if let Some(digest) = trailer {
                 self.out.run().extend_from_slice(&digest);
             }
             self.out.commit();
         }
         Ok(())
+    }
+
+    /// The first R2T that may be answered while small commands come too: of a command that was begun, or of another
+    /// where few data are under way.
+    fn next_request<B: AsRef<[u8]> + AsMut<[u8]>>(&self, slots: &mut Slots<B>) -> Option<usize> {
+        self.requested.iter().position(|r2t| {
+            let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else { return true };
+            let slot = slots.at(index);
+            slot.bulk > 0 || self.bulk == 0 || self.bulk + slot.expected as usize <= BULK_MIXED
+        })
     }
 
     /// Tells the peer what it did wrong, if that can be done without waiting.

@@ -37,6 +37,8 @@ pub(crate) struct Slot<B> {
     pub(crate) expected: u32,
     /// Payloads that the send queue refers to: the buffer must stay until they are sent.
     pub(crate) unsent: u32,
+    /// Bytes sent, or queued, for R2Ts.
+    pub(crate) bulk: usize,
     state: State,
     /// How it ended, once it did.
     result: Option<Result<Cqe, Error>>,
@@ -80,6 +82,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
             place: Place::None,
             expected: 0,
             unsent: 0,
+            bulk: 0,
             state: State::Free,
             result: None,
             deadline_ms: u64::MAX,
@@ -132,6 +135,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         self.lent += usize::from(matches!(place, Place::Lent { .. }));
         slot.place = place;
         slot.expected = 0;
+        slot.bulk = 0;
         slot.state = State::Outstanding;
         slot.deadline_ms = now_ms.saturating_add(timeout_ms);
         slot.aborted = false;

@@ -236,3 +236,35 @@ fn threads_share_a_namespace() {
         }
     });
 }
+
+#[test]
+fn large_writes_end_although_small_commands_always_come_between() {
+    const LARGE: usize = 256 * BLOCK;
+    let peer = Peer::new();
+    peer.state().config.h2c_data_max = 1 << 20;
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    let (mut small, mut large) = (0, 0);
+    // Far more than may be under way beside small commands, each with several R2Ts.
+    for write in 0..12 {
+        let range = BlockRange::new(write * 256, 256);
+        let data = pattern(usize::try_from(write).unwrap(), LARGE);
+        queue.submit(range.encode(nvm::WRITE, Nsid(1)), Data::FromHost(data), 100 + write).unwrap();
+    }
+    queue.submit(read(4000), Data::ToHost(vec![1; BLOCK]), 0).unwrap();
+    while large < 12 {
+        let completion = queue.wait(Some(Instant::now() + Duration::from_secs(10))).unwrap().expect("an answer");
+        assert!(completion.result.unwrap().status().is_success());
+        if completion.user >= 100 {
+            large += 1;
+        } else {
+            small += 1;
+            queue.submit(read(4000), completion.data, 0).unwrap();
+        }
+    }
+    assert!(small > 0);
+    for write in 0..12 {
+        let disk = peer.state().disk[write * LARGE..(write + 1) * LARGE].to_vec();
+        assert!(disk == pattern(write, LARGE), "write {write}");
+    }
+}
