@@ -318,16 +318,20 @@ impl<B: Buffer + 'static> Lane<B> {
     /// Leads until the caller's own command is over.
     fn lead_for(&self, place: u16) -> Completion<B> {
         let mut wakes = Wakes::default();
-        let completion = self.lead(|desk| match desk.look(place, false, wakes.list()) {
-            Look::Over(completion) => Some(completion),
-            Look::Led | Look::Lead => None,
-        });
+        let completion = self.lead(
+            |desk| match desk.look(place, false, wakes.list()) {
+                Look::Over(completion) => Some(completion),
+                Look::Led | Look::Lead => None,
+            },
+            false,
+        );
         wakes.wake();
         completion
     }
 
     /// Looks at the socket, spins and sleeps until `done`, which is asked after every look.
-    fn lead<T>(&self, mut done: impl FnMut(&mut Desk<B>) -> Option<T>) -> T {
+    /// `politely`: whoever was woken may need this very processor, and this thread has nothing of its own to do.
+    fn lead<T>(&self, mut done: impl FnMut(&mut Desk<B>) -> Option<T>, politely: bool) -> T {
         let mut spun_since = None;
         let mut looks = 0u32;
         loop {
@@ -337,7 +341,12 @@ impl<B: Buffer + 'static> Lane<B> {
                 return result;
             }
             match turn {
-                Turn::Progress => spun_since = None,
+                Turn::Progress => {
+                    spun_since = None;
+                    if politely {
+                        std::thread::yield_now();
+                    }
+                }
                 Turn::Refused => std::thread::sleep(REFUSED_PAUSE),
                 Turn::Nothing(_) if !looks.is_multiple_of(LOOKS_PER_YIELD) => {}
                 Turn::Nothing(time) => {
@@ -488,7 +497,7 @@ impl<B: Buffer + 'static> Lane<B> {
                 }
                 desk.led = true;
             }
-            self.lead(|desk| (desk.stop || desk.tasks == 0).then_some(()));
+            self.lead(|desk| (desk.stop || desk.tasks == 0).then_some(()), true);
         }
     }
 

@@ -1,0 +1,285 @@
+//! Measures what the host's techniques buy, against a running target: readers beside a writer of large blocks, over
+//! shared and separate queues; requests that are held and sent in caravans; a queue of another processor.
+//!
+//! `cargo run --release -p ebof-initiator --example techniques -- mixed URI [key=value ...]`, likewise `caravan` and
+//! `affinity`. The keys and their defaults are in `Settings`. docs/performance-host.md says what was measured.
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::panic, reason = "a tool for people, run by hand")]
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{Controller, Data, Options, QueueClass, QueuePair, Queues};
+use ebof_nvme::Nsid;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::uri::Uri;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), AnyError> {
+    let mut words = std::env::args().skip(1);
+    let (Some(what), Some(uri)) = (words.next(), words.next()) else {
+        return Err("want: mixed|caravan|affinity URI [key=value ...]".into());
+    };
+    let settings = Settings::new(&uri, words)?;
+    match what.as_str() {
+        "mixed" => mixed(&settings),
+        "caravan" => caravan(&settings),
+        "affinity" => affinity(&settings),
+        _ => Err(format!("{what} is not a measurement").into()),
+    }
+}
+
+/// `key=value` with numbers.
+struct Settings {
+    uri: Uri,
+    numbers: HashMap<String, u64>,
+}
+
+impl Settings {
+    fn new(uri: &str, words: impl Iterator<Item = String>) -> Result<Self, AnyError> {
+        let pair = |word: String| {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word} is not key=value"))?;
+            Ok::<_, AnyError>((key.to_owned(), value.parse()?))
+        };
+        Ok(Self { uri: Uri::parse(uri)?, numbers: words.map(pair).collect::<Result<_, _>>()? })
+    }
+
+    fn get(&self, key: &str, default: u64) -> u64 {
+        self.numbers.get(key).copied().unwrap_or(default)
+    }
+
+    fn small(&self, key: &str, default: u16) -> u16 {
+        u16::try_from(self.get(key, u64::from(default))).unwrap_or(default)
+    }
+
+    fn seconds(&self) -> Duration {
+        Duration::from_millis(self.get("ms", 2000))
+    }
+
+    fn connect(&self, change: impl FnOnce(&mut Options)) -> Result<Controller, AnyError> {
+        let mut options = Options::from_uri(&self.uri);
+        options.queue_size = self.small("entries", 128);
+        options.spin_us = u32::from(self.small("spin", 50));
+        change(&mut options);
+        Ok(Controller::connect(&options)?)
+    }
+}
+
+/// What latencies look like.
+#[derive(Default)]
+struct Latencies(Vec<u32>);
+
+impl Latencies {
+    fn note(&mut self, since: Instant) {
+        self.0.push(u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX));
+    }
+
+    /// IOPS, and mean, median, p99 and p99.99 in microseconds.
+    fn line(mut self, time: Duration) -> String {
+        self.0.sort_unstable();
+        let count = self.0.len().max(1);
+        let at = |per_10_000: usize| {
+            let index = (count * per_10_000 / 10_000).min(count - 1);
+            f64::from(self.0.get(index).copied().unwrap_or(0)) / 1000.0
+        };
+        let sum: u64 = self.0.iter().map(|&ns| u64::from(ns)).sum();
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let (mean, iops) = (sum as f64 / count as f64 / 1000.0, self.0.len() as f64 / time.as_secs_f64());
+        format!(
+            "{iops:9.0} IOPS  mean {mean:8.1}  p50 {:8.1}  p99 {:8.1}  p99.99 {:8.1} us",
+            at(5000),
+            at(9900),
+            at(9999)
+        )
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+/// A cheap source of numbers.
+fn next(random: &mut u64, below: u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    *random % below
+}
+
+/// Readers of 4 KiB, one at a time each, and a writer of large blocks at depth.
+fn mixed(settings: &Settings) -> Result<(), AnyError> {
+    let controller = settings.connect(|options| {
+        options.nr_io_queues = settings.small("io", 2);
+        options.nr_write_queues = settings.small("write", 0);
+        options.nr_poll_queues = settings.small("poll", 0);
+    })?;
+    let queues: Queues = Queues::new(&controller)?;
+    let drive = queues.namespace(Nsid(1))?;
+    let block = u64::from(drive.namespace().block_bytes());
+    let (small, large) = (settings.get("bytes", 4096), settings.get("large", 1 << 20));
+    let (depth, readers) = (settings.get("depth", 32), settings.get("readers", 16));
+    let half = drive.namespace().blocks() / 2 * block;
+    let stop = AtomicBool::new(false);
+    let (mut all, mut written) = (Latencies::default(), 0u64);
+    // Buffers are touched for the first time, and queues fill, before it counts.
+    let measure_from = Instant::now() + Duration::from_millis(settings.get("ramp", 100));
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..readers)
+            .map(|reader| {
+                let drive = if settings.get("poll", 0) > 0 { drive.polled() } else { drive.clone() };
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut latencies = Latencies::default();
+                    let mut random = 0x9e37_79b9_7f4a_7c15 ^ (reader + 1);
+                    let mut buffer = vec![0; usize::try_from(small)?];
+                    while !stop.load(Ordering::Relaxed) {
+                        let lba = next(&mut random, half / small) * (small / block);
+                        let since = Instant::now();
+                        buffer = drive.read(lba, buffer)?;
+                        if since >= measure_from {
+                            latencies.note(since);
+                        }
+                    }
+                    Ok::<_, AnyError>(latencies)
+                })
+            })
+            .collect();
+        let writer = (depth > 0).then(|| {
+            scope.spawn(|| {
+                let mut flying = VecDeque::new();
+                let mut random = 4711u64;
+                let mut buffers: Vec<Vec<u8>> =
+                    (0..depth).map(|_| vec![0x5a; usize::try_from(large).unwrap_or(0)]).collect();
+                let mut written = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    while let Some(buffer) = buffers.pop() {
+                        let lba = (half + next(&mut random, half / large) * large) / block;
+                        flying.push_back(drive.write_async(lba, buffer, false));
+                    }
+                    if let Some(oldest) = flying.pop_front() {
+                        buffers.push(block_on(oldest)?);
+                        written += 1;
+                    }
+                }
+                Ok::<u64, AnyError>(written)
+            })
+        });
+        std::thread::sleep(settings.seconds());
+        stop.store(true, Ordering::Relaxed);
+        for reader in readers {
+            all.0.extend(reader.join().map_err(|_| "a reader panicked")??.0);
+        }
+        if let Some(writer) = writer {
+            written = writer.join().map_err(|_| "the writer panicked")??;
+        }
+        Ok::<(), AnyError>(())
+    })?;
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let rate = (written * large) as f64 / started.elapsed().as_secs_f64() / 1e6;
+    println!("{:32} {}  writes {rate:6.0} MB/s", queues.maps().to_string(), all.line(measure_from.elapsed()));
+    Ok(())
+}
+
+/// Reads of 4 KiB from one thread, each flushed as it is submitted: at a rate (`rate`, per second), or at a depth.
+fn caravan(settings: &Settings) -> Result<(), AnyError> {
+    let controller = settings.connect(|options| options.nr_io_queues = 1)?;
+    let mut queue: QueuePair = controller.queue_pair()?;
+    let (rate, depth) = (settings.get("rate", 0), settings.get("depth", 100));
+    let every = Duration::from_nanos(1_000_000_000u64.checked_div(rate).unwrap_or(0));
+    let mut random = 99u64;
+    let mut latencies = Latencies::default();
+    let mut due = vec![Instant::now(); usize::try_from(depth)?];
+    let mut free: Vec<(u64, Vec<u8>)> = (0..depth).map(|slot| (slot, vec![0; 4096])).collect();
+    let started = Instant::now();
+    let mut next_due = started;
+    loop {
+        let mut now = Instant::now();
+        let go_on = now.duration_since(started) < settings.seconds();
+        if !go_on && queue.in_flight() == 0 {
+            break;
+        }
+        while go_on
+            && next_due <= now
+            && let Some((slot, buffer)) = free.pop()
+        {
+            // What is late counts from when it was due.
+            due[usize::try_from(slot)?] = if rate > 0 { next_due } else { now };
+            next_due += every;
+            let range = BlockRange::new(next(&mut random, 10_000) * 8, 8);
+            queue.submit(range.encode(nvm::READ, Nsid(1)), Data::ToHost(buffer), slot)?;
+            queue.flush()?;
+            now = Instant::now();
+        }
+        let mut done = if rate > 0 { queue.poll()? } else { queue.wait(None)? };
+        while let Some(one) = done {
+            one.result?;
+            latencies.note(due[usize::try_from(one.user)?]);
+            free.push((one.user, one.data.into_buffer().unwrap_or_default()));
+            done = queue.next_ready();
+        }
+    }
+    println!("rate {rate:8} depth {depth:4}  {}", latencies.line(started.elapsed()));
+    Ok(())
+}
+
+/// A queue made and used on one processor, against one made elsewhere, at depth 1 and at depth.
+fn affinity(settings: &Settings) -> Result<(), AnyError> {
+    let (here, there) = (settings.get("here", 1), settings.get("there", 0));
+    for (name, made_on) in [("same core", here), ("foreign core", there)] {
+        for depth in [1, settings.get("depth", 32)] {
+            let controller = settings.connect(|options| options.nr_io_queues = 1)?;
+            pin(made_on)?;
+            let mut queue: QueuePair = controller.queue_pair_of(QueueClass::Default)?;
+            pin(here)?;
+            let mut random = 99u64;
+            let mut latencies = Latencies::default();
+            let mut since = vec![Instant::now(); usize::try_from(depth)?];
+            let started = Instant::now();
+            let mut free: Vec<(u64, Vec<u8>)> = (0..depth).map(|slot| (slot, vec![0; 4096])).collect();
+            while started.elapsed() < settings.seconds() || queue.in_flight() > 0 {
+                let go_on = started.elapsed() < settings.seconds();
+                while go_on && let Some((slot, buffer)) = free.pop() {
+                    since[usize::try_from(slot)?] = Instant::now();
+                    let range = BlockRange::new(next(&mut random, 10_000) * 8, 8);
+                    queue.submit(range.encode(nvm::READ, Nsid(1)), Data::ToHost(buffer), slot)?;
+                }
+                let mut done = queue.wait(None)?;
+                while let Some(one) = done {
+                    one.result?;
+                    latencies.note(since[usize::try_from(one.user)?]);
+                    free.push((one.user, one.data.into_buffer().unwrap_or_default()));
+                    done = queue.next_ready();
+                }
+            }
+            println!("{name:14} QD{depth:<4} {}", latencies.line(started.elapsed()));
+        }
+    }
+    Ok(())
+}
+
+fn pin(processor: u64) -> Result<(), AnyError> {
+    let mut set = CpuSet::new();
+    set.set(usize::try_from(processor)?);
+    Ok(sched_setaffinity(None, &set)?)
+}
