@@ -79,6 +79,41 @@ impl FromStr for Mix {
     }
 }
 
+/// Bytes per second at most; `None` as fast as it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Reads of a thread.
+    pub read: Option<u64>,
+    /// Writes of a thread.
+    pub write: Option<u64>,
+}
+
+/// What drives files and devices of this machine. Says nothing about namespaces of a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ioengine {
+    /// `io_uring`, or threads where it is not permitted.
+    #[default]
+    Auto,
+    /// `io_uring`, or an error.
+    IoUring,
+    /// Threads that call pread and pwrite.
+    Threads,
+}
+
+impl FromStr for Ioengine {
+    type Err = JobError;
+
+    fn from_str(text: &str) -> Result<Self, JobError> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "io_uring" => Self::IoUring,
+            "threads" => Self::Threads,
+            _ => return Err(JobError::Ioengine),
+        })
+    }
+}
+
 /// A load. Make one with [`Job::new`] and set what shall differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -102,8 +137,17 @@ pub struct Job {
     pub runtime: Option<Duration>,
     /// How long to run before measuring begins.
     pub ramp: Duration,
-    /// Operations per second at most, all threads together; `None` as fast as it goes.
+    /// Operations per second at most, for each thread and direction; `None` as fast as it goes.
     pub rate_iops: Option<u64>,
+    /// Bytes per second at most, for each thread and direction (`rate`).
+    #[serde(default)]
+    pub rate: Rate,
+    /// On shared queues: take the poll queues (`hipri`).
+    #[serde(default)]
+    pub hipri: bool,
+    /// What a local source is driven by.
+    #[serde(default)]
+    pub ioengine: Ioengine,
     /// Write a pattern that depends on the address, and compare it at every read of what this job has written; what was
     /// written is read once more at the end. A job that only reads expects the pattern everywhere.
     pub verify: bool,
@@ -131,6 +175,9 @@ impl Job {
             runtime: Some(Duration::from_secs(10)),
             ramp: Duration::ZERO,
             rate_iops: None,
+            rate: Rate::default(),
+            hipri: false,
+            ioengine: Ioengine::Auto,
             verify: false,
             seed: 0x0065_626f_6600,
             continue_on_error: false,
@@ -161,6 +208,10 @@ impl Job {
         if self.threads == 0 || self.threads > Self::THREADS_MAX {
             return Err(JobError::Threads(self.threads));
         }
+        let rates = [self.rate.read, self.rate.write, self.rate_iops];
+        if rates.contains(&Some(0)) {
+            return Err(JobError::Rate);
+        }
         if self.read_percent > 100 {
             return Err(JobError::Percent(self.read_percent));
         }
@@ -186,6 +237,23 @@ pub enum JobError {
     /// Not one of fio's words.
     #[error("rw must be read, write, randread, randwrite, rw or randrw")]
     Mix,
+    /// None that there is.
+    #[error("ioengine must be auto, io_uring or threads")]
+    Ioengine,
+    /// The queue that was asked for holds less than the depth.
+    #[error("a queue of {entries} entries takes {} commands at a time, less than the depth of {depth}", .entries.saturating_sub(1))]
+    QueueSize {
+        /// Entries asked for.
+        entries: u16,
+        /// The job's depth.
+        depth: u16,
+    },
+    /// Nothing would ever run.
+    #[error("a rate of 0 is none: leave it away for no limit")]
+    Rate,
+    /// Jobs that run together end together.
+    #[error("jobs that run together have the same ramp and the same runtime")]
+    Together,
     /// Not a block size that the medium takes.
     #[error("a block of {bytes} bytes must be a multiple of the medium's {unit} bytes, up to {} MiB", Job::BLOCK_BYTES_MAX >> 20)]
     Block {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Buffer, Device, Io, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Submitted};
 use ebof_initiator::{Completion, Data, QueuePair};
-use ebof_nvme::Nsid;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe};
 
+use crate::job::{Ioengine, Job};
 use crate::plan::Next;
+use crate::shared::SharedLane;
 use crate::source::{Opened, SourceError};
 
 /// A buffer of exactly the job's block.
@@ -48,21 +50,28 @@ pub(crate) struct Done {
 #[expect(clippy::large_enum_variant, reason = "there is one per thread, and it is on the way of every operation")]
 pub(crate) enum Lane {
     Fabric { queue: QueuePair<Block>, nsid: Nsid, block_bytes: u64 },
+    Shared { lane: SharedLane, nsid: Nsid, block_bytes: u64 },
     Local { device: Arc<dyn Device>, io: Io, ready: Vec<Done>, length: usize },
 }
 
 impl Lane {
     /// In the thread that will use it.
-    pub(crate) fn open(source: &Opened, depth: u16, length: usize) -> Result<Self, SourceError> {
+    pub(crate) fn open(source: &Opened, job: &Job, length: usize) -> Result<Self, SourceError> {
+        let depth = job.depth;
         Ok(match source {
-            Opened::Fabric(controller, namespace) => Self::Fabric {
+            Opened::Fabric { namespace, queues: Some(queues), .. } => Self::Shared {
+                lane: SharedLane::new(if job.hipri { queues.polled() } else { queues.clone() }, depth),
+                nsid: namespace.nsid(),
+                block_bytes: u64::from(namespace.block_bytes()),
+            },
+            Opened::Fabric { controller, namespace, queues: None } => Self::Fabric {
                 queue: controller.queue_pair()?,
                 nsid: namespace.nsid(),
                 block_bytes: u64::from(namespace.block_bytes()),
             },
             Opened::Local(device) => Self::Local {
                 device: Arc::clone(device),
-                io: Io::new(u32::from(depth))?,
+                io: Io::with_engine(u32::from(depth), engine(job.ioengine))?,
                 ready: Vec::with_capacity(usize::from(depth)),
                 length,
             },
@@ -73,7 +82,7 @@ impl Lane {
     pub(crate) fn capacity(&self) -> usize {
         match self {
             Self::Fabric { queue, .. } => queue.capacity(),
-            Self::Local { .. } => usize::MAX,
+            Self::Shared { .. } | Self::Local { .. } => usize::MAX,
         }
     }
 
@@ -81,14 +90,16 @@ impl Lane {
     pub(crate) fn submit(&mut self, next: Next, slot: u64, block: Block) -> Result<(), (String, Block)> {
         match self {
             Self::Fabric { queue, nsid, block_bytes } => {
-                let blocks = u32::try_from(block.length as u64 / *block_bytes).unwrap_or(u32::MAX);
-                let range = BlockRange::new(next.offset / *block_bytes, blocks);
-                let (opcode, data) =
-                    if next.write { (nvm::WRITE, Data::FromHost(block)) } else { (nvm::READ, Data::ToHost(block)) };
-                queue.submit(range.encode(opcode, *nsid), data, slot).map_err(|refused| {
-                    let length = usize::try_from(u64::from(blocks) * *block_bytes).unwrap_or(0);
+                let length = block.length;
+                let (sqe, data) = command(next, *nsid, *block_bytes, block);
+                queue.submit(sqe, data, slot).map_err(|refused| {
                     (refused.reason.to_string(), refused.data.into_buffer().unwrap_or_else(|| Block::new(length)))
                 })
+            }
+            Self::Shared { lane, nsid, block_bytes } => {
+                let (sqe, data) = command(next, *nsid, *block_bytes, block);
+                lane.submit(slot, next.write, sqe, data);
+                Ok(())
             }
             Self::Local { device, io, ready, length } => {
                 let (offset, len, buffer) = (next.offset, block.length, block.buffer);
@@ -116,6 +127,7 @@ impl Lane {
             Self::Fabric { queue, .. } => {
                 queue.wait(Some(deadline)).map(|done| done.map(fabric_done)).map_err(|error| error.to_string())
             }
+            Self::Shared { lane, .. } => Ok(lane.wait(deadline).map(shared_done)),
             Self::Local { io, ready, length, .. } => {
                 io.kick().map_err(|error| error.to_string())?;
                 if let Some(done) = ready.pop() {
@@ -132,11 +144,36 @@ impl Lane {
     pub(crate) fn next_ready(&mut self) -> Option<Done> {
         match self {
             Self::Fabric { queue, .. } => queue.next_ready().map(fabric_done),
+            Self::Shared { lane, .. } => lane.next_ready().map(shared_done),
             Self::Local { io, ready, length, .. } => {
                 ready.pop().or_else(|| io.poll().map(|done| local_done(done, *length)))
             }
         }
     }
+}
+
+/// The command for an operation.
+fn command(next: Next, nsid: Nsid, block_bytes: u64, block: Block) -> (Sqe, Data<Block>) {
+    let blocks = u32::try_from(block.length as u64 / block_bytes).unwrap_or(u32::MAX);
+    let range = BlockRange::new(next.offset / block_bytes, blocks);
+    if next.write {
+        (range.encode(nvm::WRITE, nsid), Data::FromHost(block))
+    } else {
+        (range.encode(nvm::READ, nsid), Data::ToHost(block))
+    }
+}
+
+const fn engine(ioengine: Ioengine) -> Engine {
+    match ioengine {
+        Ioengine::Auto => Engine::Auto,
+        Ioengine::IoUring => Engine::Uring,
+        Ioengine::Threads => Engine::Threads,
+    }
+}
+
+/// On shared queues a completion does not say whose it is.
+fn shared_done((slot, done): (u64, Completion<Block>)) -> Done {
+    Done { slot, ..fabric_done(done) }
 }
 
 fn fabric_done(done: Completion<Block>) -> Done {

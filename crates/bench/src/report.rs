@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::job::Job;
+use crate::process::Cost;
 use crate::worker::{Measured, Stats};
 
 /// The name and version of the report's schema.
@@ -39,6 +40,37 @@ pub struct Report {
     pub cpu_us_per_operation: f64,
     /// Processor time of the load's threads, in percent of one processor.
     pub cpu_percent: f64,
+    /// What the whole process cost, for all jobs that ran together; `None` when they ended before they were measured.
+    #[serde(default)]
+    pub process: Option<ProcessCost>,
+    /// Operations that were outstanding at most in each thread: the job's depth, or what the target's queue takes.
+    #[serde(default)]
+    pub depth: u16,
+}
+
+/// Processor time of this process while the jobs were measured: threads of the load, of the connection and of the kernel on their behalf.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessCost {
+    /// In percent of one processor.
+    pub cpu_percent: f64,
+    /// In microseconds for each operation of all jobs.
+    pub cpu_us_per_operation: f64,
+    /// Of that, in user space.
+    pub user_us_per_operation: f64,
+    /// Of that, in the kernel.
+    pub system_us_per_operation: f64,
+}
+
+impl From<Cost> for ProcessCost {
+    fn from(cost: Cost) -> Self {
+        let each = cost.cpu.as_secs_f64() * 1e6 / float(cost.operations.max(1));
+        Self {
+            cpu_percent: cost.cpu.as_secs_f64() * 100.0 / cost.elapsed.as_secs_f64().max(1e-9),
+            cpu_us_per_operation: each,
+            user_us_per_operation: each * cost.user_part,
+            system_us_per_operation: each * (1.0 - cost.user_part),
+        }
+    }
 }
 
 /// One direction, or both together.
@@ -76,7 +108,8 @@ pub const PERCENTILES: [f64; 18] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999];
 
 impl Report {
-    pub(crate) fn new(source: String, job: Job, threads: Vec<Stats>) -> Self {
+    pub(crate) fn new(source: String, job: Job, threads: Vec<Stats>, cost: Option<Cost>) -> Self {
+        let depth = threads.iter().map(|stats| stats.depth).min().unwrap_or(job.depth);
         let mut all = Stats::new();
         for stats in threads {
             add(&mut all.read, &stats.read);
@@ -105,6 +138,8 @@ impl Report {
             verified_bytes: all.verified_bytes,
             cpu_us_per_operation: all.cpu.as_secs_f64() * 1e6 / float(operations),
             cpu_percent: all.cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64().max(1e-9),
+            process: cost.map(ProcessCost::from),
+            depth,
         }
     }
 }
@@ -176,7 +211,7 @@ mod tests {
     #[test]
     fn threads_and_directions_add_up() {
         let threads = vec![stats(&[1000, 3000], &[]), stats(&[2000], &[10_000])];
-        let report = Report::new("mem".to_owned(), Job::new(Mix::Rw), threads);
+        let report = Report::new("mem".to_owned(), Job::new(Mix::Rw), threads, None);
         assert_eq!((report.total.operations, report.total.bytes), (4, 16_384));
         assert!((report.total.iops - 2.0).abs() < 1e-9);
         let read = report.read.unwrap();
@@ -187,13 +222,14 @@ mod tests {
 
     #[test]
     fn the_schema_stays_as_programs_know_it() {
-        let report = Report::new("null".to_owned(), Job::new(Mix::RandRead), vec![stats(&[1000], &[])]);
+        let report = Report::new("null".to_owned(), Job::new(Mix::RandRead), vec![stats(&[1000], &[])], None);
         let json = serde_json::to_value(&report).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
         assert_eq!(json["schema"], "ebof-bench/1");
         assert_eq!(
             keys(&json),
-            "cpu_percent cpu_us_per_operation elapsed_s errors first_error job read schema source total verified_bytes write"
+            "cpu_percent cpu_us_per_operation depth elapsed_s errors first_error job process read schema source total \
+             verified_bytes write"
         );
         assert_eq!(keys(&json["total"]), "bytes bytes_per_s iops latency operations");
         assert_eq!(keys(&json["total"]["latency"]), "max_us mean_us min_us percentiles stddev_us");

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use crate::job::{Job, JobError};
 use crate::lane::Lane;
 use crate::plan::Plan;
+use crate::process::{Cost, Look};
 use crate::report::{Report, float};
-use crate::source::{Opened, Source, SourceError};
+use crate::source::{Opened, QueueUse, Source, SourceError};
 use crate::worker::{Counters, Stats, Times, Worker};
 
 /// Why a job could not be run.
@@ -68,21 +69,48 @@ const TICK: Duration = Duration::from_millis(250);
 pub fn run(
     source: &Source,
     job: &Job,
-    mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
+    progress: impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<Report, BenchError> {
-    let opened = source.open(job)?;
+    let mut reports = run_together(source, std::slice::from_ref(job), QueueUse::default(), progress)?;
+    Ok(reports.pop().expect("one job has one report"))
+}
+
+/// Runs several jobs at the same time over one controller, or on one local device: all threads start together, and there is a
+/// report for each job. As for the rest see [`run`].
+///
+/// # Errors
+/// As [`run`]; and when the jobs differ in ramp or runtime.
+pub fn run_together(
+    source: &Source,
+    jobs: &[Job],
+    queues: QueueUse,
+    mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
+) -> Result<Vec<Report>, BenchError> {
+    let Some(first) = jobs.first() else { return Ok(Vec::new()) };
+    if jobs.iter().any(|job| (job.ramp, job.runtime) != (first.ramp, first.runtime)) {
+        return Err(JobError::Together.into());
+    }
+    if let Some(entries) = queues.size
+        && let Some(job) = jobs.iter().find(|job| !queues.shared && job.depth >= entries)
+    {
+        return Err(JobError::QueueSize { entries, depth: job.depth }.into());
+    }
+    let opened = source.open(jobs, queues)?;
     let (capacity, unit, transfer_max) = opened.geometry();
-    let part = job.check(capacity, unit, transfer_max)?;
-    let counters: Vec<Counters> = (0..job.threads).map(|_| Counters::default()).collect();
+    let parts = jobs.iter().map(|job| job.check(capacity, unit, transfer_max)).collect::<Result<Vec<_>, _>>()?;
+    let threads = jobs.iter().zip(&parts).enumerate().flat_map(|(group, (job, &part))| {
+        (0..job.threads).map(move |thread| Place { group, job, part, thread, counters: Counters::default() })
+    });
+    let places: Vec<Place<'_>> = threads.collect();
     let stop = AtomicBool::new(false);
     let start = Start::default();
-    let stats = std::thread::scope(|scope| {
+    let (stats, cost) = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut refused = None;
-        for (thread, counters) in (0..job.threads).zip(&counters) {
+        for place in &places {
             let (opened, stop, start) = (&opened, &stop, &start);
-            let work = move || one_thread(opened, job, thread, part, stop, counters, start);
-            match std::thread::Builder::new().name(format!("ebof-bench{thread}")).spawn_scoped(scope, work) {
+            let work = move || place.run(opened, stop, start);
+            match std::thread::Builder::new().name(format!("ebof-bench{}", threads.len())).spawn_scoped(scope, work) {
                 Ok(handle) => threads.push(handle),
                 Err(error) => {
                     refused = Some(error);
@@ -91,16 +119,32 @@ pub fn run(
                 }
             }
         }
-        let times = start.begin(job, threads.len());
-        watch(job, &counters, &stop, times, &mut progress, || threads.iter().all(|thread| thread.is_finished()));
+        let times = start.begin(first, threads.len());
+        let cost =
+            watch(first, &places, &stop, times, &mut progress, || threads.iter().all(|thread| thread.is_finished()));
         let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let stats = joined.collect::<Result<Vec<Stats>, SourceError>>();
         match refused {
             Some(error) => Err(BenchError::Thread(error)),
-            None => stats.map_err(BenchError::from),
+            None => stats.map(|stats| (stats, cost)).map_err(BenchError::from),
         }
     })?;
-    Ok(Report::new(source.describe(), job.clone(), stats))
+    let mut by_job: Vec<Vec<Stats>> = jobs.iter().map(|_| Vec::new()).collect();
+    for (place, stats) in places.iter().zip(stats) {
+        by_job[place.group].push(stats);
+    }
+    let reports = jobs.iter().zip(by_job);
+    Ok(reports.map(|(job, stats)| Report::new(source.describe(), job.clone(), stats, cost)).collect())
+}
+
+/// A thread of a job, and what it has done so far.
+struct Place<'a> {
+    /// Which job.
+    group: usize,
+    job: &'a Job,
+    part: (u64, u64),
+    thread: u16,
+    counters: Counters,
 }
 
 /// How the threads begin together, once all of them have opened the medium (or failed to).
@@ -138,23 +182,19 @@ impl Start {
     }
 }
 
-fn one_thread(
-    opened: &Opened,
-    job: &Job,
-    thread: u16,
-    part: (u64, u64),
-    stop: &AtomicBool,
-    counters: &Counters,
-    start: &Start,
-) -> Result<Stats, SourceError> {
-    if let Some(count) = NonZeroUsize::new(job.processors.len()) {
-        stay_on(job.processors[usize::from(thread) % count]);
+impl Place<'_> {
+    /// In its thread.
+    fn run(&self, opened: &Opened, stop: &AtomicBool, start: &Start) -> Result<Stats, SourceError> {
+        let Self { job, part, thread, counters, .. } = self;
+        if let Some(count) = NonZeroUsize::new(job.processors.len()) {
+            stay_on(job.processors[usize::from(*thread) % count]);
+        }
+        let lane = Lane::open(opened, job, usize::try_from(job.block_bytes).unwrap_or(0));
+        let plan = Plan::new(job, *thread, part.0, part.1);
+        let worker = lane.map(|lane| Worker::new(lane, plan, job, *part, stop, counters));
+        let times = start.arrive();
+        worker.map(|worker| worker.run(times)).inspect_err(|_| stop.store(true, Ordering::Relaxed))
     }
-    let length = usize::try_from(job.block_bytes).unwrap_or(0);
-    let lane = Lane::open(opened, job.depth, length);
-    let worker = lane.map(|lane| Worker::new(lane, Plan::new(job, thread, part.0, part.1), job, part, stop, counters));
-    let times = start.arrive();
-    worker.map(|worker| worker.run(times)).inspect_err(|_| stop.store(true, Ordering::Relaxed))
 }
 
 /// Keeps the calling thread on one processor, where there is such a one and the system allows it.
@@ -165,27 +205,38 @@ pub(crate) fn stay_on(processor: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Calls `progress` until all threads are done.
+/// Calls `progress` until all threads are done; gives what the process cost while they measured.
 fn watch(
     job: &Job,
-    counters: &[Counters],
+    places: &[Place<'_>],
     stop: &AtomicBool,
     times: Times,
     progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
     done: impl Fn() -> bool,
-) {
-    let sum = |pick: fn(&Counters) -> &AtomicU64| counters.iter().map(|one| pick(one).load(Ordering::Relaxed)).sum();
+) -> Option<Cost> {
+    let sum = |pick: fn(&Counters) -> &AtomicU64| -> u64 {
+        places.iter().map(|place| pick(&place.counters).load(Ordering::Relaxed)).sum()
+    };
+    let look = || Look::new(sum(|one| &one.operations));
+    let (mut begun, mut ended) = (None, None);
     let started = Instant::now();
     let mut last = (started, 0, 0);
     while !done() {
         // Short, so that the end of a short job is seen; nothing to measure hangs on it.
         std::thread::sleep(Duration::from_millis(10));
         let now = Instant::now();
+        if begun.is_none() && now >= times.measure_from {
+            begun = Some(look());
+        }
+        if ended.is_none() && times.stop_at.is_some_and(|at| now >= at) {
+            // Before what was written is read back.
+            ended = Some(look());
+        }
         let since = now.duration_since(last.0);
         if since < TICK {
             continue;
         }
-        let (operations, bytes): (u64, u64) = (sum(|one| &one.operations), sum(|one| &one.bytes));
+        let (operations, bytes) = (sum(|one| &one.operations), sum(|one| &one.bytes));
         let per_second = |more: u64| float(more) / since.as_secs_f64();
         let told = progress(&Progress {
             phase: if now < times.measure_from { Phase::Ramp } else { Phase::Measure },
@@ -201,4 +252,5 @@ fn watch(
         }
         last = (now, operations, bytes);
     }
+    begun.map(|begun| begun.until(ended.unwrap_or_else(look)))
 }

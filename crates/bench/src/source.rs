@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use ebof_backend::{Device, Spec};
-use ebof_initiator::{ConnectError, Controller, Namespace, Options};
+use ebof_initiator::{ConnectError, Controller, Namespace, Options, Queues};
 use ebof_nvme::Nsid;
 
 use crate::job::Job;
+use crate::lane::Block;
 
 /// What a load runs against.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A namespace, over NVMe/TCP. Number and size of the queues follow the job.
+    /// A namespace, over NVMe/TCP. Number and size of the queues follow the job, unless [`QueueUse`] says otherwise.
     Fabric(Box<Options>, Nsid),
     /// A file, a block device, memory or null, on this machine. Files and devices are used past the page cache where
     /// that is possible, unless the specification says otherwise.
@@ -35,22 +36,40 @@ pub enum SourceError {
     Device(#[from] ebof_backend::Error),
 }
 
+/// Which queues of a controller the threads of a load use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueUse {
+    /// All threads share the queues that the source's options ask for, each operation taking one of its class (read, poll or default) on its
+    /// processor, as the operations of a block device do. Otherwise each thread has a queue of its own, whatever the options say.
+    pub shared: bool,
+    /// Entries of a queue; `None` follows the depth.
+    pub size: Option<u16>,
+}
+
 /// A source that is open.
 pub(crate) enum Opened {
-    Fabric(Controller, Namespace),
+    Fabric { controller: Controller, namespace: Namespace, queues: Option<Queues<Block>> },
     Local(Arc<dyn Device>),
 }
 
 impl Source {
-    pub(crate) fn open(&self, job: &Job) -> Result<Opened, SourceError> {
+    /// For jobs that run together.
+    pub(crate) fn open(&self, jobs: &[Job], queues: QueueUse) -> Result<Opened, SourceError> {
         match self {
             Self::Fabric(options, nsid) => {
                 let mut options = (**options).clone();
-                (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (job.threads, 0, 0);
-                options.queue_size = job.depth.saturating_add(1);
+                let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
+                if queues.shared {
+                    options.queue_size = queues.size.unwrap_or(options.queue_size);
+                } else {
+                    let threads = jobs.iter().fold(0, |sum: u16, job| sum.saturating_add(job.threads));
+                    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (threads, 0, 0);
+                    options.queue_size = queues.size.unwrap_or(depth.saturating_add(1));
+                }
                 let controller = Controller::connect(&options)?;
                 let namespace = controller.namespace(*nsid)?;
-                Ok(Opened::Fabric(controller, namespace))
+                let queues = if queues.shared { Some(Queues::new(&controller)?) } else { None };
+                Ok(Opened::Fabric { controller, namespace, queues })
             }
             Self::Local(spec) => Ok(Opened::Local(open_direct(spec)?)),
         }
@@ -83,7 +102,7 @@ impl Opened {
     /// Size in bytes, block in bytes, and the largest transfer in bytes.
     pub(crate) fn geometry(&self) -> (u64, u32, u64) {
         match self {
-            Self::Fabric(_, namespace) => {
+            Self::Fabric { namespace, .. } => {
                 let size = u64::try_from(namespace.size_bytes()).unwrap_or(u64::MAX);
                 let block = namespace.block_bytes();
                 (size, block, u64::from(namespace.max_transfer_blocks()) * u64::from(block))

@@ -37,6 +37,8 @@ pub(crate) struct Stats {
     pub(crate) verified_bytes: u64,
     /// Processor time while measuring.
     pub(crate) cpu: Duration,
+    /// Operations that were outstanding at most.
+    pub(crate) depth: u16,
     /// From the end of the ramp to the last operation that counts.
     pub(crate) measured: Duration,
 }
@@ -69,6 +71,7 @@ impl Stats {
             first_error: None,
             verified_bytes: 0,
             cpu: Duration::ZERO,
+            depth: 0,
             measured: Duration::ZERO,
         }
     }
@@ -88,6 +91,8 @@ pub(crate) struct Worker<'a> {
     counters: &'a Counters,
     /// Slots that are free, with their buffers.
     idle: Vec<(u64, Block)>,
+    /// Was planned, and is not due yet.
+    held: Option<Next>,
     /// By slot: what is outstanding, and since when.
     outstanding: Vec<(Next, Instant)>,
     in_flight: usize,
@@ -113,6 +118,7 @@ impl<'a> Worker<'a> {
             pattern::fill(job.seed, *slot * u64::from(job.block_bytes), block.as_mut());
         }
         let now = Instant::now();
+        let stats = Stats { depth: u16::try_from(depth).unwrap_or(u16::MAX), ..Stats::new() };
         Self {
             lane,
             plan,
@@ -120,10 +126,11 @@ impl<'a> Worker<'a> {
             stop,
             counters,
             idle,
+            held: None,
             outstanding: vec![(Next { write: false, offset: 0 }, now); depth],
             in_flight: 0,
             written: Written::new(job, part),
-            stats: Stats::new(),
+            stats,
             failed: false,
         }
     }
@@ -173,16 +180,17 @@ impl<'a> Worker<'a> {
     /// Submits as much as depth and pace allow; gives how long to wait at most.
     fn submit_all(&mut self, now: Instant, paced: &mut Pace, more: &mut bool) -> Duration {
         while let Some((slot, mut block)) = self.idle.pop() {
-            let wait = paced.wait(now);
-            if wait > Duration::ZERO {
-                self.idle.push((slot, block));
-                return wait;
-            }
-            let Some(next) = self.plan.next() else {
+            let Some(next) = self.held.take().or_else(|| self.plan.next()) else {
                 self.idle.push((slot, block));
                 *more = false;
                 return LOOK_AROUND;
             };
+            let wait = paced.wait(next.write, now);
+            if wait > Duration::ZERO {
+                self.idle.push((slot, block));
+                self.held = Some(next);
+                return wait;
+            }
             if next.write && self.job.verify {
                 pattern::fill(self.job.seed, next.offset, block.as_mut());
             }
@@ -190,7 +198,7 @@ impl<'a> Worker<'a> {
                 *more &= self.job.continue_on_error;
                 return LOOK_AROUND;
             }
-            paced.took_one();
+            paced.took_one(next.write);
         }
         LOOK_AROUND
     }
@@ -345,29 +353,39 @@ impl Written {
     }
 }
 
-/// Keeps to a rate: an operation is due every so many nanoseconds, and what was missed in a stall is not made up for.
+/// Keeps to the rates, those of reads and of writes apart, as fio does: an operation is due every so many nanoseconds, and what was
+/// missed in a stall is not made up for.
 struct Pace {
-    every: Option<Duration>,
-    due: Instant,
+    /// Of reads, of writes.
+    every: [Option<Duration>; 2],
+    due: [Instant; 2],
 }
 
 impl Pace {
     fn new(job: &Job, now: Instant) -> Self {
-        let per_thread = job.rate_iops.map(|rate| (rate / u64::from(job.threads)).max(1));
-        Self { every: per_thread.map(|rate| Duration::from_nanos(1_000_000_000 / rate)), due: now }
+        const SECOND_NS: u128 = 1_000_000_000;
+        let every = |rate: Option<u64>| {
+            let by_bytes = rate.map(|rate| u128::from(job.block_bytes) * SECOND_NS / u128::from(rate.max(1)));
+            let by_operations = job.rate_iops.map(|rate| SECOND_NS / u128::from(rate.max(1)));
+            // Whichever is slower.
+            by_bytes.max(by_operations).map(|ns| Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
+        };
+        Self { every: [every(job.rate.read), every(job.rate.write)], due: [now; 2] }
     }
 
-    fn wait(&mut self, now: Instant) -> Duration {
-        if self.every.is_none() {
+    fn wait(&mut self, write: bool, now: Instant) -> Duration {
+        let side = usize::from(write);
+        if self.every[side].is_none() {
             return Duration::ZERO;
         }
-        self.due = self.due.max(now.checked_sub(LOOK_AROUND).unwrap_or(now));
-        self.due.saturating_duration_since(now)
+        self.due[side] = self.due[side].max(now.checked_sub(LOOK_AROUND).unwrap_or(now));
+        self.due[side].saturating_duration_since(now)
     }
 
-    fn took_one(&mut self) {
-        if let Some(every) = self.every {
-            self.due += every;
+    fn took_one(&mut self, write: bool) {
+        let side = usize::from(write);
+        if let Some(every) = self.every[side] {
+            self.due[side] += every;
         }
     }
 }

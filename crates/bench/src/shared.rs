@@ -1,0 +1,136 @@
+//! The way of one thread to queues that it shares with others: each operation takes the queue of its class and processor, as the
+//! operations of a block device do.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use ebof_initiator::queues::Pending;
+use ebof_initiator::{Completion, Data, Queues};
+use ebof_nvme::Sqe;
+
+use crate::lane::Block;
+
+/// Operations of one thread on shared queues. At depth 1 they are blocking calls, otherwise futures that this thread polls.
+pub(crate) struct SharedLane {
+    queues: Queues<Block>,
+    spin: Duration,
+    depth: usize,
+    /// At depth 1: what the next wait runs.
+    next: Option<(u64, Sqe, Data<Block>)>,
+    /// By slot.
+    pending: Vec<Option<Pending<Block>>>,
+    wakers: Vec<Waker>,
+    woken: Arc<Woken>,
+    /// Which of `woken` are looked at, taken all at once.
+    batch: Vec<usize>,
+    over: Vec<(u64, Completion<Block>)>,
+    /// A command of each kind that was started: it says which queues to look at.
+    kinds: [Option<Sqe>; 2],
+}
+
+/// The slots whose futures want to be polled, and who polls them.
+struct Woken {
+    slots: Mutex<Vec<usize>>,
+    thread: Thread,
+}
+
+struct SlotWaker {
+    woken: Arc<Woken>,
+    slot: usize,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner).push(self.slot);
+        self.woken.thread.unpark();
+    }
+}
+
+impl SharedLane {
+    /// In the thread that will use it.
+    pub(crate) fn new(queues: Queues<Block>, depth: u16) -> Self {
+        let depth = usize::from(depth);
+        let woken =
+            Arc::new(Woken { slots: Mutex::new(Vec::with_capacity(2 * depth)), thread: std::thread::current() });
+        let wakers = (0..depth).map(|slot| Waker::from(Arc::new(SlotWaker { woken: Arc::clone(&woken), slot })));
+        Self {
+            spin: Duration::from_micros(u64::from(queues.controller().options().spin_us)),
+            queues,
+            depth,
+            next: None,
+            pending: (0..depth).map(|_| None).collect(),
+            wakers: wakers.collect(),
+            woken,
+            batch: Vec::with_capacity(2 * depth),
+            over: Vec::with_capacity(depth),
+            kinds: [None; 2],
+        }
+    }
+
+    /// Starts an operation; at depth 1 the next wait does.
+    pub(crate) fn submit(&mut self, slot: u64, write: bool, sqe: Sqe, data: Data<Block>) {
+        if self.depth == 1 {
+            self.next = Some((slot, sqe, data));
+            return;
+        }
+        self.kinds[usize::from(write)] = Some(sqe);
+        let index = usize::try_from(slot).unwrap_or(0);
+        self.pending[index] = Some(self.queues.submit(sqe, data));
+        // It says where it wants to be woken only when it is polled.
+        self.poll(index);
+    }
+
+    /// The next operation that is over, or `None` at the deadline.
+    pub(crate) fn wait(&mut self, deadline: Instant) -> Option<(u64, Completion<Block>)> {
+        if let Some((slot, sqe, data)) = self.next.take() {
+            return Some((slot, self.queues.execute(sqe, data)));
+        }
+        let mut spun_since = Instant::now();
+        loop {
+            if let Some(over) = self.next_ready() {
+                return Some(over);
+            }
+            let now = Instant::now();
+            if now >= deadline || self.pending.iter().all(Option::is_none) {
+                return None;
+            }
+            if now.duration_since(spun_since) < self.spin {
+                for sqe in self.kinds.iter().flatten() {
+                    self.queues.poll(sqe);
+                }
+                std::thread::yield_now();
+            } else {
+                std::thread::park_timeout(deadline - now);
+                spun_since = Instant::now();
+            }
+        }
+    }
+
+    /// The next operation that is known to be over.
+    pub(crate) fn next_ready(&mut self) -> Option<(u64, Completion<Block>)> {
+        if self.over.is_empty() {
+            std::mem::swap(&mut self.batch, &mut *self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner));
+            while let Some(index) = self.batch.pop() {
+                self.poll(index);
+            }
+        }
+        self.over.pop()
+    }
+
+    fn poll(&mut self, index: usize) {
+        let Some(pending) = &mut self.pending[index] else { return };
+        let mut context = Context::from_waker(&self.wakers[index]);
+        if let Poll::Ready(completion) = Pin::new(pending).poll(&mut context) {
+            self.pending[index] = None;
+            self.over.push((index as u64, completion));
+        }
+    }
+}
