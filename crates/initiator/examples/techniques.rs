@@ -67,6 +67,8 @@ impl Settings {
         let mut options = Options::from_uri(&self.uri);
         options.queue_size = self.small("entries", 128);
         options.spin_us = u32::from(self.small("spin", 50));
+        options.batch_timeout_us = u32::from(self.small("batch_timeout", 0));
+        options.batch_nr = self.small("batch_nr", options.batch_nr);
         change(&mut options);
         Ok(Controller::connect(&options)?)
     }

@@ -25,6 +25,7 @@ mod admin;
 mod connect_error;
 mod controller;
 mod discover;
+mod doorbell;
 mod engine;
 mod error;
 mod establish;

@@ -64,6 +64,13 @@ pub struct Options {
     pub admin_timeout_ms: u32,
     /// R2Ts that a target may have outstanding for one command, 1 to 64 (the Linux host offers 1).
     pub max_r2t: u32,
+    /// How long a small request may be held so that more go in one send, in microseconds (`--batch-timeout`, as i10's I/O
+    /// scheduler calls it), at most a second; 0 sends at once. See [`crate::QueuePair::flush`].
+    pub batch_timeout_us: u32,
+    /// As many held requests are sent without waiting any longer (`--batch-nr`).
+    pub batch_nr: u16,
+    /// Held requests that transfer as many bytes are sent without waiting any longer (`--batch-bytes`).
+    pub batch_bytes: u32,
     /// How long a waiting queue pair spins before it sleeps, in microseconds; 0 sleeps at once.
     pub spin_us: u32,
 }
@@ -105,6 +112,9 @@ impl Options {
             command_timeout_ms: 30_000,
             admin_timeout_ms: 60_000,
             max_r2t: 4,
+            batch_timeout_us: 0,
+            batch_nr: 16,
+            batch_bytes: 64 << 10,
             spin_us: 50,
         }
     }

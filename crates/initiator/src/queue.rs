@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, epoll};
 
 use crate::connect_error::{ConnectError, ConnectErrorKind};
 use crate::controller::{AdminData, Controller, State};
+use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, SubmitError};
 use crate::establish;
@@ -73,7 +74,9 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     /// The controller is live again, and this queue has to be connected anew.
     reopen: bool,
     waker: Arc<Waker>,
-    /// Holds the socket and the waker: the one descriptor that others wait for.
+    /// Holds small requests back for a moment, where that is asked for.
+    doorbell: Option<Box<Doorbell>>,
+    /// Holds the socket, the waker and the doorbell's timer: the one descriptor that others wait for.
     epoll: OwnedFd,
     /// Whether `epoll` waits for the socket to become writable.
     epoll_out: bool,
@@ -96,6 +99,11 @@ impl<B: Buffer> QueuePair<B> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("making an epoll descriptor"))?;
         epoll::add(&epoll, &*waker, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
             .map_err(system("watching an event descriptor"))?;
+        let doorbell = Doorbell::new(&shared.options).map_err(system("making a timer"))?.map(Box::new);
+        if let Some(doorbell) = &doorbell {
+            epoll::add(&epoll, &**doorbell, epoll::EventData::new_u64(2), epoll::EventFlags::IN)
+                .map_err(system("watching a timer"))?;
+        }
         if shared.state() != State::Live {
             return Err(Error::NotConnected(shared.state()));
         }
@@ -110,6 +118,7 @@ impl<B: Buffer> QueuePair<B> {
             _controller: controller,
             id,
             waker,
+            doorbell,
             epoll,
             epoll_out: false,
             next_expiry_ms: 0,
@@ -152,14 +161,36 @@ impl<B: Buffer> QueuePair<B> {
             return Err(SubmitError { reason, data });
         }
         let timeout_ms = self.timeout_ms();
-        self.engine.submit(sqe, data, user, timeout_ms).map_err(|(reason, data)| SubmitError { reason, data })
+        let length = match (&data, &self.doorbell) {
+            (Data::ToHost(buffer) | Data::FromHost(buffer), Some(_)) => buffer.as_ref().len(),
+            _ => 0,
+        };
+        self.engine.submit(sqe, data, user, timeout_ms).map_err(|(reason, data)| SubmitError { reason, data })?;
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.note(length);
+        }
+        Ok(())
     }
 
-    /// Sends everything queued, in one gathered send where the socket takes it.
+    /// Whether what is queued waits for more (see [`crate::Options::batch_timeout_us`]).
+    fn holds(&mut self) -> bool {
+        let Some(doorbell) = &mut self.doorbell else { return false };
+        if !self.engine.has_unsent() {
+            // Sent with something else, or lost, or on its way as soon as the socket takes it.
+            doorbell.sent();
+        }
+        doorbell.holds()
+    }
+
+    /// Sends everything queued, in one gathered send where the socket takes it. With [`crate::Options::batch_timeout_us`]
+    /// it may be held until there is more: keep on polling, or wait on the descriptor, which becomes readable then.
     ///
     /// # Errors
     /// None for a lost connection: that is told by `poll`, with the commands it took along.
     pub fn flush(&mut self) -> Result<(), Error> {
+        if self.holds() {
+            return Ok(());
+        }
         if let Err(loss) = self.engine.flush(&AdminData::None) {
             self.lost(loss);
         }
@@ -432,7 +463,9 @@ impl<B: Buffer> QueuePair<B> {
             self.engine.lose(&Loss::Association);
             return Ok(());
         }
-        if let Err(loss) = self.engine.flush(data).and_then(|()| self.engine.receive(data)) {
+        let held = self.holds();
+        let flushed = if held { Ok(()) } else { self.engine.flush(data) };
+        if let Err(loss) = flushed.and_then(|()| self.engine.receive(data)) {
             self.lost(loss);
             return Ok(());
         }

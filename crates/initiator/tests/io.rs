@@ -268,3 +268,31 @@ fn large_writes_end_although_small_commands_always_come_between() {
         assert!(disk == pattern(write, LARGE), "write {write}");
     }
 }
+
+#[test]
+fn held_requests_leave_when_they_are_enough_or_their_time_is_over() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    (options.batch_timeout_us, options.batch_nr) = (900_000, 4);
+    let controller = Controller::connect(&options).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    let began = Instant::now();
+    for user in 0..3 {
+        queue.submit(read(user), Data::ToHost(vec![1; BLOCK]), user).unwrap();
+        queue.flush().unwrap();
+    }
+    assert!(queue.wait(Some(began + Duration::from_millis(300))).unwrap().is_none(), "they are held");
+    queue.submit(read(3), Data::ToHost(vec![1; BLOCK]), 3).unwrap();
+    for _ in 0..4 {
+        assert!(queue.wait(None).unwrap().unwrap().result.is_ok());
+    }
+    assert!(began.elapsed() < Duration::from_millis(800), "four are enough: {:?}", began.elapsed());
+    // One alone waits its time; a call that waits for one command is not held.
+    let began = Instant::now();
+    queue.submit(read(0), Data::ToHost(vec![1; BLOCK]), 0).unwrap();
+    assert!(queue.wait(None).unwrap().unwrap().result.is_ok());
+    assert!(began.elapsed() >= Duration::from_millis(890));
+    let began = Instant::now();
+    assert!(queue.execute(read(5), AdminData::ToHost(&mut [0; BLOCK])).unwrap().status().is_success());
+    assert!(began.elapsed() < Duration::from_millis(800));
+}

@@ -78,6 +78,25 @@ fn more_threads_than_places_read_what_they_wrote() {
 }
 
 #[test]
+fn held_requests_of_threads_and_futures_all_leave() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    (options.nr_io_queues, options.batch_timeout_us, options.batch_nr) = (1, 3000, 5);
+    let controller = Controller::connect(&options).unwrap();
+    let drive: Drive = Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..7 {
+            let drive = drive.clone();
+            scope.spawn(move || write_and_read(&drive, thread, 10, if thread % 2 == 0 { 2 } else { 24 }));
+        }
+    });
+    let reads: Vec<_> = (0..7).map(|lba| drive.read_async(lba, vec![0; BLOCK])).collect();
+    for read in reads {
+        block_on(read).unwrap();
+    }
+}
+
+#[test]
 fn maps_are_used_by_what_commands_do() {
     let peer = Peer::new();
     let drive = drive(&peer, 2, 1, 1, 8);

@@ -1,0 +1,158 @@
+//! The delayed doorbell of i10 (Hwang et al., NSDI 2020): small requests are held for a moment and sent in one caravan.
+//! Owns when to send and the timer that ends a hold; what is sent is the engine's.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use crate::options::Options;
+
+/// Holds requests until there are enough of them, or the first has waited long enough.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    timeout: Duration,
+    commands_max: u32,
+    bytes_max: usize,
+    commands: u32,
+    bytes: usize,
+    /// When the first of those that are held came; means nothing while there are none.
+    since: Instant,
+    /// Wakes whoever sleeps on the queue's descriptor.
+    timer: OwnedFd,
+    /// When the timer fires, if it is set. It is never set back: firing for nothing costs less than setting it for every
+    /// caravan.
+    fires_at: Option<Instant>,
+}
+
+/// More is not a moment.
+const TIMEOUT_MAX_US: u32 = 1_000_000;
+
+impl Doorbell {
+    /// `None` where requests are not to be held.
+    pub(crate) fn new(options: &Options) -> Result<Option<Self>, Errno> {
+        if options.batch_timeout_us == 0 {
+            return Ok(None);
+        }
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        Ok(Some(Self {
+            timeout: Duration::from_micros(u64::from(options.batch_timeout_us.min(TIMEOUT_MAX_US))),
+            commands_max: u32::from(options.batch_nr.max(1)),
+            bytes_max: usize::try_from(options.batch_bytes).unwrap_or(usize::MAX),
+            commands: 0,
+            bytes: 0,
+            since: Instant::now(),
+            timer,
+            fires_at: None,
+        }))
+    }
+
+    /// A request of `bytes` was queued.
+    pub(crate) fn note(&mut self, bytes: usize) {
+        if self.commands == 0 {
+            self.since = Instant::now();
+        }
+        self.commands += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Whether what is queued shall wait. From a yes on, the descriptor becomes readable when it need not any more.
+    pub(crate) fn holds(&mut self) -> bool {
+        let now = Instant::now();
+        if self.fires_at.is_some_and(|at| now >= at) {
+            // Not there yet by a hair: then it is read the next time.
+            if rustix::io::read(&self.timer, &mut [0u8; 8]).is_ok() {
+                self.fires_at = None;
+            }
+        }
+        if self.commands == 0 {
+            return false;
+        }
+        let waited = now.duration_since(self.since);
+        if self.commands >= self.commands_max || self.bytes >= self.bytes_max || waited >= self.timeout {
+            self.sent();
+            return false;
+        }
+        // A timer that is set already fires before this hold is over, and is set again then.
+        if self.fires_at.is_none() && !self.set(now, self.timeout - waited) {
+            self.sent();
+            return false;
+        }
+        true
+    }
+
+    /// Nothing is held any more.
+    pub(crate) fn sent(&mut self) {
+        (self.commands, self.bytes) = (0, 0);
+    }
+
+    fn set(&mut self, now: Instant, time: Duration) -> bool {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // At least a nanosecond: zero would stop the timer.
+        let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).max(1);
+        let value = Timespec { tv_sec: nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 };
+        let set = Itimerspec { it_interval: none, it_value: value };
+        if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &set).is_err() {
+            return false;
+        }
+        self.fires_at = Some(now + time);
+        true
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebof_nvme::Nqn;
+    use rustix::event::{PollFd, PollFlags};
+
+    fn doorbell(timeout_us: u32, nr: u16, bytes: u32) -> Option<Doorbell> {
+        let mut options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
+        (options.batch_timeout_us, options.batch_nr, options.batch_bytes) = (timeout_us, nr, bytes);
+        Doorbell::new(&options).unwrap()
+    }
+
+    #[test]
+    fn without_a_time_nothing_is_held() {
+        assert!(doorbell(0, 16, 65536).is_none());
+    }
+
+    #[test]
+    fn enough_requests_or_bytes_end_a_hold() {
+        let mut bell = doorbell(1_000_000, 3, 10_000).unwrap();
+        assert!(!bell.holds(), "there is nothing to hold");
+        bell.note(512);
+        bell.note(512);
+        assert!(bell.holds());
+        bell.note(512);
+        assert!(!bell.holds(), "three are enough");
+        assert!(!bell.holds());
+        bell.note(9_999);
+        assert!(bell.holds());
+        bell.note(1);
+        assert!(!bell.holds(), "the bytes are enough");
+    }
+
+    #[test]
+    fn the_descriptor_says_when_a_hold_is_over() {
+        let mut bell = doorbell(2_000, 100, u32::MAX).unwrap();
+        for _ in 0..3 {
+            bell.note(512);
+            let began = Instant::now();
+            while bell.holds() {
+                crate::wait::wait(&mut [PollFd::new(&bell, PollFlags::IN)], Some(Duration::from_secs(10))).unwrap();
+                assert!(began.elapsed() < Duration::from_secs(9), "the timer did not fire");
+            }
+            assert!(began.elapsed() >= Duration::from_micros(1_900));
+        }
+    }
+}
