@@ -53,6 +53,19 @@ pub(crate) enum Opened {
 }
 
 impl Source {
+    /// A medium of this machine in the words of `ebof serve`. `direct` says whether to bypass the page cache, where the words don't and
+    /// there is one; `None` does where that is possible.
+    ///
+    /// # Errors
+    /// What is wrong with the words.
+    pub fn local(text: &str, direct: Option<bool>) -> Result<Self, ebof_backend::SpecError> {
+        let mut spec: Spec = text.parse()?;
+        if let ebof_backend::Source::Path { direct: said, .. } = &mut spec.source {
+            *said = said.or(direct);
+        }
+        Ok(Self::Local(spec))
+    }
+
     /// For jobs that run together.
     pub(crate) fn open(&self, jobs: &[Job], queues: QueueUse) -> Result<Opened, SourceError> {
         match self {

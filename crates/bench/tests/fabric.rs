@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use ebof_bench::{BenchError, Job, JobError, Mix, Progress, Source, corner, run};
+use ebof_bench::{BenchError, Job, JobError, Mix, Progress, QueueUse, Rate, Source, corner, run, run_together};
 use ebof_initiator::Options;
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
@@ -49,7 +49,7 @@ fn the_four_corners_stand_beside_those_of_the_drive() {
     let (_target, options) = serve("mem:64M");
     let source = Source::Fabric(Box::new(options), Nsid(1));
     let local = Source::Local("mem:64M".parse().unwrap());
-    let jobs = corner::four(Duration::from_millis(100), Duration::from_millis(20));
+    let jobs = corner::four(Duration::from_millis(400), Duration::from_millis(20));
     let all = |source: &Source| jobs.iter().map(|job| run(source, job, quiet).unwrap()).collect::<Vec<_>>();
     let comparison = corner::compare(&all(&local), &all(&source));
     assert_eq!(comparison.rows.len(), 4);
@@ -64,4 +64,77 @@ fn a_block_beyond_the_targets_limit_is_refused_with_the_limit() {
     let job = Job { block_bytes: 16 << 20, ..Job::new(Mix::Read) };
     let error = run(&source, &job, quiet).unwrap_err();
     assert!(matches!(error, BenchError::Job(JobError::Transfer { .. })), "{error}");
+}
+
+/// 16 threads that read small blocks one at a time, beside one that writes large ones at depth.
+fn readers_and_a_writer(runtime: Duration) -> [Job; 2] {
+    let job = |name: &str, rw| Job { name: name.to_owned(), runtime: Some(runtime), ..Job::new(rw) };
+    [
+        Job { threads: 16, size_bytes: Some(16 << 20), ..job("readers", Mix::RandRead) },
+        Job { block_bytes: 1 << 20, depth: 8, offset_bytes: 16 << 20, ..job("writer", Mix::Write) },
+    ]
+}
+
+#[test]
+fn groups_run_at_the_same_time_on_own_and_on_shared_queues() {
+    let (_target, options) = serve("mem:64M");
+    let jobs = readers_and_a_writer(Duration::from_millis(400));
+    let own = QueueUse::default();
+    for (queues, asked) in [(own, (0, 0, 0)), (QueueUse { shared: true, size: None }, (1, 1, 0))] {
+        let mut options = options.clone();
+        (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = asked;
+        let source = Source::Fabric(Box::new(options), Nsid(1));
+        let reports = run_together(&source, &jobs, queues, quiet).unwrap();
+        assert_eq!(reports.iter().map(|report| report.job.name.as_str()).collect::<Vec<_>>(), ["readers", "writer"]);
+        for report in &reports {
+            assert_eq!((report.errors, &report.first_error), (0, &None), "{queues:?}");
+            assert!(report.total.operations > 0, "{queues:?} {}", report.job.name);
+            assert!(report.process.is_some_and(|process| process.cpu_us_per_operation > 0.0));
+        }
+        assert!(reports[0].write.is_none() && reports[1].read.is_none());
+    }
+}
+
+#[test]
+fn shared_queues_are_verified_at_any_depth_and_class() {
+    let (_target, options) = serve("mem:8M");
+    for (asked, hipri, depth) in
+        [((1, 0, 0), false, 1), ((1, 0, 0), false, 16), ((2, 1, 0), false, 8), ((1, 0, 1), true, 4)]
+    {
+        let mut options = options.clone();
+        (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = asked;
+        let source = Source::Fabric(Box::new(options), Nsid(1));
+        let job = Job { depth, hipri, threads: 3, runtime: None, verify: true, ..Job::new(Mix::Rw) };
+        let reports = run_together(&source, &[job], QueueUse { shared: true, size: Some(8) }, quiet).unwrap();
+        assert_eq!((reports[0].errors, &reports[0].first_error), (0, &None), "{asked:?} {depth}");
+        assert_eq!(reports[0].total.operations, 2046, "{asked:?} {depth}");
+    }
+}
+
+#[test]
+fn a_rate_is_kept_for_each_thread_and_direction() {
+    let (_target, options) = serve("mem:8M");
+    let source = Source::Fabric(Box::new(options), Nsid(1));
+    let rate = Rate { read: Some(400 << 10), write: Some(200 << 10) };
+    let job = Job { rate, threads: 2, runtime: Some(Duration::from_secs(1)), ..Job::new(Mix::RandRw) };
+    let report = run(&source, &job, quiet).unwrap();
+    // Reads wait for writes and the other way round: the slower direction sets the pace of a thread. Never more than asked for.
+    assert!(report.read.unwrap().bytes <= 900 << 10);
+    assert!(report.write.unwrap().bytes <= 500 << 10);
+    let one = Job { rate: Rate { read: Some(400 << 10), write: None }, ..Job { rw: Mix::RandRead, ..job } };
+    let bytes = run(&source, &one, quiet).unwrap().total.bytes;
+    assert!((500 << 10..=900 << 10).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn a_queue_smaller_than_the_depth_is_refused_and_jobs_of_different_length_too() {
+    let (_target, options) = serve("mem:8M");
+    let source = Source::Fabric(Box::new(options), Nsid(1));
+    let job = Job { depth: 32, ..Job::new(Mix::RandRead) };
+    let small = QueueUse { shared: false, size: Some(32) };
+    let error = run_together(&source, std::slice::from_ref(&job), small, quiet).unwrap_err().to_string();
+    assert_eq!(error, "a queue of 32 entries takes 31 commands at a time, less than the depth of 32");
+    let longer = Job { runtime: Some(Duration::from_secs(11)), ..job.clone() };
+    let error = run_together(&source, &[job, longer], QueueUse::default(), quiet).unwrap_err();
+    assert!(matches!(error, BenchError::Job(JobError::Together)), "{error}");
 }

@@ -83,7 +83,7 @@ fn time_ramp_and_pace_are_kept() {
     let report = report.unwrap();
     assert!(started.elapsed() >= Duration::from_millis(800));
     assert!((0.55..=0.61).contains(&report.elapsed_s), "{}", report.elapsed_s);
-    assert!((500.0..=1100.0).contains(&report.total.iops), "{}", report.total.iops);
+    assert!((200.0..=1100.0).contains(&report.total.iops), "{}", report.total.iops);
     assert!(ticks >= 2);
     assert!(report.cpu_percent < 50.0, "a paced job sleeps: {} %", report.cpu_percent);
 }

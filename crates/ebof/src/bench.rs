@@ -4,6 +4,7 @@
 //! Owns the arguments and what is printed. What a load is and how it is measured is in `ebof-bench`; the comparison is `limit`.
 
 mod ends;
+mod jobs;
 mod limit;
 pub(crate) mod server;
 mod view;
@@ -15,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_bench::{Job, Mix, Phase, Progress, Report, Source};
+use ebof_bench::{Ioengine, Job, Mix, Phase, Progress, QueueUse, Rate, Report, Source};
 use ebof_manage::units::parse_size;
 use ebof_nvme::Nsid;
 use ebof_nvme::uri::Uri;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::device::{UriArgs, parse_uri};
+use crate::device::{QueueArgs, UriArgs, parse_uri};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::show;
@@ -52,8 +53,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     runtime: Duration,
     /// How long to run before measuring begins, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, alias = "ramp_time", value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     ramp_time: Duration,
+    /// Accepted and without effect: a load with a runtime always uses all of it
+    #[arg(long, alias = "time_based")]
+    time_based: bool,
     /// Percentage of reads in a mix
     #[arg(long, value_name = "PERCENT", default_value_t = 50)]
     rwmixread: u8,
@@ -63,9 +67,25 @@ pub(crate) struct Args {
     /// Bytes of that part [default: all that follows]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     size: Option<u64>,
-    /// Operations per second at most, all threads together
-    #[arg(long, value_name = "IOPS")]
+    /// Bytes per second at most of each thread, reads and writes each; or one rate for reads and one for writes: READ,WRITE
+    #[arg(long, value_name = "SIZE", value_parser = jobs::rate)]
+    rate: Option<Rate>,
+    /// Operations per second at most of each thread, reads and writes each
+    #[arg(long, alias = "rate_iops", value_name = "IOPS")]
     rate_iops: Option<u64>,
+    /// A group of threads of its own, as a section of a job file: name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1. Several run at
+    /// the same time and are reported apart; what a group does not say is as the options outside say
+    #[arg(long = "job", value_name = "KEY=VALUE,...")]
+    jobs: Vec<String>,
+    /// 1: past the page cache, or an error; 0: through it [default: past it where that is possible]
+    #[arg(long, value_name = "0|1", value_parser = jobs::switch)]
+    direct: Option<bool>,
+    /// What drives files and devices of this machine: auto, io_uring or threads
+    #[arg(long, value_name = "ENGINE", default_value = "auto")]
+    ioengine: Ioengine,
+    /// Take the poll queues (--nr-poll-queues) of a namespace
+    #[arg(long)]
+    hipri: bool,
     /// Write a pattern, and compare what is read with it
     #[arg(long)]
     verify: bool,
@@ -73,16 +93,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER")]
     randseed: Option<u64>,
     /// Processors of the threads, separated by commas
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, alias = "cpus_allowed", value_name = "LIST", value_delimiter = ',')]
     cpus_allowed: Vec<usize>,
     /// Count failed operations and go on
-    #[arg(long)]
+    #[arg(long, alias = "continue_on_error")]
     continue_on_error: bool,
     /// Let a load that writes destroy what a file, a device or a namespace holds
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
     uri: UriArgs,
+    #[command(flatten)]
+    queues: QueueArgs,
     #[command(flatten)]
     limit: limit::Limit,
     #[command(flatten)]
@@ -102,19 +124,20 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     if args.ends.raw {
         return ends::raw(&job, global);
     }
-    let sources = args.sources.iter().map(|text| args.source(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let jobs = args.groups(&job)?;
+    let sources = args.sources.iter().map(|text| args.source(text, &jobs)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(controllers) = args.ends.hold {
         return ends::hold(controllers, &sources, job.runtime, global, &stop);
     }
     let mut reports = Vec::new();
     for source in &sources {
-        reports.push(measure(source, &job, &stop)?);
+        reports.extend(measure(source, &jobs, args.queue_use(), &stop)?);
         if stop.load(Ordering::Relaxed) {
             break;
         }
     }
     let clean = reports.iter().all(|report| report.errors == 0);
-    show(global, &Reports(&reports))?;
+    show(global, &Reports { all: &reports, groups: jobs.len() })?;
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -132,6 +155,9 @@ impl Args {
             runtime: (!self.runtime.is_zero()).then_some(self.runtime),
             ramp: if self.runtime.is_zero() { Duration::ZERO } else { self.ramp_time },
             rate_iops: self.rate_iops,
+            rate: self.rate.unwrap_or_default(),
+            hipri: self.hipri,
+            ioengine: self.ioengine,
             verify: self.verify,
             seed: self.randseed.unwrap_or(job.seed),
             continue_on_error: self.continue_on_error,
@@ -140,36 +166,53 @@ impl Args {
         })
     }
 
-    fn source(&self, text: &str) -> anyhow::Result<Source> {
+    /// The groups that run at the same time: one where no --job is given.
+    fn groups(&self, job: &Job) -> Result<Vec<Job>, Failure> {
+        if self.jobs.is_empty() {
+            return Ok(vec![job.clone()]);
+        }
+        self.jobs.iter().enumerate().map(|(index, text)| jobs::parse(text, index, job)).collect()
+    }
+
+    fn queue_use(&self) -> QueueUse {
+        QueueUse { shared: self.queues.shared(), size: self.queues.queue_size }
+    }
+
+    fn source(&self, text: &str, jobs: &[Job]) -> anyhow::Result<Source> {
         let forgets = text.starts_with("mem:") || text.starts_with("null:");
-        if self.rw.writes() && !forgets && !self.overwrite {
-            let message = format!("--rw {} destroys what {text} holds", self.rw);
+        if let Some(job) = jobs.iter().find(|job| job.rw.writes())
+            && !forgets
+            && !self.overwrite
+        {
+            let message = format!("--rw {} destroys what {text} holds", job.rw);
             return Err(Failure::usage(message, "say --overwrite if that is wanted").into());
         }
         if !Uri::looks_like(text) {
-            return Ok(Source::Local(text.parse()?));
+            return Ok(Source::local(text, self.direct)?);
         }
         let uri = parse_uri(text)?;
-        Ok(Source::Fabric(Box::new(self.uri.options(&uri)), uri.nsid.unwrap_or(Nsid(1))))
+        let mut options = self.uri.options(&uri);
+        self.queues.set(&mut options);
+        Ok(Source::Fabric(Box::new(options), uri.nsid.unwrap_or(Nsid(1))))
     }
 }
 
-/// Runs one job with a live line on a terminal.
-fn measure(source: &Source, job: &Job, stop: &AtomicBool) -> anyhow::Result<Report> {
-    let bar = match job.runtime {
-        Some(runtime) => {
+/// Runs jobs together with a live line on a terminal.
+fn measure(source: &Source, jobs: &[Job], queues: QueueUse, stop: &AtomicBool) -> anyhow::Result<Vec<Report>> {
+    let bar = match jobs.first().and_then(|job| job.runtime.map(|runtime| runtime + job.ramp)) {
+        Some(total) => {
             let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}")?;
-            ProgressBar::new(u64::try_from((runtime + job.ramp).as_millis())?).with_style(style)
+            ProgressBar::new(u64::try_from(total.as_millis())?).with_style(style)
         }
         None => ProgressBar::new_spinner(),
     };
-    let report = ebof_bench::run(source, job, |progress| {
+    let reports = ebof_bench::run_together(source, jobs, queues, |progress| {
         bar.set_position(u64::try_from(progress.elapsed.as_millis()).unwrap_or(u64::MAX));
         bar.set_message(live(progress));
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
-    Ok(report?)
+    Ok(reports?)
 }
 
 fn live(progress: &Progress) -> String {
@@ -231,19 +274,40 @@ mod tests {
 
     #[test]
     fn what_would_be_lost_is_asked_for() {
-        let args = parse("x --rw randwrite").unwrap();
-        assert!(args.source("/tmp/x").unwrap_err().to_string().contains("--overwrite"));
-        assert!(args.source("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1").is_err());
-        assert!(args.source("mem:1M").is_ok());
-        assert!(parse("x --rw randwrite --overwrite").unwrap().source("/tmp/x").is_ok());
-        assert!(parse("x --rw randread").unwrap().source("/tmp/x").is_ok());
+        let source = |line: &str, text: &str| {
+            let args = parse(line).unwrap();
+            let groups = args.groups(&args.job().unwrap()).unwrap();
+            args.source(text, &groups)
+        };
+        assert!(source("x --rw randwrite", "/tmp/x").unwrap_err().to_string().contains("--overwrite"));
+        assert!(source("x --job rw=read --job rw=write", "/tmp/x").unwrap_err().to_string().contains("--overwrite"));
+        assert!(source("x --rw randwrite", "nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1").is_err());
+        assert!(source("x --rw randwrite", "mem:1M").is_ok());
+        assert!(source("x --rw randwrite --overwrite", "/tmp/x").is_ok());
+        assert!(source("x --rw randread", "/tmp/x").is_ok());
+    }
+
+    #[test]
+    fn queues_are_asked_for_as_connect_does() {
+        let args = parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --rate 1M,2M").unwrap();
+        assert_eq!(args.queue_use(), QueueUse { shared: true, size: Some(64) });
+        let Source::Fabric(options, _) = args.source("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1", &[]).unwrap()
+        else {
+            panic!("a URI is a namespace");
+        };
+        assert_eq!((options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues), (2, 1, 1));
+        assert_eq!((options.queue_size, options.tos, options.hdr_digest), (64, Some(32), true));
+        assert_eq!(args.job().unwrap().rate, Rate { read: Some(1 << 20), write: Some(2 << 20) });
+        assert_eq!(parse("x -Q 64").unwrap().queue_use(), QueueUse { shared: false, size: Some(64) });
+        assert!(parse("x -Q 1").is_err() && parse("x --direct 2").is_err() && parse("x --ioengine libaio").is_err());
+        assert!(parse("x --time_based --ramp_time 1 --rate_iops 5 --direct=1 --ioengine=io_uring").is_ok());
     }
 
     #[test]
     fn a_uri_names_the_namespace() {
         let args = parse("x").unwrap();
         let Source::Fabric(options, nsid) =
-            args.source("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/7").unwrap()
+            args.source("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/7", &[]).unwrap()
         else {
             panic!("a URI is a namespace");
         };

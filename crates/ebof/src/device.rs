@@ -95,6 +95,43 @@ impl UriArgs {
     }
 }
 
+/// Which queues to ask for: the options of `connect`, for verbs that load namespaces.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct QueueArgs {
+    /// I/O queues, shared by all threads [default: one for each thread]
+    #[arg(short = 'i', long, help_heading = URI_HEADING, value_name = "N")]
+    pub(crate) nr_io_queues: Option<u16>,
+    /// Queues for writes besides: the I/O queues are for reads then
+    #[arg(short = 'W', long, help_heading = URI_HEADING, value_name = "N")]
+    pub(crate) nr_write_queues: Option<u16>,
+    /// Queues for polling besides (--hipri)
+    #[arg(short = 'P', long, help_heading = URI_HEADING, value_name = "N")]
+    pub(crate) nr_poll_queues: Option<u16>,
+    /// Entries of a queue [default: one more than the depth; 128 where queues are shared]
+    #[arg(short = 'Q', long, help_heading = URI_HEADING, value_name = "N",
+        value_parser = clap::value_parser!(u16).range(2..=1024))]
+    pub(crate) queue_size: Option<u16>,
+    /// IP type of service
+    #[arg(long, help_heading = URI_HEADING, value_name = "NUMBER")]
+    tos: Option<u8>,
+}
+
+impl QueueArgs {
+    /// Whether the threads share queues.
+    pub(crate) fn shared(&self) -> bool {
+        self.nr_io_queues.or(self.nr_write_queues).or(self.nr_poll_queues).is_some()
+    }
+
+    /// Sets what was said.
+    pub(crate) fn set(&self, options: &mut Options) {
+        options.nr_io_queues = self.nr_io_queues.unwrap_or(options.nr_io_queues);
+        options.nr_write_queues = self.nr_write_queues.unwrap_or(options.nr_write_queues);
+        options.nr_poll_queues = self.nr_poll_queues.unwrap_or(options.nr_poll_queues);
+        options.queue_size = self.queue_size.unwrap_or(options.queue_size);
+        options.tos = self.tos.or(options.tos);
+    }
+}
+
 /// What a verb needs of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
