@@ -24,6 +24,9 @@ use crate::turn::Turn;
 /// Bytes taken from one socket in one turn, so that a flood does not starve the others on the thread.
 const READ_BUDGET: usize = 1 << 20;
 
+/// A read of a socket has room for this much at least, whatever is left of the share: a system call for less is a waste.
+const RECEIVE_MIN: usize = 8 << 10;
+
 /// Data of at least this size are received straight into their buffer.
 const DIRECT_MIN: usize = 8 << 10;
 
@@ -118,6 +121,9 @@ pub(crate) struct Connection {
     pub(crate) armed_ms: Option<u64>,
     /// Whether it is on the reactor's list of connections to flush.
     pub(crate) dirty: bool,
+    /// Bytes that may still be received, or asked for by reads, in the turn of this number. Below zero when a command was
+    /// larger than its share: the next turns pay for it.
+    credit: (u32, i64),
 }
 
 impl Connection {
@@ -155,10 +161,30 @@ impl Connection {
             last_received_ms: 0,
             armed_ms: None,
             dirty: false,
+            credit: (0, 0),
         }
     }
 
-    /// Takes what the socket holds, up to a budget, and runs all of it. Returns how many bytes that were.
+    /// Has its share of the turn, once.
+    fn take_share(&mut self, turn: &Turn<'_>) {
+        let (number, credit) = self.credit;
+        if number != turn.number {
+            let share = i64::try_from(turn.share).unwrap_or(i64::MAX);
+            self.credit = (turn.number, share.min(credit.saturating_add(share)));
+        }
+    }
+
+    /// `bytes` were received, or will be sent.
+    pub(crate) fn charge(&mut self, bytes: usize) {
+        self.credit.1 = self.credit.1.saturating_sub_unsigned(bytes as u64);
+    }
+
+    /// Whether received commands wait for the next turn.
+    pub(crate) fn share_is_used_up(&self) -> bool {
+        self.credit.1 <= 0 && self.is_stalled()
+    }
+
+    /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how many bytes that were.
     pub(crate) fn on_readable(&mut self, turn: &mut Turn<'_>) -> Result<usize, End> {
         let mut scratch = std::mem::take(turn.scratch);
         let result = self.receive_all(&mut scratch, turn);
@@ -168,11 +194,10 @@ impl Connection {
 
     fn receive_all(&mut self, scratch: &mut [u8], turn: &mut Turn<'_>) -> Result<usize, End> {
         let mut taken = 0;
-        while taken < READ_BUDGET {
-            if self.is_stalled() {
-                break;
-            }
-            let received = match self.receive(scratch) {
+        self.take_share(turn);
+        while taken < READ_BUDGET && self.credit.1 > 0 && !self.is_stalled() {
+            let limit = usize::try_from(self.credit.1).unwrap_or(usize::MAX).clamp(RECEIVE_MIN, READ_BUDGET);
+            let received = match self.receive(limit, scratch) {
                 Ok(Received { total: 0, .. }) => return Err(End::PeerClosed),
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -180,6 +205,7 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             taken += received.total;
+            self.charge(received.total);
             self.last_received_ms = turn.now_ms;
             self.feed(&scratch[..received.in_scratch], turn)?;
             if received.total < received.room {
@@ -189,18 +215,23 @@ impl Connection {
         Ok(taken)
     }
 
-    /// One read: into the buffer of the data under way where that pays, the rest into `scratch`.
-    fn receive(&mut self, scratch: &mut [u8]) -> io::Result<Received> {
+    /// One read of about `limit` bytes: into the buffer of the data under way where that pays, the rest into `scratch`.
+    fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> io::Result<Received> {
+        let room = scratch.len().min(limit);
+        let scratch = &mut scratch[..room];
         if matches!(self.state, State::Closing { .. }) {
             let total = (&self.socket).read(scratch)?;
             return Ok(Received { total, in_scratch: 0, room: scratch.len() });
         }
-        let wanted = self.transport.data_wanted();
+        let all_wanted = self.transport.data_wanted();
+        let wanted = all_wanted.min(limit);
         if wanted >= DIRECT_MIN
             && let Some(incoming) = &mut self.incoming
         {
             let buffer = self.commands.get_mut(incoming.slot).and_then(|command| command.buffer.as_mut());
             if let Some(place) = buffer.and_then(|b| b.as_mut_slice().get_mut(incoming.at..incoming.at + wanted)) {
+                let behind = if wanted < all_wanted { 0 } else { scratch.len() };
+                let scratch = &mut scratch[..behind];
                 let room = place.len() + scratch.len();
                 let mut parts = [IoSliceMut::new(place), IoSliceMut::new(scratch)];
                 let total = (&self.socket).read_vectored(&mut parts)?;
@@ -216,6 +247,7 @@ impl Connection {
 
     /// Takes up what was set aside when the queue was full or buffers were short.
     pub(crate) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        self.take_share(turn);
         self.unpark(turn)?;
         if !self.stash.is_empty() && self.can_take(turn) {
             let stash = std::mem::take(&mut self.stash);
@@ -239,7 +271,7 @@ impl Connection {
         // its queue meanwhile is refused by the queue.
         let has_slot = !self.commands.is_full() || !self.awaiting.is_empty();
         let buffers = self.buffer_bytes + 2 * in_capsule <= limit && turn.pool.has_room(2 * in_capsule);
-        answers_read && has_slot && buffers
+        answers_read && has_slot && buffers && self.credit.1 > 0
     }
 
     fn feed(&mut self, mut input: &[u8], turn: &mut Turn<'_>) -> Result<(), End> {
@@ -385,10 +417,10 @@ impl Connection {
         }
         let before = self.outbox.len();
         let pool_before = turn.pool.outstanding_bytes();
-        let flushed = self.outbox.flush(&self.socket, turn.pool)?;
+        let flushed = self.outbox.flush(&self.socket, turn.share, turn.pool)?;
         self.buffer_bytes = self.buffer_bytes.saturating_sub(pool_before - turn.pool.outstanding_bytes());
         match flushed {
-            Flushed::All => self.blocked_since_ms = None,
+            Flushed::All | Flushed::Share => self.blocked_since_ms = None,
             Flushed::Blocked if self.blocked_since_ms.is_none() || self.outbox.len() < before => {
                 self.blocked_since_ms = Some(turn.now_ms);
             }
@@ -440,7 +472,7 @@ impl Connection {
         if let End::Fatal(error) = end {
             self.transport.send_term(error, self.outbox.arena());
             // A peer that does not even take the TermReq is beyond help.
-            let _ = self.outbox.flush(&self.socket, turn.pool);
+            let _ = self.outbox.flush(&self.socket, usize::MAX, turn.pool);
         }
         // Fails when the peer is gone already, which is what we want.
         let _ = self.socket.shutdown(Shutdown::Write);

@@ -38,7 +38,11 @@ impl Connection {
         turn: &mut Turn<'_>,
     ) -> Result<bool, End> {
         let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), sgl: sqe.sgl(), in_capsule };
-        let step = match self.queue.submit(sqe, turn.now_ms) {
+        let step = self.queue.submit(sqe, turn.now_ms);
+        if let Step::Read(_, extent) = &step {
+            self.charge(extent.length_bytes as usize);
+        }
+        let step = match step {
             Step::Read(executing, extent) => match self.read_resident(executing, extent, origin, turn) {
                 Some(step) => step,
                 None => return Ok(false),

@@ -61,6 +61,8 @@ pub(crate) enum Flushed {
     All,
     /// The socket takes no more now.
     Blocked,
+    /// As much was sent as the connection may send at once; the socket takes more.
+    Share,
 }
 
 impl Outbox {
@@ -136,21 +138,29 @@ impl Outbox {
         }
     }
 
-    /// Sends as much as the socket takes; spent payload buffers go back to `pool`.
+    /// Sends as much as the socket takes, up to `share` bytes and what completes a segment; spent payload buffers go back to
+    /// `pool`.
     ///
     /// # Errors
     /// The socket's error, other than that it would block.
-    pub(crate) fn flush(&mut self, socket: impl AsFd, pool: &mut Pool) -> io::Result<Flushed> {
+    pub(crate) fn flush(&mut self, socket: impl AsFd, share: usize, pool: &mut Pool) -> io::Result<Flushed> {
         self.seal();
+        let mut left = share;
         while self.bytes > 0 {
+            if left == 0 {
+                return Ok(Flushed::Share);
+            }
             let sent = if self.segments.len() <= GATHER_FEW {
-                self.send_some::<GATHER_FEW>(&socket)
+                self.send_some::<GATHER_FEW>(&socket, left)
             } else {
-                self.send_some::<GATHER_MAX>(&socket)
+                self.send_some::<GATHER_MAX>(&socket, left)
             };
             match sent {
                 Ok((0, _)) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok((sent, cut)) => self.advance(sent, cut, pool),
+                Ok((sent, cut)) => {
+                    left = left.saturating_sub(sent);
+                    self.advance(sent, cut, pool);
+                }
                 Err(rustix::io::Errno::AGAIN) => return Ok(Flushed::Blocked),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -159,15 +169,17 @@ impl Outbox {
         Ok(Flushed::All)
     }
 
-    /// One send. Gives the bytes sent, and how many behind them are in `cut` now.
-    fn send_some<const N: usize>(&mut self, socket: impl AsFd) -> rustix::io::Result<(usize, usize)> {
+    /// One send, of `share` bytes and what completes an element. Gives the bytes sent, and how many behind them are in `cut`
+    /// now.
+    fn send_some<const N: usize>(&mut self, socket: impl AsFd, share: usize) -> rustix::io::Result<(usize, usize)> {
         let Self { arena, arena_start, segments, lenders, cut, .. } = self;
-        let lent = if lenders.is_empty() { ArrayVec::<_, N>::new() } else { borrow(segments, lenders) };
+        let lent = if lenders.is_empty() { ArrayVec::<_, N>::new() } else { borrow(segments, lenders, share) };
         let mut loans = lent.iter();
         let mut gather = ArrayVec::<IoSlice<'_>, N>::new();
         let mut arena_at = *arena_start;
+        let mut offered = 0;
         'gather: for segment in segments.iter() {
-            if gather.is_full() {
+            if gather.is_full() || offered >= share {
                 break;
             }
             match segment {
@@ -184,14 +196,19 @@ impl Outbox {
                     while left > 0 {
                         let Some(loan) = loans.next().filter(|_| !gather.is_full()) else { break 'gather };
                         left -= loan.as_ref().len();
+                        offered += loan.as_ref().len();
                         gather.push(IoSlice::new(loan.as_ref()));
+                        if offered >= share {
+                            break 'gather;
+                        }
                     }
+                    continue;
                 }
             }
+            offered += gather.last().map_or(0, |slice| slice.len());
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = sendmsg(socket, &gather, &mut SendAncillaryBuffer::default(), flags)?;
-        let offered: usize = gather.iter().map(|slice| slice.len()).sum();
         drop(gather);
         if sent == offered {
             return Ok((sent, 0));
@@ -290,11 +307,16 @@ impl Outbox {
     }
 }
 
-/// Loans for as many of the lent segments, in order, as one send may take and nobody is writing to. It waits for a writer only
+/// Loans for as many of the lent segments, in order, as one send of `share` bytes may take and nobody is writing to. It waits for a writer only
 /// while it holds no loan, and so never makes one wait that others wait for.
-fn borrow<'a, const N: usize>(segments: &VecDeque<Segment>, lenders: &'a [Arc<dyn Device>]) -> ArrayVec<Lent<'a>, N> {
+fn borrow<'a, const N: usize>(
+    segments: &VecDeque<Segment>,
+    lenders: &'a [Arc<dyn Device>],
+    share: usize,
+) -> ArrayVec<Lent<'a>, N> {
     let mut lent = ArrayVec::new();
     let mut others = 0;
+    let mut offered = 0;
     for segment in segments {
         let Segment::Lent { lender, offset, len } = segment else {
             others += 1;
@@ -302,7 +324,7 @@ fn borrow<'a, const N: usize>(segments: &VecDeque<Segment>, lenders: &'a [Arc<dy
         };
         let (mut at, mut left) = (*offset, *len);
         while left > 0 {
-            if lent.len() + others >= N {
+            if lent.len() + others >= N || offered >= share {
                 return lent;
             }
             let resident = lenders.get(*lender).and_then(|device| device.resident());
@@ -311,6 +333,7 @@ fn borrow<'a, const N: usize>(segments: &VecDeque<Segment>, lenders: &'a [Arc<dy
             };
             left -= loan.as_ref().len();
             at += loan.as_ref().len() as u64;
+            offered += loan.as_ref().len();
             lent.push(loan);
         }
     }
@@ -399,7 +422,7 @@ mod tests {
                     }
                 }
             });
-            while outbox.flush(&a, &mut pool).unwrap() == Flushed::Blocked {
+            while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
                 cuts += usize::from(matches!(outbox.segments.front(), Some(Segment::Cut { .. })));
                 let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
                 rustix::event::poll(&mut fds, None).unwrap();
@@ -446,7 +469,7 @@ mod tests {
             got
         });
         let mut blocked = 0;
-        while outbox.flush(&a, &mut pool).unwrap() == Flushed::Blocked {
+        while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
             blocked += 1;
             let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
             rustix::event::poll(&mut fds, None).unwrap();

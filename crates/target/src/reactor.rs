@@ -4,28 +4,27 @@
 //! without work looks at its sources for a short while, giving way to others now and then, and then sleeps in the
 //! kernel: an idle target costs no CPU.
 
+mod message;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ebof_backend::{Device, Io, Request, Submitted};
-use ebof_fabrics::{Handle, Queue};
+use ebof_fabrics::Handle;
 use rustix::event::epoll;
 
 use crate::buffer::Pool;
 use crate::busy::Busy;
-use crate::command::AbortRequest;
 use crate::connection::{Connection, End, State};
 use crate::device::DeviceTable;
 use crate::mailbox::{Mailbox, Message};
 use crate::outbox::Flushed;
-use crate::port::PortState;
 use crate::shared::Shared;
-use crate::turn::{Turn, handle, place_of};
+use crate::turn::{Turn, place_of};
 
 /// One read of a socket takes up to this much, bytes.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -56,7 +55,7 @@ pub(crate) struct Reactor {
     serial: u64,
     scratch: Vec<u8>,
     retry: VecDeque<(Arc<dyn Device>, Request)>,
-    dirty: Vec<u32>,
+    dirty: VecDeque<u32>,
     /// Connections that wait for a buffer or a free slot, by place.
     waiting: Vec<u32>,
     deadlines: BinaryHeap<Reverse<(u64, Handle)>>,
@@ -66,6 +65,8 @@ pub(crate) struct Reactor {
     /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
     last_work_us: Option<u64>,
     busy: Busy,
+    /// Running number of the turn.
+    turns: u32,
 }
 
 impl Reactor {
@@ -93,13 +94,14 @@ impl Reactor {
             serial: 0,
             scratch: vec![0; SCRATCH_BYTES],
             retry: VecDeque::new(),
-            dirty: Vec::new(),
+            dirty: VecDeque::new(),
             waiting: Vec::new(),
             deadlines: BinaryHeap::new(),
             shutdown_ms: None,
             kick_failed: false,
             last_work_us: None,
             busy: Busy::default(),
+            turns: 0,
         })
     }
 
@@ -109,12 +111,11 @@ impl Reactor {
         let mut messages = Vec::new();
         let mut idle_turns = 0_u32;
         let mut timeout = Some(Duration::ZERO);
-        let mut turns = 0_u32;
         loop {
             events.clear();
-            turns = turns.wrapping_add(1);
+            self.turns = self.turns.wrapping_add(1);
             let awake = timeout == Some(Duration::ZERO);
-            let direct = awake && !turns.is_multiple_of(ASK_EVERY) && self.busy.are_few();
+            let direct = awake && !self.turns.is_multiple_of(ASK_EVERY) && self.busy.are_few();
             if !direct {
                 self.wait(&mut events, timeout);
             }
@@ -175,7 +176,7 @@ impl Reactor {
         }
         worked |= self.retry_busy();
         worked |= self.resume_waiting(now_us);
-        self.flush_dirty(now_us);
+        worked |= self.flush_dirty(now_us);
         self.kick_failed = false;
         if let Err(error) = self.io.kick() {
             tracing::error!(reactor = self.index, "device I/O cannot be started: {error}");
@@ -236,6 +237,8 @@ impl Reactor {
             scratch: &mut self.scratch,
             retry: &mut self.retry,
             dirty: &mut self.dirty,
+            number: self.turns,
+            share: self.busy.share(place),
             now_ms: now_us / 1000,
             now_us,
         };
@@ -317,106 +320,6 @@ impl Reactor {
         worked || received > 0
     }
 
-    fn on_message(&mut self, message: Message, now_us: u64) {
-        match message {
-            Message::Accept { socket, peer, local, port } => self.accept(socket, peer, local, port, now_us),
-            Message::Devices(devices) => self.devices = devices,
-            Message::Notice { handle, notice } => {
-                self.with_handle(handle, now_us, |connection, turn| connection.on_notice(notice, turn));
-            }
-            Message::Abort { handle, cid, reply } => {
-                let mut found = false;
-                self.with_handle(handle, now_us, |connection, turn| {
-                    found = true;
-                    connection.on_abort(AbortRequest { cid, reply }, turn);
-                    Ok(())
-                });
-                if !found {
-                    self.shared.post(reply.handle, Message::AbortAnswer { reply, aborted: false });
-                }
-            }
-            Message::AbortAnswer { reply, aborted } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.on_abort_answer(reply.slot, aborted, turn);
-                    Ok(())
-                });
-            }
-            Message::Close { handle, reply } => {
-                // The connection goes away now; its end is known when no device works for it any more, also where its
-                // socket is gone already.
-                let place = place_of(handle);
-                let known = self.connections.get(place as usize).and_then(Option::as_ref);
-                if known.is_some_and(|connection| connection.handle == handle) {
-                    self.with(place, now_us, |connection, turn| {
-                        connection.close_askers.push(reply);
-                        end_connection(connection, &End::Reset, turn);
-                        Ok(())
-                    });
-                } else {
-                    self.shared.post(reply.handle, Message::Closed { reply });
-                }
-            }
-            Message::Closed { reply } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.on_closed(reply.slot, turn);
-                    Ok(())
-                });
-            }
-            Message::PortGone(port) => {
-                for place in self.places() {
-                    self.with(place, now_us, |connection, _| {
-                        if Arc::ptr_eq(&connection.port, &port) { Err(End::PortGone) } else { Ok(()) }
-                    });
-                }
-            }
-            Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
-        }
-    }
-
-    fn with_handle(
-        &mut self,
-        handle: Handle,
-        now_us: u64,
-        work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>,
-    ) {
-        let place = place_of(handle);
-        let known = self.connections.get(place as usize).and_then(Option::as_ref);
-        if known.is_some_and(|connection| connection.handle == handle && connection.state != State::Gone) {
-            self.with(place, now_us, work);
-        }
-    }
-
-    fn places(&self) -> std::ops::Range<u32> {
-        0..u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
-    }
-
-    fn accept(&mut self, socket: TcpStream, peer: SocketAddr, local: SocketAddr, port: Arc<PortState>, now_us: u64) {
-        if self.shutdown_ms.is_some() {
-            self.shared.connection_gone(&port);
-            return;
-        }
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            u32::try_from(self.connections.len() - 1).expect("connections are limited to far less than 2^32")
-        });
-        self.serial += 1;
-        let handle = handle(self.index, self.serial, place);
-        let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
-        let added =
-            epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(u64::from(place)), epoll::EventFlags::IN);
-        if let Err(error) = added {
-            tracing::error!(%peer, "the connection cannot be watched: {error}");
-            self.free.push(place);
-            self.shared.connection_gone(&port);
-            return;
-        }
-        tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
-        let mut connection = Connection::new(handle, socket, peer, local, port, Queue::new(), deadline_ms);
-        connection.armed_ms = Some(deadline_ms);
-        self.connections[place as usize] = Some(Box::new(connection));
-        self.deadlines.push(Reverse((deadline_ms, handle)));
-    }
-
     /// Submits again what the devices had no room for. Returns whether something ended at once.
     fn retry_busy(&mut self) -> bool {
         let mut worked = false;
@@ -450,7 +353,8 @@ impl Reactor {
             self.with(place, now_us, |connection, turn| {
                 let before = connection.backlog();
                 let result = connection.resume(turn);
-                worked |= connection.backlog() != before;
+                // Who has used up its share goes on in the next turn: nothing else may bring that about.
+                worked |= connection.backlog() != before || connection.share_is_used_up();
                 result
             });
             if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
@@ -462,8 +366,10 @@ impl Reactor {
         worked
     }
 
-    fn flush_dirty(&mut self, now_us: u64) {
-        while let Some(place) = self.dirty.pop() {
+    /// Sends what was queued. Returns whether some of it has to wait for the next turn.
+    fn flush_dirty(&mut self, now_us: u64) -> bool {
+        for _ in 0..self.dirty.len() {
+            let Some(place) = self.dirty.pop_front() else { break };
             let mut changed = false;
             self.with(place, now_us, |connection, turn| {
                 connection.dirty = false;
@@ -473,6 +379,9 @@ impl Reactor {
                 let was_blocked = connection.blocked();
                 let flushed = connection.flush(turn)?;
                 changed = was_blocked != (flushed == Flushed::Blocked);
+                if flushed == Flushed::Share {
+                    turn.mark_dirty(connection);
+                }
                 let over = connection.state == State::Draining && connection.is_drained();
                 if over { Err(End::Shutdown) } else { Ok(()) }
             });
@@ -482,6 +391,7 @@ impl Reactor {
                 self.watch(connection);
             }
         }
+        !self.dirty.is_empty()
     }
 
     /// Ends what is overdue. Returns whether anything was.
@@ -514,21 +424,6 @@ impl Reactor {
             }
         }
         worked
-    }
-
-    fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {
-        self.shutdown_ms = Some(deadline_ms);
-        for place in self.places() {
-            self.with(place, now_us, |connection, _| {
-                if matches!(connection.state, State::Handshake { .. } | State::Open) {
-                    connection.state = State::Draining;
-                }
-                if connection.state == State::Draining && connection.is_drained() {
-                    return Err(End::Shutdown);
-                }
-                Ok(())
-            });
-        }
     }
 }
 

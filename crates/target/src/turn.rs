@@ -21,7 +21,11 @@ pub(crate) struct Turn<'a> {
     /// Requests that the `Io` had no room for.
     pub(crate) retry: &'a mut VecDeque<(Arc<dyn Device>, Request)>,
     /// Connections with something to send, by place.
-    pub(crate) dirty: &'a mut Vec<u32>,
+    pub(crate) dirty: &'a mut VecDeque<u32>,
+    /// Running number of the turn.
+    pub(crate) number: u32,
+    /// What the connection may do in this turn: bytes received and bytes to be sent.
+    pub(crate) share: usize,
     pub(crate) now_ms: u64,
     pub(crate) now_us: u64,
 }
@@ -31,7 +35,7 @@ impl Turn<'_> {
     pub(crate) fn mark_dirty(&mut self, connection: &mut Connection) {
         if !connection.dirty {
             connection.dirty = true;
-            self.dirty.push(place_of(connection.handle));
+            self.dirty.push_back(place_of(connection.handle));
         }
     }
 

@@ -1,0 +1,132 @@
+//! What a reactor is told by other threads: connections to serve, notices for queues, aborts, closes, the end.
+
+use std::cmp::Reverse;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use ebof_fabrics::{Handle, Queue};
+use rustix::event::epoll;
+
+use super::{Reactor, end_connection};
+use crate::command::AbortRequest;
+use crate::connection::{Connection, End, State};
+use crate::mailbox::Message;
+use crate::port::PortState;
+use crate::turn::{Turn, handle, place_of};
+
+impl Reactor {
+    pub(super) fn on_message(&mut self, message: Message, now_us: u64) {
+        match message {
+            Message::Accept { socket, peer, local, port } => self.accept(socket, peer, local, port, now_us),
+            Message::Devices(devices) => self.devices = devices,
+            Message::Notice { handle, notice } => {
+                self.with_handle(handle, now_us, |connection, turn| connection.on_notice(notice, turn));
+            }
+            Message::Abort { handle, cid, reply } => {
+                let mut found = false;
+                self.with_handle(handle, now_us, |connection, turn| {
+                    found = true;
+                    connection.on_abort(AbortRequest { cid, reply }, turn);
+                    Ok(())
+                });
+                if !found {
+                    self.shared.post(reply.handle, Message::AbortAnswer { reply, aborted: false });
+                }
+            }
+            Message::AbortAnswer { reply, aborted } => {
+                self.with_handle(reply.handle, now_us, |connection, turn| {
+                    connection.on_abort_answer(reply.slot, aborted, turn);
+                    Ok(())
+                });
+            }
+            Message::Close { handle, reply } => {
+                // The connection goes away now; its end is known when no device works for it any more, also where its
+                // socket is gone already.
+                let place = place_of(handle);
+                let known = self.connections.get(place as usize).and_then(Option::as_ref);
+                if known.is_some_and(|connection| connection.handle == handle) {
+                    self.with(place, now_us, |connection, turn| {
+                        connection.close_askers.push(reply);
+                        end_connection(connection, &End::Reset, turn);
+                        Ok(())
+                    });
+                } else {
+                    self.shared.post(reply.handle, Message::Closed { reply });
+                }
+            }
+            Message::Closed { reply } => {
+                self.with_handle(reply.handle, now_us, |connection, turn| {
+                    connection.on_closed(reply.slot, turn);
+                    Ok(())
+                });
+            }
+            Message::PortGone(port) => {
+                for place in self.places() {
+                    self.with(place, now_us, |connection, _| {
+                        if Arc::ptr_eq(&connection.port, &port) { Err(End::PortGone) } else { Ok(()) }
+                    });
+                }
+            }
+            Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
+        }
+    }
+
+    pub(super) fn with_handle(
+        &mut self,
+        handle: Handle,
+        now_us: u64,
+        work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>,
+    ) {
+        let place = place_of(handle);
+        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        if known.is_some_and(|connection| connection.handle == handle && connection.state != State::Gone) {
+            self.with(place, now_us, work);
+        }
+    }
+
+    pub(super) fn places(&self) -> std::ops::Range<u32> {
+        0..u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
+    }
+
+    fn accept(&mut self, socket: TcpStream, peer: SocketAddr, local: SocketAddr, port: Arc<PortState>, now_us: u64) {
+        if self.shutdown_ms.is_some() {
+            self.shared.connection_gone(&port);
+            return;
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            u32::try_from(self.connections.len() - 1).expect("connections are limited to far less than 2^32")
+        });
+        self.serial += 1;
+        let handle = handle(self.index, self.serial, place);
+        let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
+        let added =
+            epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(u64::from(place)), epoll::EventFlags::IN);
+        if let Err(error) = added {
+            tracing::error!(%peer, "the connection cannot be watched: {error}");
+            self.free.push(place);
+            self.shared.connection_gone(&port);
+            return;
+        }
+        tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
+        let mut connection = Connection::new(handle, socket, peer, local, port, Queue::new(), deadline_ms);
+        connection.armed_ms = Some(deadline_ms);
+        self.connections[place as usize] = Some(Box::new(connection));
+        self.deadlines.push(Reverse((deadline_ms, handle)));
+    }
+
+    fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {
+        self.shutdown_ms = Some(deadline_ms);
+        for place in self.places() {
+            self.with(place, now_us, |connection, _| {
+                if matches!(connection.state, State::Handshake { .. } | State::Open) {
+                    connection.state = State::Draining;
+                }
+                if connection.state == State::Draining && connection.is_drained() {
+                    return Err(End::Shutdown);
+                }
+                Ok(())
+            });
+        }
+    }
+}
