@@ -77,6 +77,13 @@ pub enum ConnectErrorKind {
         /// The operating system's answer.
         errno: Errno,
     },
+    /// An option that the connection was to have was refused.
+    SocketOption {
+        /// The option and its value.
+        option: String,
+        /// The operating system's answer.
+        errno: Errno,
+    },
     /// Nobody listens there.
     Refused,
     /// No way there.
@@ -243,6 +250,7 @@ impl ConnectErrorKind {
         match self {
             Self::NameNotResolved { .. } => "name-not-resolved",
             Self::LocalAddress { .. } => "local-address",
+            Self::SocketOption { .. } => "socket-option",
             Self::Refused => "refused",
             Self::Unreachable { .. } => "unreachable",
             Self::TimedOut { .. } => "timed-out",

@@ -48,6 +48,18 @@ pub struct Options {
     pub disable_sqflow: bool,
     /// IP type of service (`--tos`); `None` leaves the system's.
     pub tos: Option<u8>,
+    /// Priority of what is sent (`SO_PRIORITY`; `--so-priority`, as nvme-tcp's module parameter); it chooses the queues of
+    /// a network card with application device queues. More than 6 needs `CAP_NET_ADMIN`. `None` leaves the system's.
+    pub so_priority: Option<u32>,
+    /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`, `--busy-poll`); more than
+    /// `net.core.busy_read` needs `CAP_NET_ADMIN`. `None` leaves the system's.
+    pub busy_poll_us: Option<u32>,
+    /// Let polling stand in for the card's interrupts (`SO_PREFER_BUSY_POLL`, `--prefer-busy-poll`); needs
+    /// `CAP_NET_ADMIN`.
+    pub prefer_busy_poll: bool,
+    /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`, `--busy-poll-budget`); more than 8 needs
+    /// `CAP_NET_ADMIN`. `None` leaves the system's.
+    pub busy_poll_budget: Option<u16>,
     /// Time between two attempts to reconnect in milliseconds (`--reconnect-delay` counts seconds), around which the
     /// back-off varies.
     pub reconnect_delay_ms: u32,
@@ -105,6 +117,10 @@ impl Options {
             data_digest: false,
             disable_sqflow: false,
             tos: None,
+            so_priority: None,
+            busy_poll_us: None,
+            prefer_busy_poll: false,
+            busy_poll_budget: None,
             reconnect_delay_ms: 10_000,
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
             fast_io_fail_tmo: None,

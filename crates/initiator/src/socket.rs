@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::setsockopt;
+use nix::{setsockopt_impl, sockopt_impl};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -58,11 +60,7 @@ fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, can
     }
     // Commands are gathered before they are sent; Nagle would only hold the last of a batch back.
     socket.set_tcp_nodelay(true).map_err(|error| system("setting TCP_NODELAY", &error))?;
-    if let Some(tos) = options.tos {
-        let set =
-            if address.is_ipv4() { socket.set_tos_v4(u32::from(tos)) } else { socket.set_tclass_v6(u32::from(tos)) };
-        set.map_err(|error| system("setting the type of service", &error))?;
-    }
+    set_options(options, &socket, address.is_ipv4())?;
     match socket.connect(&SockAddr::from(address)) {
         Ok(()) => {}
         Err(error) if errno(&error) == Errno::INPROGRESS => await_connect(options, &socket, cancel)?,
@@ -74,6 +72,49 @@ fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, can
     }
     Ok(socket)
 }
+
+/// What was asked for and is refused ends the connection: nobody shall measure what was not set.
+fn set_options(options: &Options, socket: &Socket, ipv4: bool) -> Result<(), Kind> {
+    let done = |option: &str, value: u32, set: io::Result<()>| {
+        set.map_err(|error| Kind::SocketOption { option: format!("{option} {value}"), errno: errno(&error) })
+    };
+    if let Some(tos) = options.tos.map(u32::from) {
+        done("--tos", tos, if ipv4 { socket.set_tos_v4(tos) } else { socket.set_tclass_v6(tos) })?;
+    }
+    // Behind the type of service, which sets a priority of its own.
+    if let Some(priority) = options.so_priority {
+        done("--so-priority", priority, socket.set_priority(priority))?;
+    }
+    if let Some(time) = options.busy_poll_us {
+        done("--busy-poll", time, socket.set_busy_poll(time))?;
+    }
+    if options.prefer_busy_poll {
+        done("--prefer-busy-poll", 1, setsockopt(socket, PreferBusyPoll, &1).map_err(io::Error::from))?;
+    }
+    if let Some(budget) = options.busy_poll_budget.map(i32::from) {
+        let set = setsockopt(socket, BusyPollBudget, &budget).map_err(io::Error::from);
+        done("--busy-poll-budget", u32::try_from(budget).unwrap_or(0), set)?;
+    }
+    Ok(())
+}
+
+sockopt_impl!(
+    /// Polling instead of interrupts.
+    PreferBusyPoll,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_PREFER_BUSY_POLL,
+    libc::c_int
+);
+
+sockopt_impl!(
+    /// Packets of one poll.
+    BusyPollBudget,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_BUSY_POLL_BUDGET,
+    libc::c_int
+);
 
 fn await_connect(options: &Options, socket: &Socket, cancel: &Cancel) -> Result<(), Kind> {
     let started = Instant::now();
@@ -119,4 +160,35 @@ fn system(action: &'static str, error: &io::Error) -> Kind {
 
 fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebof_nvme::Nqn;
+
+    #[test]
+    fn options_are_set_as_asked_or_refused_by_name() {
+        let mut options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
+        (options.tos, options.so_priority) = (Some(0x10), Some(5));
+        (options.busy_poll_us, options.busy_poll_budget, options.prefer_busy_poll) = (Some(0), Some(4), false);
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        let one = socket();
+        set_options(&options, &one, true).unwrap();
+        assert_eq!((one.tos_v4().unwrap(), one.priority().unwrap(), one.busy_poll().unwrap()), (0x10, 5, 0));
+        (options.prefer_busy_poll, options.busy_poll_us) = (true, Some(20));
+        let two = socket();
+        match set_options(&options, &two, true) {
+            Ok(()) => assert_eq!(two.busy_poll().unwrap(), 20),
+            Err(Kind::SocketOption { option, errno: Errno::PERM }) => assert_eq!(option, "--busy-poll 20"),
+            Err(other) => panic!("{other:?}"),
+        }
+        // More than the default is a matter of rights.
+        options = Options { busy_poll_us: None, prefer_busy_poll: false, busy_poll_budget: Some(u16::MAX), ..options };
+        match set_options(&options, &socket(), true) {
+            Ok(()) => {}
+            Err(Kind::SocketOption { option, .. }) => assert_eq!(option, "--busy-poll-budget 65535"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
 }

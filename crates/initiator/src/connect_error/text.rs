@@ -13,6 +13,7 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
     match kind {
         K::NameNotResolved { .. } => format!("cannot connect: {:?} is not a known host name or address", tried.traddr),
         K::LocalAddress { option, .. } => format!("cannot connect to {to}: {option} cannot be used on this machine"),
+        K::SocketOption { option, .. } => format!("cannot connect to {to}: this machine refuses {option}"),
         K::Refused => format!("cannot connect to {to}: the connection was refused, nobody listens there"),
         K::Unreachable { .. } => format!("cannot connect to {to}: there is no way to this address"),
         K::TimedOut { .. } => format!("cannot connect to {to}: no answer ({})", tried.step.name()),
@@ -73,7 +74,10 @@ pub(super) fn tried(tried: &Tried) -> String {
 pub(super) fn answer(kind: &K, tried: &Tried) -> String {
     match kind {
         K::NameNotResolved { reason } => reason.clone(),
-        K::LocalAddress { errno, .. } | K::Unreachable { errno } | K::System { errno, .. } => errno_text(*errno),
+        K::LocalAddress { errno, .. }
+        | K::SocketOption { errno, .. }
+        | K::Unreachable { errno }
+        | K::System { errno, .. } => errno_text(*errno),
         K::Refused => errno_text(Errno::CONNREFUSED),
         K::TimedOut { after_ms } => format!("none within {after_ms} ms"),
         K::ClosedDuringInit { reset: true } => errno_text(Errno::CONNRESET),
@@ -113,6 +117,10 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::LocalAddress { .. } => "give --host-traddr an address of this machine, and --host-iface one of its interfaces \
             (which may need root); `ip address` lists them"
             .to_owned(),
+        K::SocketOption { errno: Errno::PERM, .. } => {
+            "run as root, or with CAP_NET_ADMIN; or leave the option away, or give it a smaller value".to_owned()
+        }
+        K::SocketOption { .. } => "leave the option away, or give it a value that this machine's kernel takes".to_owned(),
         K::Refused => format!(
             "see whether the target runs and listens on port {}: on its machine `ss -ltn`; NVMe/TCP subsystems are \
              usually on port 4420, discovery services on 8009 or 4420",
