@@ -35,6 +35,8 @@ pub(crate) use options::USAGE;
 
 /// Size of every drive that is measured, except files.
 const MEMORY_MIB: u64 = 64;
+/// How often a run that stood still is run again.
+const REPEATS_MAX: usize = 3;
 const GUIDE: &str = "docs/performance.md says how to bring it";
 
 /// Measures; `false` where ebof or the raw limit failed, or the run was interrupted.
@@ -163,19 +165,11 @@ fn turns(scenario: &Scenario, options: &Options, place: &Place, label: &str, sto
             }
         }
     }
-    for subject in &scenario.subjects {
-        if let Some(outcome) = outcomes.get_mut(&subject.name).filter(|outcome| outcome.trouble.is_none()) {
-            for _ in 0..outcome.drop_stalled() {
-                turn(
-                    subject,
-                    scenario.schedule,
-                    options,
-                    place,
-                    &format!("{label}, again after a stall"),
-                    stop,
-                    outcome,
-                );
-            }
+    let label = format!("{label}, again after a stall");
+    for subject in std::iter::repeat_n(&scenario.subjects, REPEATS_MAX).flatten() {
+        let Some(outcome) = outcomes.get_mut(&subject.name) else { continue };
+        for _ in 0..outcome.drop_stalled() {
+            turn(subject, scenario.schedule, options, place, &label, stop, outcome);
         }
     }
     Measured { scenario: scenario.clone(), outcomes }

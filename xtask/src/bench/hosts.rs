@@ -10,6 +10,8 @@ use super::parse::{self, Said};
 use super::place::Place;
 use super::targets::{IQN, NQN, words};
 
+/// Who SPDK's host says it is.
+const HOSTNQN: &str = "nqn.2014-08.org.example:bench-host";
 /// Buffers of SPDK's host, in MiB.
 const SPDK_MIB: u64 = 512;
 
@@ -133,7 +135,9 @@ fn spdk(sock: Sock, load: &Load, port: u16, seconds: f64, place: &Place) -> Resu
         command.extend(words("-H -I"));
     }
     command.push("-r".into());
-    command.push(format!("trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{port} subnqn:{NQN}").into());
+    // Without a host NQN of ours it sends an empty one, which a target may refuse, and ebof's does.
+    command
+        .push(format!("trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{port} subnqn:{NQN} hostnqn:{HOSTNQN}").into());
     Ok(command)
 }
 

@@ -83,7 +83,9 @@ pub(crate) fn run(
     sample.extend(said.mean_us.map(|mean| (Metric::MeanUs, mean)));
     let end = started.elapsed().as_secs_f64() - TAIL;
     if let Some(used) = used(&looks, end - seconds * 0.5, end) {
-        sample.insert(Metric::CpuUsPerIo, (used.target + used.host) / 1000.0 / said.iops);
+        if said.iops > 0.0 {
+            sample.insert(Metric::CpuUsPerIo, (used.target + used.host) / 1000.0 / said.iops);
+        }
         if target_id.is_some() {
             sample.insert(Metric::TargetCpuPercent, used.target / 1e7);
             sample.insert(Metric::HostCpuPercent, used.host / 1e7);

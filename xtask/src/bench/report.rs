@@ -47,7 +47,7 @@ impl Outcome {
 
     /// What counts of it: the median, or nothing where it came to trouble.
     fn median(&self, metric: Metric) -> Option<f64> {
-        if self.trouble.is_some() { None } else { Some(self.summary(metric)?.median) }
+        if self.trouble.is_some() { None } else { Some(self.summary(metric)?.median).filter(|&median| median > 0.0) }
     }
 }
 
