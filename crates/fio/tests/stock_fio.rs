@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
@@ -14,7 +15,7 @@ const NQN: &str = "nqn.2014-08.org.example:drive0";
 
 /// A target, the engine, and a directory to run in.
 struct Bench {
-    _target: Target,
+    target: Target,
     port: u16,
     directory: tempfile::TempDir,
 }
@@ -40,7 +41,7 @@ fn bench(drive: &str, change: impl FnOnce(&mut Subsystem, &mut Port)) -> Option<
     let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let port = target.addresses()[0].1.port();
-    Some(Bench { _target: target, port, directory: tempfile::tempdir().unwrap() })
+    Some(Bench { target, port, directory: tempfile::tempdir().unwrap() })
 }
 
 fn plain(drive: &str) -> Option<Bench> {
@@ -230,6 +231,35 @@ fn writes_to_a_protected_namespace_say_that_it_is() {
     assert!(!output.status.success());
     assert!(text(&output).contains("read-only"), "{}", text(&output));
     bench.run(&["--rw=read", "--bs=4k"]);
+}
+
+/// A target that goes away in the middle of a job: fio ends, soon, and says why.
+#[test]
+fn a_target_that_goes_away_ends_the_job_with_its_reason() {
+    let Some(bench) = plain("mem:64M") else { return };
+    let uri = format!("--uri={}", bench.uri());
+    let mut command = bench.command();
+    command.args(["--name=job", &uri, "--rw=randread", "--bs=4k", "--iodepth=32", "--numjobs=2"]);
+    command.args(["--time_based", "--runtime=60"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let Bench { target, directory: _kept, .. } = bench;
+    let waited = Instant::now();
+    let reads = || {
+        let metrics = target.metrics();
+        let mut lines = metrics.lines();
+        lines.any(|line| line.starts_with("ebof_commands_total") && !line.ends_with(" 0"))
+    };
+    while !reads() {
+        assert!(waited.elapsed() < Duration::from_secs(30), "the jobs do not read");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = Instant::now();
+    drop(target);
+    let output = child.wait_with_output().unwrap();
+    assert!(ended.elapsed() < Duration::from_secs(40), "it took {:?}", ended.elapsed());
+    let told = text(&output);
+    assert!(!output.status.success(), "{told}");
+    assert!(told.contains("ebof: ") && told.contains("what to do: see whether the target still runs"), "{told}");
 }
 
 #[test]
