@@ -156,7 +156,13 @@ fn options(request: &Request) -> Result<Options, Error> {
     let limit = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
     options.ctrl_loss_tmo = request.ctrl_loss_tmo.map_or(options.ctrl_loss_tmo, limit);
     options.fast_io_fail_tmo = request.fast_io_fail_tmo.map_or(options.fast_io_fail_tmo, limit);
-    options.tos = request.tos;
+    (options.tos, options.so_priority) = (request.tos, request.so_priority);
+    options.busy_poll_us = request.busy_poll_us;
+    options.prefer_busy_poll = request.prefer_busy_poll;
+    options.busy_poll_budget = request.busy_poll_budget;
+    options.batch_timeout_us = request.batch_timeout_us.unwrap_or(options.batch_timeout_us);
+    options.batch_nr = request.batch_nr.unwrap_or(options.batch_nr);
+    options.batch_bytes = request.batch_bytes.unwrap_or(options.batch_bytes);
     options.hdr_digest = request.hdr_digest;
     options.data_digest = request.data_digest;
     options.disable_sqflow = request.disable_sqflow;

@@ -38,9 +38,9 @@ pub struct Request {
     pub hostnqn: Option<String>,
     /// Host identifier, a UUID.
     pub hostid: Option<String>,
-    /// I/O queues for everything.
+    /// I/O queues: for everything, or for reads only where there are write queues.
     pub nr_io_queues: Option<u16>,
-    /// More queues, for writes only.
+    /// More queues, for everything but reads.
     pub nr_write_queues: Option<u16>,
     /// More queues, polled.
     pub nr_poll_queues: Option<u16>,
@@ -56,6 +56,20 @@ pub struct Request {
     pub fast_io_fail_tmo: Option<i64>,
     /// IP type of service.
     pub tos: Option<u8>,
+    /// `SO_PRIORITY`.
+    pub so_priority: Option<u32>,
+    /// `SO_BUSY_POLL`, microseconds.
+    pub busy_poll_us: Option<u32>,
+    /// `SO_PREFER_BUSY_POLL`.
+    pub prefer_busy_poll: bool,
+    /// `SO_BUSY_POLL_BUDGET`, packets.
+    pub busy_poll_budget: Option<u16>,
+    /// How long small requests may be held so that more go in one send, microseconds.
+    pub batch_timeout_us: Option<u32>,
+    /// Held requests that are enough.
+    pub batch_nr: Option<u16>,
+    /// Bytes of held requests that are enough.
+    pub batch_bytes: Option<u32>,
     /// Header digests.
     pub hdr_digest: bool,
     /// Data digests.
@@ -88,6 +102,13 @@ impl Default for Request {
             ctrl_loss_tmo: None,
             fast_io_fail_tmo: None,
             tos: None,
+            so_priority: None,
+            busy_poll_us: None,
+            prefer_busy_poll: false,
+            busy_poll_budget: None,
+            batch_timeout_us: None,
+            batch_nr: None,
+            batch_bytes: None,
             hdr_digest: false,
             data_digest: false,
             disable_sqflow: false,

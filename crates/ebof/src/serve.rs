@@ -64,6 +64,18 @@ pub(crate) struct Args {
     /// Always send a response capsule behind data (some hosts need it)
     #[arg(long)]
     no_c2h_success: bool,
+    /// IP type of service of what is sent
+    #[arg(long, value_name = "TOS")]
+    tos: Option<u8>,
+    /// Priority of what is sent (`SO_PRIORITY`)
+    #[arg(long, value_name = "N")]
+    so_priority: Option<u32>,
+    /// How long a receive may poll the network card's queue, microseconds (`SO_BUSY_POLL`)
+    #[arg(long, value_name = "US")]
+    busy_poll: Option<u32>,
+    /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
+    #[arg(long)]
+    prefer_busy_poll: bool,
     /// Serve metrics, state and refused connections over HTTP there
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
@@ -198,6 +210,8 @@ fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
     for (id, listen) in (1..).zip(listens) {
         let mut port = Port::new(id, listen);
         port.c2h_success = !args.no_c2h_success;
+        (port.tos, port.so_priority) = (args.tos, args.so_priority);
+        (port.busy_poll_us, port.prefer_busy_poll) = (args.busy_poll, args.prefer_busy_poll);
         if let Some(bytes) = in_capsule {
             port.in_capsule_data_bytes = bytes;
         }

@@ -87,6 +87,19 @@ pub struct Port {
     pub max_queue_size: u16,
     /// The most I/O queues of a controller.
     pub max_io_queues: u16,
+    /// IP type of service of what is sent; `None` is the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tos: Option<u8>,
+    /// Priority of what is sent (`SO_PRIORITY`); `None` is the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub so_priority: Option<u32>,
+    /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`); connections of one such
+    /// queue are then served by one thread. `None` is the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busy_poll_us: Option<u32>,
+    /// Whether polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prefer_busy_poll: bool,
 }
 
 /// Whether a port uses a digest.
@@ -316,6 +329,10 @@ impl Port {
             data_digest: Digest::Allowed,
             max_queue_size: 1024,
             max_io_queues: 1024,
+            tos: None,
+            so_priority: None,
+            busy_poll_us: None,
+            prefer_busy_poll: false,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
 use crate::reactor::timespec;
 use crate::shared::Shared;
+use crate::sockets;
 
 /// Connections accepted from one listener before the others are looked at.
 const ACCEPT_BATCH: usize = 64;
@@ -76,9 +77,14 @@ pub(crate) struct Control {
 /// Which reactor serves a connection that arrives on a processor.
 pub(crate) struct Placement {
     by_processor: HashMap<usize, usize>,
+    /// By queue of a network card.
+    by_queue: HashMap<u32, usize>,
     reactors: usize,
     next: usize,
 }
+
+/// Queues of network cards that are told apart; more are placed by processor.
+const QUEUES_MAX: usize = 4096;
 
 impl Placement {
     /// `processors[i]` is where reactor `i` runs, if it stays in one place.
@@ -89,7 +95,7 @@ impl Placement {
                 by_processor.entry(*processor).or_insert(reactor);
             }
         }
-        Self { by_processor, reactors: processors.len().max(1), next: 0 }
+        Self { by_processor, by_queue: HashMap::new(), reactors: processors.len().max(1), next: 0 }
     }
 
     fn choose(&mut self, processor: Option<usize>) -> usize {
@@ -98,6 +104,26 @@ impl Placement {
         }
         self.next = (self.next + 1) % self.reactors;
         self.next
+    }
+
+    /// As `choose`, but connections of one queue of a network card stay together: one thread polls it. A queue's first
+    /// connection goes to the reactor of its processor, or to one with fewer queues.
+    fn choose_grouped(&mut self, queue: Option<u32>, processor: Option<usize>) -> usize {
+        let Some(queue) = queue else { return self.choose(processor) };
+        if let Some(reactor) = self.by_queue.get(&queue) {
+            return *reactor;
+        }
+        let near = self.choose(processor);
+        let mut queues = vec![0usize; self.reactors];
+        for &reactor in self.by_queue.values() {
+            queues[reactor] += 1;
+        }
+        let fewest = (0..self.reactors).min_by_key(|&reactor| (queues[reactor], reactor != near)).unwrap_or(near);
+        let chosen = if queues[near] == queues[fewest] { near } else { fewest };
+        if self.by_queue.len() < QUEUES_MAX {
+            self.by_queue.insert(queue, chosen);
+        }
+        chosen
     }
 }
 
@@ -193,7 +219,8 @@ impl Control {
             match listener.accept() {
                 Ok((socket, peer)) => {
                     let processor = SockRef::from(&socket).cpu_affinity().ok();
-                    let reactor = self.placement.choose(processor);
+                    let queue = if sockets::groups(&port.config) { sockets::incoming_queue(&socket) } else { None };
+                    let reactor = self.placement.choose_grouped(queue, processor);
                     admit(&self.shared, reactor, socket, peer, &port);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -255,5 +282,23 @@ mod tests {
         assert_eq!(placement.choose(Some(4)), 0);
         let others: Vec<_> = (0..4).map(|_| placement.choose(Some(9))).collect();
         assert_eq!(others, [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn connections_of_one_queue_of_a_card_stay_together_and_queues_are_spread() {
+        let mut placement = Placement::new(&[Some(0), Some(1)]);
+        // Without a queue, by processor.
+        assert_eq!(placement.choose_grouped(None, Some(1)), 1);
+        assert_eq!(placement.choose_grouped(Some(700), Some(1)), 1);
+        assert_eq!(placement.choose_grouped(Some(700), Some(0)), 1, "wherever its interrupt went");
+        // Another queue on the same processor goes where there is none yet.
+        assert_eq!(placement.choose_grouped(Some(701), Some(1)), 0);
+        assert_eq!(placement.choose_grouped(Some(702), Some(1)), 1);
+        assert_eq!(placement.choose_grouped(Some(701), Some(1)), 0);
+        // No end of queues is no end of memory.
+        for queue in 0..10_000 {
+            assert!(placement.choose_grouped(Some(queue), None) < 2);
+        }
+        assert_eq!(placement.by_queue.len(), QUEUES_MAX);
     }
 }

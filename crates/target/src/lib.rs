@@ -24,6 +24,7 @@ mod realise;
 mod settings;
 mod shared;
 mod slots;
+mod sockets;
 mod stats;
 mod target;
 mod turn;

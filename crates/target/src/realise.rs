@@ -17,6 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::device::DeviceTable;
 use crate::port::PortState;
+use crate::sockets;
 
 /// Why a target does not start, or a configuration cannot be put in force.
 #[derive(Debug, thiserror::Error)]
@@ -231,6 +232,11 @@ pub(crate) fn listen(port: &Port) -> Result<(TcpListener, Arc<PortState>), Start
     };
     let address = socket_address(&port.listen).map_err(failed)?;
     let bound = bind(address).map_err(failed)?;
+    sockets::prepare(&bound, port, address.is_ipv4()).map_err(|(option, error)| {
+        let advice = "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN";
+        let error = io::Error::new(error.kind(), format!("{option}: {error}"));
+        StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
+    })?;
     let address = bound.local_addr().map_err(failed)?;
     Ok((bound, Arc::new(PortState::new(port.clone(), address))))
 }

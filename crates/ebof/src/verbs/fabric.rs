@@ -43,10 +43,10 @@ pub(super) struct FabricArgs {
     /// Our host identifier, a UUID
     #[arg(short = 'I', long, value_name = "UUID", value_parser = parse_host_id)]
     pub(super) hostid: Option<HostId>,
-    /// I/O queues; one for each processor where nothing is said
+    /// I/O queues; one for each processor where nothing is said. For reads only, where there are write queues
     #[arg(short = 'i', long, value_name = "N", value_parser = number::parse::<u16>)]
     pub(super) nr_io_queues: Option<u16>,
-    /// Additional queues for writes
+    /// Additional queues for everything but reads
     #[arg(short = 'W', long, value_name = "N", value_parser = number::parse::<u16>)]
     pub(super) nr_write_queues: Option<u16>,
     /// Additional queues that are polled
@@ -70,6 +70,27 @@ pub(super) struct FabricArgs {
     /// IP type of service
     #[arg(short = 'T', long, value_name = "TOS", value_parser = number::parse::<u8>)]
     pub(super) tos: Option<u8>,
+    /// Priority of what is sent (`SO_PRIORITY`)
+    #[arg(long, value_name = "N", value_parser = number::parse::<u32>)]
+    pub(super) so_priority: Option<u32>,
+    /// How long a receive may poll the network card's queue, microseconds (`SO_BUSY_POLL`)
+    #[arg(long, value_name = "US", value_parser = number::parse::<u32>)]
+    pub(super) busy_poll: Option<u32>,
+    /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
+    #[arg(long)]
+    pub(super) prefer_busy_poll: bool,
+    /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`)
+    #[arg(long, value_name = "N", value_parser = number::parse::<u16>)]
+    pub(super) busy_poll_budget: Option<u16>,
+    /// Hold small requests for so many microseconds, so that more go in one send (i10)
+    #[arg(long, value_name = "US", value_parser = number::parse::<u32>)]
+    pub(super) batch_timeout: Option<u32>,
+    /// Send held requests when there are so many [default: 16]
+    #[arg(long, value_name = "N", value_parser = number::parse::<u16>)]
+    pub(super) batch_nr: Option<u16>,
+    /// Send held requests when they transfer so many bytes [default: 65536]
+    #[arg(long, value_name = "BYTES", value_parser = number::parse::<u32>)]
+    pub(super) batch_bytes: Option<u32>,
     /// Header digests (CRC32C)
     #[arg(short = 'g', long)]
     pub(super) hdr_digest: bool,
@@ -177,6 +198,10 @@ impl FabricArgs {
         options.hdr_digest = self.hdr_digest;
         options.data_digest = self.data_digest;
         options.tos = self.tos;
+        options.so_priority = self.so_priority;
+        options.busy_poll_us = self.busy_poll;
+        options.prefer_busy_poll = self.prefer_busy_poll;
+        options.busy_poll_budget = self.busy_poll_budget;
         if let Some(seconds) = self.keep_alive_tmo {
             options.keep_alive_ms = seconds.saturating_mul(1000);
         }
@@ -203,6 +228,13 @@ impl FabricArgs {
             ctrl_loss_tmo: self.ctrl_loss_tmo,
             fast_io_fail_tmo: self.fast_io_fail_tmo,
             tos: self.tos,
+            so_priority: self.so_priority,
+            busy_poll_us: self.busy_poll,
+            prefer_busy_poll: self.prefer_busy_poll,
+            busy_poll_budget: self.busy_poll_budget,
+            batch_timeout_us: self.batch_timeout,
+            batch_nr: self.batch_nr,
+            batch_bytes: self.batch_bytes,
             hdr_digest: self.hdr_digest,
             data_digest: self.data_digest,
             disable_sqflow: self.disable_sqflow,

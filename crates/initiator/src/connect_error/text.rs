@@ -110,17 +110,15 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
     }
 }
 
+const LOCAL_ADDRESS: &str = "give --host-traddr an address of this machine, and --host-iface one of its interfaces (which \
+                             may need root); `ip address` lists them";
+
 /// What to do.
 pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
     match kind {
         K::NameNotResolved { .. } => "check the spelling of --traddr, or give the address itself".to_owned(),
-        K::LocalAddress { .. } => "give --host-traddr an address of this machine, and --host-iface one of its interfaces \
-            (which may need root); `ip address` lists them"
-            .to_owned(),
-        K::SocketOption { errno: Errno::PERM, .. } => {
-            "run as root, or with CAP_NET_ADMIN; or leave the option away, or give it a smaller value".to_owned()
-        }
-        K::SocketOption { .. } => "leave the option away, or give it a value that this machine's kernel takes".to_owned(),
+        K::LocalAddress { .. } => LOCAL_ADDRESS.to_owned(),
+        K::SocketOption { .. } => "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN".to_owned(),
         K::Refused => format!(
             "see whether the target runs and listens on port {}: on its machine `ss -ltn`; NVMe/TCP subsystems are \
              usually on port 4420, discovery services on 8009 or 4420",

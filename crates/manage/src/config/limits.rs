@@ -35,6 +35,12 @@ pub const MAX_H2C_DATA_BYTES: RangeInclusive<u64> = 4096..=16 << 20;
 pub const QUEUE_SIZE: RangeInclusive<u64> = 2..=1024;
 /// I/O queues of a controller.
 pub const IO_QUEUES: RangeInclusive<u64> = 1..=1024;
+/// IP type of service.
+pub const TOS: RangeInclusive<u64> = 0..=255;
+/// Priority of what a socket sends.
+pub const SO_PRIORITY: RangeInclusive<u64> = 0..=0x7fff_ffff;
+/// How long a receive polls the network card's queue, in microseconds: longer is no polling but a hang.
+pub const BUSY_POLL_US: RangeInclusive<u64> = 0..=1_000_000;
 /// Threads.
 pub const THREADS: RangeInclusive<u64> = 1..=1024;
 /// Connections.

@@ -151,6 +151,8 @@ fn each_mistake_is_named() {
             "[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = \"8KB\"",
             "3:19: error: `8KB` has a decimal suffix, and sizes here are binary",
         ),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\ntos = 256", "3:7: error: `tos` is 256"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nbusy_poll_us = -1", "3:16: error: `busy_poll_us` is -1"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = 100", "3:19: error: `in_capsule_data` is 100"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = true", "3:15: error: `data_digest` is a boolean"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = \"on\"", "3:15: error: `data_digest` is \"on\""),

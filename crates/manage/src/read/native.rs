@@ -181,6 +181,10 @@ fn read_port_limits(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<
     if let Some(queues) = table.integer("max_io_queues", &limits::IO_QUEUES, out) {
         port.max_io_queues = queues;
     }
+    port.tos = table.integer("tos", &limits::TOS, out);
+    port.so_priority = table.integer("so_priority", &limits::SO_PRIORITY, out);
+    port.busy_poll_us = table.integer("busy_poll_us", &limits::BUSY_POLL_US, out);
+    port.prefer_busy_poll = table.boolean("prefer_busy_poll", port.prefer_busy_poll, out);
 }
 
 fn read_digest(table: &mut Table<'_>, key: &'static str, out: &mut Collector<'_>) -> Digest {

@@ -1,0 +1,94 @@
+//! What a port asks of its sockets beside what all have: type of service, priority, busy polling. They are set on the
+//! listening socket, and connections have them from there. Also asks a connection which queue of the network card it
+//! comes from.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+
+use ebof_manage::config::Port;
+use nix::sys::socket::{getsockopt, setsockopt};
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
+use socket2::SockRef;
+
+/// Sets what the port asks for.
+///
+/// # Errors
+/// The option that the system refuses, and its answer.
+pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result<(), (String, io::Error)> {
+    let socket = SockRef::from(listener);
+    let done =
+        |option: &str, value: u32, set: io::Result<()>| set.map_err(|error| (format!("{option} {value}"), error));
+    if let Some(tos) = port.tos.map(u32::from) {
+        done("tos", tos, if ipv4 { socket.set_tos_v4(tos) } else { socket.set_tclass_v6(tos) })?;
+    }
+    // Behind the type of service, which sets a priority of its own.
+    if let Some(priority) = port.so_priority {
+        done("so_priority", priority, socket.set_priority(priority))?;
+    }
+    if let Some(time) = port.busy_poll_us {
+        done("busy_poll_us", time, socket.set_busy_poll(time))?;
+    }
+    if port.prefer_busy_poll {
+        done("prefer_busy_poll", 1, setsockopt(listener, PreferBusyPoll, &1).map_err(io::Error::from))?;
+    }
+    Ok(())
+}
+
+/// Whether connections of the port shall be grouped by the queue of the network card that they come from.
+pub(crate) fn groups(port: &Port) -> bool {
+    port.prefer_busy_poll || port.busy_poll_us.is_some_and(|time| time > 0)
+}
+
+/// The queue of the network card (NAPI id) that the connection's last packet came from; `None` where it has none, as on
+/// loopback.
+pub(crate) fn incoming_queue(socket: &TcpStream) -> Option<u32> {
+    // Linux answers 0 for everything that is not a card's queue.
+    getsockopt(socket, IncomingNapiId).ok().filter(|&id| id != 0)
+}
+
+sockopt_impl!(
+    /// Polling instead of interrupts.
+    PreferBusyPoll,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_PREFER_BUSY_POLL,
+    libc::c_int
+);
+
+sockopt_impl!(
+    /// Where the last packet came from.
+    IncomingNapiId,
+    GetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_INCOMING_NAPI_ID,
+    u32
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebof_manage::listen::Listen;
+
+    #[test]
+    fn connections_have_what_the_port_asks_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut port = Port::new(1, Listen::loopback());
+        (port.tos, port.so_priority, port.busy_poll_us) = (Some(0x10), Some(4), Some(0));
+        prepare(&listener, &port, true).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let accepted = SockRef::from(&accepted);
+        assert_eq!((accepted.tos_v4().unwrap(), accepted.priority().unwrap()), (0x10, 4));
+        assert_eq!(incoming_queue(&client), None, "loopback has no queues");
+        assert!(!groups(&port));
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut port = Port::new(1, Listen::loopback());
+        port.busy_poll_us = Some(u32::MAX);
+        let (option, error) = prepare(&listener, &port, true).unwrap_err();
+        assert_eq!((option.as_str(), error.kind()), ("busy_poll_us 4294967295", io::ErrorKind::InvalidInput));
+    }
+}
