@@ -66,6 +66,8 @@ const H2C_PIECE_MAX: usize = 128 << 10;
 /// While small commands come too, the data of a further command are sent only up to this many bytes of commands that are
 /// not over: what is in the sockets of both ends cannot be overtaken.
 const BULK_MIXED: usize = 512 << 10;
+/// Sent in one go, at most: another queue of the same processor, and what was received meanwhile, shall get their turn.
+const FLUSH_BYTES_MAX: usize = 1 << 20;
 /// How long after a small command it is expected that more will come.
 const MIXED_MS: u64 = 10;
 /// Reads of the socket in one call of `receive`: another connection of the same thread shall get its turn.
@@ -262,8 +264,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         }
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket takes, and no more than is good for others.
     pub(crate) fn flush(&mut self, lent: &AdminData<'_>) -> Result<(), Loss> {
+        let mut total = 0;
         loop {
             let Some(link) = &mut self.link else { return Ok(()) };
             link.answer_requests(&mut self.slots, lent)?;
@@ -290,7 +293,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             };
             let slots = &mut self.slots;
             link.out.advance(sent, |slot| slots.payload_sent(slot));
-            if sent < length {
+            total += sent;
+            // The rest goes when the socket is writable, which it may be at once.
+            if sent < length || (total >= FLUSH_BYTES_MAX && link.has_more()) {
                 link.blocked = true;
                 return Ok(());
             }
@@ -504,6 +509,11 @@ impl Link {
             self.out.commit();
         }
         Ok(())
+    }
+
+    /// Whether there is more to send than one flush has sent.
+    fn has_more(&self) -> bool {
+        self.out.queued() > 0 || !self.requested.is_empty()
     }
 
     /// The first R2T that may be answered while small commands come too: of a command that was begun, or of another

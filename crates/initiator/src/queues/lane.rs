@@ -340,13 +340,11 @@ impl<B: Buffer + 'static> Lane<B> {
             if let Some(result) = self.finished(&mut done, false) {
                 return result;
             }
+            if politely {
+                std::thread::yield_now();
+            }
             match turn {
-                Turn::Progress => {
-                    spun_since = None;
-                    if politely {
-                        std::thread::yield_now();
-                    }
-                }
+                Turn::Progress => spun_since = None,
                 Turn::Refused => std::thread::sleep(REFUSED_PAUSE),
                 Turn::Nothing(_) if !looks.is_multiple_of(LOOKS_PER_YIELD) => {}
                 Turn::Nothing(time) => {
