@@ -9,45 +9,85 @@ use arrayvec::ArrayVec;
 /// Busy connections that are looked at directly; with more, asking is cheaper.
 const FEW: usize = 2;
 
-/// For how long a connection is company to the others, microseconds: longer than a turn.
+/// For how long a connection is company to the others, microseconds, and
 const COMPANY_US: u64 = 1_000;
+
+/// for how many turns, however long those were: one that took too long is no reason to make the next one longer.
+const COMPANY_TURNS: u32 = 8;
 
 /// What a connection may do in one turn, in bytes received and bytes to be sent, when it is alone; when there is one other; and in
 /// a crowd. Larger shares make larger batches, which is worth 12 % from 128 KiB to no limit; smaller ones make the others wait less.
 const SHARES: [usize; 3] = [4 << 20, 256 << 10, 128 << 10];
 
+/// In a crowd no share is more than this many times what its connections use of a turn on average: among many that ask for
+/// little, one that asks for much is a small part of the turn, and where all ask for much nothing is lost.
+const MORE_THAN_MEAN: usize = 4;
+
+/// The least that such a share is, bytes: less makes for calls of the system that do too little.
+const SHARE_MIN: usize = 32 << 10;
+
+/// The mean is over about so many turns.
+const MEAN_TURNS: usize = 8;
+
+/// Users are counted in pieces, so that few of them can be forgotten little by little.
+const USER: usize = 256;
+
 /// Connections that brought something lately.
 #[derive(Debug, Default)]
 pub(crate) struct Busy {
-    /// Place, and when it last brought something: the latest, of which one more than a few are kept.
-    recent: ArrayVec<(u32, u64), { FEW + 1 }>,
+    /// Those that brought something last: one more than a few are kept.
+    recent: ArrayVec<Recent, { FEW + 1 }>,
     now_us: u64,
+    turn: u32,
     /// For how long a connection is likely to bring more, microseconds.
     window_us: u64,
+    /// Bytes that connections used, and how often one did: of this turn and, less and less, of those before.
+    used: (usize, usize),
+}
+
+/// When a connection last brought something.
+#[derive(Debug)]
+struct Recent {
+    place: u32,
+    at_us: u64,
+    turn: u32,
 }
 
 impl Busy {
     /// To be told the time at the start of every turn, and for how long a connection is likely to bring more.
     pub(crate) fn start_turn(&mut self, now_us: u64, window_us: u64) {
         self.now_us = now_us;
+        self.turn = self.turn.wrapping_add(1);
         self.window_us = window_us;
+        let (bytes, users) = &mut self.used;
+        // Rounded up, so that what is left of a busy time goes away.
+        *bytes -= bytes.div_ceil(MEAN_TURNS);
+        *users -= users.div_ceil(MEAN_TURNS);
     }
 
     /// The connection at `place` has brought something in this turn.
     pub(crate) fn note(&mut self, place: u32) {
-        let noted = (place, self.now_us);
-        if let Some(known) = self.recent.iter_mut().find(|(known, _)| *known == place) {
+        let noted = Recent { place, at_us: self.now_us, turn: self.turn };
+        if let Some(known) = self.recent.iter_mut().find(|known| known.place == place) {
             *known = noted;
-        } else if self.recent.try_push(noted).is_err()
-            && let Some(oldest) = self.recent.iter_mut().min_by_key(|(_, at_us)| *at_us)
+        } else if let Err(full) = self.recent.try_push(noted)
+            && let Some(oldest) = self.recent.iter_mut().min_by_key(|known| known.at_us)
         {
-            *oldest = noted;
+            *oldest = full.element();
         }
     }
 
+    /// A connection has used so many bytes of its share of this turn.
+    pub(crate) fn note_use(&mut self, bytes: usize) {
+        self.used.0 += bytes;
+        self.used.1 += USER;
+    }
+
     fn since(&self, age_us: u64) -> impl Iterator<Item = u32> {
-        let now_us = self.now_us;
-        self.recent.iter().filter(move |(_, at_us)| now_us.saturating_sub(*at_us) < age_us).map(|(place, _)| *place)
+        self.recent
+            .iter()
+            .filter(move |known| self.now_us.saturating_sub(known.at_us) < age_us)
+            .map(|known| known.place)
     }
 
     /// Whether looking at [`Busy::places`] is worth it.
@@ -62,8 +102,18 @@ impl Busy {
 
     /// What the connection at `place` may do in this turn: bytes received and bytes to be sent.
     pub(crate) fn share(&self, place: u32) -> usize {
-        let others = self.since(COMPANY_US).filter(|other| *other != place).count();
-        SHARES[others.min(SHARES.len() - 1)]
+        let company = |known: &&Recent| {
+            known.place != place
+                && (self.now_us.saturating_sub(known.at_us) < COMPANY_US
+                    || self.turn.wrapping_sub(known.turn) <= COMPANY_TURNS)
+        };
+        let others = self.recent.iter().filter(company).count();
+        let share = SHARES[others.min(SHARES.len() - 1)];
+        let (bytes, users) = self.used;
+        if others + 1 < SHARES.len() || users == 0 {
+            return share;
+        }
+        (bytes / users.div_ceil(USER) * MORE_THAN_MEAN).clamp(SHARE_MIN, share)
     }
 }
 
@@ -107,6 +157,33 @@ mod tests {
         busy.start_turn(5999, 50);
         assert_eq!(busy.share(1), SHARES[2]);
         busy.start_turn(6000, 50);
+        assert_eq!(busy.share(1), SHARES[2], "a turn that took long is no reason for another");
+        for _ in 0..COMPANY_TURNS {
+            busy.start_turn(6000, 50);
+        }
         assert_eq!(busy.share(1), SHARES[0]);
+    }
+
+    #[test]
+    fn in_a_crowd_one_that_asks_for_much_gets_little_more_than_the_others() {
+        let mut busy = Busy::default();
+        let turn = |busy: &mut Busy, uses: &dyn Fn(u32) -> usize| {
+            busy.start_turn(5000, 50);
+            for place in 0..33 {
+                busy.note(place);
+                let share = busy.share(place);
+                busy.note_use(uses(place).min(share));
+            }
+            busy.share(0)
+        };
+        for _ in 0..100 {
+            turn(&mut busy, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
+        }
+        let share = turn(&mut busy, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
+        assert!((SHARE_MIN..40 << 10).contains(&share), "{share}");
+        for _ in 0..100 {
+            turn(&mut busy, &|_| 1 << 20);
+        }
+        assert_eq!(busy.share(0), SHARES[2], "where all ask for much all get much");
     }
 }

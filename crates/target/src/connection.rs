@@ -124,6 +124,8 @@ pub(crate) struct Connection {
     /// Bytes that may still be received, or asked for by reads, in the turn of this number. Below zero when a command was
     /// larger than its share: the next turns pay for it.
     credit: (u32, i64),
+    /// Bytes charged that the reactor does not know of yet.
+    charged: usize,
 }
 
 impl Connection {
@@ -162,6 +164,7 @@ impl Connection {
             armed_ms: None,
             dirty: false,
             credit: (0, 0),
+            charged: 0,
         }
     }
 
@@ -176,7 +179,13 @@ impl Connection {
 
     /// `bytes` were received, or will be sent.
     pub(crate) fn charge(&mut self, bytes: usize) {
+        self.charged += bytes;
         self.credit.1 = self.credit.1.saturating_sub_unsigned(bytes as u64);
+    }
+
+    /// What was charged since this was last asked, bytes.
+    pub(crate) fn take_charged(&mut self) -> usize {
+        std::mem::take(&mut self.charged)
     }
 
     /// Whether received commands wait for the next turn.

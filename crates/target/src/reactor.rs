@@ -5,6 +5,8 @@
 //! kernel: an idle target costs no CPU.
 
 mod message;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -122,7 +124,8 @@ impl Reactor {
             if !awake {
                 self.mailbox.wake_up();
             }
-            let worked = self.turn(direct, &events, &mut messages);
+            let now_us = self.shared.clock.now_us();
+            let worked = self.turn(now_us, direct, &events, &mut messages);
             if self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none) {
                 return;
             }
@@ -142,8 +145,7 @@ impl Reactor {
     }
 
     /// One turn: everything that is there, with a `direct` look at the sockets that are busy. Returns whether anything was.
-    fn turn(&mut self, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
-        let now_us = self.shared.clock.now_us();
+    fn turn(&mut self, now_us: u64, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let mut worked = false;
         self.busy.start_turn(now_us, self.shared.settings.spin_us);
         if direct {
@@ -246,6 +248,10 @@ impl Reactor {
         let result = work(&mut connection, &mut turn);
         if let Err(end) = result {
             end_connection(&mut connection, &end, &mut turn);
+        }
+        let used = connection.take_charged();
+        if used > 0 {
+            self.busy.note_use(used);
         }
         if connection.is_finished() {
             // Closing the socket takes it out of the epoll set.

@@ -1,0 +1,263 @@
+//! Fairness among the connections of one reactor: what bad ones take of a turn, and what is left to the others. Counts work
+//! turn by turn, without a thread and with a clock of its own, so that it comes out the same on every machine.
+
+mod hosts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebof_fabrics::{Limits, Registry};
+use ebof_manage::config::{Namespace, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::Nqn;
+use rustix::event::epoll;
+use socket2::{Domain, Socket, Type};
+
+use self::hosts::{Host, Load};
+use super::{ASK_EVERY, Reactor};
+use crate::mailbox::{Mailbox, Message};
+use crate::port::PortState;
+use crate::realise::Devices;
+use crate::settings::Settings;
+use crate::shared::Shared;
+
+const NQN: &str = "nqn.2014-08.org.example:fair";
+
+/// Hosts that behave.
+const BEHAVED: usize = 32;
+
+/// What one connection may have of a turn in a crowd, bytes: its share, and a loan of the device's memory that goes beyond it.
+const FLOOD_MAX: u64 = 2 * (128 << 10);
+
+/// Of what each of 34 that behave would have, the behaved must keep this much.
+const KEPT: f64 = 0.8;
+
+/// A reactor without its thread.
+struct Rig {
+    reactor: Reactor,
+    /// Admin Queues, which are idle.
+    admin: Vec<Host>,
+    port: Arc<PortState>,
+    now_us: u64,
+    events: Vec<epoll::Event>,
+    messages: Vec<Message>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let nqn = Nqn::parse(NQN).unwrap();
+        let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+        let mut subsystem = Subsystem::new(nqn.clone());
+        subsystem.allow_any_host = true;
+        subsystem.ports = vec![port.name.clone()];
+        subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:64M".parse().unwrap()));
+        let config = Config { ports: vec![port.clone()], subsystems: vec![subsystem], ..Config::default() };
+        let devices = Devices::default().for_config(&config).unwrap();
+        let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
+        let model = devices.model(&config, &[Arc::clone(&port)], 1).unwrap();
+        let registry = Registry::new(Limits::default(), Arc::new(model), 1);
+        let mailbox = Mailbox::new().unwrap();
+        let (settings, control) = (Settings::default(), Mailbox::new().unwrap());
+        let shared = Arc::new(Shared::new(settings, registry, vec![mailbox.clone()], control));
+        let reactor = Reactor::new(0, shared, mailbox, Arc::new(devices.table())).unwrap();
+        Self {
+            reactor,
+            admin: Vec::new(),
+            port,
+            now_us: 1_000_000,
+            events: Vec::with_capacity(256),
+            messages: Vec::new(),
+        }
+    }
+
+    /// One turn of a reactor that has work, `took_us` after the one before.
+    fn turn(&mut self, took_us: u64) -> bool {
+        let reactor = &mut self.reactor;
+        self.now_us += took_us;
+        self.events.clear();
+        reactor.turns = reactor.turns.wrapping_add(1);
+        let direct = !reactor.turns.is_multiple_of(ASK_EVERY) && reactor.busy.are_few();
+        if !direct {
+            reactor.wait(&mut self.events, Some(Duration::ZERO));
+        }
+        reactor.turn(self.now_us, direct, &self.events, &mut self.messages)
+    }
+
+    /// A socket of a new connection.
+    fn socket(&mut self) -> Socket {
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+        for socket in [&ours, &theirs] {
+            socket.set_nonblocking(true).unwrap();
+            // As much as every system allows.
+            socket.set_send_buffer_size(212_992).unwrap();
+        }
+        let nobody = ([127, 0, 0, 1], 1).into();
+        let socket = std::os::fd::OwnedFd::from(theirs).into();
+        self.reactor.mailbox.post(Message::Accept {
+            socket,
+            peer: nobody,
+            local: nobody,
+            port: Arc::clone(&self.port),
+        });
+        ours
+    }
+
+    fn host(&mut self, load: Load) -> Host {
+        let (admin, queue) = Host::connect(self, load);
+        self.admin.push(admin);
+        queue
+    }
+
+    fn hosts(&mut self, loads: &[Load]) -> Vec<Host> {
+        loads.iter().map(|load| self.host(*load)).collect()
+    }
+}
+
+/// What a reactor did in a while.
+#[derive(Debug, Default)]
+struct Served {
+    /// The least that a behaved host got of what it asked for, from 0 to 1.
+    least: f64,
+    /// Bytes of the behaved.
+    behaved: u64,
+    /// Bytes of the bad.
+    bad: u64,
+    /// The most that one of the bad had of one turn, bytes.
+    bad_turn_max: u64,
+}
+
+/// Turns until everything is under way: the mute's answers have filled what they can.
+const START: u64 = 100;
+
+/// Runs `turns` turns of `took_us` each. All hosts go on with whatever they get.
+fn serve(rig: &mut Rig, behaved: &mut [Host], bad: &mut [Host], turns: u64, took_us: u64) -> Served {
+    let moved = |hosts: &[Host], rig: &Rig| hosts.iter().map(|host| host.moved(rig)).collect::<Vec<_>>();
+    let sum = |bytes: &[u64]| bytes.iter().sum::<u64>();
+    let mut served = Served::default();
+    let mut start = 0;
+    for turn in 0..START + turns {
+        // The bad are first in the sockets' queue of events, and so first in the turn.
+        bad.iter_mut().chain(behaved.iter_mut()).for_each(Host::go_on);
+        if turn == START {
+            behaved.iter_mut().for_each(|host| host.count.commands = 0);
+            start = sum(&moved(behaved, rig));
+        }
+        let before = moved(bad, rig);
+        rig.turn(took_us);
+        if turn >= START {
+            let now = moved(bad, rig);
+            served.bad += sum(&now) - sum(&before);
+            let most = now.iter().zip(&before).map(|(now, before)| now - before).max();
+            served.bad_turn_max = served.bad_turn_max.max(most.unwrap_or_default());
+        }
+    }
+    served.behaved = sum(&moved(behaved, rig)) - start;
+    for host in behaved.iter_mut() {
+        host.take();
+    }
+    let part = |host: &Host| host.count.commands as f64 / (turns * host.load.depth as u64) as f64;
+    served.least = behaved.iter().map(part).fold(f64::INFINITY, f64::min);
+    served
+}
+
+/// All floods that are there, each beside one that asks and never reads, with 32 that behave as `behaved` says. In every
+/// turn each of these must get all that it asks for, and the bad may have little more of it than two that behave would.
+fn floods_take_little(behaved: impl Fn(usize) -> Load) {
+    let floods = [
+        Load::reads(4096, hosts::DEPTH),
+        Load::reads(1 << 20, hosts::DEPTH),
+        Load::writes_by_r2t(1 << 20, hosts::DEPTH),
+        // Beyond the queue's depth: reads of memory take no place in the queue, writes do and are refused.
+        Load::reads(4096, 8 * hosts::DEPTH),
+        Load::writes_by_r2t(4096, 8 * hosts::DEPTH),
+    ];
+    for flood in floods {
+        // A turn that takes long must not be a reason to let it take long.
+        for took_us in [20, 3000] {
+            let mut rig = Rig::new();
+            let mut bad = rig.hosts(&[flood, Load::mute(1 << 20)]);
+            let loads: Vec<Load> = (0..BEHAVED).map(&behaved).collect();
+            let mut behaved = rig.hosts(&loads);
+            let served = serve(&mut rig, &mut behaved, &mut bad, 200, took_us);
+            let work = served.behaved as f64 / (served.behaved + served.bad) as f64;
+            let kept = work / (BEHAVED as f64 / (BEHAVED + 2) as f64);
+            println!("{flood:?}, {took_us} us: {served:?}, {kept:.3} of the fair share");
+            assert!(served.least >= 1.0, "somebody waits for a second turn");
+            assert!(served.bad_turn_max <= FLOOD_MAX);
+            assert!(kept >= KEPT);
+            assert!(bad[0].count.commands > 0, "the flood did not happen");
+        }
+    }
+}
+
+#[test]
+fn floods_take_little_from_hosts_with_a_few_commands() {
+    floods_take_little(|i| if i % 8 < 6 { Load::reads(4096, 1 + i % 4) } else { Load::writes(4096, 1 + i % 4) });
+}
+
+#[test]
+fn floods_take_little_from_hosts_with_one_command() {
+    floods_take_little(|i| if i % 2 == 0 { Load::reads(4096, 1) } else { Load::writes(4096, 1) });
+}
+
+#[test]
+fn who_asks_now_and_then_is_answered_soon() {
+    // The flood is looked at directly for some turns, and the others not.
+    let mut rig = Rig::new();
+    let mut flood = rig.host(Load::reads(4096, hosts::DEPTH));
+    let mut host = rig.host(Load { depth: 0, ..Load::reads(4096, 1) });
+    for round in 0..200 {
+        for _ in 0..round % 13 {
+            flood.go_on();
+            rig.turn(10);
+        }
+        host.load.depth = 1;
+        host.go_on();
+        let asked = host.moved(&rig);
+        host.load.depth = 0;
+        for waited in 1.. {
+            assert!(waited <= ASK_EVERY, "nobody looked");
+            flood.go_on();
+            rig.turn(10);
+            if host.moved(&rig) - asked > 4096 {
+                break;
+            }
+        }
+        host.take();
+        assert_eq!(host.outstanding, 0);
+    }
+}
+
+#[test]
+fn floods_share_what_there_is_and_all_of_them_come_to_their_end() {
+    let mut rig = Rig::new();
+    let kinds =
+        [Load::reads(4096, 128), Load::reads(1 << 20, 64), Load::writes(4096, 128), Load::writes_by_r2t(1 << 20, 64)];
+    let mut floods: Vec<Host> = (0..12).map(|i| rig.host(kinds[i % kinds.len()])).collect();
+    for _ in 0..START {
+        floods.iter_mut().for_each(Host::go_on);
+        rig.turn(100);
+    }
+    let before: Vec<u64> = floods.iter().map(|host| host.moved(&rig)).collect();
+    for _ in 0..300 {
+        floods.iter_mut().for_each(Host::go_on);
+        rig.turn(100);
+    }
+    let bytes: Vec<u64> = floods.iter().zip(before).map(|(host, before)| host.moved(&rig) - before).collect();
+    let mean = bytes.iter().sum::<u64>() / 12;
+    println!("{bytes:?}");
+    assert!(bytes.iter().all(|bytes| *bytes > mean / 2), "{bytes:?}");
+    // Nobody asks for more. As long as anything is left for the reactor to do it must say so, or it would sleep on it.
+    for turn in 0.. {
+        assert!(turn < 100_000, "there is no end to it");
+        let under_way = floods.iter_mut().fold(false, |any, host| host.take() | any);
+        let worked = rig.turn(100);
+        let left: usize = floods.iter().map(|host| host.outstanding).sum();
+        if left == 0 {
+            break;
+        }
+        let answered = floods.iter().any(|host| host.has_input());
+        assert!(worked || under_way || answered, "the reactor would sleep, and {left} commands wait");
+    }
+    assert!(floods.iter().all(|host| host.count.failed == 0));
+}

@@ -1,0 +1,266 @@
+//! Hosts for the tests of a reactor: bytes on a socket that nobody waits for.
+#![expect(clippy::cast_possible_truncation, reason = "the sizes of tests are small")]
+
+use std::io::{ErrorKind, Read, Write};
+
+use ebof_nvme::connect::{Connect, ConnectData, Property};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::sgl::SglDescriptor;
+use ebof_nvme::{Cqe, Nqn, Nsid, QueueId, Sgl, Sqe, Status};
+use socket2::Socket;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{NQN, Rig};
+
+/// Entries of the I/O queues, and
+const ENTRIES: u32 = 128;
+
+/// the commands that they hold.
+pub(super) const DEPTH: usize = ENTRIES as usize - 1;
+
+/// What the namespaces hold, bytes: all commands are within it.
+const NAMESPACE_BYTES: u64 = 64 << 20;
+
+/// How the commands of a host move their data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Read,
+    InCapsule,
+    R2t,
+}
+
+/// What a host does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) way: Way,
+    /// Bytes per command.
+    pub(super) bytes: u32,
+    /// Commands outstanding at all times.
+    pub(super) depth: usize,
+    /// Whether it reads what it is sent.
+    pub(super) listens: bool,
+}
+
+impl Load {
+    pub(super) fn reads(bytes: u32, depth: usize) -> Self {
+        Self { way: Way::Read, bytes, depth, listens: true }
+    }
+
+    pub(super) fn writes(bytes: u32, depth: usize) -> Self {
+        Self { way: if bytes <= 8192 { Way::InCapsule } else { Way::R2t }, ..Self::reads(bytes, depth) }
+    }
+
+    pub(super) fn writes_by_r2t(bytes: u32, depth: usize) -> Self {
+        Self { way: Way::R2t, ..Self::reads(bytes, depth) }
+    }
+
+    /// Asks for as much as it can, and reads nothing.
+    pub(super) fn mute(bytes: u32) -> Self {
+        Self { listens: false, ..Self::reads(bytes, usize::MAX) }
+    }
+}
+
+/// What a host got.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count {
+    pub(super) commands: u64,
+    /// Of these, refused or failed.
+    pub(super) failed: u64,
+    /// Bytes sent and received.
+    bytes: u64,
+}
+
+/// One connection.
+pub(super) struct Host {
+    socket: Socket,
+    /// Where the reactor has the connection.
+    place: usize,
+    pub(super) load: Load,
+    pub(super) count: Count,
+    pub(super) outstanding: usize,
+    next: u64,
+    /// Not sent yet.
+    out: Vec<u8>,
+    /// Received, not understood yet.
+    input: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+fn capsule(mut sqe: Sqe, cid: u16, sgl: Sgl, data: &[u8]) -> Vec<u8> {
+    sqe.cid = cid.into();
+    if sgl != Sgl::None {
+        sqe.dptr = SglDescriptor::encode(sgl);
+    }
+    let mut pdu = vec![4, 0, 72, if data.is_empty() { 0 } else { 72 }];
+    pdu.extend_from_slice(&(72 + data.len() as u32).to_le_bytes());
+    pdu.extend_from_slice(sqe.as_bytes());
+    pdu.extend_from_slice(data);
+    pdu
+}
+
+fn connect(queue: u16, entries: u32, controller: u16) -> Vec<u8> {
+    let kato_ms = 0;
+    let sqe = Connect { recfmt: 0, qid: QueueId(queue), entries, cattr: 0, kato_ms }.encode();
+    let mut data = ConnectData::zeroed();
+    data.hostid = [7; 16];
+    data.cntlid = controller.into();
+    data.subnqn = Nqn::parse(NQN).unwrap().to_field();
+    data.hostnqn = Nqn::parse("nqn.2014-08.org.example:host").unwrap().to_field();
+    capsule(sqe, 1, Sgl::InCapsule { offset: 0, length: 1024 }, data.as_bytes())
+}
+
+impl Host {
+    /// A host with a controller of its own; gives its I/O queue. The Admin Queue is idle, and kept open.
+    pub(super) fn connect(rig: &mut Rig, load: Load) -> (Self, Self) {
+        let mut admin = Self::initialize(rig, load);
+        let connected = admin.call(rig, &connect(0, 32, 0xffff));
+        admin.call(rig, &capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, Sgl::None, &[]));
+        let mut queue = Self::initialize(rig, load);
+        queue.call(rig, &connect(1, ENTRIES, connected.dw0.get() as u16));
+        (admin, queue)
+    }
+
+    fn initialize(rig: &mut Rig, load: Load) -> Self {
+        // Nothing leaves: places are given out in order.
+        let place = rig.reactor.connections.len();
+        let (socket, count) = (rig.socket(), Count::default());
+        let (out, input, scratch) = (Vec::new(), Vec::new(), vec![0; 2 << 20]);
+        let mut host = Self { socket, place, load, count, outstanding: 0, next: 0, out, input, scratch };
+        let mut request = [0; 128];
+        (request[0], request[2], request[4]) = (0, 128, 128);
+        let response = host.exchange(rig, &request);
+        assert_eq!(response[0], 1, "an ICResp");
+        host
+    }
+
+    /// Bytes that the reactor has received from this host and sent to it.
+    pub(super) fn moved(&self, rig: &Rig) -> u64 {
+        let theirs = rig.reactor.connections[self.place].as_ref().expect("still connected");
+        let unread = rustix::io::ioctl_fionread(&theirs.socket).unwrap();
+        self.count.bytes + rustix::io::ioctl_fionread(&self.socket).unwrap() - unread
+    }
+
+    fn call(&mut self, rig: &mut Rig, command: &[u8]) -> Cqe {
+        let response = self.exchange(rig, command);
+        assert_eq!(response[0], 5, "a response");
+        let cqe = Cqe::read_from_bytes(&response[8..24]).unwrap();
+        assert!(cqe.status().is_success(), "{}", cqe.status());
+        cqe
+    }
+
+    fn exchange(&mut self, rig: &mut Rig, request: &[u8]) -> Vec<u8> {
+        self.out.extend_from_slice(request);
+        for _ in 0..20 {
+            self.send();
+            rig.turn(100);
+            self.receive();
+            if let Some(pdu) = self.pdu() {
+                return pdu;
+            }
+        }
+        panic!("no answer");
+    }
+
+    /// Takes what came, answers it, and asks for more.
+    pub(super) fn go_on(&mut self) {
+        self.take();
+        // More than a socket takes is not needed.
+        while self.outstanding < self.load.depth && self.out.len() < 256 << 10 {
+            self.submit();
+        }
+        self.send();
+    }
+
+    /// Takes what came and answers it. Returns whether anything is under way to the target.
+    pub(super) fn take(&mut self) -> bool {
+        if self.load.listens {
+            self.receive();
+            while let Some(pdu) = self.pdu() {
+                self.on_pdu(&pdu);
+            }
+        }
+        self.send();
+        !self.out.is_empty()
+    }
+
+    fn submit(&mut self) {
+        let Load { way, bytes, .. } = self.load;
+        let places = NAMESPACE_BYTES / u64::from(bytes);
+        let slba = self.next % places * u64::from(bytes) / 512;
+        // More identifiers than any depth that is meant seriously.
+        let cid = (self.next % 4000) as u16;
+        self.next += 1;
+        self.outstanding += 1;
+        let opcode = if way == Way::Read { nvm::READ } else { nvm::WRITE };
+        let sqe = BlockRange::new(slba, bytes / 512).encode(opcode, Nsid(1));
+        let (sgl, data) = match way {
+            Way::Read | Way::R2t => (Sgl::Transport { length: bytes }, &[][..]),
+            Way::InCapsule => (Sgl::InCapsule { offset: 0, length: bytes }, &self.scratch[..bytes as usize]),
+        };
+        self.out.extend_from_slice(&capsule(sqe, cid, sgl, data));
+    }
+
+    fn on_pdu(&mut self, pdu: &[u8]) {
+        match pdu[0] {
+            // A response, or data that stand for it (SUCCESS).
+            5 => self.complete(Cqe::read_from_bytes(&pdu[8..24]).unwrap().status()),
+            7 if pdu[1] & 8 != 0 => self.complete(Status::SUCCESS),
+            7 => {}
+            9 => {
+                let length = u32::from_le_bytes(pdu[16..20].try_into().unwrap());
+                // H2CData with LAST: CCCID and TTAG as in the R2T, DATAO, DATAL.
+                self.out.extend_from_slice(&[6, 4, 24, 24]);
+                self.out.extend_from_slice(&(24 + length).to_le_bytes());
+                self.out.extend_from_slice(&pdu[8..20]);
+                self.out.extend_from_slice(&[0; 4]);
+                self.out.extend_from_slice(&self.scratch[..length as usize]);
+            }
+            other => panic!("a PDU of type {other}"),
+        }
+    }
+
+    fn complete(&mut self, status: Status) {
+        self.outstanding -= 1;
+        self.count.commands += 1;
+        self.count.failed += u64::from(!status.is_success());
+    }
+
+    fn send(&mut self) {
+        while !self.out.is_empty() {
+            match (&self.socket).write(&self.out) {
+                Ok(sent) => {
+                    self.out.drain(..sent);
+                    self.count.bytes += sent as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn receive(&mut self) {
+        loop {
+            match (&self.socket).read(&mut self.scratch) {
+                Ok(0) => panic!("the target closed the connection"),
+                Ok(received) => {
+                    self.input.extend_from_slice(&self.scratch[..received]);
+                    self.count.bytes += received as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Whether something of the target's waits in the socket.
+    pub(super) fn has_input(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.socket).unwrap() > 0
+    }
+
+    fn pdu(&mut self) -> Option<Vec<u8>> {
+        let length = u32::from_le_bytes(self.input.get(4..8)?.try_into().unwrap()) as usize;
+        (self.input.len() >= length).then(|| self.input.drain(..length).collect())
+    }
+}
