@@ -247,7 +247,7 @@ fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, p
         shared.refuse(peer, port, RefusalReason::TooManyConnections, None, None, detail);
         return;
     }
-    let local = match prepare(&socket) {
+    let local = match prepare(&socket).and_then(|local| sockets::accepted(&socket, &port.config).map(|()| local)) {
         Ok(local) => local,
         Err(error) => {
             tracing::warn!(%peer, port = port.name, "a connection ended before it was accepted: {error}");

@@ -1,5 +1,5 @@
 //! What a port asks of its sockets beside what all have: type of service, priority, busy polling. They are set on the
-//! listening socket, and connections have them from there. Also asks a connection which queue of the network card it
+//! listening socket; connections have them from there, save the priority, which Linux clears. Also asks a connection which queue of the network card it
 //! comes from.
 
 use std::io;
@@ -32,6 +32,14 @@ pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result
         done("prefer_busy_poll", 1, setsockopt(listener, PreferBusyPoll, &1).map_err(io::Error::from))?;
     }
     Ok(())
+}
+
+/// Sets what a connection does not have from the listening socket.
+///
+/// # Errors
+/// The system's answer: it took the same from the listening socket.
+pub(crate) fn accepted(socket: &TcpStream, port: &Port) -> io::Result<()> {
+    port.so_priority.map_or(Ok(()), |priority| SockRef::from(socket).set_priority(priority))
 }
 
 /// Whether connections of the port shall be grouped by the queue of the network card that they come from.
@@ -76,8 +84,9 @@ mod tests {
         (port.tos, port.so_priority, port.busy_poll_us) = (Some(0x10), Some(4), Some(0));
         prepare(&listener, &port, true).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        let accepted = SockRef::from(&accepted);
+        let (socket, _) = listener.accept().unwrap();
+        accepted(&socket, &port).unwrap();
+        let accepted = SockRef::from(&socket);
         assert_eq!((accepted.tos_v4().unwrap(), accepted.priority().unwrap()), (0x10, 4));
         assert_eq!(incoming_queue(&client), None, "loopback has no queues");
         assert!(!groups(&port));
