@@ -196,13 +196,14 @@ impl<B> Desk<B> {
         }
     }
 
-    /// Looks after one's own command, and takes the lead if nobody has it and `lead` says so.
-    pub(super) fn look(&mut self, place: u16, lead: bool, wakes: &mut Vec<Wake>) -> Look<B> {
+    /// Looks after one's own command, and takes the lead if nobody has it and `lead` says so. `next` is whoever gets the
+    /// place, to be woken.
+    pub(super) fn look(&mut self, place: u16, lead: bool, next: &mut Option<Wake>) -> Look<B> {
         self.follow(place, false);
         let state = &mut self.places[usize::from(place)];
         if let Place::Done(_) = state {
             if let Place::Done(completion) = std::mem::replace(state, Place::Free) {
-                wakes.extend(self.release(place));
+                *next = self.release(place);
                 return Look::Over(completion);
             }
         } else if let Place::Waiting { wake, .. } = state {
@@ -288,10 +289,10 @@ mod tests {
         let Room::Wait(second) = desk.enter(|| wake(&counts[1])) else { panic!("no place") };
         let Room::Wait(third) = desk.enter(|| wake(&counts[2])) else { panic!("no place") };
         assert!(desk.redeem(second, || wake(&counts[1])).is_none());
-        let mut wakes = Vec::new();
+        let (mut wakes, mut next) = (Vec::new(), None);
         assert!(desk.complete(completion(place), &mut wakes).is_none());
-        assert!(matches!(desk.look(place, false, &mut wakes), Look::Over(_)));
-        wakes.drain(..).for_each(Wake::wake);
+        assert!(matches!(desk.look(place, false, &mut next), Look::Over(_)));
+        wakes.into_iter().chain(next).for_each(Wake::wake);
         assert_eq!((counts[1].0.load(Ordering::Relaxed), counts[2].0.load(Ordering::Relaxed)), (1, 0));
         // Whoever comes now does not overtake the one who was woken, nor the one who still waits.
         assert!(matches!(desk.enter(|| wake(&counts[0])), Room::Wait(_)));
@@ -328,9 +329,8 @@ mod tests {
         for &place in &places {
             desk.post(letter(place), Owner::Thread, None);
         }
-        let mut wakes = Vec::new();
-        assert!(matches!(desk.look(places[0], true, &mut wakes), Look::Lead));
-        assert!(matches!(desk.look(places[69], true, &mut wakes), Look::Led));
+        assert!(matches!(desk.look(places[0], true, &mut None), Look::Lead));
+        assert!(matches!(desk.look(places[69], true, &mut None), Look::Led));
         desk.sleep(places[69], Wake::Thread(std::thread::current()));
         desk.led = false;
         assert!(matches!(desk.successor(), Some(Wake::Thread(_))));

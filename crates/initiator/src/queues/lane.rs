@@ -269,7 +269,7 @@ impl<B: Buffer + 'static> Lane<B> {
     fn look(&self, place: u16, lead: bool) -> Look<B> {
         let mut desk = lock(&self.desk);
         let mut wakes = Wakes::default();
-        let look = desk.look(place, lead, wakes.list());
+        let look = desk.look(place, lead, &mut wakes.next);
         if let Look::Over(_) = look {
             self.hand_over(&mut desk, &mut wakes);
         }
@@ -284,7 +284,7 @@ impl<B: Buffer + 'static> Lane<B> {
             return;
         }
         match desk.successor() {
-            Some(wake) => wakes.list().push(wake),
+            Some(wake) => wakes.successor = Some(wake),
             None if desk.tasks > 0 => self.tasks_wait.notify_one(),
             None => {}
         }
@@ -295,7 +295,7 @@ impl<B: Buffer + 'static> Lane<B> {
         loop {
             let mut desk = lock(&self.desk);
             let mut wakes = Wakes::default();
-            match desk.look(place, true, wakes.list()) {
+            match desk.look(place, true, &mut wakes.next) {
                 Look::Over(completion) => {
                     self.hand_over(&mut desk, &mut wakes);
                     drop(desk);
@@ -319,7 +319,7 @@ impl<B: Buffer + 'static> Lane<B> {
     fn lead_for(&self, place: u16) -> Completion<B> {
         let mut wakes = Wakes::default();
         let completion = self.lead(
-            |desk| match desk.look(place, false, wakes.list()) {
+            |desk| match desk.look(place, false, &mut wakes.next) {
                 Look::Over(completion) => Some(completion),
                 Look::Led | Look::Lead => None,
             },
@@ -383,17 +383,18 @@ impl<B: Buffer + 'static> Lane<B> {
     }
 }
 
-/// Wakes gathered under a lock, to be done without it. Usually there is none.
+/// Wakes found under a lock, to be done without it.
 #[derive(Default)]
-struct Wakes(Vec<Wake>);
+struct Wakes {
+    /// Who gets a place.
+    next: Option<Wake>,
+    /// Who leads.
+    successor: Option<Wake>,
+}
 
 impl Wakes {
-    fn list(&mut self) -> &mut Vec<Wake> {
-        &mut self.0
-    }
-
-    fn wake(&mut self) {
-        self.0.drain(..).for_each(Wake::wake);
+    fn wake(self) {
+        self.next.into_iter().chain(self.successor).for_each(Wake::wake);
     }
 }
 
@@ -441,7 +442,7 @@ impl<B: Buffer + 'static> Lane<B> {
     pub(super) fn look_task(&self, place: u16, waker: &TaskWaker) -> Option<Completion<B>> {
         let mut desk = lock(&self.desk);
         let mut wakes = Wakes::default();
-        let look = desk.look(place, false, wakes.list());
+        let look = desk.look(place, false, &mut wakes.next);
         let completion = match look {
             Look::Over(completion) => Some(completion),
             Look::Led | Look::Lead => {
