@@ -415,8 +415,8 @@ mod tests {
         let mut cuts = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for round in 0_u8.. {
-                    (0..blocks).for_each(|block| fill(round % 8, block));
+                for round in (0..8_u8).cycle() {
+                    (0..blocks).for_each(|block| fill(round, block));
                     if stop.load(std::sync::atomic::Ordering::Relaxed) {
                         break;
                     }
