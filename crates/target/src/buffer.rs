@@ -8,9 +8,6 @@ use ebof_backend::Buffer;
 /// Sizes in which buffers are handed out, bytes.
 const CLASSES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
 
-/// Free buffers kept for reuse while the reactor is busy, bytes in all.
-const KEEP_BYTES: usize = 32 << 20;
-
 /// A bounded pool of page-aligned buffers.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -39,6 +36,10 @@ impl Pool {
             self.free_bytes -= bytes;
             return Some(buffer);
         }
+        if self.outstanding_bytes + self.free_bytes > self.budget_bytes {
+            // Those of other sizes: the budget holds for both together.
+            self.shrink();
+        }
         Some(Buffer::zeroed(bytes))
     }
 
@@ -59,13 +60,11 @@ impl Pool {
         self.outstanding_bytes + Self::size_of(len) <= self.budget_bytes
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back, and keeps it for the next: until [`Pool::shrink`], or until another size needs its memory.
     pub(crate) fn put(&mut self, buffer: Buffer) {
         let bytes = buffer.capacity();
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
-        if let Some(class) = CLASSES.iter().position(|&size| size == bytes)
-            && self.free_bytes + bytes <= KEEP_BYTES
-        {
+        if let Some(class) = CLASSES.iter().position(|&size| size == bytes) {
             self.free_bytes += bytes;
             self.free[class].push(buffer);
         }
@@ -100,5 +99,18 @@ mod tests {
         pool.put(again);
         pool.put(b);
         assert_eq!(pool.outstanding_bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_needed_is_kept_and_the_budget_holds_for_all_of_it() {
+        let mut pool = Pool::new(64 << 20);
+        let busiest: Vec<Buffer> = (0..64).map(|_| pool.take(1 << 20).unwrap()).collect();
+        busiest.into_iter().for_each(|buffer| pool.put(buffer));
+        assert_eq!(pool.free_bytes, 64 << 20);
+        let small: Vec<Buffer> = (0..16).map(|_| pool.take(4096).unwrap()).collect();
+        assert_eq!(pool.free_bytes, 0, "the memory of large buffers was needed");
+        small.into_iter().for_each(|buffer| pool.put(buffer));
+        pool.shrink();
+        assert_eq!(pool.free_bytes, 0);
     }
 }

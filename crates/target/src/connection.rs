@@ -112,8 +112,10 @@ pub(crate) struct Connection {
     incoming: Option<Incoming>,
     /// The data of the last command follow in its capsule.
     data_announced: bool,
-    /// Received bytes that cannot be taken yet: the queue is full, or there is no buffer.
+    /// Received bytes that cannot be taken yet, from `stashed_from` on: the queue is full, or there is no buffer, or the share
+    /// of the turn is used up.
     stash: Vec<u8>,
+    stashed_from: usize,
     blocked_since_ms: Option<u64>,
     /// When the host last sent anything: it may not keep data waiting for ever that it has announced.
     pub(crate) last_received_ms: u64,
@@ -159,6 +161,7 @@ impl Connection {
             incoming: None,
             data_announced: false,
             stash: Vec::new(),
+            stashed_from: 0,
             blocked_since_ms: None,
             last_received_ms: 0,
             armed_ms: None,
@@ -216,7 +219,9 @@ impl Connection {
             taken += received.total;
             self.charge(received.total);
             self.last_received_ms = turn.now_ms;
-            self.feed(&scratch[..received.in_scratch], turn)?;
+            let input = &scratch[..received.in_scratch];
+            let left = self.feed(input, turn)?;
+            self.stash.extend_from_slice(&input[input.len() - left..]);
             if received.total < received.room {
                 break;
             }
@@ -259,8 +264,14 @@ impl Connection {
         self.take_share(turn);
         self.unpark(turn)?;
         if !self.stash.is_empty() && self.can_take(turn) {
-            let stash = std::mem::take(&mut self.stash);
-            self.feed(&stash, turn)?;
+            let mut stash = std::mem::take(&mut self.stash);
+            let left = self.feed(&stash[self.stashed_from..], turn)?;
+            self.stashed_from = if left > 0 { stash.len() - left } else { 0 };
+            if left == 0 {
+                // It keeps its memory: the next turn may need it again.
+                stash.clear();
+            }
+            self.stash = stash;
         }
         Ok(())
     }
@@ -283,7 +294,8 @@ impl Connection {
         answers_read && has_slot && buffers && self.credit.1 > 0
     }
 
-    fn feed(&mut self, mut input: &[u8], turn: &mut Turn<'_>) -> Result<(), End> {
+    /// Runs what was received. Returns how many bytes at its end cannot be taken yet.
+    fn feed(&mut self, mut input: &[u8], turn: &mut Turn<'_>) -> Result<usize, End> {
         loop {
             let wanted = self.transport.data_wanted().min(input.len());
             if wanted > 0 {
@@ -293,15 +305,14 @@ impl Connection {
             }
             let between_pdus = !self.data_announced && self.incoming.is_none() && self.transport.data_wanted() == 0;
             if between_pdus && !input.is_empty() && !self.can_take(turn) {
-                self.stash.extend_from_slice(input);
-                return Ok(());
+                return Ok(input.len());
             }
             match self.transport.poll_event(&mut input)? {
-                None => return Ok(()),
+                None => return Ok(0),
                 Some(event) => self.on_event(event, &mut input, turn)?,
             }
             if !matches!(self.state, State::Handshake { .. } | State::Open | State::Draining) {
-                return Ok(());
+                return Ok(0);
             }
         }
     }
@@ -466,7 +477,7 @@ impl Connection {
 
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
-        (self.stash.len(), self.parked.len())
+        (self.stash.len() - self.stashed_from, self.parked.len())
     }
 
     /// Whether what is left of the connection can be dropped.
@@ -502,6 +513,7 @@ impl Connection {
     fn release(&mut self, turn: &mut Turn<'_>) {
         self.incoming = None;
         self.stash = Vec::new();
+        self.stashed_from = 0;
         self.awaiting.clear();
         self.parked.clear();
         let idle: Vec<u32> = self

@@ -60,6 +60,8 @@ pub(crate) struct Reactor {
     dirty: VecDeque<u32>,
     /// Connections that wait for a buffer or a free slot, by place.
     waiting: Vec<u32>,
+    /// The list of before, while it is gone through; its memory is kept.
+    resuming: Vec<u32>,
     deadlines: BinaryHeap<Reverse<(u64, Handle)>>,
     shutdown_ms: Option<u64>,
     /// Requests for devices wait because the kernel took none.
@@ -98,6 +100,7 @@ impl Reactor {
             retry: VecDeque::new(),
             dirty: VecDeque::new(),
             waiting: Vec::new(),
+            resuming: Vec::new(),
             deadlines: BinaryHeap::new(),
             shutdown_ms: None,
             kick_failed: false,
@@ -355,7 +358,9 @@ impl Reactor {
     /// Connections that waited for a buffer or a free slot go on, each in its turn. Returns whether one did.
     fn resume_waiting(&mut self, now_us: u64) -> bool {
         let mut worked = false;
-        for place in std::mem::take(&mut self.waiting) {
+        let mut resuming = std::mem::take(&mut self.resuming);
+        std::mem::swap(&mut resuming, &mut self.waiting);
+        for place in resuming.drain(..) {
             self.with(place, now_us, |connection, turn| {
                 let before = connection.backlog();
                 let result = connection.resume(turn);
@@ -369,6 +374,7 @@ impl Reactor {
                 self.watch(connection);
             }
         }
+        self.resuming = resuming;
         worked
     }
 

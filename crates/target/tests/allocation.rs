@@ -1,0 +1,117 @@
+//! Reading and writing allocates nothing once it is under way: target and host in this process, whose allocator counts.
+//! One test, so that nothing else runs.
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
+
+use std::alloc::System;
+
+use ebof_initiator::{Controller, Data, Options, QueuePair};
+use ebof_manage::config::{Namespace, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nqn, Nsid};
+use ebof_target::{Settings, Target};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+
+/// Commands of one round.
+const ROUND: usize = 4000;
+
+/// Rounds without an allocation that are believed, and rounds in which they must have come. What is kept for reuse grows
+/// when more comes together in one turn than ever before, which happens a few times and then never again.
+const QUIET: usize = 3;
+const ROUNDS_MAX: usize = 25;
+
+/// What is read or written.
+#[derive(Clone, Copy, Debug)]
+struct Corner {
+    nsid: u32,
+    opcode: u8,
+    bytes: usize,
+    depth: usize,
+}
+
+/// Keeps `depth` commands outstanding until `commands` are over.
+fn run(queue: &mut QueuePair<Vec<u8>>, buffers: &mut Vec<Vec<u8>>, corner: Corner, commands: usize) {
+    let Corner { nsid, opcode, bytes, .. } = corner;
+    let places = (32 << 20) / bytes as u64;
+    let (mut begun, mut over) = (0, 0);
+    while over < commands {
+        while begun < commands
+            && let Some(buffer) = buffers.pop()
+        {
+            let slba = begun as u64 * 7919 % places * (bytes as u64 / 512);
+            let sqe = BlockRange::new(slba, (bytes / 512) as u32).encode(opcode, Nsid(nsid));
+            let data = if opcode == nvm::READ { Data::ToHost(buffer) } else { Data::FromHost(buffer) };
+            queue.submit(sqe, data, 0).unwrap();
+            begun += 1;
+        }
+        let mut next = queue.wait(None).unwrap();
+        while let Some(completion) = next {
+            assert!(completion.result.unwrap().status().is_success());
+            buffers.push(completion.data.into_buffer().unwrap());
+            over += 1;
+            next = queue.next_ready();
+        }
+    }
+}
+
+/// Runs rounds until a few in a row allocated nothing. Returns what the rounds allocated.
+fn rounds(queue: &mut QueuePair<Vec<u8>>, corner: Corner) -> Vec<usize> {
+    let mut buffers: Vec<Vec<u8>> = (0..corner.depth).map(|_| vec![0x5a; corner.bytes]).collect();
+    let mut counts = Vec::with_capacity(ROUNDS_MAX);
+    while counts.len() < ROUNDS_MAX && (counts.len() < QUIET || counts[counts.len() - QUIET..].iter().any(|&n| n > 0)) {
+        let region = Region::new(ALLOCATOR);
+        run(queue, &mut buffers, corner, ROUND * 4096 / corner.bytes.clamp(4096, 128 << 10));
+        let change = region.change();
+        counts.push(change.allocations + change.reallocations + change.deallocations);
+    }
+    counts
+}
+
+#[test]
+fn reads_and_writes_allocate_nothing_once_they_are_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("drive");
+    std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    let nqn = Nqn::parse(NQN).unwrap();
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::new(nqn.clone());
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    for (nsid, drive) in (1..).zip(["mem:64M", path.to_str().unwrap()]) {
+        subsystem.namespaces.push(Namespace::new(&nqn, nsid, drive.parse().unwrap()));
+    }
+    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
+    let address = target.addresses()[0].1;
+    let mut loud = Vec::new();
+    for digests in [false, true] {
+        let mut options = Options::new(address.ip().to_string(), address.port(), nqn.clone());
+        options.nr_io_queues = 1;
+        (options.hdr_digest, options.data_digest) = (digests, digests);
+        // Nothing shall happen but what is measured.
+        options.keep_alive_ms = 0;
+        let controller = Controller::connect(&options).unwrap();
+        let mut queue = controller.queue_pair().unwrap();
+        for nsid in [1, 2] {
+            for opcode in [nvm::READ, nvm::WRITE] {
+                for (bytes, depth) in [(4096, 1), (4096, 127), (128 << 10, 32), (1 << 20, 64)] {
+                    let corner = Corner { nsid, opcode, bytes, depth };
+                    let counts = rounds(&mut queue, corner);
+                    println!("{corner:?}, digests {digests}: {counts:?}");
+                    if counts[counts.len() - QUIET..].iter().any(|&n| n > 0) {
+                        loud.push((corner, digests));
+                    }
+                }
+            }
+        }
+        drop(queue);
+        controller.disconnect();
+    }
+    assert!(loud.is_empty(), "allocations do not end: {loud:#?}");
+}
