@@ -17,7 +17,7 @@ build: ## the program and the engine for fio, optimized: target/release/ebof, ta
 	$(CARGO) build --release --locked -p ebof
 	$(CARGO) rustc --release --locked -p ebof-fio --lib --crate-type cdylib
 
-check: ## format, clippy, the house's rules, licences, unit tests (under three minutes)
+check: ## format, clippy, the house's rules, licences, instruction counts, unit tests (under three minutes)
 	@scripts/test.sh check
 
 test: ## everything: check, all tests, interoperation with Linux in virtual machines (about half an hour)

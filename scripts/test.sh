@@ -1,7 +1,7 @@
 #!/bin/bash
 # test.sh: runs the project's tests in parts, each with a heading and a time limit of its own, and counts them.
 #
-# test.sh check    format, clippy, the house's rules, licences, unit tests
+# test.sh check    format, clippy, the house's rules, licences, instruction counts, unit tests
 # test.sh all      check, documentation, every test of the workspace, the release build, the virtual machines
 #   EBOF_TEST_PARTS="fmt vm"   only these parts (of `all`, in its order)
 #   CARGO_TARGET_DIR           as for cargo; the logs are in its test-logs/
@@ -183,6 +183,15 @@ part_deny() {
     count 0 0 1
   fi
 }
+part_instructions() {
+  local log=$logs/instructions.log
+  static instructions 600 "cargo xtask instructions: instructions per command against the baseline" cargo xtask instructions
+  # Without valgrind, or with another compiler, it says what it did not do.
+  if grep -q '^SKIPPED' "$log"; then
+    say "   skipped: $(sed -n 's/^SKIPPED: *//p' "$log")"
+    count -1 0 1
+  fi
+}
 part_unit() { cargo_tests unit 900 "unit tests" --workspace --lib --bins; }
 part_doc() {
   # A library's files may point readers of the source at what is private. The program's arguments are no documentation.
@@ -225,8 +234,8 @@ part_vm() {
 }
 
 case $mode in
-  check) parts=(fmt clippy tidy deny unit) ;;
-  all) parts=(packages fmt clippy tidy deny doc tests release vm) ;;
+  check) parts=(fmt clippy tidy deny instructions unit) ;;
+  all) parts=(packages fmt clippy tidy deny instructions doc tests release vm) ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
 wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }

@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod instructions;
 mod licences;
 mod metadata;
 mod tidy;
@@ -18,6 +19,8 @@ cargo xtask <chore>
   licences        every dependency's licence against the list in deny.toml; works offline
   deny            licences, and all of cargo-deny's own checks where it is installed
   audit           RustSec advisories, where cargo-deny or cargo-audit is installed
+  instructions    instructions per command of the data path's steps against xtask/instructions.txt; needs valgrind
+  instructions --update   writes that file
   bench           ebof, the raw limit and peers side by side; bench --help tells more";
 
 fn main() -> ExitCode {
@@ -29,6 +32,8 @@ fn main() -> ExitCode {
         ["licences"] => licences::run(&root()),
         ["deny"] => licences::run(&root()).and_then(|clean| Ok(audit::deny(&root())? && clean)),
         ["audit"] => audit::run(&root()),
+        ["instructions"] => instructions::run(&root(), false),
+        ["instructions", "--update"] => instructions::run(&root(), true),
         ["bench", words @ ..] => bench::run(&root(), words),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

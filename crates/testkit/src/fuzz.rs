@@ -5,7 +5,7 @@ mod fabrics;
 mod nvme;
 mod tcp;
 
-pub use fabrics::fabrics_submit;
+pub use fabrics::{connected_queue, fabrics_submit};
 pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nvme_logs, nvme_names};
 pub use tcp::{controller_seeds, host_seeds, tcp_controller, tcp_host, tcp_pdu};
 

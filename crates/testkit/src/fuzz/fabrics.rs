@@ -51,6 +51,17 @@ pub fn fabrics_submit(input: &[u8]) {
     world.end();
 }
 
+/// A connected I/O queue, and the registry that it is of: namespace 1 takes reads and writes of 4 KiB up to block 992.
+///
+/// # Panics
+/// Never: it connects as the fuzz target does.
+#[must_use]
+pub fn connected_queue() -> (Registry, Queue) {
+    let mut world = World::new();
+    let queue = world.queues.remove(&world.handles[1]).expect("it was just connected");
+    (world.registry, queue)
+}
+
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

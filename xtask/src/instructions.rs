@@ -1,0 +1,251 @@
+//! Instructions per command of the data path's steps, counted by callgrind and compared with a committed baseline. Owns
+//! `xtask/instructions.txt`; what is counted is in `crates/testkit/benches/instructions.rs`.
+//!
+//! Counts are the same on every machine, load or none, as long as the compiler is: time is measured by `cargo xtask bench`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::Value;
+
+const BASELINE: &str = "xtask/instructions.txt";
+
+/// Growth that fails, per cent, and
+const GROWTH_MAX: f64 = 3.0;
+
+/// instructions on top of it: what copying a few bytes costs more with one processor's means than with another's.
+const SLACK: f64 = 3.0;
+
+/// Commands per call of a case: `BATCH` in the program.
+const BATCH: f64 = 100.0;
+
+/// What the C library shall not choose by the processor it finds.
+const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX2_Usable,-ERMS,-FSRM";
+
+/// Instructions per command, by case.
+type Counts = BTreeMap<String, f64>;
+
+/// Counts, and compares with the baseline or writes it; `false` when something has grown.
+pub(crate) fn run(root: &Path, update: bool) -> Result<bool> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIPPED: valgrind is not installed (apt-get install valgrind)");
+        return Ok(true);
+    }
+    let compiler = compiler()?;
+    let now = count(&build(root)?)?;
+    let path = root.join(BASELINE);
+    if update {
+        std::fs::write(&path, written(&compiler, &now)).with_context(|| format!("writing {BASELINE}"))?;
+        println!("{BASELINE}: {} cases", now.len());
+        return Ok(true);
+    }
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {BASELINE}"))?;
+    let (measured_with, before) = read(&text)?;
+    println!("{}", table(&before, &now));
+    let grown = grown(&before, &now);
+    for line in &grown {
+        println!("instructions: {line}");
+    }
+    if grown.is_empty() {
+        return Ok(true);
+    }
+    println!("If that is as it should be: cargo xtask instructions --update, and say why in the commit.");
+    if measured_with != compiler {
+        println!("SKIPPED: the baseline is of {measured_with}, this is {compiler}: they are not compared");
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// The compiler's release and platform.
+fn compiler() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("running rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let field =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned();
+    Ok(format!("rustc {} {}", field("release:"), field("host:")))
+}
+
+/// Builds the program that is counted.
+fn build(root: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--locked", "--profile", "instructions", "-p", "ebof-testkit", "--bench", "instructions"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(root)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("running cargo build")?;
+    if !output.status.success() {
+        bail!("the program to count does not build");
+    }
+    let messages = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut executables = messages.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let own = message["target"]["name"] == "instructions";
+        message["executable"].as_str().filter(|_| own).map(PathBuf::from)
+    });
+    executables.next_back().context("cargo build names no executable")
+}
+
+fn count(program: &Path) -> Result<Counts> {
+    let directory = tempfile::tempdir()?;
+    let profile = directory.path().join("callgrind.out");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--demangle=no"])
+        .arg(format!("--callgrind-out-file={}", profile.display()))
+        .arg(program)
+        .env("GLIBC_TUNABLES", TUNABLES)
+        .output()
+        .context("running valgrind")?;
+    if !output.status.success() {
+        bail!("the counted program failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let counts = cases(&std::fs::read_to_string(&profile)?)?;
+    if counts.is_empty() {
+        bail!("callgrind saw no case");
+    }
+    Ok(counts)
+}
+
+/// What the calls of the `case_` functions cost, with all that they call. In callgrind's format a call is `cfn=(id) name`
+/// (the name only where the id is new), `calls=count ...`, and a line whose second number is the cost.
+fn cases(profile: &str) -> Result<Counts> {
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    let mut costs: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    let mut callee = "";
+    let mut calls = None;
+    for line in profile.lines() {
+        if let Some(called) = calls.take() {
+            let cost: f64 = line.split(' ').nth(1).context("a call without its cost")?.parse()?;
+            let sums = costs.entry(callee).or_default();
+            *sums = (sums.0 + called, sums.1 + cost);
+        } else if let Some(function) = line.strip_prefix("cfn=").or_else(|| line.strip_prefix("fn=")) {
+            let (id, name) = function.split_once(' ').unwrap_or((function, ""));
+            if !name.is_empty() {
+                names.insert(id, name);
+            }
+            callee = id;
+        } else if let Some(numbers) = line.strip_prefix("calls=") {
+            calls = Some(numbers.split(' ').next().unwrap_or_default().parse::<f64>()?);
+        }
+    }
+    let of_case = |(id, (calls, cost)): (&str, (f64, f64))| Some((case_name(names.get(id)?)?, cost / calls / BATCH));
+    Ok(costs.into_iter().filter_map(of_case).collect())
+}
+
+/// `host_send_read` of `_ZN12instructions19case_host_send_read17h1248a3adcee7cad2E`: in both ways of mangling there is a name's
+/// length in front of it.
+fn case_name(symbol: &str) -> Option<String> {
+    let at = symbol.find("case_")?;
+    let digits = symbol[..at].bytes().rev().take_while(u8::is_ascii_digit).count();
+    let length: usize = symbol[at - digits..at].parse().ok()?;
+    symbol.get(at..at + length)?.strip_prefix("case_").map(str::to_owned)
+}
+
+fn written(compiler: &str, counts: &Counts) -> String {
+    let mut text = String::from(
+        "# Instructions per command of the data path's steps. Compared by `cargo xtask instructions`, written by it with --update.\n",
+    );
+    text.push_str(compiler);
+    text.push('\n');
+    for (name, count) in counts {
+        text.push_str(&format!("{name} {count:.1}\n"));
+    }
+    text
+}
+
+fn read(text: &str) -> Result<(String, Counts)> {
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let compiler = lines.next().with_context(|| format!("{BASELINE} is empty"))?.to_owned();
+    let count = |line: &str| {
+        let (name, count) = line.split_once(' ').with_context(|| format!("{BASELINE}: {line}"))?;
+        Ok((name.to_owned(), count.parse().with_context(|| format!("{BASELINE}: {line}"))?))
+    };
+    Ok((compiler, lines.map(count).collect::<Result<Counts>>()?))
+}
+
+fn limit(before: f64) -> f64 {
+    before * (1.0 + GROWTH_MAX / 100.0) + SLACK
+}
+
+/// What is not as the baseline has it, and matters.
+fn grown(before: &Counts, now: &Counts) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, count) in now {
+        match before.get(name) {
+            Some(old) if *count > limit(*old) => lines.push(format!("{name} has grown from {old:.1} to {count:.1}")),
+            Some(_) => {}
+            None => lines.push(format!("{name} is not in {BASELINE}")),
+        }
+    }
+    lines.extend(before.keys().filter(|name| !now.contains_key(*name)).map(|name| format!("{name} was not counted")));
+    lines
+}
+
+fn table(before: &Counts, now: &Counts) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["instructions per command", "before", "now", "change"]);
+    for (name, count) in now {
+        let old = before.get(name);
+        let change = old.map_or(String::new(), |old| format!("{:+.1} %", (count / old - 1.0) * 100.0));
+        let old = old.map_or(String::new(), |old| format!("{old:.1}"));
+        table.add_row([name.clone(), old, format!("{count:.1}"), change]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: &str = "\
+events: Ir
+
+fn=(1) main
+12 5
+cfn=(2) _ZN12instructions19case_host_send_read17h1248a3adcee7cad2E
+calls=1 0
+12 20000
+cfn=(3) memcpy
+calls=7 0
+13 90
+cfn=(2)
+calls=3 0
+12 40000
+
+fn=(2)
+40 900
+";
+
+    #[test]
+    fn calls_of_cases_are_summed_up() {
+        let counts = cases(PROFILE).unwrap();
+        assert_eq!(counts, Counts::from([("host_send_read".to_owned(), 150.0)]));
+    }
+
+    #[test]
+    fn cases_have_names_in_both_ways_of_mangling() {
+        assert_eq!(case_name("_RNvCs1a2b_12instructions18case_fabrics_write").unwrap(), "fabrics_write");
+        assert_eq!(case_name("_ZN12instructions18case_fabrics_write17h4cb8adE").unwrap(), "fabrics_write");
+        assert_eq!(case_name("memcpy"), None);
+    }
+
+    #[test]
+    fn what_has_grown_is_new_or_is_missing_is_told() {
+        let counts = |list: &[(&str, f64)]| -> Counts { list.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect() };
+        let before = counts(&[("a", 100.0), ("b", 1000.0), ("c", 10.0)]);
+        assert_eq!(grown(&before, &counts(&[("a", 105.9), ("b", 1032.9), ("c", 5.0)])), [""; 0]);
+        let now = counts(&[("a", 106.1), ("b", 1033.1), ("d", 1.0)]);
+        assert_eq!(grown(&before, &now).len(), 4);
+        let (compiler, read) = read(&written("rustc 1.95.0 x", &before)).unwrap();
+        assert_eq!((compiler.as_str(), read), ("rustc 1.95.0 x", before));
+    }
+}
