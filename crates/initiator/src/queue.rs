@@ -82,10 +82,15 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     epoll_out: bool,
     /// When to look for commands whose time is over.
     next_expiry_ms: u64,
+    /// See [`QueuePair::spin`].
+    polls_per_yield: u32,
 }
 
-/// Polls between two calls of sched_yield while spinning: a peer on the same core must get its turn.
-const POLLS_PER_YIELD: u32 = 4;
+/// Polls between two calls of sched_yield while spinning with nobody else on the processor.
+const POLLS_PER_YIELD: u32 = 8;
+
+/// A sched_yield that takes this long has let somebody run; alone it takes a fraction of it.
+const SOMEBODY_RAN: Duration = Duration::from_micros(2);
 
 impl<B: Buffer> QueuePair<B> {
     /// Connects the next unused queue, of one class where that is asked for.
@@ -122,6 +127,7 @@ impl<B: Buffer> QueuePair<B> {
             epoll,
             epoll_out: false,
             next_expiry_ms: 0,
+            polls_per_yield: POLLS_PER_YIELD,
         };
         queue.open_patiently()?;
         Ok(queue)
@@ -230,7 +236,7 @@ impl<B: Buffer> QueuePair<B> {
         let mut spun_since = None;
         loop {
             let mut connected = true;
-            for _ in 0..POLLS_PER_YIELD {
+            for _ in 0..self.polls_per_yield {
                 match self.poll() {
                     Ok(None) => {}
                     Err(Error::NotConnected(State::Reconnecting)) => {
@@ -251,13 +257,9 @@ impl<B: Buffer> QueuePair<B> {
             if self.in_flight() == 0 {
                 return Ok(None);
             }
-            let since = *spun_since.get_or_insert(now);
-            if now.duration_since(since) < self.spin_time() {
-                std::thread::yield_now();
-                continue;
+            if !self.spin(&mut spun_since, now) {
+                self.sleep(deadline)?;
             }
-            self.sleep(deadline)?;
-            spun_since = None;
         }
     }
 
@@ -345,14 +347,26 @@ impl<B: Buffer> QueuePair<B> {
 
     /// Spins, then sleeps.
     fn idle(&mut self, spun_since: &mut Option<Instant>) -> Result<(), Error> {
-        let now = Instant::now();
-        let since = *spun_since.get_or_insert(now);
-        if now.duration_since(since) < self.spin_time() {
-            std::thread::yield_now();
-            return Ok(());
+        if self.spin(spun_since, Instant::now()) { Ok(()) } else { self.sleep(None) }
+    }
+
+    /// Gives way to other threads of the processor, unless it has been looking for long enough; then `false`, and the next time
+    /// begins anew. When another thread runs meanwhile it may well be the target's, for which this one only stands in the way:
+    /// then fewer looks are taken the next time, and the time away is not counted.
+    fn spin(&mut self, spun_since: &mut Option<Instant>, now: Instant) -> bool {
+        let since = spun_since.get_or_insert(now);
+        if now.duration_since(*since) >= self.spin_time() {
+            *spun_since = None;
+            return false;
         }
-        *spun_since = None;
-        self.sleep(None)
+        std::thread::yield_now();
+        let away = now.elapsed();
+        let somebody_ran = away >= SOMEBODY_RAN;
+        self.polls_per_yield = if somebody_ran { 1 } else { POLLS_PER_YIELD };
+        if somebody_ran {
+            *since += away;
+        }
+        true
     }
 
     /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`. Whether it did is

@@ -18,6 +18,7 @@ mod execute;
 mod mailbox;
 mod metrics;
 mod outbox;
+mod patience;
 mod port;
 mod reactor;
 mod realise;

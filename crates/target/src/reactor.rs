@@ -25,6 +25,7 @@ use crate::connection::{Connection, End, State};
 use crate::device::DeviceTable;
 use crate::mailbox::{Mailbox, Message};
 use crate::outbox::Flushed;
+use crate::patience::Patience;
 use crate::shared::Shared;
 use crate::turn::{Turn, place_of};
 
@@ -36,9 +37,6 @@ const SHRINK_MS: u64 = 1_000;
 
 /// Of so many turns one asks the kernel which sockets have something, even while the busy ones are looked at directly.
 const ASK_EVERY: u32 = 4;
-
-/// Turns without work between two `sched_yield`s while spinning.
-const YIELD_EVERY: u32 = 8;
 
 const MAILBOX: u64 = u64::MAX;
 const DEVICES: u64 = u64::MAX - 1;
@@ -69,6 +67,7 @@ pub(crate) struct Reactor {
     /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
     last_work_us: Option<u64>,
     busy: Busy,
+    patience: Patience,
     /// Running number of the turn.
     turns: u32,
 }
@@ -106,6 +105,7 @@ impl Reactor {
             kick_failed: false,
             last_work_us: None,
             busy: Busy::default(),
+            patience: Patience::default(),
             turns: 0,
         })
     }
@@ -201,10 +201,8 @@ impl Reactor {
         }
         let now_us = self.shared.clock.now_us();
         let spin_us = self.shared.settings.spin_us;
-        if self.last_work_us.is_some_and(|last| now_us.saturating_sub(last) < spin_us) {
-            if idle_turns.is_multiple_of(YIELD_EVERY) {
-                std::thread::yield_now();
-            }
+        if let Some(last) = self.last_work_us.filter(|last| now_us.saturating_sub(*last) < spin_us) {
+            self.last_work_us = Some(last.saturating_add(self.patience.give_way(idle_turns)));
             return Some(Duration::ZERO);
         }
         let now_ms = now_us / 1000;
