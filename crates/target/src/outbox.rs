@@ -478,4 +478,26 @@ mod tests {
         assert!(blocked > 0, "the socket never filled: short sends were not tested");
         assert_eq!(pool.outstanding_bytes(), 0);
     }
+
+    #[test]
+    fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
+        let (a, mut b) = pair();
+        a.set_nonblocking(true).unwrap();
+        let mut pool = Pool::new(1 << 20);
+        let mut outbox = Outbox::default();
+        while outbox.flush(&a, usize::MAX, &mut pool).unwrap() != Flushed::Blocked {
+            outbox.arena().extend_from_slice(&[7; 64 << 10]);
+        }
+        // The system's buffers grow for some time.
+        outbox.arena().extend_from_slice(&vec![7; 16 << 20]);
+        let mut piece = vec![0; 64 << 10];
+        for _ in 0..2000 {
+            outbox.arena().extend_from_slice(&[7; 64 << 10]);
+            b.read_exact(&mut piece).unwrap();
+            outbox.flush(&a, usize::MAX, &mut pool).unwrap();
+            assert!(!outbox.is_empty(), "what this test is about did not happen");
+        }
+        let (kept, unsent) = (outbox.arena.capacity(), outbox.len());
+        assert!(kept <= 4 * (16 << 20), "{kept} bytes for {unsent} unsent");
+    }
 }

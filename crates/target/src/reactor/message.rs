@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use ebof_fabrics::{Handle, Queue};
+use ebof_fabrics::{Handle, Notice, Queue};
 use rustix::event::epoll;
 
 use super::{Reactor, end_connection};
@@ -19,6 +19,8 @@ impl Reactor {
         match message {
             Message::Accept { socket, peer, local, port } => self.accept(socket, peer, local, port, now_us),
             Message::Devices(devices) => self.devices = devices,
+            // The Admin Queue is idle first. What the other queues have accepted is completed all the same.
+            Message::Notice { notice: Notice::Close(_), .. } if self.shutdown_ms.is_some() => {}
             Message::Notice { handle, notice } => {
                 self.with_handle(handle, now_us, |connection, turn| connection.on_notice(notice, turn));
             }

@@ -2,6 +2,7 @@
 //! turn by turn, without a thread and with a clock of its own, so that it comes out the same on every machine.
 
 mod hosts;
+mod rules;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,7 +179,7 @@ fn floods_take_little(behaved: impl Fn(usize) -> Load) {
             let mut bad = rig.hosts(&[flood, Load::mute(1 << 20)]);
             let loads: Vec<Load> = (0..BEHAVED).map(&behaved).collect();
             let mut behaved = rig.hosts(&loads);
-            let served = serve(&mut rig, &mut behaved, &mut bad, 200, took_us);
+            let served = serve(&mut rig, &mut behaved, &mut bad, 100, took_us);
             let work = served.behaved as f64 / (served.behaved + served.bad) as f64;
             let kept = work / (BEHAVED as f64 / (BEHAVED + 2) as f64);
             println!("{flood:?}, {took_us} us: {served:?}, {kept:.3} of the fair share");

@@ -88,7 +88,7 @@ pub(super) struct Host {
     scratch: Vec<u8>,
 }
 
-fn capsule(mut sqe: Sqe, cid: u16, sgl: Sgl, data: &[u8]) -> Vec<u8> {
+pub(super) fn capsule(mut sqe: Sqe, cid: u16, sgl: Sgl, data: &[u8]) -> Vec<u8> {
     sqe.cid = cid.into();
     if sgl != Sgl::None {
         sqe.dptr = SglDescriptor::encode(sgl);
@@ -96,6 +96,17 @@ fn capsule(mut sqe: Sqe, cid: u16, sgl: Sgl, data: &[u8]) -> Vec<u8> {
     let mut pdu = vec![4, 0, 72, if data.is_empty() { 0 } else { 72 }];
     pdu.extend_from_slice(&(72 + data.len() as u32).to_le_bytes());
     pdu.extend_from_slice(sqe.as_bytes());
+    pdu.extend_from_slice(data);
+    pdu
+}
+
+/// The data that an R2T asks for.
+pub(super) fn h2c_data(r2t: &[u8], data: &[u8]) -> Vec<u8> {
+    // H2CData with LAST: CCCID and TTAG as in the R2T, DATAO, DATAL.
+    let mut pdu = vec![6, 4, 24, 24];
+    pdu.extend_from_slice(&(24 + data.len() as u32).to_le_bytes());
+    pdu.extend_from_slice(&r2t[8..20]);
+    pdu.extend_from_slice(&[0; 4]);
     pdu.extend_from_slice(data);
     pdu
 }
@@ -150,7 +161,15 @@ impl Host {
         cqe
     }
 
-    fn exchange(&mut self, rig: &mut Rig, request: &[u8]) -> Vec<u8> {
+    /// Sends `bytes`, which the socket takes.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        self.send();
+        assert!(self.out.is_empty());
+    }
+
+    /// Sends `request`. Gives what is answered within a few turns.
+    pub(super) fn exchange(&mut self, rig: &mut Rig, request: &[u8]) -> Vec<u8> {
         self.out.extend_from_slice(request);
         for _ in 0..20 {
             self.send();
@@ -210,12 +229,7 @@ impl Host {
             7 => {}
             9 => {
                 let length = u32::from_le_bytes(pdu[16..20].try_into().unwrap());
-                // H2CData with LAST: CCCID and TTAG as in the R2T, DATAO, DATAL.
-                self.out.extend_from_slice(&[6, 4, 24, 24]);
-                self.out.extend_from_slice(&(24 + length).to_le_bytes());
-                self.out.extend_from_slice(&pdu[8..20]);
-                self.out.extend_from_slice(&[0; 4]);
-                self.out.extend_from_slice(&self.scratch[..length as usize]);
+                self.out.extend_from_slice(&h2c_data(pdu, &self.scratch[..length as usize]));
             }
             other => panic!("a PDU of type {other}"),
         }
@@ -243,6 +257,8 @@ impl Host {
     fn receive(&mut self) {
         loop {
             match (&self.socket).read(&mut self.scratch) {
+                // What it said before it closed is worth more.
+                Ok(0) if !self.input.is_empty() => break,
                 Ok(0) => panic!("the target closed the connection"),
                 Ok(received) => {
                     self.input.extend_from_slice(&self.scratch[..received]);
