@@ -1,5 +1,5 @@
 //! Instructions per command of the data path's steps, counted by callgrind and compared with a committed baseline. Owns
-//! `xtask/instructions.txt`; what is counted is in `crates/testkit/benches/instructions.rs`.
+//! `xtask/instructions.txt`; what is counted is in [`PROGRAMS`].
 //!
 //! Counts are the same on every machine, load or none, as long as the compiler is: time is measured by `cargo xtask bench`.
 
@@ -19,7 +19,14 @@ const GROWTH_MAX: f64 = 3.0;
 /// instructions on top of it: what copying a few bytes costs more with one processor's means than with another's.
 const SLACK: f64 = 3.0;
 
-/// Commands per call of a case: `BATCH` in the program.
+/// What is counted: target and kind as cargo names them, package, arguments. Of a library it is a test, which sees its inside.
+const PROGRAMS: [(&str, &str, &str, &[&str]); 3] = [
+    ("instructions", "bench", "ebof-testkit", &[]),
+    ("ebof_initiator", "lib", "ebof-initiator", &["--exact", "engine::counted::cases"]),
+    ("ebof_target", "lib", "ebof-target", &["--exact", "reactor::tests::counted::cases"]),
+];
+
+/// Commands per call of a case: `BATCH` in the programs.
 const BATCH: f64 = 100.0;
 
 /// What the C library shall not choose by the processor it finds.
@@ -35,7 +42,10 @@ pub(crate) fn run(root: &Path, update: bool) -> Result<bool> {
         return Ok(true);
     }
     let compiler = compiler()?;
-    let now = count(&build(root)?)?;
+    let mut now = Counts::new();
+    for (program, (_, _, _, arguments)) in build(root)?.iter().zip(PROGRAMS) {
+        now.extend(count(program, arguments)?);
+    }
     let path = root.join(BASELINE);
     if update {
         std::fs::write(&path, written(&compiler, &now)).with_context(|| format!("writing {BASELINE}"))?;
@@ -69,35 +79,41 @@ fn compiler() -> Result<String> {
     Ok(format!("rustc {} {}", field("release:"), field("host:")))
 }
 
-/// Builds the program that is counted.
-fn build(root: &Path) -> Result<PathBuf> {
+/// Builds the programs that are counted, in their order.
+fn build(root: &Path) -> Result<Vec<PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--locked", "--profile", "instructions", "-p", "ebof-testkit", "--bench", "instructions"])
+        .args(["test", "--locked", "--no-run", "--profile", "instructions", "--lib", "--bench", "instructions"])
+        .args(PROGRAMS.iter().flat_map(|(_, _, package, _)| ["-p", *package]))
         .arg("--message-format=json-render-diagnostics")
+        // Valgrind hides the kernel's vdso, which rustix would otherwise look for itself.
+        .env("RUSTFLAGS", "--cfg rustix_use_libc")
         .current_dir(root)
         .stderr(std::process::Stdio::inherit())
         .output()
-        .context("running cargo build")?;
+        .context("running cargo test --no-run")?;
     if !output.status.success() {
-        bail!("the program to count does not build");
+        bail!("the programs to count do not build");
     }
-    let messages = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut executables = messages.lines().filter_map(|line| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        let own = message["target"]["name"] == "instructions";
-        message["executable"].as_str().filter(|_| own).map(PathBuf::from)
-    });
-    executables.next_back().context("cargo build names no executable")
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let messages: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let program = |(name, kind, _, _): &(&str, &str, &str, &[&str])| {
+        let own = |message: &&Value| message["target"]["name"] == *name && message["target"]["kind"][0] == *kind;
+        let executable = messages.iter().filter(own).find_map(|message| message["executable"].as_str());
+        executable.map(PathBuf::from).with_context(|| format!("cargo names no executable of {name}"))
+    };
+    PROGRAMS.iter().map(program).collect()
 }
 
-fn count(program: &Path) -> Result<Counts> {
+/// Counts what one program runs.
+fn count(program: &Path, arguments: &[&str]) -> Result<Counts> {
     let directory = tempfile::tempdir()?;
     let profile = directory.path().join("callgrind.out");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--demangle=no"])
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(program)
+        .args(arguments)
         .env("GLIBC_TUNABLES", TUNABLES)
         .output()
         .context("running valgrind")?;
@@ -106,7 +122,7 @@ fn count(program: &Path) -> Result<Counts> {
     }
     let counts = cases(&std::fs::read_to_string(&profile)?)?;
     if counts.is_empty() {
-        bail!("callgrind saw no case");
+        bail!("callgrind saw no case of {}", program.display());
     }
     Ok(counts)
 }

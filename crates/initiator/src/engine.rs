@@ -1,6 +1,9 @@
 //! One connection and the commands on it: the data path. Bytes go from the socket to the commands' buffers and back;
 //! nothing here waits, knows what a controller is, or reconnects.
 
+#[cfg(test)]
+mod counted;
+
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,0 +1,153 @@
+//! What `cargo xtask instructions` counts of the engine: commands from submit to completion, over a socket whose other end is
+//! in the same thread, so that it comes out the same every time. The system's part is not counted.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Cid, Cqe, Nsid, QueueId, Sqe, Status};
+use ebof_tcp::{Digest, controller, host};
+
+use super::Engine;
+use crate::controller::AdminData;
+use crate::queue::Data;
+
+/// Commands per call of a case: `xtask` divides by it.
+const BATCH: u16 = 100;
+/// Calls of each case.
+const ROUNDS: usize = 20;
+/// Data of one command, bytes: copying more would count the C library.
+const BYTES: u16 = 512;
+
+struct World {
+    engine: Engine<Vec<u8>>,
+    controller: controller::Connection,
+    socket: UnixStream,
+    input: Vec<u8>,
+    out: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
+        let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max: 4 };
+        let mut engine = Engine::new(127, true);
+        engine.start(ours.into(), host::Connection::new(config), 256 << 10);
+        let controller = controller::Connection::new(controller::Config {
+            in_capsule_bytes: 8192,
+            h2c_data_max: 1 << 20,
+            alignment: 4,
+            header_digest,
+            data_digest,
+            c2h_success: true,
+            r2t_bytes: 1 << 20,
+        });
+        let buffers = (0..BATCH).map(|_| vec![0; BYTES.into()]).collect();
+        let mut world = Self { engine, controller, socket: theirs, input: vec![0; 1 << 20], out: Vec::new(), buffers };
+        world.engine.flush(&AdminData::None).unwrap();
+        world.answer();
+        world.engine.receive(&mut AdminData::None).unwrap();
+        assert!(world.engine.initialized().is_some());
+        world.controller.set_queue(QueueId(1), 128);
+        world
+    }
+
+    /// The other end: takes all that was sent, and answers it.
+    fn answer(&mut self) {
+        let received = self.socket.read(&mut self.input).unwrap();
+        let mut input = &self.input[..received];
+        self.out.clear();
+        while let Some(event) = self.controller.poll_event(&mut input).unwrap() {
+            match event {
+                controller::Event::Initialized(_) => self.controller.send_ic_response(&mut self.out),
+                controller::Event::Command { sqe, .. } => {
+                    if sqe.opcode == nvm::READ {
+                        self.controller.send_data_header(sqe.cid(), 0, BYTES.into(), true, false, &mut self.out);
+                        self.out.resize(self.out.len() + usize::from(BYTES), 7);
+                    } else {
+                        self.controller.take_in_capsule(&mut input).unwrap();
+                    }
+                    let cqe = Cqe::new(Cid(sqe.cid.get()), Status::SUCCESS);
+                    self.controller.send_response(&cqe, &mut self.out);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        self.socket.write_all(&self.out).unwrap();
+    }
+
+    fn round(&mut self, opcode: u8) {
+        let sqe = |block: u16| BlockRange::new(block.into(), 1).encode(opcode, Nsid(1));
+        let commands: Vec<Sqe> = (0..BATCH).map(sqe).collect();
+        if opcode == nvm::READ {
+            case_engine_submit_read(&mut self.engine, &commands, &mut self.buffers);
+        } else {
+            case_engine_submit_write(&mut self.engine, &commands, &mut self.buffers);
+        }
+        self.answer();
+        if opcode == nvm::READ {
+            case_engine_complete_read(&mut self.engine, &mut self.buffers);
+        } else {
+            case_engine_complete_write(&mut self.engine, &mut self.buffers);
+        }
+        assert_eq!(self.buffers.len(), usize::from(BATCH));
+    }
+}
+
+/// Makes a case different from all others: the compiler makes one function of two that are the same.
+#[inline(always)]
+fn itself(line: u32) {
+    std::hint::black_box(line);
+}
+
+#[inline(never)]
+fn case_engine_submit_read(engine: &mut Engine<Vec<u8>>, commands: &[Sqe], buffers: &mut Vec<Vec<u8>>) {
+    itself(line!());
+    for (sqe, buffer) in commands.iter().zip(buffers.drain(..)) {
+        engine.submit(*sqe, Data::ToHost(buffer), 1, 30_000).unwrap();
+    }
+    engine.flush(&AdminData::None).unwrap();
+}
+
+#[inline(never)]
+fn case_engine_submit_write(engine: &mut Engine<Vec<u8>>, commands: &[Sqe], buffers: &mut Vec<Vec<u8>>) {
+    itself(line!());
+    for (sqe, buffer) in commands.iter().zip(buffers.drain(..)) {
+        engine.submit(*sqe, Data::FromHost(buffer), 1, 30_000).unwrap();
+    }
+    engine.flush(&AdminData::None).unwrap();
+}
+
+#[inline(never)]
+fn case_engine_complete_read(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Vec<u8>>) {
+    itself(line!());
+    complete(engine, buffers);
+}
+
+#[inline(never)]
+fn case_engine_complete_write(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Vec<u8>>) {
+    itself(line!());
+    complete(engine, buffers);
+}
+
+#[inline(always)]
+fn complete(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Vec<u8>>) {
+    engine.receive(&mut AdminData::None).unwrap();
+    while let Some(completion) = engine.pop() {
+        assert!(completion.result.unwrap().status().is_success());
+        buffers.push(completion.data.into_buffer().unwrap());
+    }
+}
+
+#[test]
+fn cases() {
+    let mut world = World::new();
+    for _ in 0..ROUNDS {
+        world.round(nvm::READ);
+        world.round(nvm::WRITE);
+    }
+}
