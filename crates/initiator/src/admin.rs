@@ -466,7 +466,10 @@ mod tests {
         for attempt in 0..40 {
             let base = (50u64 << attempt.min(20)).min(10_000);
             let pause = pause_ms(attempt, 10_000);
-            assert!((base * 3 / 4..=(base * 5).div_ceil(4)).contains(&pause), "attempt {attempt}: {pause} ms around {base}");
+            assert!(
+                (base * 3 / 4..=(base * 5).div_ceil(4)).contains(&pause),
+                "attempt {attempt}: {pause} ms around {base}"
+            );
         }
         let many: std::collections::HashSet<u64> = (0..20).map(|_| pause_ms(20, 10_000)).collect();
         assert!(many.len() > 1, "hosts must not all come back at once");

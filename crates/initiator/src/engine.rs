@@ -489,6 +489,8 @@ impl Link {
         }
         let mixed = now_ms() < self.small_ms + MIXED_MS;
         let ahead = if mixed { SEND_AHEAD_MIXED } else { SEND_AHEAD };
+        // Deviation: Linux' target (6.12) computes the data digest over the whole command, whatever part of it a PDU has.
+        let piece_max = if self.has_data_digest() { usize::MAX } else { H2C_PIECE_MAX };
         while self.out.queued() < ahead {
             let Some(at) = (if mixed { self.next_request(slots) } else { Some(0) }) else { return Ok(()) };
             let Some(r2t) = self.requested.get_mut(at) else { return Ok(()) };
@@ -497,7 +499,7 @@ impl Link {
                 self.requested.remove(at);
                 continue;
             };
-            let length = (self.connection.h2c_piece(r2t) as usize).min(H2C_PIECE_MAX);
+            let length = (self.connection.h2c_piece(r2t) as usize).min(piece_max);
             let offset = r2t.offset as usize;
             let bytes = slots.bytes(index, lent).and_then(|bytes| bytes.get(offset..offset + length));
             let payload = bytes.ok_or_else(changed_length)?;
@@ -512,6 +514,10 @@ impl Link {
             self.out.commit();
         }
         Ok(())
+    }
+
+    fn has_data_digest(&self) -> bool {
+        self.initialized.is_some_and(|parameters| parameters.data_digest)
     }
 
     /// Whether there is more to send than one flush has sent.

@@ -56,6 +56,25 @@ fn data_arrive_as_they_were_written_with_and_without_digests() {
     }
 }
 
+/// Linux' target computes the digest over the whole command: its PDUs must not be cut where it does not ask for it.
+#[test]
+fn large_data_are_cut_so_that_others_get_between_but_not_where_there_are_data_digests() {
+    for data_digest in [false, true] {
+        let peer = Peer::new();
+        peer.state().config.h2c_data_max = 4 << 20;
+        peer.state().config.r2t_bytes = 4 << 20;
+        let mut options = peer.options();
+        options.data_digest = data_digest;
+        let controller = Controller::connect(&options).unwrap();
+        let mut queue: ebof_initiator::QueuePair<Vec<u8>> = controller.queue_pair().unwrap();
+        let bytes = 512 << 10;
+        let write = ebof_nvme::io::BlockRange::new(0, bytes / 512).encode(ebof_nvme::opcode::nvm::WRITE, Nsid(1));
+        let data = ebof_initiator::AdminData::FromHost(&vec![7; bytes as usize]);
+        assert!(queue.execute(write, data).unwrap().status().is_success());
+        assert_eq!(peer.state().longest_data, if data_digest { bytes } else { 128 << 10 });
+    }
+}
+
 #[test]
 fn data_arrive_by_r2t_alone_in_small_pieces_and_with_alignment() {
     let peer = Peer::new();

@@ -70,6 +70,8 @@ pub struct State {
     pub aborts: Vec<(u16, u16)>,
     pub keep_alives: usize,
     pub shutdowns: usize,
+    /// The longest data of one PDU.
+    pub longest_data: u32,
     pub connects: Vec<(u16, u32)>,
     pub log: Vec<DiscoveryEntry>,
     /// Refuse all connections that come from now on (accept and close).
@@ -107,6 +109,7 @@ impl Peer {
             aborts: Vec::new(),
             keep_alives: 0,
             shutdowns: 0,
+            longest_data: 0,
             connects: Vec::new(),
             log: Vec::new(),
             closed: false,
@@ -265,7 +268,11 @@ impl Session {
                         }
                     }
                 }
-                Event::Data { cid, .. } => self.current = cid,
+                Event::Data { cid, length, .. } => {
+                    self.current = cid;
+                    let mut state = self.shared.state.lock().unwrap();
+                    state.longest_data = state.longest_data.max(length);
+                }
                 Event::DataEnd { cid, digest_ok, complete } => {
                     assert!(digest_ok);
                     if complete {
