@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ebof_initiator::{Controller, Event, Options, QueuePair};
+use ebof_initiator::{Controller, Event, Options, QueueMaps, QueuePair};
 use ebof_nvme::{HostId, Nqn, Nsid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -389,16 +389,27 @@ fn refresh(state: &mut State, controller: &Controller) {
 }
 
 fn start_front(request: &Request, directory: &Path, controller: &Controller, limits: &Limits) -> Result<Front, Error> {
-    let granted = controller.io_queues();
-    if granted == 0 {
+    let maps = controller.queue_maps();
+    if maps.default == 0 {
         return Err(Error::holder("the controller granted no I/O queue".to_owned()));
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    // The last one is for commands that clients send.
-    let queues = usize::from(granted.max(2) - 1).min(cores.max(1));
-    let blocks: Result<Vec<Remote>, _> = (0..queues).map(|_| Remote::new(controller)).collect();
+    let (queues, reads_apart) = threads(maps);
+    let queues = usize::from(queues).min(cores);
+    let blocks: Result<Vec<Remote>, _> = (0..queues).map(|_| Remote::new(controller, reads_apart)).collect();
     let blocks = blocks.map_err(|error| Error::Initiator(Box::new(error)))?;
     Front::start(request.kind, directory, limits.transfer_max_bytes, blocks)
+}
+
+/// For how many threads there are queues, and whether each has one for reads beside that for the rest. Some queue stays free
+/// for commands that clients send, if there is more than one.
+fn threads(maps: QueueMaps) -> (u16, bool) {
+    let QueueMaps { default, read, poll } = maps;
+    match read {
+        0 if poll == 0 => ((default - 1).max(1), false),
+        0 | 1 => (default, false),
+        _ => (default.min(read - 1), true),
+    }
 }
 
 fn first_state(directory: &Path, request: Request, controller: &Controller, front: &Front) -> State {

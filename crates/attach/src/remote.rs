@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{Completion, Controller, Data, Error, QueuePair, State};
+use ebof_initiator::{Completion, Controller, Data, Error, State};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::blocks::{Blocks, Done, Io, Op};
+use crate::ways::Ways;
 
 /// How often a command is sent again when the controller says that it may work later: what the Linux host does.
 const RETRIES_MAX: u8 = 5;
@@ -26,10 +27,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How often it is looked whether a command's time is over.
 const LOOK_FOR_TIMEOUTS: Duration = Duration::from_secs(1);
 
-/// A queue pair with the commands that wait for it. Belongs to one thread.
+/// A thread's queue pairs with the commands that wait for them.
 pub(crate) struct Remote {
     controller: Controller,
-    queue: QueuePair<Vec<u8>>,
+    ways: Ways,
     fast_io_fail: Option<Duration>,
     capacity: usize,
     slots: Vec<Option<Command>>,
@@ -50,13 +51,14 @@ struct Command {
 }
 
 impl Remote {
-    pub(crate) fn new(controller: &Controller) -> Result<Self, Error> {
-        let queue = controller.queue_pair()?;
-        let capacity = queue.capacity().max(1);
+    /// With `reads_apart`, reads have a queue pair of the controller's read map.
+    pub(crate) fn new(controller: &Controller, reads_apart: bool) -> Result<Self, Error> {
+        let ways = Ways::new(controller, reads_apart)?;
+        let capacity = ways.capacity();
         Ok(Self {
             fast_io_fail: controller.options().fast_io_fail_tmo,
             controller: controller.clone(),
-            queue,
+            ways,
             capacity,
             slots: Vec::new(),
             free: Vec::new(),
@@ -81,7 +83,7 @@ impl Remote {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        match self.queue.submit(sqe, data, slot as u64) {
+        match self.ways.submit(sqe, data, slot as u64) {
             Ok(()) => self.slots[slot] = Some(command),
             Err(refused) => {
                 self.free.push(slot);
@@ -210,7 +212,7 @@ impl Blocks for Remote {
     }
 
     fn flush(&mut self) {
-        if let Err(error) = self.queue.flush() {
+        if let Err(error) = self.ways.flush() {
             // What was under way comes back from poll.
             tracing::debug!(%error, "flushing a queue pair");
         }
@@ -218,7 +220,7 @@ impl Blocks for Remote {
 
     fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration> {
         loop {
-            match self.queue.poll() {
+            match self.ways.poll() {
                 Ok(Some(completion)) => self.complete(completion, done),
                 Ok(None) => break,
                 Err(_not_connected) => {
@@ -239,7 +241,7 @@ impl Blocks for Remote {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.queue.as_fd()
+        self.ways.as_fd()
     }
 }
 

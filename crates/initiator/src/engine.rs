@@ -282,7 +282,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             let count = link.out.gather(|slot| slots.bytes(slot, lent), &mut gathered).ok_or_else(changed_length)?;
             let length: usize = gathered[..count].iter().map(|slice| slice.len()).sum();
             let mut control = SendAncillaryBuffer::default();
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            // What is left follows at once: the kernel may fill its last segment with it.
+            flags.set(SendFlags::MORE, length < link.out.queued());
             let sent = match rustix::net::sendmsg(&link.socket, &gathered[..count], &mut control, flags) {
                 Ok(sent) => sent,
                 Err(Errno::AGAIN) => {

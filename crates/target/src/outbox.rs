@@ -172,7 +172,7 @@ impl Outbox {
     /// One send, of `share` bytes and what completes an element. Gives the bytes sent, and how many behind them are in `cut`
     /// now.
     fn send_some<const N: usize>(&mut self, socket: impl AsFd, share: usize) -> rustix::io::Result<(usize, usize)> {
-        let Self { arena, arena_start, segments, lenders, cut, .. } = self;
+        let Self { arena, arena_start, segments, lenders, cut, bytes, .. } = self;
         let lent = if lenders.is_empty() { ArrayVec::<_, N>::new() } else { borrow(segments, lenders, share) };
         let mut loans = lent.iter();
         let mut gather = ArrayVec::<IoSlice<'_>, N>::new();
@@ -207,7 +207,9 @@ impl Outbox {
             }
             offered += gather.last().map_or(0, |slice| slice.len());
         }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        // What is left follows at once or in the next turn: the kernel may fill its last segment with it.
+        flags.set(SendFlags::MORE, offered < *bytes);
         let sent = sendmsg(socket, &gather, &mut SendAncillaryBuffer::default(), flags)?;
         drop(gather);
         if sent == offered {

@@ -151,6 +151,7 @@ impl Reactor {
     fn turn(&mut self, now_us: u64, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let mut worked = false;
         self.busy.start_turn(now_us, self.shared.settings.spin_us);
+        worked |= self.take_messages(messages, now_us);
         if direct {
             for place in self.busy.places() {
                 worked |= self.on_socket(place, epoll::EventFlags::IN, now_us);
@@ -166,10 +167,8 @@ impl Reactor {
                 }
             }
         }
-        self.mailbox.take(messages);
-        for message in messages.drain(..) {
-            worked = true;
-            self.on_message(message, now_us);
+        for abort in messages.drain(..) {
+            self.on_message(abort, now_us);
         }
         while let Some(completion) = self.io.poll() {
             worked = true;
@@ -190,6 +189,18 @@ impl Reactor {
         worked |= self.on_deadlines(now_us);
         if worked {
             self.last_work_us = Some(now_us);
+        }
+        worked
+    }
+
+    /// What other threads have to tell comes before what hosts send: a command must not find a namespace of whose end its host
+    /// has been told. Aborts are left in `messages`: what they are about may still be in a socket.
+    fn take_messages(&mut self, messages: &mut Vec<Message>, now_us: u64) -> bool {
+        self.mailbox.take(messages);
+        let worked = !messages.is_empty();
+        let others = messages.extract_if(.., |message| !matches!(message, Message::Abort { .. }));
+        for message in others {
+            self.on_message(message, now_us);
         }
         worked
     }

@@ -142,6 +142,43 @@ fn direct(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(path).unwrap()
 }
 
+/// Bytes that the target counted on each queue: read, written.
+fn bytes_by_queue(target: &Target) -> Vec<(u16, u64, u64)> {
+    let totals = target.totals();
+    let all = totals.iter().map(|(series, kinds)| (series.queue, kinds[0].bytes, kinds[1].bytes));
+    all.filter(|(_, read, written)| read + written > 0).collect()
+}
+
+pub(crate) fn reads_and_writes_have_queues_of_their_own(kind: Kind) {
+    let mut line = Line::new(kind, &["DIR/disk.img:64M"]);
+    let request = Request { nr_io_queues: Some(1), nr_write_queues: Some(1), ..line.request() };
+    let attached = connect_in(&line.states, &request).unwrap_or_else(|error| panic!("{error}"));
+    let device = path(&attached);
+    let data = Aligned::new(&pattern(3, 4 << 20));
+    for round in 0..2 {
+        direct(&device).write_all_at(data.bytes(), 4 << 20).unwrap();
+        let mut back = Aligned::new(&vec![0; 4 << 20]);
+        direct(&device).read_exact_at(back.bytes_mut(), 4 << 20).unwrap();
+        assert!(back.bytes() == data.bytes());
+        let queues = bytes_by_queue(line.target.as_ref().expect("a target"));
+        let written: Vec<u16> =
+            queues.iter().filter(|(_, _, written)| *written > 0).map(|&(queue, ..)| queue).collect();
+        let read: Vec<_> =
+            queues.iter().filter(|(queue, read, _)| *read >= 4 << 20 && !written.contains(queue)).collect();
+        assert!(written.len() == 1 && read.len() == 1, "round {round}: {queues:?}");
+        // Both come back after a loss.
+        if round == 0 {
+            line.stop();
+            line.start();
+        }
+    }
+    // Commands of clients find a queue that is free.
+    let mut client = open_in(&line.states, &attached.devices[0].name).unwrap();
+    let mut block = vec![0; client.device().unwrap().block_bytes as usize];
+    let read = BlockRange::new(0, 1).encode(nvm::READ, Nsid(1));
+    assert!(client.io(&read, AdminData::ToHost(&mut block)).unwrap().status().is_success());
+}
+
 pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
     let line = Line::new(kind, &["DIR/disk.img:64M", "mem:16M"]);
     let attached = line.connect();

@@ -27,6 +27,7 @@ const TESTS: &[Test] = &[
     ("what_is_read_only_stays_as_it_is", front::what_is_read_only_stays_as_it_is),
     ("devices_come_and_go_under_load", front::devices_come_and_go_under_load),
     ("a_connection_leaves_a_device_behind", line::a_connection_leaves_a_device_behind),
+    ("reads_and_writes_have_queues_of_their_own", line::reads_and_writes_have_queues_of_their_own),
     ("a_killed_holder_is_repaired", line::a_killed_holder_is_repaired),
     ("devices_wait_for_a_target_that_comes_back", line::devices_wait_for_a_target_that_comes_back),
     ("devices_fail_when_the_target_stays_away", line::devices_fail_when_the_target_stays_away),

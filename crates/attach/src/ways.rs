@@ -1,0 +1,75 @@
+//! The queue pairs of one thread: one for everything, or one for reads and one for the rest, so that small reads do not
+//! stand behind large writes. To the thread they are one: one place to submit, one to poll, one descriptor to wait for.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ebof_initiator::{Completion, Controller, Data, Error, QueueClass, QueuePair, SubmitError};
+use ebof_nvme::Sqe;
+use ebof_nvme::opcode::nvm;
+use rustix::event::epoll;
+
+/// See the module's description.
+pub(crate) struct Ways {
+    main: QueuePair<Vec<u8>>,
+    reads: Option<Reads>,
+}
+
+struct Reads {
+    queue: QueuePair<Vec<u8>>,
+    /// Holds the descriptors of both.
+    epoll: OwnedFd,
+}
+
+impl Ways {
+    /// With `reads_apart` the controller must have a free queue in its read map, and one in the default map.
+    pub(crate) fn new(controller: &Controller, reads_apart: bool) -> Result<Self, Error> {
+        if !reads_apart {
+            return Ok(Self { main: controller.queue_pair_of(QueueClass::Default)?, reads: None });
+        }
+        let main = controller.queue_pair_of(QueueClass::Default)?;
+        let queue: QueuePair<Vec<u8>> = controller.queue_pair_of(QueueClass::Read)?;
+        let system = |errno| Error::System { action: "making an epoll descriptor", errno };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        for (number, queue) in [(0, main.as_fd()), (1, queue.as_fd())] {
+            epoll::add(&epoll, queue, epoll::EventData::new_u64(number), epoll::EventFlags::IN).map_err(system)?;
+        }
+        Ok(Self { main, reads: Some(Reads { queue, epoll }) })
+    }
+
+    /// Commands that may be outstanding, whatever they are.
+    pub(crate) fn capacity(&self) -> usize {
+        let reads = self.reads.as_ref().map_or(usize::MAX, |reads| reads.queue.capacity());
+        self.main.capacity().min(reads).max(1)
+    }
+
+    pub(crate) fn submit(&mut self, sqe: Sqe, data: Data<Vec<u8>>, user: u64) -> Result<(), SubmitError<Vec<u8>>> {
+        match &mut self.reads {
+            Some(reads) if sqe.opcode == nvm::READ => reads.queue.submit(sqe, data, user),
+            _ => self.main.submit(sqe, data, user),
+        }
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        let reads = self.reads.as_mut().map_or(Ok(()), |reads| reads.queue.flush());
+        self.main.flush().and(reads)
+    }
+
+    /// As [`QueuePair::poll`]. What is over on one queue is told also while the other has no connection.
+    pub(crate) fn poll(&mut self) -> Result<Option<Completion<Vec<u8>>>, Error> {
+        let main = self.main.poll();
+        match (&mut self.reads, main) {
+            (Some(reads), Ok(None)) => reads.queue.poll(),
+            (Some(reads), Err(error)) => match reads.queue.poll() {
+                Ok(Some(completion)) => Ok(Some(completion)),
+                _ => Err(error),
+            },
+            (_, main) => main,
+        }
+    }
+}
+
+impl AsFd for Ways {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reads.as_ref().map_or_else(|| self.main.as_fd(), |reads| reads.epoll.as_fd())
+    }
+}
