@@ -3,6 +3,8 @@
 
 #[cfg(test)]
 mod counted;
+#[cfg(test)]
+mod mixed;
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};

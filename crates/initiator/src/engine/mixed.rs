@@ -1,0 +1,147 @@
+//! Large writes beside small commands: how much of the former gets into the socket, where nothing can overtake it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Cid, Cqe, Nsid, QueueId, Status};
+use ebof_tcp::{Digest, controller, host};
+
+use super::{BULK_MIXED, Engine, H2C_PIECE_MAX, MIXED_MS, SEND_AHEAD_MIXED};
+use crate::controller::AdminData;
+use crate::queue::Data;
+
+const WRITE_BYTES: u32 = 384 << 10;
+
+/// An engine and, at the other end of its socket, a controller that asks for all data at once and answers when told.
+struct World {
+    engine: Engine<Vec<u8>>,
+    controller: controller::Connection,
+    socket: UnixStream,
+    /// Data bytes that came for each command, in order of arrival.
+    arrived: Vec<(Cid, u32)>,
+    longest: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
+        let mut engine = Engine::new(127, true);
+        let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max: 1 };
+        engine.start(ours.into(), host::Connection::new(config), 256 << 10);
+        let controller = controller::Connection::new(controller::Config {
+            in_capsule_bytes: 8192,
+            h2c_data_max: 1 << 20,
+            alignment: 4,
+            header_digest,
+            data_digest,
+            c2h_success: true,
+            r2t_bytes: 1 << 20,
+        });
+        let mut world = Self { engine, controller, socket: theirs, arrived: Vec::new(), longest: 0 };
+        world.run();
+        assert!(world.engine.initialized().is_some());
+        world.controller.set_queue(QueueId(1), 128);
+        world
+    }
+
+    fn write(&mut self) {
+        let sqe = BlockRange::new(0, WRITE_BYTES / 512).encode(nvm::WRITE, Nsid(1));
+        let data = Data::FromHost(vec![1; WRITE_BYTES as usize]);
+        self.engine.submit(sqe, data, 0, u64::MAX).unwrap();
+    }
+
+    /// Both ends, until nothing moves any more.
+    fn run(&mut self) {
+        let mut input = vec![0; 256 << 10];
+        loop {
+            self.engine.flush(&AdminData::None).unwrap();
+            let mut out = Vec::new();
+            let received = self.socket.read(&mut input).unwrap_or(0);
+            let mut rest = &input[..received];
+            loop {
+                let wanted = self.controller.data_wanted().min(rest.len());
+                self.controller.data_received(&rest[..wanted]);
+                rest = &rest[wanted..];
+                match self.controller.poll_event(&mut rest).unwrap() {
+                    None => break,
+                    Some(event) => self.on_event(event, &mut out),
+                }
+            }
+            self.socket.write_all(&out).unwrap();
+            self.engine.receive(&mut AdminData::None).unwrap();
+            if received == 0 && out.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: controller::Event, out: &mut Vec<u8>) {
+        match event {
+            controller::Event::Initialized(_) => self.controller.send_ic_response(out),
+            controller::Event::Command { sqe, .. } => {
+                self.controller.request_data(sqe.cid(), sqe.sgl().length(), out).unwrap();
+            }
+            controller::Event::Data { cid, length, .. } => {
+                self.longest = self.longest.max(length);
+                match self.arrived.iter_mut().find(|(known, _)| *known == cid) {
+                    Some((_, bytes)) => *bytes += length,
+                    None => self.arrived.push((cid, length)),
+                }
+            }
+            controller::Event::DataEnd { .. } => {}
+            controller::Event::TermReceived(termination) => panic!("{termination}"),
+        }
+    }
+
+    fn complete(&mut self, cid: Cid) {
+        let mut out = Vec::new();
+        self.controller.send_response(&Cqe::new(cid, Status::SUCCESS), &mut out);
+        self.socket.write_all(&out).unwrap();
+        self.engine.receive(&mut AdminData::None).unwrap();
+        assert!(self.engine.pop().is_some());
+    }
+
+    /// Small commands come, for as long as the test lasts; or none.
+    fn mix(&mut self, small: bool) {
+        let link = self.engine.link.as_mut().unwrap();
+        link.small_ms = if small { u64::MAX - MIXED_MS } else { 0 };
+    }
+}
+
+#[test]
+fn while_small_commands_come_little_of_large_writes_is_under_way() {
+    let mut world = World::new();
+    world.mix(true);
+    for _ in 0..4 {
+        world.write();
+    }
+    world.run();
+    let bulk: u32 = world.arrived.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!((world.arrived.len(), bulk), (1, WRITE_BYTES), "{:?}", world.arrived);
+    assert!(bulk as usize <= BULK_MIXED && world.longest as usize <= H2C_PIECE_MAX.min(SEND_AHEAD_MIXED));
+    // One after the other, as they complete.
+    for done in 0..4 {
+        assert_eq!(world.arrived.len(), done + 1);
+        let (cid, bytes) = world.arrived[done];
+        assert_eq!(bytes, WRITE_BYTES);
+        world.complete(cid);
+        world.run();
+    }
+    assert_eq!(world.engine.in_flight(), 0);
+}
+
+#[test]
+fn alone_large_writes_wait_for_nothing() {
+    let mut world = World::new();
+    world.mix(false);
+    for _ in 0..4 {
+        world.write();
+    }
+    world.run();
+    assert_eq!(world.arrived.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [WRITE_BYTES; 4]);
+}
