@@ -23,10 +23,10 @@ struct Reads {
 impl Ways {
     /// With `reads_apart` the controller must have a free queue in its read map, and one in the default map.
     pub(crate) fn new(controller: &Controller, reads_apart: bool) -> Result<Self, Error> {
-        if !reads_apart {
-            return Ok(Self { main: controller.queue_pair_of(QueueClass::Default)?, reads: None });
-        }
         let main = controller.queue_pair_of(QueueClass::Default)?;
+        if !reads_apart {
+            return Ok(Self { main, reads: None });
+        }
         let queue: QueuePair<Vec<u8>> = controller.queue_pair_of(QueueClass::Read)?;
         let system = |errno| Error::System { action: "making an epoll descriptor", errno };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;

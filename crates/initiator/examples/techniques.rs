@@ -6,11 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::panic, reason = "a tool for people, run by hand")]
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{Controller, Data, Options, QueueClass, QueuePair, Queues};
@@ -103,23 +99,6 @@ impl Latencies {
     }
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        std::thread::park();
-    }
-}
-
 /// A cheap source of numbers.
 fn next(random: &mut u64, below: u64) -> u64 {
     *random ^= *random << 13;
@@ -180,7 +159,7 @@ fn mixed(settings: &Settings) -> Result<(), AnyError> {
                         flying.push_back(drive.write_async(lba, buffer, false));
                     }
                     if let Some(oldest) = flying.pop_front() {
-                        buffers.push(block_on(oldest)?);
+                        buffers.push(pollster::block_on(oldest)?);
                         written += 1;
                     }
                 }

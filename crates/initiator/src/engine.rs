@@ -5,6 +5,8 @@
 mod counted;
 #[cfg(test)]
 mod mixed;
+#[cfg(test)]
+mod pair;
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};

@@ -7,8 +7,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::queues::Drive;
@@ -17,24 +16,6 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
 use peer::{Action, BLOCK, Peer};
-
-/// The smallest executor there is.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        std::thread::park();
-    }
-}
 
 fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| u8::try_from((i * 7 + i / 256 + seed * 13) % 251).unwrap()).collect()
@@ -92,7 +73,7 @@ fn held_requests_of_threads_and_futures_all_leave() {
     });
     let reads: Vec<_> = (0..7).map(|lba| drive.read_async(lba, vec![0; BLOCK])).collect();
     for read in reads {
-        block_on(read).unwrap();
+        pollster::block_on(read).unwrap();
     }
 }
 
@@ -114,9 +95,9 @@ fn futures_are_driven_without_a_runtime_and_give_their_buffers_back() {
     let drive = drive(&peer, 1, 0, 0, 8);
     let writes: Vec<_> = (0..20).map(|i| drive.write_async(i * 4, pattern(i, 4 * BLOCK), i % 2 == 0)).collect();
     for (i, write) in writes.into_iter().enumerate() {
-        assert_eq!(block_on(write).unwrap(), pattern(i as u64, 4 * BLOCK));
+        assert_eq!(pollster::block_on(write).unwrap(), pattern(i as u64, 4 * BLOCK));
     }
-    block_on(drive.flush_async()).unwrap();
+    pollster::block_on(drive.flush_async()).unwrap();
     // More futures than places, awaited in the wrong order by several threads.
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -125,7 +106,7 @@ fn futures_are_driven_without_a_runtime_and_give_their_buffers_back() {
                 for round in 0..10 {
                     let i = (thread * 5 + round) % 20;
                     let read = drive.read_async(i * 4, vec![0; 4 * BLOCK]);
-                    assert!(block_on(read).unwrap() == pattern(i, 4 * BLOCK));
+                    assert!(pollster::block_on(read).unwrap() == pattern(i, 4 * BLOCK));
                 }
             });
         }
@@ -135,7 +116,7 @@ fn futures_are_driven_without_a_runtime_and_give_their_buffers_back() {
             }
         });
     });
-    let refused = block_on(drive.read_async(4096, vec![0; BLOCK])).unwrap_err();
+    let refused = pollster::block_on(drive.read_async(4096, vec![0; BLOCK])).unwrap_err();
     assert!(matches!(refused.reason, Error::OutOfRange { .. }) && refused.buffer.unwrap().len() == BLOCK);
 }
 
@@ -194,7 +175,7 @@ fn dropped_futures_keep_their_buffers_until_they_are_over_and_give_their_places_
     // All three places come back.
     let again: Vec<_> = (0..3).map(|_| start()).collect();
     for one in again {
-        assert!(block_on(one).result.unwrap().status().is_success());
+        assert!(pollster::block_on(one).result.unwrap().status().is_success());
     }
     assert_eq!(drops.load(Ordering::Acquire), 8);
 }
@@ -220,7 +201,7 @@ fn a_lost_connection_ends_what_is_outstanding_and_blocking_calls_go_on() {
         let stop = &stop;
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                match block_on(async_drive.read_async(4000, vec![0; BLOCK])) {
+                match pollster::block_on(async_drive.read_async(4000, vec![0; BLOCK])) {
                     Ok(buffer) => assert_eq!(buffer.len(), BLOCK),
                     Err(error) => assert!(error.reason.is_connection(), "{error}"),
                 }
@@ -256,7 +237,9 @@ fn what_is_not_answered_ends_in_time_for_threads_and_futures() {
                 assert_eq!(error.buffer.unwrap().len(), BLOCK);
             });
         }
-        scope.spawn(|| assert!(block_on(drive.read_async(0, vec![0; BLOCK])).unwrap_err().reason.is_connection()));
+        scope.spawn(|| {
+            assert!(pollster::block_on(drive.read_async(0, vec![0; BLOCK])).unwrap_err().reason.is_connection());
+        });
     });
     assert!(!peer.state().aborts.is_empty());
     peer.state().on_io = Box::new(|_| Action::Serve);
@@ -284,7 +267,7 @@ fn a_disconnect_ends_those_who_wait() {
                 assert!(error.reason.is_connection(), "{error}");
             });
         }
-        scope.spawn(|| assert!(block_on(drive.read_async(0, vec![0; BLOCK])).is_err()));
+        scope.spawn(|| assert!(pollster::block_on(drive.read_async(0, vec![0; BLOCK])).is_err()));
         waits.recv().unwrap();
         drive.namespace().controller().clone().disconnect();
     });
@@ -297,7 +280,7 @@ fn a_status_is_an_error_and_a_passing_one_is_tried_again() {
     peer.state().on_io = Box::new(|_| Action::Fail(Status::WRITE_FAULT.dnr()));
     let error = drive.write(0, vec![0; BLOCK], false).unwrap_err();
     assert_eq!(error.to_string(), "Write: Write Fault (SCT 2h, SC 80h, DNR)");
-    assert!(block_on(drive.write_async(0, vec![0; BLOCK], false)).unwrap_err().buffer.is_some());
+    assert!(pollster::block_on(drive.write_async(0, vec![0; BLOCK], false)).unwrap_err().buffer.is_some());
     let mut left = 2;
     peer.state().on_io = Box::new(move |_| {
         left -= 1;

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{Device, Io, Request, Submitted};
+use ebof_backend::{Completion, Device, Io, Request, Submitted};
 use ebof_fabrics::Handle;
 use rustix::event::epoll;
 
@@ -133,7 +133,7 @@ impl Reactor {
                 return;
             }
             idle_turns = if worked { 0 } else { idle_turns.saturating_add(1) };
-            timeout = self.next_timeout(worked, idle_turns);
+            timeout = self.next_timeout(now_us, worked, idle_turns);
         }
     }
 
@@ -172,13 +172,9 @@ impl Reactor {
         }
         while let Some(completion) = self.io.poll() {
             worked = true;
-            let place = (completion.tag >> 32) as u32;
-            self.with(place, now_us, |connection, turn| {
-                connection.on_device(completion, turn);
-                Ok(())
-            });
+            self.on_device(completion, now_us);
         }
-        worked |= self.retry_busy();
+        worked |= self.retry_busy(now_us);
         worked |= self.resume_waiting(now_us);
         worked |= self.flush_dirty(now_us);
         self.kick_failed = false;
@@ -206,11 +202,10 @@ impl Reactor {
     }
 
     /// How long to wait for the next event: not at all while there may be work soon, then until something happens.
-    fn next_timeout(&mut self, worked: bool, idle_turns: u32) -> Option<Duration> {
+    fn next_timeout(&mut self, now_us: u64, worked: bool, idle_turns: u32) -> Option<Duration> {
         if worked {
             return Some(Duration::ZERO);
         }
-        let now_us = self.shared.clock.now_us();
         let spin_us = self.shared.settings.spin_us;
         if let Some(last) = self.last_work_us.filter(|last| now_us.saturating_sub(*last) < spin_us) {
             self.last_work_us = Some(last.saturating_add(self.patience.give_way(idle_turns)));
@@ -338,12 +333,19 @@ impl Reactor {
         worked || received > 0
     }
 
+    /// A device has done its part of a command.
+    fn on_device(&mut self, completion: Completion, now_us: u64) {
+        self.with(Turn::place_of(completion.tag), now_us, |connection, turn| {
+            connection.on_device(completion, turn);
+            Ok(())
+        });
+    }
+
     /// Submits again what the devices had no room for. Returns whether something ended at once.
-    fn retry_busy(&mut self) -> bool {
+    fn retry_busy(&mut self, now_us: u64) -> bool {
         let mut worked = false;
         for _ in 0..self.retry.len() {
             let Some((device, request)) = self.retry.pop_front() else { break };
-            let tag = request.tag;
             match device.submit(&mut self.io, request) {
                 Submitted::Pending => {}
                 Submitted::Busy(request) => {
@@ -352,12 +354,7 @@ impl Reactor {
                 }
                 Submitted::Done(completion) => {
                     worked = true;
-                    let now_us = self.shared.clock.now_us();
-                    let place = (tag >> 32) as u32;
-                    self.with(place, now_us, |connection, turn| {
-                        connection.on_device(completion, turn);
-                        Ok(())
-                    });
+                    self.on_device(completion, now_us);
                 }
             }
         }

@@ -45,6 +45,10 @@ impl Turn<'_> {
         u64::from(place_of(handle)) << 32 | u64::from(slot)
     }
 
+    pub(crate) fn place_of(tag: u64) -> u32 {
+        (tag >> 32) as u32
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "the slot is the low half")]
     pub(crate) fn slot_of(tag: u64) -> u32 {
         tag as u32

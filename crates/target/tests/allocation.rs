@@ -2,21 +2,21 @@
 //! One test, so that nothing else runs.
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
+mod config;
+
 use std::alloc::System;
 
 use ebof_initiator::{Controller, Data, Options, QueuePair};
-use ebof_manage::config::{Namespace, Port, Subsystem};
-use ebof_manage::{Config, Listen};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
 use ebof_target::{Settings, Target};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
+use config::{NQN, one_subsystem};
+
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-const NQN: &str = "nqn.2014-08.org.example:drive0";
 
 /// Commands of one round.
 const ROUND: usize = 4000;
@@ -78,20 +78,12 @@ fn reads_and_writes_allocate_nothing_once_they_are_under_way() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive");
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
-    let nqn = Nqn::parse(NQN).unwrap();
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::new(nqn.clone());
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    for (nsid, drive) in (1..).zip(["mem:64M", path.to_str().unwrap()]) {
-        subsystem.namespaces.push(Namespace::new(&nqn, nsid, drive.parse().unwrap()));
-    }
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let config = one_subsystem(["mem:64M", path.to_str().unwrap()]);
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;
     let mut loud = Vec::new();
     for digests in [false, true] {
-        let mut options = Options::new(address.ip().to_string(), address.port(), nqn.clone());
+        let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
         options.nr_io_queues = 1;
         (options.hdr_digest, options.data_digest) = (digests, digests);
         // Nothing shall happen but what is measured.

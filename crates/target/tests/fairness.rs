@@ -3,18 +3,18 @@
 //! `cargo test --release -p ebof-target --test fairness -- --ignored --nocapture`
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test fails by panicking; counts are small")]
 
+mod config;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{Controller, Data, Options, QueuePair};
-use ebof_manage::config::{Namespace, Port, Subsystem};
-use ebof_manage::{Config, Listen};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
 use ebof_target::{Settings, Target};
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
+use config::{NQN, one_subsystem};
 
 /// Hosts that behave.
 const BEHAVED: u16 = 32;
@@ -108,13 +108,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 #[test]
 #[ignore = "measures time: run it on an idle machine"]
 fn hosts_that_behave_keep_their_rate_beside_those_that_do_not() {
-    let nqn = Nqn::parse(NQN).unwrap();
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::new(nqn.clone());
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:64M".parse().unwrap()));
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let config = one_subsystem(["mem:64M"]);
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;
     let floods = [

@@ -1,13 +1,13 @@
 //! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a socket.
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
+mod config;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use ebof_initiator::{Controller, Options};
-use ebof_manage::config::{Namespace, Port, Subsystem};
-use ebof_manage::{Config, Listen};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
@@ -17,16 +17,10 @@ use ebof_nvme::{Cqe, Nqn, Nsid, QueueId, Sgl, Sqe, Status};
 use ebof_target::{Settings, Target};
 use zerocopy::{FromBytes, IntoBytes};
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
+use config::{NQN, one_subsystem};
 
 fn start() -> (Target, SocketAddr) {
-    let nqn = Nqn::parse(NQN).unwrap();
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::new(nqn.clone());
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:4M".parse().unwrap()));
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let config = one_subsystem(["mem:4M"]);
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;
     (target, address)

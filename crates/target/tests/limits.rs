@@ -1,16 +1,17 @@
 //! The limits that are promised are reached: queues of a controller, entries of a queue, namespaces of a subsystem.
 #![expect(clippy::cast_possible_truncation, reason = "sizes are small")]
 
+mod config;
+
 use ebof_initiator::{AdminData, Controller, Data, Options, QueuePair};
-use ebof_manage::config::{Namespace, Port, Subsystem};
-use ebof_manage::{Config, Listen};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
 use ebof_target::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-const NQN: &str = "nqn.2014-08.org.example:wide";
+use config::{NQN, one_subsystem};
+
 const QUEUES: u16 = 1024;
 const NAMESPACES: u32 = 1024;
 
@@ -23,19 +24,11 @@ fn a_controller_has_1024_queues_of_1024_entries_and_1024_namespaces() {
         println!("SKIPPED: this process may have {:?} open files only", descriptors.maximum);
         return;
     }
-    let nqn = Nqn::parse(NQN).unwrap();
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::new(nqn.clone());
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    for nsid in 1..=NAMESPACES {
-        subsystem.namespaces.push(Namespace::new(&nqn, nsid, "mem:64K".parse().unwrap()));
-    }
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    let config = one_subsystem(std::iter::repeat_n("mem:64K", NAMESPACES as usize));
     let target = Target::start(config, Settings { threads: Some(2), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;
 
-    let mut options = Options::new(address.ip().to_string(), address.port(), nqn);
+    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
     (options.nr_io_queues, options.queue_size) = (QUEUES, 1024);
     let controller = Controller::connect(&options).unwrap();
     assert_eq!((controller.io_queues(), controller.queue_entries()), (QUEUES, 1024));

@@ -1,20 +1,22 @@
 //! What a host sees of a running target: the initiator against the target over loopback.
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking")]
 
+mod config;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{AdminData, Controller, Data, Event, Options, QueuePair};
+use ebof_manage::Config;
 use ebof_manage::api::{RefusalReason, Target as _};
-use ebof_manage::config::{BlockSize, Host, Namespace, Port, Subsystem};
-use ebof_manage::{Config, Listen};
+use ebof_manage::config::{BlockSize, Host};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Status};
 use ebof_target::{Settings, Target};
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
+use config::{NQN, one_subsystem};
 
 fn log() {
     use tracing_subscriber::EnvFilter;
@@ -22,15 +24,7 @@ fn log() {
 }
 
 fn config(drives: &[&str]) -> Config {
-    let nqn = Nqn::parse(NQN).unwrap();
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::new(nqn.clone());
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    for (nsid, drive) in (1..).zip(drives) {
-        subsystem.namespaces.push(Namespace::new(&nqn, nsid, drive.parse().unwrap()));
-    }
-    Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() }
+    one_subsystem(drives.iter().copied())
 }
 
 fn settings() -> Settings {

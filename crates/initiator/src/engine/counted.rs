@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
-use ebof_nvme::{Cid, Cqe, Nsid, QueueId, Sqe, Status};
-use ebof_tcp::{Digest, controller, host};
+use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
+use ebof_tcp::controller;
 
 use super::Engine;
+use super::pair::pair;
 use crate::controller::AdminData;
 use crate::queue::Data;
 
@@ -31,29 +32,9 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        theirs.set_nonblocking(true).unwrap();
-        let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
-        let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max: 4 };
-        let mut engine = Engine::new(127, true);
-        engine.start(ours.into(), host::Connection::new(config), 256 << 10);
-        let controller = controller::Connection::new(controller::Config {
-            in_capsule_bytes: 8192,
-            h2c_data_max: 1 << 20,
-            alignment: 4,
-            header_digest,
-            data_digest,
-            c2h_success: true,
-            r2t_bytes: 1 << 20,
-        });
+        let (engine, controller, socket) = pair(4);
         let buffers = (0..BATCH).map(|_| vec![0; BYTES.into()]).collect();
-        let mut world = Self { engine, controller, socket: theirs, input: vec![0; 1 << 20], out: Vec::new(), buffers };
-        world.engine.flush(&AdminData::None).unwrap();
-        world.answer();
-        world.engine.receive(&mut AdminData::None).unwrap();
-        assert!(world.engine.initialized().is_some());
-        world.controller.set_queue(QueueId(1), 128);
-        world
+        Self { engine, controller, socket, input: vec![0; 1 << 20], out: Vec::new(), buffers }
     }
 
     /// The other end: takes all that was sent, and answers it.
@@ -63,7 +44,6 @@ impl World {
         self.out.clear();
         while let Some(event) = self.controller.poll_event(&mut input).unwrap() {
             match event {
-                controller::Event::Initialized(_) => self.controller.send_ic_response(&mut self.out),
                 controller::Event::Command { sqe, .. } => {
                     if sqe.opcode == nvm::READ {
                         self.controller.send_data_header(sqe.cid(), 0, BYTES.into(), true, false, &mut self.out);

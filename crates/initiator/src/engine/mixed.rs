@@ -5,9 +5,10 @@ use std::os::unix::net::UnixStream;
 
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
-use ebof_nvme::{Cid, Cqe, Nsid, QueueId, Status};
-use ebof_tcp::{Digest, controller, host};
+use ebof_nvme::{Cid, Cqe, Nsid, Status};
+use ebof_tcp::controller;
 
+use super::pair::pair;
 use super::{BULK_MIXED, Engine, H2C_PIECE_MAX, MIXED_MS, SEND_AHEAD_MIXED};
 use crate::controller::AdminData;
 use crate::queue::Data;
@@ -26,27 +27,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        theirs.set_nonblocking(true).unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
-        let mut engine = Engine::new(127, true);
-        let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max: 1 };
-        engine.start(ours.into(), host::Connection::new(config), 256 << 10);
-        let controller = controller::Connection::new(controller::Config {
-            in_capsule_bytes: 8192,
-            h2c_data_max: 1 << 20,
-            alignment: 4,
-            header_digest,
-            data_digest,
-            c2h_success: true,
-            r2t_bytes: 1 << 20,
-        });
-        let mut world = Self { engine, controller, socket: theirs, arrived: Vec::new(), longest: 0 };
-        world.run();
-        assert!(world.engine.initialized().is_some());
-        world.controller.set_queue(QueueId(1), 128);
-        world
+        let (engine, controller, socket) = pair(1);
+        Self { engine, controller, socket, arrived: Vec::new(), longest: 0 }
     }
 
     fn write(&mut self) {
@@ -82,7 +64,6 @@ impl World {
 
     fn on_event(&mut self, event: controller::Event, out: &mut Vec<u8>) {
         match event {
-            controller::Event::Initialized(_) => self.controller.send_ic_response(out),
             controller::Event::Command { sqe, .. } => {
                 self.controller.request_data(sqe.cid(), sqe.sgl().length(), out).unwrap();
             }
@@ -94,7 +75,7 @@ impl World {
                 }
             }
             controller::Event::DataEnd { .. } => {}
-            controller::Event::TermReceived(termination) => panic!("{termination}"),
+            controller::Event::Initialized(_) | controller::Event::TermReceived(_) => panic!("{event:?}"),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Fairness among the connections of one reactor: what bad ones take of a turn, and what is left to the others. Counts work
 //! turn by turn, without a thread and with a clock of its own, so that it comes out the same on every machine.
 
+#[path = "../../tests/config/mod.rs"]
+mod config;
 mod counted;
 mod hosts;
 mod rules;
@@ -9,12 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebof_fabrics::{Limits, Registry};
-use ebof_manage::config::{Namespace, Port, Subsystem};
-use ebof_manage::{Config, Listen};
-use ebof_nvme::Nqn;
 use rustix::event::epoll;
 use socket2::{Domain, Socket, Type};
 
+use self::config::{NQN, one_subsystem};
 use self::hosts::{Host, Load};
 use super::{ASK_EVERY, Reactor};
 use crate::mailbox::{Mailbox, Message};
@@ -22,8 +22,6 @@ use crate::port::PortState;
 use crate::realise::Devices;
 use crate::settings::Settings;
 use crate::shared::Shared;
-
-const NQN: &str = "nqn.2014-08.org.example:fair";
 
 /// Hosts that behave.
 const BEHAVED: usize = 32;
@@ -47,13 +45,8 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let nqn = Nqn::parse(NQN).unwrap();
-        let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-        let mut subsystem = Subsystem::new(nqn.clone());
-        subsystem.allow_any_host = true;
-        subsystem.ports = vec![port.name.clone()];
-        subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:64M".parse().unwrap()));
-        let config = Config { ports: vec![port.clone()], subsystems: vec![subsystem], ..Config::default() };
+        let config = one_subsystem(["mem:64M"]);
+        let port = config.ports[0].clone();
         let devices = Devices::default().for_config(&config).unwrap();
         let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
         let model = devices.model(&config, &[Arc::clone(&port)], 1).unwrap();
