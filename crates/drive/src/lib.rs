@@ -1,0 +1,9 @@
+//! What a drive remembers: its identity and capacity, its namespaces and who is attached to them, reservations, health,
+//! error log, firmware slots; and how all of that, with the map of its extents, lies on the medium.
+//!
+//! Pure: requests and the time come in; changes to be made durable, effects and answers come out. Every change goes
+//! through a record: what is not in the journal has not happened. It does no I/O, knows no clock, no socket and no queue.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
