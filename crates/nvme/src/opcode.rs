@@ -22,7 +22,12 @@ pub mod admin {
     pub const DIRECTIVE_SEND: u8 = 0x19;
     pub const DIRECTIVE_RECEIVE: u8 = 0x1a;
     pub const VIRTUALIZATION_MANAGEMENT: u8 = 0x1c;
+    pub const NVME_MI_SEND: u8 = 0x1d;
+    pub const NVME_MI_RECEIVE: u8 = 0x1e;
+    pub const CAPACITY_MANAGEMENT: u8 = 0x20;
     pub const DISCOVERY_INFORMATION_MANAGEMENT: u8 = 0x21;
+    pub const LOCKDOWN: u8 = 0x24;
+    pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
     pub const FORMAT_NVM: u8 = 0x80;
     pub const SECURITY_SEND: u8 = 0x81;
     pub const SECURITY_RECEIVE: u8 = 0x82;
@@ -44,8 +49,11 @@ pub mod nvm {
     pub const RESERVATION_REGISTER: u8 = 0x0d;
     pub const RESERVATION_REPORT: u8 = 0x0e;
     pub const RESERVATION_ACQUIRE: u8 = 0x11;
+    pub const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
     pub const RESERVATION_RELEASE: u8 = 0x15;
+    pub const CANCEL: u8 = 0x18;
     pub const COPY: u8 = 0x19;
+    pub const IO_MANAGEMENT_SEND: u8 = 0x1d;
 }
 
 /// The opcode of every Fabrics command; FCTYPE in byte 4 tells which (NVMe over Fabrics, Fabrics Command Set).
@@ -112,6 +120,11 @@ pub const fn admin_name(opcode: u8) -> Option<&'static str> {
         admin::DIRECTIVE_SEND => "Directive Send",
         admin::DIRECTIVE_RECEIVE => "Directive Receive",
         admin::VIRTUALIZATION_MANAGEMENT => "Virtualization Management",
+        admin::NVME_MI_SEND => "NVMe-MI Send",
+        admin::NVME_MI_RECEIVE => "NVMe-MI Receive",
+        admin::CAPACITY_MANAGEMENT => "Capacity Management",
+        admin::LOCKDOWN => "Lockdown",
+        admin::DOORBELL_BUFFER_CONFIG => "Doorbell Buffer Config",
         admin::DISCOVERY_INFORMATION_MANAGEMENT => "Discovery Information Management",
         FABRICS => "Fabrics",
         admin::FORMAT_NVM => "Format NVM",
@@ -140,6 +153,9 @@ pub const fn nvm_name(opcode: u8) -> Option<&'static str> {
         nvm::RESERVATION_ACQUIRE => "Reservation Acquire",
         nvm::RESERVATION_RELEASE => "Reservation Release",
         nvm::COPY => "Copy",
+        nvm::IO_MANAGEMENT_RECEIVE => "I/O Management Receive",
+        nvm::CANCEL => "Cancel",
+        nvm::IO_MANAGEMENT_SEND => "I/O Management Send",
         FABRICS => "Fabrics",
         _ => return None,
     })
