@@ -7,3 +7,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod request;
+
+pub use request::{Answer, Moment, Origin, Refusal};
