@@ -7,6 +7,7 @@ mod command_set;
 mod controller;
 mod descriptor;
 pub mod field;
+mod granularity;
 mod list;
 mod namespace;
 mod text;
@@ -14,8 +15,9 @@ mod text;
 pub use command_set::{IoCommandSets, NvmController, NvmNamespace, ProtectionFormat};
 pub use controller::{ControllerType, IdentifyController, PowerState};
 pub use descriptor::{DescriptorError, DescriptorWriter, Descriptors, Full, NamespaceIdDescriptor};
-pub use list::{ControllerList, NamespaceList};
-pub use namespace::{IdentifyNamespace, IndependentNamespace, LbaFormat};
+pub use granularity::{Granularity, NamespaceGranularityList};
+pub use list::{ControllerList, EnduranceGroupList, NamespaceList};
+pub use namespace::{IdentifyNamespace, IndependentNamespace, LbaFormat, ProtectionType};
 pub use text::{Text, set_ascii};
 
 /// Length of every Identify data structure, in bytes.
@@ -61,13 +63,13 @@ impl Cns {
     pub const PRIMARY_CONTROLLER_CAPABILITIES: Self = Self(0x14);
     /// 15h: secondary controllers.
     pub const SECONDARY_CONTROLLER_LIST: Self = Self(0x15);
-    /// 16h: namespace granularities.
+    /// 16h: `NamespaceGranularityList`.
     pub const NAMESPACE_GRANULARITY_LIST: Self = Self(0x16);
     /// 17h: UUIDs.
     pub const UUID_LIST: Self = Self(0x17);
     /// 18h: domains.
     pub const DOMAIN_LIST: Self = Self(0x18);
-    /// 19h: endurance groups.
+    /// 19h: `EnduranceGroupList`.
     pub const ENDURANCE_GROUP_LIST: Self = Self(0x19);
     /// 1Ah: allocated namespaces of one I/O command set, a `NamespaceList`.
     pub const IOCS_ALLOCATED_NAMESPACE_LIST: Self = Self(0x1a);

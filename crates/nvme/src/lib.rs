@@ -16,6 +16,7 @@ pub mod id;
 pub mod identify;
 pub mod io;
 pub mod log;
+pub mod namespace;
 pub mod nqn;
 pub mod opcode;
 pub mod property;

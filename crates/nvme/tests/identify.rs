@@ -1,11 +1,12 @@
 //! Identify data structures against golden bytes, and lists and texts against whatever a peer may send.
 
 use ebof_nvme::identify::{
-    ControllerList, ControllerType, Csi, DescriptorError, DescriptorWriter, Descriptors, Full, IdentifyController,
-    IdentifyNamespace, IndependentNamespace, IoCommandSets, LbaFormat, NamespaceIdDescriptor, NamespaceList,
-    NvmController, NvmNamespace, PowerState, ProtectionFormat, Text, field, set_ascii,
+    ControllerList, ControllerType, Csi, DescriptorError, DescriptorWriter, Descriptors, EnduranceGroupList, Full,
+    IdentifyController, IdentifyNamespace, IndependentNamespace, IoCommandSets, LbaFormat, NamespaceGranularityList,
+    NamespaceIdDescriptor, NamespaceList, NvmController, NvmNamespace, PowerState, ProtectionFormat, ProtectionType,
+    Text, field, set_ascii,
 };
-use ebof_nvme::{ControllerId, Nqn, Nsid, Uuid, property::Version};
+use ebof_nvme::{ControllerId, Nqn, Nsid, Status, Uuid, property::Version};
 use ebof_testkit::hex;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
@@ -189,6 +190,59 @@ fn set_upper_half(id: &mut IdentifyController) {
     id.dctype = 0xed;
     id.psd[31].mp = 0xeeef.into();
     id.vs[0] = 0xf0;
+}
+
+#[test]
+fn a_namespaces_bits_are_in_words() {
+    let mut id = IdentifyNamespace { dps: 0x0a, fpi: 0xb2, ..IdentifyNamespace::default() };
+    assert_eq!(id.protection(), ProtectionType::Type2);
+    assert_eq!(id.format_percent_left(), Some(50));
+    id.fpi = 0x32;
+    assert_eq!(id.format_percent_left(), None);
+    for bits in 0..=u8::MAX {
+        assert_eq!(ProtectionType::decode(bits).encode(), bits & field::dps::TYPE_MASK);
+    }
+}
+
+#[test]
+fn granularities_are_by_format_or_for_all() {
+    let list = NamespaceGranularityList::of_all_formats(1 << 20);
+    assert_eq!(list.as_bytes()[32..48], [0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0]);
+    assert_eq!(list.of_format(9).map(|one| one.ncapg.get()), Some(1 << 20));
+    let hostile = NamespaceGranularityList::read_from_bytes(&[0xff; 4096]).unwrap();
+    assert_eq!((hostile.descriptors().len(), hostile.of_format(16)), (16, None));
+    assert!(hostile.of_format(15).is_some());
+}
+
+#[test]
+fn a_controller_list_for_attachment_ascends_and_names_controllers() {
+    let legal = |ids: &[u16], num: u16| {
+        let mut list = ControllerList::default();
+        for (slot, id) in list.identifier.iter_mut().zip(ids) {
+            slot.set(*id);
+        }
+        list.num = num.into();
+        list.legal().map(Iterator::count)
+    };
+    assert_eq!(legal(&[0], 1), Ok(1));
+    assert_eq!(legal(&[1, 2, 0xffef], 3), Ok(3));
+    let invalid = Err(Status::CONTROLLER_LIST_INVALID);
+    assert_eq!(legal(&[], 0), invalid);
+    assert_eq!(legal(&[1, 1], 2), invalid);
+    assert_eq!(legal(&[2, 1], 2), invalid);
+    assert_eq!(legal(&[1, 0xfff0], 2), invalid);
+    let all: Vec<u16> = (0..2047).collect();
+    assert_eq!(legal(&all, 2047), Ok(2047));
+    assert_eq!(legal(&all, 2048), invalid);
+}
+
+#[test]
+fn endurance_groups_are_listed_from_where_they_are_asked_for() {
+    let list = EnduranceGroupList::starting_at(2, [0, 1, 2, 5]);
+    assert_eq!(list.as_bytes()[..6], [2, 0, 2, 0, 5, 0]);
+    assert_eq!(list.iter().collect::<Vec<_>>(), [2, 5]);
+    assert_eq!(EnduranceGroupList::starting_at(0, 0..=u16::MAX).iter().count(), 2047);
+    assert_eq!(EnduranceGroupList::read_from_bytes(&[0xff; 4096]).unwrap().iter().count(), 2047);
 }
 
 #[test]

@@ -30,6 +30,10 @@ pub mod oaes {
     pub const NORMAL_SHUTDOWN: u32 = 1 << 15;
     /// Temperature threshold hysteresis recovery.
     pub const TEMPERATURE_HYSTERESIS: u32 = 1 << 16;
+    /// Reachability group change.
+    pub const REACHABILITY_GROUP: u32 = 1 << 17;
+    /// Reachability association change.
+    pub const REACHABILITY_ASSOCIATION: u32 = 1 << 18;
     /// Allocated namespace attribute changed.
     pub const ALLOCATED_NAMESPACE_ATTRIBUTE: u32 = 1 << 19;
     /// Zone descriptor changed.
@@ -72,6 +76,12 @@ pub mod ctratt {
     pub const DELETE_NVM_SET: u32 = 1 << 14;
     /// Extended LBA formats.
     pub const EXTENDED_LBA_FORMATS: u32 = 1 << 15;
+    /// MDTS excludes metadata (MEM).
+    pub const MDTS_WITHOUT_METADATA: u32 = 1 << 16;
+    /// Host memory buffer restrictions.
+    pub const HMB_RESTRICT: u32 = 1 << 17;
+    /// Reservations and Host Identifier Interaction (RHII): reservations need a Host Identifier other than 0.
+    pub const RESERVATION_HOST_ID: u32 = 1 << 18;
     /// Flexible data placement.
     pub const FLEXIBLE_DATA_PLACEMENT: u32 = 1 << 19;
 }
@@ -138,6 +148,58 @@ pub mod lpa {
     pub const SUPPORTED_LOG_PAGES: u8 = 1 << 5;
     /// Telemetry data area 4.
     pub const TELEMETRY_AREA_4: u8 = 1 << 6;
+}
+
+/// DSTO, Device Self-test Options.
+pub mod dsto {
+    /// One self-test at a time in the subsystem, not one for each controller.
+    pub const ONE_IN_SUBSYSTEM: u8 = 1 << 0;
+    /// Host-initiated refresh.
+    pub const HOST_INITIATED_REFRESH: u8 = 1 << 1;
+}
+
+/// HCTMA, Host Controlled Thermal Management Attributes.
+pub mod hctma {
+    /// Host controlled thermal management.
+    pub const SUPPORTED: u16 = 1 << 0;
+}
+
+/// SANICAP, Sanitize Capabilities.
+pub mod sanicap {
+    /// Crypto Erase.
+    pub const CRYPTO_ERASE: u32 = 1 << 0;
+    /// Block Erase.
+    pub const BLOCK_ERASE: u32 = 1 << 1;
+    /// Overwrite.
+    pub const OVERWRITE: u32 = 1 << 2;
+    /// Verification of the media (VERS).
+    pub const VERIFICATION: u32 = 1 << 3;
+    /// No-Deallocate Inhibited (NDI): Sanitize does not take No-Deallocate After Sanitize.
+    pub const NO_DEALLOCATE_INHIBITED: u32 = 1 << 29;
+    /// NODMMAS: sanitizing with No-Deallocate modifies no more media afterwards.
+    pub const NO_DEALLOCATE_UNMODIFIED: u32 = 1 << 30;
+    /// NODMMAS: sanitizing with No-Deallocate modifies media once more afterwards.
+    pub const NO_DEALLOCATE_MODIFIES: u32 = 2 << 30;
+    /// The mask of NODMMAS.
+    pub const NO_DEALLOCATE_MASK: u32 = 3 << 30;
+}
+
+/// RPMBS, Replay Protected Memory Block Support.
+pub mod rpmbs {
+    /// Mask of the number of RPMB units; 0 is none.
+    pub const UNITS_MASK: u32 = 7;
+}
+
+/// CDFS (once OCFS), Copy Descriptor Formats Supported: a bit for each format.
+pub mod cdfs {
+    /// 0h: ranges of the namespace itself, 16-bit guards.
+    pub const FORMAT_0: u16 = 1 << 0;
+    /// 1h: ranges of the namespace itself, 32-bit and 64-bit guards.
+    pub const FORMAT_1: u16 = 1 << 1;
+    /// 2h: ranges of several namespaces, 16-bit guards.
+    pub const FORMAT_2: u16 = 1 << 2;
+    /// 3h: ranges of several namespaces, 32-bit and 64-bit guards.
+    pub const FORMAT_3: u16 = 1 << 3;
 }
 
 /// ANACAP, Asymmetric Namespace Access Capabilities.
@@ -272,6 +334,54 @@ pub mod nsfeat {
     pub const ID_NOT_REUSED: u8 = 1 << 3;
     /// NPWG, NPWA, NPDG, NPDA and NOWS are valid.
     pub const OPTIMAL_IO: u8 = 1 << 4;
+}
+
+/// MC, Metadata Capabilities.
+pub mod mc {
+    /// Metadata at the end of each block.
+    pub const EXTENDED: u8 = 1 << 0;
+    /// Metadata in a buffer of its own.
+    pub const SEPARATE: u8 = 1 << 1;
+}
+
+/// DPC, End-to-end Data Protection Capabilities.
+pub mod dpc {
+    /// Protection information type 1.
+    pub const TYPE_1: u8 = 1 << 0;
+    /// Protection information type 2.
+    pub const TYPE_2: u8 = 1 << 1;
+    /// Protection information type 3.
+    pub const TYPE_3: u8 = 1 << 2;
+    /// Protection information in the first bytes of the metadata.
+    pub const FIRST_BYTES: u8 = 1 << 3;
+    /// Protection information in the last bytes of the metadata.
+    pub const LAST_BYTES: u8 = 1 << 4;
+}
+
+/// DPS, End-to-end Data Protection Type Settings.
+pub mod dps {
+    /// Mask of the type: `ProtectionType`.
+    pub const TYPE_MASK: u8 = 7;
+    /// Protection information in the first bytes of the metadata, else the last.
+    pub const FIRST_BYTES: u8 = 1 << 3;
+}
+
+/// FPI, Format Progress Indicator.
+pub mod fpi {
+    /// The indicator is supported.
+    pub const SUPPORTED: u8 = 1 << 7;
+    /// Mask of the percentage that is still to be formatted.
+    pub const PERCENT_MASK: u8 = 0x7f;
+}
+
+/// PIC, Protection Information Capabilities of the NVM command set's Identify Namespace.
+pub mod pic {
+    /// 16-bit guards with storage tags take a storage tag mask.
+    pub const STORAGE_TAG_MASK_16: u8 = 1 << 0;
+    /// 16-bit guards with storage tags.
+    pub const STORAGE_TAG_16: u8 = 1 << 1;
+    /// Storage Tag Check on reads may be switched on.
+    pub const STORAGE_TAG_CHECK_READ: u8 = 1 << 2;
 }
 
 /// NSFEAT of the I/O command set independent Identify Namespace.

@@ -1,9 +1,11 @@
-//! Lists of namespaces and of controllers (CNS 02h, 07h, 10h, 12h, 13h, 1Ah): filling one and walking one.
+//! Lists of namespaces, of controllers and of endurance groups (CNS 02h, 07h, 10h, 12h, 13h, 19h, 1Ah): filling one
+//! and walking one.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::id::{ControllerId, Nsid};
+use crate::status::Status;
 
 /// Namespace List: up to 1024 NSIDs in ascending order, the rest zeros. NVMe Base 2.1, "Namespace List Format".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -102,9 +104,68 @@ impl ControllerList {
     pub fn iter(&self) -> impl Iterator<Item = ControllerId> {
         self.identifier.iter().map(|controller| ControllerId(controller.get())).take(usize::from(self.num.get()))
     }
+
+    /// The identifiers, where the list is what Namespace Attachment takes: 1 to 2047 of them, ascending, without what no
+    /// controller can have.
+    ///
+    /// # Errors
+    /// `CONTROLLER_LIST_INVALID`.
+    pub fn legal(&self) -> Result<impl Iterator<Item = ControllerId>, Status> {
+        let count = usize::from(self.num.get());
+        let ascends = self.iter().zip(self.iter().skip(1)).all(|(one, next)| one < next);
+        let exist = self.iter().all(|controller| controller <= ControllerId::MAX);
+        if (1..=Self::ENTRIES_MAX).contains(&count) && ascends && exist {
+            Ok(self.iter())
+        } else {
+            Err(Status::CONTROLLER_LIST_INVALID)
+        }
+    }
 }
 
 impl Default for ControllerList {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+/// Endurance Group List (CNS 19h): up to 2047 endurance group identifiers in ascending order. NVMe Base 2.1, section of
+/// that name.
+#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct EnduranceGroupList {
+    /// Number of Identifiers, 0 to 2047.
+    pub num: U16,
+    /// Identifiers.
+    pub identifier: [U16; 2047],
+}
+
+const _: () = assert!(size_of::<EnduranceGroupList>() == 4096);
+
+impl EnduranceGroupList {
+    /// Entries a list holds.
+    pub const ENTRIES_MAX: usize = 2047;
+
+    /// The first 2047 of `groups`, which ascends, that are `from` (CDW11.CNSSID of the command) or greater; 0 names
+    /// none and is left out.
+    #[must_use]
+    pub fn starting_at(from: u16, groups: impl IntoIterator<Item = u16>) -> Self {
+        let mut list = Self::default();
+        let mut num = 0;
+        for (slot, group) in list.identifier.iter_mut().zip(groups.into_iter().filter(|&id| id != 0 && id >= from)) {
+            slot.set(group);
+            num += 1;
+        }
+        list.num.set(num);
+        list
+    }
+
+    /// The identifiers, as many as NUM says and the list holds.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        self.identifier.iter().map(|group| group.get()).take(usize::from(self.num.get()))
+    }
+}
+
+impl Default for EnduranceGroupList {
     fn default() -> Self {
         Self::new_zeroed()
     }

@@ -4,6 +4,8 @@
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::field;
+
 /// Identify Namespace data structure of the NVM command set. NVM Command Set 1.1, "Identify Namespace data structure".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -20,17 +22,17 @@ pub struct IdentifyNamespace {
     pub nlbaf: u8,
     /// Formatted LBA Size: `format_index`, `metadata_extended`.
     pub flbas: u8,
-    /// Metadata Capabilities: bit 0 extended blocks, bit 1 separate buffer.
+    /// Metadata Capabilities: `field::mc`.
     pub mc: u8,
-    /// End-to-end Data Protection Capabilities.
+    /// End-to-end Data Protection Capabilities: `field::dpc`.
     pub dpc: u8,
-    /// End-to-end Data Protection Type Settings: type in bits 2:0, bit 3 first bytes of the metadata.
+    /// End-to-end Data Protection Type Settings: `protection`, `field::dps`.
     pub dps: u8,
     /// Namespace Multi-path I/O and Namespace Sharing Capabilities: `field::nmic`.
     pub nmic: u8,
     /// Reservation Capabilities: `field::rescap`.
     pub rescap: u8,
-    /// Format Progress Indicator: bit 7 supported, bits 6:0 percent left.
+    /// Format Progress Indicator: `format_percent_left`.
     pub fpi: u8,
     /// Deallocate Logical Block Features: `field::dlfeat`.
     pub dlfeat: u8,
@@ -132,6 +134,18 @@ impl IdentifyNamespace {
         self.lbaf[self.format_index()]
     }
 
+    /// Protection information as the namespace is formatted.
+    #[must_use]
+    pub const fn protection(&self) -> ProtectionType {
+        ProtectionType::decode(self.dps)
+    }
+
+    /// Percent of a Format NVM that is still to be done, 0 to 127 as it came; `None` where the controller does not say.
+    #[must_use]
+    pub const fn format_percent_left(&self) -> Option<u8> {
+        if self.fpi & field::fpi::SUPPORTED == 0 { None } else { Some(self.fpi & field::fpi::PERCENT_MASK) }
+    }
+
     /// Size in bytes, without metadata; `None` where the format in use is not legal.
     #[must_use]
     pub fn size_bytes(&self) -> Option<u128> {
@@ -142,6 +156,48 @@ impl IdentifyNamespace {
 impl Default for IdentifyNamespace {
     fn default() -> Self {
         Self::new_zeroed()
+    }
+}
+
+/// Protection Information Type: bits 2:0 of DPS, PI of Format NVM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ProtectionType {
+    /// 0: no protection information.
+    #[default]
+    None,
+    /// 1: guard, application tag and a reference tag that counts blocks.
+    Type1,
+    /// 2: as 1, and the reference tag begins where the command says.
+    Type2,
+    /// 3: guard and application tag.
+    Type3,
+    /// 4 to 7: what no specification names yet.
+    Reserved(u8),
+}
+
+impl ProtectionType {
+    /// From the three low bits; the others are ignored.
+    #[must_use]
+    pub const fn decode(bits: u8) -> Self {
+        match bits & 7 {
+            0 => Self::None,
+            1 => Self::Type1,
+            2 => Self::Type2,
+            3 => Self::Type3,
+            reserved => Self::Reserved(reserved),
+        }
+    }
+
+    /// To the three low bits.
+    #[must_use]
+    pub const fn encode(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Type1 => 1,
+            Self::Type2 => 2,
+            Self::Type3 => 3,
+            Self::Reserved(reserved) => reserved & 7,
+        }
     }
 }
 
