@@ -8,6 +8,17 @@
 
 extern crate alloc;
 
+pub mod change;
+pub mod drive;
+mod hex;
+pub mod namespace;
+pub mod profile;
 pub mod request;
+pub mod view;
 
+pub use change::{Change, Identity, RestoreError, State};
+pub use drive::{Capacity, Decision, Drive, Effect, Managers, Request, Settings};
+pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace};
+pub use profile::Profile;
 pub use request::{Answer, Moment, Origin, Refusal};
+pub use view::View;

@@ -1,0 +1,194 @@
+//! The state of a drive, and the changes that make it: what the journal keeps.
+//!
+//! Applying a change never fails and asks nothing: whether it is allowed was decided before it was written down. A change
+//! that a later version wrote and this one does not know is an error when it is read, not something to skip.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hex;
+use crate::namespace::{Instance, Namespace};
+
+/// Who the drive is, for life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Serial Number, at most 20 characters of ASCII.
+    pub serial: String,
+    /// Model Number, at most 40 characters of ASCII.
+    pub model: String,
+    /// The drive's own UUID.
+    #[serde(with = "hex")]
+    pub uuid: [u8; 16],
+}
+
+/// A controller identifier that is kept for a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seat {
+    /// NQN of the host.
+    pub host: String,
+    /// When it was taken last, milliseconds since 1970.
+    pub taken_ms: u64,
+}
+
+/// Everything that a drive remembers, the map of its extents aside.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// Who it is.
+    pub identity: Identity,
+    /// The next name on the medium.
+    pub next_instance: u64,
+    /// Namespaces by NSID.
+    pub namespaces: BTreeMap<u32, Namespace>,
+    /// Hosts by controller identifier.
+    pub seats: BTreeMap<u16, Seat>,
+}
+
+/// One step from a state to the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// The drive was made.
+    Made {
+        /// As whom.
+        identity: Identity,
+    },
+    /// A namespace was created.
+    Created {
+        /// Its identifier.
+        nsid: u32,
+        /// What it is.
+        namespace: Namespace,
+    },
+    /// A namespace was deleted.
+    Deleted {
+        /// Which.
+        nsid: u32,
+    },
+    /// Hosts were attached to a namespace.
+    Attached {
+        /// Which.
+        nsid: u32,
+        /// Their NQNs.
+        hosts: BTreeSet<String>,
+    },
+    /// Hosts were detached from a namespace.
+    Detached {
+        /// Which.
+        nsid: u32,
+        /// Their NQNs.
+        hosts: BTreeSet<String>,
+    },
+    /// A namespace was made readable only, or writable again.
+    Protected {
+        /// Which.
+        nsid: u32,
+        /// Whether it is protected now.
+        protected: bool,
+    },
+    /// A host took a controller identifier.
+    Seated {
+        /// Which.
+        cntlid: u16,
+        /// By whom and when.
+        seat: Seat,
+    },
+    /// Controller identifiers are free for others.
+    Unseated {
+        /// Which.
+        cntlids: Vec<u16>,
+    },
+}
+
+/// Why a drive cannot be read from its medium.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The state of a checkpoint.
+    #[error("the drive's state in its checkpoint cannot be read: {0}; was it written by a later version?")]
+    State(serde_json::Error),
+    /// A change of the journal.
+    #[error("change {at} behind the checkpoint cannot be read: {error}; was it written by a later version?")]
+    Change {
+        /// Which, from 0.
+        at: usize,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+}
+
+impl State {
+    /// The state that a checkpoint and the changes behind it amount to.
+    ///
+    /// # Errors
+    /// What could not be read.
+    pub fn restore(checkpoint: &[u8], changes: &[Vec<u8>]) -> Result<Self, RestoreError> {
+        let mut state = if checkpoint.is_empty() {
+            Self::default()
+        } else {
+            serde_json::from_slice(checkpoint).map_err(RestoreError::State)?
+        };
+        for (at, change) in changes.iter().enumerate() {
+            let change = serde_json::from_slice(change).map_err(|error| RestoreError::Change { at, error })?;
+            state.apply(change);
+        }
+        Ok(state)
+    }
+
+    /// The state as a checkpoint keeps it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("maps with keys that are numbers or text, and nothing that can fail")
+    }
+
+    /// Makes the change.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Made { identity } => self.identity = identity,
+            Change::Created { nsid, namespace } => {
+                self.next_instance = self.next_instance.max(namespace.instance.0 + 1);
+                self.namespaces.insert(nsid, namespace);
+            }
+            Change::Deleted { nsid } => {
+                self.namespaces.remove(&nsid);
+            }
+            Change::Attached { nsid, hosts } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.hosts.extend(hosts);
+                }
+            }
+            Change::Detached { nsid, hosts } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.for_everyone = false;
+                    namespace.hosts.retain(|host| !hosts.contains(host));
+                }
+            }
+            Change::Protected { nsid, protected } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.write_protected = protected;
+                }
+            }
+            Change::Seated { cntlid, seat } => {
+                self.seats.insert(cntlid, seat);
+            }
+            Change::Unseated { cntlids } => {
+                self.seats.retain(|cntlid, _| !cntlids.contains(cntlid));
+            }
+        }
+    }
+
+    /// The namespaces' names on the medium: whatever else the medium holds belongs to nobody.
+    pub fn instances(&self) -> impl Iterator<Item = Instance> + '_ {
+        self.namespaces.values().map(|namespace| namespace.instance)
+    }
+}
+
+impl Change {
+    /// The change as the journal keeps it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("maps with keys that are numbers or text, and nothing that can fail")
+    }
+}

@@ -1,0 +1,250 @@
+//! What a host that manages a drive sees.
+
+use super::*;
+use crate::change::Identity;
+use ebof_nvme::HostId;
+use proptest::prelude::*;
+
+const GIB: u64 = 1 << 30;
+
+struct Bench {
+    drive: Drive,
+    journal: Vec<Vec<u8>>,
+    turn: u8,
+}
+
+fn host(name: &str) -> Nqn {
+    Nqn::parse(&alloc::format!("nqn.2014-08.org.example:{name}")).unwrap()
+}
+
+fn origin(name: &str, cntlid: u16) -> Origin {
+    Origin { cntlid: ControllerId(cntlid), host: host(name), host_id: HostId([u8::try_from(cntlid).unwrap(); 16]) }
+}
+
+impl Bench {
+    fn new(settings: Settings) -> Self {
+        let identity = Identity { serial: "S1".to_string(), model: "ebof".to_string(), uuid: [7; 16] };
+        let capacity = Capacity { total_bytes: 100 * GIB, extent_bytes: 256 << 10 };
+        let mut bench = Self { drive: Drive::new(State::default(), settings, capacity), journal: Vec::new(), turn: 0 };
+        bench.keep(Change::Made { identity });
+        bench.ask("a", 0, Request::Seat).unwrap();
+        bench.ask("b", 1, Request::Seat).unwrap();
+        bench
+    }
+
+    fn keep(&mut self, change: Change) {
+        self.journal.push(change.to_bytes());
+        self.drive.apply(change);
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "requests are made where they are asked")]
+    fn ask(&mut self, name: &str, cntlid: u16, request: Request) -> Result<Decision, Status> {
+        self.turn += 1;
+        let moment = Moment { unix_ms: self.turn.into(), uptime_ms: 0, entropy: [self.turn; 32] };
+        let decision = self.drive.decide(&request, &origin(name, cntlid), &moment);
+        let decision = decision.map_err(|refusal| refusal.status)?;
+        decision.changes.iter().cloned().for_each(|change| self.keep(change));
+        Ok(decision)
+    }
+
+    fn create(&mut self, blocks: u64, shared: bool) -> Result<Nsid, Status> {
+        let wanted = NewNamespace { blocks, capacity_blocks: blocks, format: 0, shared };
+        match self.ask("a", 0, Request::Create(wanted))?.answer {
+            Answer::Done(nsid) => Ok(Nsid(nsid.try_into().unwrap())),
+            Answer::Data(_) => panic!("an NSID is expected"),
+        }
+    }
+
+    fn refused(&mut self, request: Request) -> Status {
+        self.ask("a", 0, request).unwrap_err()
+    }
+}
+
+#[test]
+fn a_namespace_is_created_attached_detached_and_deleted() {
+    let mut bench = Bench::new(Settings::default());
+    let wanted = NewNamespace { blocks: 0x10_0000, capacity_blocks: 0x10_0000, format: 1, shared: false };
+    let decision = bench.ask("a", 0, Request::Create(wanted)).unwrap();
+    assert_eq!(decision.answer, Answer::Done(1));
+    let instance = Instance(0);
+    let bytes = 0x10_0000 * 4096;
+    let effect = Effect::Create { instance, size_bytes: bytes, quota_bytes: bytes, block_bytes: 4096 };
+    assert_eq!(decision.before, [effect]);
+    assert_eq!(bench.drive.unallocated_bytes(), 100 * GIB - 4 * GIB);
+    assert!(!bench.drive.state().namespaces[&1].is_attached(host("a").as_str()));
+    bench.ask("a", 0, Request::Attach(Nsid(1), vec![ControllerId(0)])).unwrap();
+    assert!(bench.drive.state().namespaces[&1].is_attached(host("a").as_str()));
+    assert!(!bench.drive.state().namespaces[&1].is_attached(host("b").as_str()));
+    assert_eq!(
+        bench.refused(Request::Attach(Nsid(1), vec![ControllerId(0)])),
+        Status::NAMESPACE_ALREADY_ATTACHED.dnr()
+    );
+    assert_eq!(bench.refused(Request::Attach(Nsid(1), vec![ControllerId(1)])), Status::NAMESPACE_IS_PRIVATE.dnr());
+    bench.ask("a", 0, Request::Detach(Nsid(1), vec![ControllerId(0)])).unwrap();
+    assert_eq!(bench.refused(Request::Detach(Nsid(1), vec![ControllerId(0)])), Status::NAMESPACE_NOT_ATTACHED.dnr());
+    let decision = bench.ask("a", 0, Request::Delete(Nsid(1))).unwrap();
+    assert_eq!(decision.after, [Effect::Remove(instance)]);
+    assert_eq!(bench.drive.unallocated_bytes(), 100 * GIB);
+    // The identifier is used again, the name on the medium is not.
+    assert_eq!(bench.create(8, false), Ok(Nsid(1)));
+    assert_eq!(bench.drive.state().namespaces[&1].instance, Instance(1));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
+    let mut bench = Bench::new(Settings::default());
+    let of = |blocks, capacity_blocks, format| {
+        Request::Create(NewNamespace { blocks, capacity_blocks, format, shared: true })
+    };
+    for (request, status) in [
+        (of(0, 0, 0), Status::INVALID_FIELD),
+        (of(8, 0, 0), Status::INVALID_FIELD),
+        (of(8, 9, 0), Status::INVALID_FIELD),
+        (of(8, 8, 2), Status::INVALID_FORMAT),
+        (of(u64::MAX, u64::MAX, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
+        (of(1 << 54, 1 << 54, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
+        (of(100 * GIB / 512 + 1, 100 * GIB / 512 + 1, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
+        (Request::Delete(Nsid(5)), Status::INVALID_NAMESPACE),
+        (Request::Attach(Nsid(5), vec![ControllerId(0)]), Status::INVALID_NAMESPACE),
+        (Request::Detach(Nsid(0), vec![ControllerId(0)]), Status::INVALID_NAMESPACE),
+    ] {
+        assert_eq!(bench.refused(request.clone()), status.dnr(), "{request:?}");
+    }
+    let nsid = bench.create(100 * GIB / 512, true).unwrap();
+    for controllers in [vec![], vec![ControllerId(0), ControllerId(9)]] {
+        let status = Status::CONTROLLER_LIST_INVALID.dnr();
+        assert_eq!(bench.refused(Request::Attach(nsid, controllers)), status);
+    }
+    assert_eq!(bench.create(1, true), Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()));
+    bench.ask("a", 0, Request::Protect(nsid, true)).unwrap();
+    assert_eq!(bench.refused(Request::Delete(nsid)), Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    assert_eq!(bench.refused(Request::Delete(Nsid::ALL)), Status::NAMESPACE_WRITE_PROTECTED.dnr());
+}
+
+#[test]
+fn insufficient_capacity_tells_the_bytes_that_would_be_needed() {
+    let bench = Bench::new(Settings::default());
+    let wanted = NewNamespace { blocks: 1 << 30, capacity_blocks: 1 << 30, format: 0, shared: false };
+    let refusal = bench.drive.decide(&Request::Create(wanted), &origin("a", 0), &Moment::default()).unwrap_err();
+    assert_eq!(refusal.information, 512 * GIB);
+}
+
+#[test]
+fn only_managers_manage_and_no_host_takes_more_than_its_quota() {
+    let managers = Managers::Only([host("a").to_string()].into());
+    let quotas = [(host("a").to_string(), GIB)].into();
+    let mut bench = Bench::new(Settings { managers, quotas, ..Settings::default() });
+    let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, format: 0, shared: true };
+    let nsid = bench.create(GIB / 512 / 2, true).unwrap();
+    for request in [
+        Request::Create(wanted),
+        Request::Delete(nsid),
+        Request::Attach(nsid, vec![ControllerId(1)]),
+        Request::Detach(nsid, vec![ControllerId(1)]),
+    ] {
+        assert_eq!(bench.ask("b", 1, request).unwrap_err(), Status::OPERATION_DENIED.dnr());
+    }
+    assert_eq!(bench.create(GIB / 512, true), Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()));
+    assert_eq!(bench.create(GIB / 512 / 2, true), Ok(Nsid(2)));
+}
+
+#[test]
+fn namespaces_are_as_many_as_the_profile_says_and_overcommit_is_a_choice() {
+    let mut bench = Bench::new(Settings { overcommit: true, ..Settings::default() });
+    for nsid in 1..=128 {
+        assert_eq!(bench.create(100 * GIB / 512, false), Ok(Nsid(nsid)));
+    }
+    assert_eq!(bench.create(1, false), Err(Status::NAMESPACE_ID_UNAVAILABLE.dnr()));
+    bench.ask("a", 0, Request::Delete(Nsid(77))).unwrap();
+    assert_eq!(bench.create(1, false), Ok(Nsid(77)));
+}
+
+#[test]
+fn exclusive_namespaces_have_one_host_and_those_for_everyone_all_until_one_is_detached() {
+    let mut bench = Bench::new(Settings { exclusive: true, ..Settings::default() });
+    let nsid = bench.create(8, true).unwrap();
+    bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
+    assert_eq!(bench.refused(Request::Attach(nsid, vec![ControllerId(1)])), Status::NAMESPACE_IS_PRIVATE.dnr());
+    let mut bench = Bench::new(Settings { attach_everyone: true, ..Settings::default() });
+    let nsid = bench.create(8, true).unwrap();
+    let attached = |bench: &Bench, name: &str| bench.drive.state().namespaces[&nsid.0].is_attached(host(name).as_str());
+    assert!(attached(&bench, "a") && attached(&bench, "unknown"));
+    bench.ask("a", 0, Request::Detach(nsid, vec![ControllerId(1)])).unwrap();
+    assert!(attached(&bench, "a") && !attached(&bench, "b"));
+}
+
+#[test]
+fn a_host_that_comes_back_gets_the_controller_that_it_had() {
+    let bench = Bench::new(Settings::default());
+    let view = bench.drive.view();
+    let seat = |name: &str, used: &[u16]| {
+        view.seat_for(host(name).as_str(), 0, 0xffef, |cntlid| used.contains(&cntlid.0)).unwrap().0
+    };
+    assert_eq!((seat("a", &[]), seat("b", &[]), seat("c", &[])), (0, 1, 2));
+    assert_eq!((seat("a", &[0]), seat("b", &[0, 2])), (2, 1));
+    assert_eq!(view.seat_for(host("c").as_str(), 0, 1, |_| false), Some(ControllerId(0)));
+    assert_eq!(view.seat_for(host("c").as_str(), 0, 1, |_| true), None);
+}
+
+#[test]
+fn identifiers_of_namespaces_differ_and_are_well_formed() {
+    let mut bench = Bench::new(Settings::default());
+    bench.create(8, false).unwrap();
+    bench.create(8, false).unwrap();
+    let [first, second] = [1, 2].map(|nsid| bench.drive.state().namespaces[&nsid].clone());
+    assert!(first.uuid != second.uuid && first.nguid != second.nguid && first.eui64 != second.eui64);
+    assert_eq!((first.uuid[6] >> 4, first.uuid[8] >> 6, first.eui64[0] & 3), (4, 2, 2));
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    let nsid = prop_oneof![(0..6_u32).prop_map(Nsid), Just(Nsid::ALL)];
+    let controllers = proptest::collection::vec((0..3_u16).prop_map(ControllerId), 0..3);
+    prop_oneof![
+        (0..1_u64 << 29, any::<bool>(), 0..3_u8).prop_map(|(blocks, shared, format)| Request::Create(NewNamespace {
+            blocks,
+            capacity_blocks: blocks - blocks / 3,
+            format,
+            shared
+        })),
+        nsid.clone().prop_map(Request::Delete),
+        (nsid.clone(), controllers.clone()).prop_map(|(nsid, list)| Request::Attach(nsid, list)),
+        (nsid.clone(), controllers).prop_map(|(nsid, list)| Request::Detach(nsid, list)),
+        (nsid, any::<bool>()).prop_map(|(nsid, on)| Request::Protect(nsid, on)),
+        Just(Request::Seat),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_hosts_ask_the_journal_tells_the_same_story(
+        requests in proptest::collection::vec((any_request(), 0..3_u16), 0..60),
+        cut in 0..60_usize,
+    ) {
+        let mut bench = Bench::new(Settings::default());
+        let mut checkpoint = (Vec::new(), 0);
+        for (at, (request, cntlid)) in requests.into_iter().enumerate() {
+            let name = ["a", "b", "c"][usize::from(cntlid)];
+            let _ = bench.ask(name, cntlid, request);
+            if at == cut {
+                checkpoint = (bench.drive.state().to_bytes(), bench.journal.len());
+            }
+            let claimed: u64 = bench.drive.state().namespaces.values().map(|namespace| bench.drive.claim(namespace)).sum();
+            prop_assert!(claimed + bench.drive.unallocated_bytes() == 100 * GIB);
+            for namespace in bench.drive.state().namespaces.values() {
+                prop_assert!(namespace.shared || namespace.hosts.len() <= 1);
+            }
+        }
+        let (bytes, from) = checkpoint;
+        prop_assert_eq!(&State::restore(&bytes, &bench.journal[from..]).unwrap(), bench.drive.state());
+        prop_assert_eq!(&State::restore(&[], &bench.journal).unwrap(), bench.drive.state());
+    }
+}
+
+#[test]
+fn what_a_later_version_wrote_is_not_skipped() {
+    let error = State::restore(b"", &[br#"{"made-of-cheese":{}}"#.to_vec()]).unwrap_err();
+    assert!(error.to_string().contains("later version"), "{error}");
+    assert!(State::restore(b"{", &[]).is_err());
+    // What an earlier version did not write has its default.
+    assert_eq!(State::restore(b"{}", &[]).unwrap(), State::default());
+}

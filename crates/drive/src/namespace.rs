@@ -1,0 +1,143 @@
+//! Namespaces: what they are, what hosts may ask for, and who is attached to them (Base, Namespace Management; NVM
+//! Command Set, Namespace Management).
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+
+use ebof_nvme::Status;
+use serde::{Deserialize, Serialize};
+
+use crate::hex;
+use crate::request::{Moment, Refusal};
+
+/// A namespace's name on the medium: never used for another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Instance(pub u64);
+
+/// An LBA format that the drive offers (Identify Namespace, LBAF).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Logical block size as a power of two: 9 or 12.
+    pub block_shift: u8,
+    /// Metadata of a block, bytes.
+    pub metadata_bytes: u16,
+}
+
+/// The LBA formats, in the order in which FLBAS and Format NVM count them.
+pub const FORMATS: [Format; 2] =
+    [Format { block_shift: 9, metadata_bytes: 0 }, Format { block_shift: 12, metadata_bytes: 0 }];
+
+/// What a host wants of a new namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewNamespace {
+    /// Size in blocks (NSZE).
+    pub blocks: u64,
+    /// Capacity in blocks (NCAP).
+    pub capacity_blocks: u64,
+    /// Index into [`FORMATS`].
+    pub format: u8,
+    /// Whether more than one controller may have it (NMIC bit 0).
+    pub shared: bool,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Its name on the medium.
+    pub instance: Instance,
+    /// Size in blocks (NSZE).
+    pub blocks: u64,
+    /// Capacity in blocks (NCAP): how many may be allocated.
+    pub capacity_blocks: u64,
+    /// Index into [`FORMATS`].
+    pub format: u8,
+    /// Whether more than one host may be attached to it.
+    pub shared: bool,
+    /// Whether every host is attached to it, those included that never asked.
+    #[serde(default)]
+    pub for_everyone: bool,
+    /// NQNs of the hosts that are attached to it.
+    #[serde(default)]
+    pub hosts: BTreeSet<String>,
+    /// NQN of the host that made it; empty for the configuration.
+    #[serde(default)]
+    pub owner: String,
+    /// NGUID, for life.
+    #[serde(with = "hex")]
+    pub nguid: [u8; 16],
+    /// EUI-64, for life.
+    #[serde(with = "hex")]
+    pub eui64: [u8; 8],
+    /// UUID, for life.
+    #[serde(with = "hex")]
+    pub uuid: [u8; 16],
+    /// Write protected by a host (feature 84h).
+    #[serde(default)]
+    pub write_protected: bool,
+}
+
+impl NewNamespace {
+    /// What is legal whatever the drive holds.
+    ///
+    /// # Errors
+    /// The specification's status for the first thing that is wrong.
+    pub fn check(&self) -> Result<Format, Refusal> {
+        let format = FORMATS.get(usize::from(self.format)).copied().ok_or(Refusal::new(Status::INVALID_FORMAT))?;
+        if self.blocks == 0 || self.capacity_blocks == 0 || self.capacity_blocks > self.blocks {
+            return Err(Refusal::new(Status::INVALID_FIELD));
+        }
+        // Identify can tell no more bytes than fit into 63 bits to programs that count in signed numbers.
+        if self.blocks >= 1 << (63 - format.block_shift) {
+            return Err(Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY));
+        }
+        Ok(format)
+    }
+}
+
+impl Namespace {
+    pub(crate) fn new(wanted: &NewNamespace, instance: Instance, owner: String, moment: &Moment) -> Self {
+        let [mut uuid, mut rest] = [[0; 16], [0; 16]];
+        uuid.copy_from_slice(&moment.entropy[..16]);
+        rest.copy_from_slice(&moment.entropy[16..]);
+        // RFC 9562, version 4 and the variant; the NGUID is the same number, as most targets have it.
+        uuid[6] = uuid[6] & 0x0f | 0x40;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        let mut eui64 = [0; 8];
+        eui64.copy_from_slice(&rest[..8]);
+        // A locally administered identifier of one device: no vendor's.
+        eui64[0] = eui64[0] & 0xfc | 0x02;
+        Self {
+            instance,
+            blocks: wanted.blocks,
+            capacity_blocks: wanted.capacity_blocks,
+            format: wanted.format,
+            shared: wanted.shared,
+            for_everyone: false,
+            hosts: BTreeSet::new(),
+            owner,
+            nguid: uuid,
+            eui64,
+            uuid,
+            write_protected: false,
+        }
+    }
+
+    /// The LBA format in use.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        // A change with a format that this version does not know is not replayed.
+        FORMATS[usize::from(self.format) % FORMATS.len()]
+    }
+
+    /// Size in bytes, metadata aside.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.format().block_shift
+    }
+
+    /// Whether `host` is attached to it.
+    #[must_use]
+    pub fn is_attached(&self, host: &str) -> bool {
+        self.for_everyone || self.hosts.contains(host)
+    }
+}
