@@ -1,0 +1,83 @@
+//! Sends over the loopback. There the kernel copies what the receiver gets, so every notification says so; what is not received yet is sent from where
+//! it is.
+
+use std::net::{TcpListener, TcpStream};
+
+use rustix::io::Errno;
+use rustix::net::send;
+
+use super::*;
+
+fn pair(address: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(address).unwrap();
+    enable(&listener).unwrap();
+    let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let ours = listener.accept().unwrap().0;
+    ours.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+fn wait_for_notification(socket: &TcpStream) {
+    let mut fds = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::empty())];
+    rustix::event::poll(&mut fds, None).unwrap();
+}
+
+#[test]
+fn what_was_received_is_told_over_both_protocols_and_copying_is_noticed() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (ours, mut theirs) = pair(address);
+        let bytes = vec![7; 8192];
+        let mut pinned = Pinned::new(SEND_MIN, COPIED_MAX);
+        assert!(pinned.wants(4096) && !pinned.wants(4095));
+        let mut sum = Collected::default();
+        let mut back = Vec::new();
+        for round in 0..COPIED_MAX {
+            assert_eq!(send(&ours, &bytes, FLAG).unwrap(), bytes.len());
+            pinned.note_send();
+            assert_eq!(pinned.finish(round), None);
+            std::io::Read::read_exact(&mut theirs, &mut vec![0; bytes.len()]).unwrap();
+            while pinned.is_waiting() {
+                wait_for_notification(&ours);
+                let collected = pinned.collect(&ours, |payload| back.push(payload)).unwrap();
+                sum.sends += collected.sends;
+                sum.copied += collected.copied;
+                assert_eq!(collected.fell_back, round == COPIED_MAX - 1);
+            }
+        }
+        assert_eq!(back, (0..COPIED_MAX).collect::<Vec<_>>());
+        assert_eq!((sum.sends, sum.copied), (COPIED_MAX, COPIED_MAX));
+        assert!(!pinned.wants(1 << 20), "what is copied anyway is not pinned again");
+    }
+}
+
+#[test]
+fn what_is_not_acknowledged_stays_pinned_until_the_connection_is_broken_off() {
+    let (ours, theirs) = pair("127.0.0.1:0");
+    let bytes = vec![7; 1 << 20];
+    let mut pinned = Pinned::new(SEND_MIN, COPIED_MAX);
+    let mut sends = 0;
+    loop {
+        match send(&ours, &bytes, FLAG) {
+            Ok(_) => pinned.note_send(),
+            Err(Errno::AGAIN) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+        assert_eq!(pinned.finish(sends), None);
+        sends += 1;
+    }
+    let mut back = 0;
+    pinned.collect(&ours, |_| back += 1).unwrap();
+    assert!(back < sends && pinned.is_waiting());
+    assert!(pinned.abort_and_wait(&ours, Duration::from_secs(10)));
+    assert!(!pinned.is_waiting());
+    // The peer does not take it for an end in order.
+    let mut theirs = theirs;
+    let ended = std::io::copy(&mut theirs, &mut std::io::sink());
+    assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn what_cannot_be_sent_so_is_refused() {
+    let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert!(enable(&one).is_err());
+}
