@@ -100,6 +100,9 @@ pub struct Port {
     /// Whether polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prefer_busy_poll: bool,
+    /// Payloads of this size or more are sent without a copy (`MSG_ZEROCOPY`) where they are in buffers, in bytes; `None` copies all.
+    #[serde(rename = "zerocopy_send", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size")]
+    pub zerocopy_send_bytes: Option<u32>,
 }
 
 /// Whether a port uses a digest.
@@ -333,6 +336,7 @@ impl Port {
             so_priority: None,
             busy_poll_us: None,
             prefer_busy_poll: false,
+            zerocopy_send_bytes: None,
         }
     }
 }
@@ -448,6 +452,13 @@ fn as_texts<T: fmt::Display, S: Serializer>(values: &[T], serializer: S) -> Resu
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references")]
 fn as_size<S: Serializer>(bytes: &u32, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format_size(u64::from(*bytes)))
+}
+
+fn as_optional_size<S: Serializer>(bytes: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => as_size(bytes, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 fn as_duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -153,6 +153,7 @@ fn each_mistake_is_named() {
         ),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ntos = 256", "3:7: error: `tos` is 256"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nbusy_poll_us = -1", "3:16: error: `busy_poll_us` is -1"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nzerocopy_send = \"2K\"", "3:17: error: `zerocopy_send` is \"2K\""),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = 100", "3:19: error: `in_capsule_data` is 100"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = true", "3:15: error: `data_digest` is a boolean"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = \"on\"", "3:15: error: `data_digest` is \"on\""),

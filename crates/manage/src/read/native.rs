@@ -172,6 +172,10 @@ fn read_port_limits(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<
     port.in_capsule_data_bytes =
         bytes("in_capsule_data", &limits::IN_CAPSULE_DATA_BYTES, 16, port.in_capsule_data_bytes);
     port.max_h2c_data_bytes = bytes("max_h2c_data", &limits::MAX_H2C_DATA_BYTES, 4, port.max_h2c_data_bytes);
+    port.zerocopy_send_bytes = table
+        .node("zerocopy_send")
+        .and_then(|node| values::size("zerocopy_send", node, (&limits::ZEROCOPY_SEND_BYTES, 1), out))
+        .and_then(|size| u32::try_from(size).ok());
     port.c2h_success = table.boolean("c2h_success", port.c2h_success, out);
     port.header_digest = read_digest(table, "header_digest", out);
     port.data_digest = read_digest(table, "data_digest", out);
