@@ -20,6 +20,7 @@ use crate::port::PortState;
 use crate::slots::Slots;
 use crate::stats::QueueStats;
 use crate::turn::Turn;
+use crate::zerocopy::Settling;
 
 /// Bytes taken from one socket in one turn, so that a flood does not starve the others on the thread.
 const READ_BUDGET: usize = 1 << 20;
@@ -117,6 +118,9 @@ pub(crate) struct Connection {
     stash: Vec<u8>,
     stashed_from: usize,
     blocked_since_ms: Option<u64>,
+    /// Since when the peer has acknowledged nothing of what is sent without a copy.
+    pub(crate) pinned_since_ms: Option<u64>,
+    pub(crate) settling: Option<Settling>,
     /// When the host last sent anything: it may not keep data waiting for ever that it has announced.
     pub(crate) last_received_ms: u64,
     /// The deadline that the reactor has noted.
@@ -163,6 +167,8 @@ impl Connection {
             stash: Vec::new(),
             stashed_from: 0,
             blocked_since_ms: None,
+            pinned_since_ms: None,
+            settling: None,
             last_received_ms: 0,
             armed_ms: None,
             dirty: false,
@@ -439,6 +445,9 @@ impl Connection {
         let pool_before = turn.pool.outstanding_bytes();
         let flushed = self.outbox.flush(&self.socket, turn.share, turn.pool)?;
         self.buffer_bytes = self.buffer_bytes.saturating_sub(pool_before - turn.pool.outstanding_bytes());
+        if self.outbox.has_zerocopy() {
+            self.after_flush(self.outbox.len() < before, turn);
+        }
         match flushed {
             Flushed::All | Flushed::Share => self.blocked_since_ms = None,
             Flushed::Blocked if self.blocked_since_ms.is_none() || self.outbox.len() < before => {
@@ -453,9 +462,10 @@ impl Connection {
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
         let own = match self.state {
             State::Handshake { deadline_ms } | State::Closing { deadline_ms } => Some(deadline_ms),
-            State::Open | State::Draining | State::Gone => None,
+            State::Open | State::Draining => None,
+            State::Gone => return self.settle_ms(),
         };
-        let stalled = self.blocked_since_ms.map(|since| since + STALLED_MS);
+        let stalled = self.stalled_since_ms().map(|since| since + STALLED_MS);
         let silent = (!self.awaiting.is_empty()).then_some(self.last_received_ms + STALLED_MS);
         [own, stalled, silent].into_iter().flatten().min()
     }
@@ -466,7 +476,15 @@ impl Connection {
             State::Handshake { deadline_ms } if deadline_ms <= now_ms => Some(End::Handshake(handshake_ms)),
             State::Closing { deadline_ms } if deadline_ms <= now_ms => Some(End::PeerClosed),
             _ if !self.awaiting.is_empty() && self.last_received_ms + STALLED_MS <= now_ms => Some(End::Silent),
-            _ => self.blocked_since_ms.filter(|since| since + STALLED_MS <= now_ms).map(|_| End::Stalled),
+            _ => self.stalled_since_ms().filter(|since| since + STALLED_MS <= now_ms).map(|_| End::Stalled),
+        }
+    }
+
+    /// Since when the peer reads nothing of what is there for it: it may not hold our buffers for ever.
+    fn stalled_since_ms(&self) -> Option<u64> {
+        match (self.blocked_since_ms, self.pinned_since_ms) {
+            (Some(blocked), Some(pinned)) => Some(blocked.min(pinned)),
+            (blocked, pinned) => blocked.or(pinned),
         }
     }
 
@@ -482,7 +500,7 @@ impl Connection {
 
     /// Whether what is left of the connection can be dropped.
     pub(crate) fn is_finished(&self) -> bool {
-        self.state == State::Gone && self.at_device == 0
+        self.state == State::Gone && self.at_device == 0 && self.settling.is_none()
     }
 
     /// Tells the peer to go: the TermReq when it broke the transport, then the end of our stream.
@@ -500,12 +518,19 @@ impl Connection {
         self.state = State::Closing { deadline_ms: turn.now_ms + CLOSING_MS };
     }
 
-    /// Ends the connection now. Commands at a device keep it in the table until they return.
+    /// Ends the connection now. Commands at a device keep it in the table until they return, as do buffers that the kernel still reads.
     pub(crate) fn close(&mut self, turn: &mut Turn<'_>) {
+        if self.state == State::Gone {
+            return self.settle(turn);
+        }
         self.release(turn);
         self.outbox.clear(turn.pool);
+        if self.outbox.is_pinning() {
+            self.let_go(turn);
+        }
         let _ = self.socket.shutdown(Shutdown::Both);
         self.blocked_since_ms = None;
+        self.pinned_since_ms = None;
         self.state = State::Gone;
     }
 

@@ -29,6 +29,7 @@ mod sockets;
 mod stats;
 mod target;
 mod turn;
+mod zerocopy;
 
 pub use realise::StartError;
 pub use settings::Settings;

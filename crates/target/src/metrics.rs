@@ -11,10 +11,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
+use crate::zerocopy::Figures;
 
 /// Renders everything.
-pub(crate) fn render(status: &Status, totals: &Totals, refusals: &[Refusal]) -> String {
-    let snapshot = Snapshot { status: status.clone(), totals: totals.clone(), refusals: refusals.to_vec() };
+pub(crate) fn render(status: &Status, totals: &Totals, refusals: &[Refusal], zerocopy: Figures) -> String {
+    let refusals = refusals.to_vec();
+    let snapshot = Snapshot { status: status.clone(), totals: totals.clone(), refusals, zerocopy };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(snapshot));
     let mut out = String::new();
@@ -29,6 +31,7 @@ struct Snapshot {
     status: Status,
     totals: Totals,
     refusals: Vec<Refusal>,
+    zerocopy: Figures,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -36,6 +39,7 @@ type Labels = Vec<(&'static str, String)>;
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.encode_target(&mut encoder)?;
+        self.encode_zerocopy(&mut encoder)?;
         self.encode_commands(&mut encoder)
     }
 }
@@ -78,6 +82,18 @@ impl Snapshot {
             ConstGauge::new(signed(count)).encode(refusals.encode_family(&labels)?)?;
         }
         Ok(())
+    }
+
+    fn encode_zerocopy(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut counter = |name, help, value| {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)
+        };
+        let Figures { sends, copied, refused, fallbacks } = self.zerocopy;
+        counter("ebof_zerocopy_sends", "Sends without a copy", sends)?;
+        counter("ebof_zerocopy_copied", "Sends without a copy that the kernel copied all the same", copied)?;
+        counter("ebof_zerocopy_refused", "Sends that were copied because the kernel could pin no more", refused)?;
+        counter("ebof_zerocopy_fallbacks", "Connections that went back to copying", fallbacks)
     }
 
     fn encode_commands(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ebof_backend::{Buffer, Device, Lent, PAGE_BYTES};
+use ebof_pinned::Collected;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::buffer::Pool;
+use crate::zerocopy::{Fresh, Zerocopy};
 
 /// Payloads up to this size are copied behind their header: below it an extra gather element costs more than the
 /// copy.
@@ -52,6 +54,16 @@ pub(crate) struct Outbox {
     /// The rest of a device's page of which a send took the first part: a block must not be torn by a write in between.
     cut: Vec<u8>,
     bytes: usize,
+    /// Where large payloads are sent without a copy.
+    zerocopy: Option<Box<Zerocopy>>,
+}
+
+/// What the next send is made of.
+enum Part {
+    /// The payload in front, without a copy.
+    Pinned,
+    /// As much of so many segments as fits.
+    Gathered(usize),
 }
 
 /// How a flush ended.
@@ -150,10 +162,10 @@ impl Outbox {
             if left == 0 {
                 return Ok(Flushed::Share);
             }
-            let sent = if self.segments.len() <= GATHER_FEW {
-                self.send_some::<GATHER_FEW>(&socket, left)
-            } else {
-                self.send_some::<GATHER_MAX>(&socket, left)
+            let sent = match self.next_part() {
+                Part::Pinned => self.send_pinned(&socket),
+                Part::Gathered(count) if count <= GATHER_FEW => self.send_some::<GATHER_FEW>(&socket, left, count),
+                Part::Gathered(count) => self.send_some::<GATHER_MAX>(&socket, left, count),
             };
             match sent {
                 Ok((0, _)) => return Err(io::ErrorKind::WriteZero.into()),
@@ -169,16 +181,59 @@ impl Outbox {
         Ok(Flushed::All)
     }
 
-    /// One send, of `share` bytes and what completes an element. Gives the bytes sent, and how many behind them are in `cut`
-    /// now.
-    fn send_some<const N: usize>(&mut self, socket: impl AsFd, share: usize) -> rustix::io::Result<(usize, usize)> {
+    fn next_part(&self) -> Part {
+        let Some(zerocopy) = &self.zerocopy else { return Part::Gathered(self.segments.len()) };
+        // By the whole payload, also where some of it is sent.
+        let pinned = |segment: &Segment| matches!(segment, Segment::Payload { end, .. } if zerocopy.pinned.wants(*end));
+        match self.segments.iter().take(GATHER_MAX).position(pinned) {
+            Some(0) => Part::Pinned,
+            Some(before) => Part::Gathered(before),
+            None => Part::Gathered(self.segments.len()),
+        }
+    }
+
+    /// One send of the payload in front, without a copy; with one where the kernel has no room to remember its pages. Gives as
+    /// [`Outbox::send_some`] does.
+    fn send_pinned(&mut self, socket: impl AsFd) -> rustix::io::Result<(usize, usize)> {
+        let (Some(Segment::Payload { buffer, start, end }), Some(zerocopy)) =
+            (self.segments.front(), &mut self.zerocopy)
+        else {
+            return Ok((0, 0));
+        };
+        let payload = [IoSlice::new(&buffer.as_slice()[*start..*end])];
+        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        flags.set(SendFlags::MORE, end - start < self.bytes);
+        let mut control = SendAncillaryBuffer::default();
+        match sendmsg(&socket, &payload, &mut control, flags | ebof_pinned::FLAG) {
+            Ok(sent) => {
+                zerocopy.pinned.note_send();
+                zerocopy.fresh.sends += 1;
+                Ok((sent, 0))
+            }
+            Err(rustix::io::Errno::NOBUFS) => {
+                zerocopy.fresh.refused += 1;
+                Ok((sendmsg(&socket, &payload, &mut control, flags)?, 0))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One send of the first `count` segments, of `share` bytes and what completes an element. Gives the bytes sent, and how many
+    /// behind them are in `cut` now.
+    fn send_some<const N: usize>(
+        &mut self,
+        socket: impl AsFd,
+        share: usize,
+        count: usize,
+    ) -> rustix::io::Result<(usize, usize)> {
         let Self { arena, arena_start, segments, lenders, cut, bytes, .. } = self;
-        let lent = if lenders.is_empty() { ArrayVec::<_, N>::new() } else { borrow(segments, lenders, share) };
+        let lent =
+            if lenders.is_empty() { ArrayVec::<_, N>::new() } else { borrow(segments.range(..count), lenders, share) };
         let mut loans = lent.iter();
         let mut gather = ArrayVec::<IoSlice<'_>, N>::new();
         let mut arena_at = *arena_start;
         let mut offered = 0;
-        'gather: for segment in segments.iter() {
+        'gather: for segment in segments.range(..count) {
             if gather.is_full() || offered >= share {
                 break;
             }
@@ -255,7 +310,7 @@ impl Outbox {
             };
             sent -= taken;
             if spent && let Some(Segment::Payload { buffer, .. }) = self.segments.pop_front() {
-                pool.put(buffer);
+                give_back(&mut self.zerocopy, buffer, pool);
             }
         }
         if cut_len > 0
@@ -283,11 +338,47 @@ impl Outbox {
         }
     }
 
-    /// Drops everything unsent; payload buffers go back to `pool`.
+    /// Has payloads of `least` bytes and more sent without a copy, until the kernel has copied `copied_max` times in a row all the same. The socket is one that [`ebof_pinned::enable`] was called for.
+    pub(crate) fn pin_from(&mut self, least: u32, copied_max: u32) {
+        self.zerocopy = Some(Zerocopy::new(least, copied_max));
+    }
+
+    /// Whether payloads may be sent without a copy: then the socket's error events are not about errors alone.
+    pub(crate) fn has_zerocopy(&self) -> bool {
+        self.zerocopy.is_some()
+    }
+
+    /// Whether the kernel may still read payloads that are sent.
+    pub(crate) fn is_pinning(&self) -> bool {
+        self.zerocopy.as_ref().is_some_and(|zerocopy| zerocopy.pinned.is_waiting())
+    }
+
+    /// Takes what the kernel tells about payloads; buffers that it has finished with go back to `pool`.
+    ///
+    /// # Errors
+    /// The error queue cannot be read.
+    pub(crate) fn collect(&mut self, socket: &impl AsFd, pool: &mut Pool) -> io::Result<Collected> {
+        let Some(zerocopy) = &mut self.zerocopy else { return Ok(Collected::default()) };
+        zerocopy.pinned.collect(socket, |buffer| pool.put(buffer))
+    }
+
+    /// What was counted since this was last asked.
+    pub(crate) fn take_fresh(&mut self) -> Option<Fresh> {
+        self.zerocopy.as_mut().map(|zerocopy| std::mem::take(&mut zerocopy.fresh))
+    }
+
+    /// Gives buffers up that the kernel does not give back: their memory is not used again, and stays charged.
+    pub(crate) fn leak(&mut self) {
+        if let Some(zerocopy) = &mut self.zerocopy {
+            zerocopy.pinned.leak();
+        }
+    }
+
+    /// Drops everything unsent; payload buffers go back to `pool`, save those that the kernel may still read.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         for segment in self.segments.drain(..) {
             if let Segment::Payload { buffer, .. } = segment {
-                pool.put(buffer);
+                give_back(&mut self.zerocopy, buffer, pool);
             }
         }
         self.arena = Vec::new();
@@ -309,10 +400,21 @@ impl Outbox {
     }
 }
 
+/// Nothing more of the payload in `buffer` will be sent. Those that the kernel may still read are kept until it has told.
+fn give_back(zerocopy: &mut Option<Box<Zerocopy>>, buffer: Buffer, pool: &mut Pool) {
+    let spent = match zerocopy {
+        None => Some(buffer),
+        Some(zerocopy) => zerocopy.pinned.finish(buffer),
+    };
+    if let Some(buffer) = spent {
+        pool.put(buffer);
+    }
+}
+
 /// Loans for as many of the lent segments, in order, as one send of `share` bytes may take and nobody is writing to. It waits for a writer only
 /// while it holds no loan, and so never makes one wait that others wait for.
-fn borrow<'a, const N: usize>(
-    segments: &VecDeque<Segment>,
+fn borrow<'a, 's, const N: usize>(
+    segments: impl Iterator<Item = &'s Segment>,
     lenders: &'a [Arc<dyn Device>],
     share: usize,
 ) -> ArrayVec<Lent<'a>, N> {
@@ -376,130 +478,4 @@ fn torn<'a>(segments: &VecDeque<Segment>, lent: &'a [Lent<'_>], sent: usize) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read;
-    use std::net::{TcpListener, TcpStream};
-
-    fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (a, listener.accept().unwrap().0)
-    }
-
-    #[test]
-    fn what_is_lent_arrives_whole_block_for_block_while_others_write() {
-        let (a, mut b) = pair();
-        a.set_nonblocking(true).unwrap();
-        let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(4 << 20, 512, false));
-        let blocks = (4 << 20) / 4096;
-        let fill = |byte: u8, block: u64| device.resident().unwrap().store(block * 4096, &[byte; 4096]).unwrap();
-        (0..blocks).for_each(|block| fill(1, block));
-        let mut pool = Pool::new(1 << 20);
-        let mut outbox = Outbox::default();
-        let mut shape = Vec::new();
-        let mut total = 0;
-        for i in 0..400_usize {
-            outbox.arena().extend_from_slice(&[9; 24]);
-            let len = [4096, 512, 300 << 10, 8192][i % 4];
-            let offset = (i * 7919 * 4096) % ((4 << 20) - len);
-            outbox.push_lent(&device, (offset - offset % 4096) as u64, len);
-            shape.push(len);
-            total += 24 + len;
-        }
-        assert_eq!(outbox.len(), total);
-        let reader = std::thread::spawn(move || {
-            let mut got = vec![0; total];
-            b.read_exact(&mut got).unwrap();
-            got
-        });
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let mut cuts = 0;
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in (0..8_u8).cycle() {
-                    (0..blocks).for_each(|block| fill(round, block));
-                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
-                        break;
-                    }
-                }
-            });
-            while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
-                cuts += usize::from(matches!(outbox.segments.front(), Some(Segment::Cut { .. })));
-                let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
-                rustix::event::poll(&mut fds, None).unwrap();
-            }
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        });
-        assert!(cuts > 0, "no send ended inside a block: what this test is about did not happen");
-        let got = reader.join().unwrap();
-        let mut at = 0;
-        for len in shape {
-            assert_eq!(got[at..at + 24], [9; 24]);
-            at += 24;
-            for block in got[at..at + len].chunks(4096) {
-                assert!(block.iter().all(|byte| *byte == block[0]), "a block is of two writes");
-            }
-            at += len;
-        }
-        assert!(outbox.is_empty() && outbox.lenders.is_empty());
-    }
-
-    #[test]
-    fn headers_and_payloads_arrive_in_order_through_short_sends() {
-        let (a, mut b) = pair();
-        a.set_nonblocking(true).unwrap();
-        let mut pool = Pool::new(64 << 20);
-        let mut outbox = Outbox::default();
-        let mut expected = Vec::new();
-        for i in 0..3000_u32 {
-            let head = i.to_le_bytes();
-            outbox.arena().extend_from_slice(&head);
-            expected.extend_from_slice(&head);
-            let len = (i as usize * 37) % 9000;
-            let mut buffer = pool.take(len.max(1)).unwrap();
-            let byte = head[0];
-            buffer.as_mut_slice()[..len].fill(byte);
-            expected.extend(std::iter::repeat_n(byte, len));
-            outbox.push_payload(buffer, len, &mut pool);
-        }
-        assert_eq!(outbox.len(), expected.len());
-        let total = expected.len();
-        let reader = std::thread::spawn(move || {
-            let mut got = vec![0; total];
-            b.read_exact(&mut got).unwrap();
-            got
-        });
-        let mut blocked = 0;
-        while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
-            blocked += 1;
-            let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
-            rustix::event::poll(&mut fds, None).unwrap();
-        }
-        assert!(reader.join().unwrap() == expected, "bytes differ");
-        assert!(blocked > 0, "the socket never filled: short sends were not tested");
-        assert_eq!(pool.outstanding_bytes(), 0);
-    }
-
-    #[test]
-    fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
-        let (a, mut b) = pair();
-        a.set_nonblocking(true).unwrap();
-        let mut pool = Pool::new(1 << 20);
-        let mut outbox = Outbox::default();
-        while outbox.flush(&a, usize::MAX, &mut pool).unwrap() != Flushed::Blocked {
-            outbox.arena().extend_from_slice(&[7; 64 << 10]);
-        }
-        // The system's buffers grow for some time.
-        outbox.arena().extend_from_slice(&vec![7; 16 << 20]);
-        let mut piece = vec![0; 64 << 10];
-        for _ in 0..2000 {
-            outbox.arena().extend_from_slice(&[7; 64 << 10]);
-            b.read_exact(&mut piece).unwrap();
-            outbox.flush(&a, usize::MAX, &mut pool).unwrap();
-            assert!(!outbox.is_empty(), "what this test is about did not happen");
-        }
-        let (kept, unsent) = (outbox.arena.capacity(), outbox.len());
-        assert!(kept <= 4 * (16 << 20), "{kept} bytes for {unsent} unsent");
-    }
-}
+mod tests;

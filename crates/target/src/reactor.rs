@@ -319,10 +319,14 @@ impl Reactor {
                 worked = true;
                 turn.mark_dirty(connection);
             }
+            if flags.contains(epoll::EventFlags::ERR) && connection.outbox.has_zerocopy() {
+                worked |= connection.on_notifications(turn)?;
+            }
             if connection.is_stalled() {
                 // Nothing is read while the queue is full, but a peer that has gone is noticed.
-                let gone = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-                return if flags.intersects(gone) { Err(End::PeerClosed) } else { Ok(()) };
+                let gone = flags.contains(epoll::EventFlags::HUP).then_some(End::PeerClosed);
+                let failed = || flags.contains(epoll::EventFlags::ERR).then(|| connection.failure()).flatten();
+                return gone.or_else(failed).map_or(Ok(()), Err);
             }
             received = connection.on_readable(turn)?;
             Ok(())
@@ -423,11 +427,17 @@ impl Reactor {
             }
             self.deadlines.pop();
             // What is still to come is noted again by `with`.
-            self.with_handle(handle, now_us, |connection, _| {
-                if connection.armed_ms != Some(deadline) {
+            let place = place_of(handle);
+            let known = self.connections.get(place as usize).and_then(Option::as_ref);
+            if known.is_none_or(|connection| connection.handle != handle || connection.armed_ms != Some(deadline)) {
+                continue;
+            }
+            self.with(place, now_us, |connection, turn| {
+                connection.armed_ms = None;
+                if connection.state == State::Gone {
+                    connection.settle(turn);
                     return Ok(());
                 }
-                connection.armed_ms = None;
                 let overdue = connection.overdue(now_ms, handshake_ms);
                 worked |= overdue.is_some();
                 overdue.map_or(Ok(()), Err)

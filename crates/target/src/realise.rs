@@ -233,7 +233,11 @@ pub(crate) fn listen(port: &Port) -> Result<(TcpListener, Arc<PortState>), Start
     let address = socket_address(&port.listen).map_err(failed)?;
     let bound = bind(address).map_err(failed)?;
     sockets::prepare(&bound, port, address.is_ipv4()).map_err(|(option, error)| {
-        let advice = "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN";
+        let advice = if option.starts_with("zerocopy_send") {
+            ebof_pinned::ADVICE
+        } else {
+            "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN"
+        };
         let error = io::Error::new(error.kind(), format!("{option}: {error}"));
         StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
     })?;

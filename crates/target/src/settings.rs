@@ -19,6 +19,8 @@ pub struct Settings {
     pub reactor_buffer_bytes: usize,
     /// Requests that one thread has in flight at file and block devices.
     pub device_queue_depth: u32,
+    /// Sends without a copy (`zerocopy_send` of a port) that the kernel copies all the same, in a row, until the connection goes back to copying.
+    pub zerocopy_copied_max: u32,
     /// Refused connections that are remembered.
     pub refused_journal: usize,
 }
@@ -34,6 +36,7 @@ impl Default for Settings {
             connection_buffer_bytes: 64 << 20,
             reactor_buffer_bytes: 512 << 20,
             device_queue_depth: 1024,
+            zerocopy_copied_max: ebof_pinned::COPIED_MAX,
             refused_journal: 1024,
         }
     }

@@ -20,6 +20,7 @@ use crate::port::PortState;
 use crate::settings::Settings;
 use crate::stats::{QueueStats, Totals};
 use crate::turn::reactor_of;
+use crate::zerocopy::Counts;
 
 /// The target's clock: monotonic, from its start.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) connections: AtomicU32,
+    pub(crate) zerocopy: Counts,
     registry: Mutex<Registry>,
     journal: Mutex<Journal>,
     stats: Mutex<Stats>,
@@ -68,6 +70,7 @@ impl Shared {
             settings,
             clock: Clock::start(),
             connections: AtomicU32::new(0),
+            zerocopy: Counts::default(),
             registry: Mutex::new(registry),
             stats: Mutex::default(),
             digests: Mutex::default(),

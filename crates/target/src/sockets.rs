@@ -1,4 +1,4 @@
-//! What a port asks of its sockets beside what all have: type of service, priority, busy polling. They are set on the
+//! What a port asks of its sockets beside what all have: type of service, priority, busy polling, sending without a copy. They are set on the
 //! listening socket; connections have them from there, save the priority, which Linux clears. Also asks a connection which queue of the network card it
 //! comes from.
 
@@ -28,6 +28,9 @@ pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result
     if let Some(time) = port.busy_poll_us {
         done("busy_poll_us", time, socket.set_busy_poll(time))?;
     }
+    if let Some(least) = port.zerocopy_send_bytes {
+        done("zerocopy_send", least, ebof_pinned::enable(listener))?;
+    }
     if port.prefer_busy_poll {
         done("prefer_busy_poll", 1, setsockopt(listener, PreferBusyPoll, &1).map_err(io::Error::from))?;
     }
@@ -39,6 +42,10 @@ pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result
 /// # Errors
 /// The system's answer: it took the same from the listening socket.
 pub(crate) fn accepted(socket: &TcpStream, port: &Port) -> io::Result<()> {
+    if port.zerocopy_send_bytes.is_some() {
+        // They have it from the listening socket. Without it the kernel would tell nothing, and buffers would never come back: be sure.
+        ebof_pinned::enable(socket)?;
+    }
     port.so_priority.map_or(Ok(()), |priority| SockRef::from(socket).set_priority(priority))
 }
 

@@ -113,7 +113,8 @@ impl Target {
     /// Everything that can be measured, as OpenMetrics text.
     #[must_use]
     pub fn metrics(&self) -> String {
-        metrics::render(&api::Target::status(self), &self.shared.totals(), &self.shared.refusals())
+        let figures = self.shared.zerocopy.figures();
+        metrics::render(&api::Target::status(self), &self.shared.totals(), &self.shared.refusals(), figures)
     }
 
     /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace` whatever is left is

@@ -113,6 +113,9 @@ impl Reactor {
         tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
         let mut connection = Connection::new(handle, socket, peer, local, port, Queue::new(), deadline_ms);
         connection.armed_ms = Some(deadline_ms);
+        if let Some(least) = connection.port.config.zerocopy_send_bytes {
+            connection.outbox.pin_from(least, self.shared.settings.zerocopy_copied_max);
+        }
         self.connections[place as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
     }

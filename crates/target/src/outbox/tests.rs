@@ -1,0 +1,289 @@
+//! The outbox over a pair of sockets of the loopback.
+#![expect(clippy::cast_possible_truncation, reason = "patterns count modulo 256, and sizes are small")]
+
+use super::*;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (a, listener.accept().unwrap().0)
+}
+
+#[test]
+fn what_is_lent_arrives_whole_block_for_block_while_others_write() {
+    let (a, mut b) = pair();
+    a.set_nonblocking(true).unwrap();
+    let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(4 << 20, 512, false));
+    let blocks = (4 << 20) / 4096;
+    let fill = |byte: u8, block: u64| device.resident().unwrap().store(block * 4096, &[byte; 4096]).unwrap();
+    (0..blocks).for_each(|block| fill(1, block));
+    let mut pool = Pool::new(1 << 20);
+    let mut outbox = Outbox::default();
+    let mut shape = Vec::new();
+    let mut total = 0;
+    for i in 0..400_usize {
+        outbox.arena().extend_from_slice(&[9; 24]);
+        let len = [4096, 512, 300 << 10, 8192][i % 4];
+        let offset = (i * 7919 * 4096) % ((4 << 20) - len);
+        outbox.push_lent(&device, (offset - offset % 4096) as u64, len);
+        shape.push(len);
+        total += 24 + len;
+    }
+    assert_eq!(outbox.len(), total);
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; total];
+        b.read_exact(&mut got).unwrap();
+        got
+    });
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut cuts = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in (0..8_u8).cycle() {
+                (0..blocks).for_each(|block| fill(round, block));
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
+            cuts += usize::from(matches!(outbox.segments.front(), Some(Segment::Cut { .. })));
+            let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
+            rustix::event::poll(&mut fds, None).unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(cuts > 0, "no send ended inside a block: what this test is about did not happen");
+    let got = reader.join().unwrap();
+    let mut at = 0;
+    for len in shape {
+        assert_eq!(got[at..at + 24], [9; 24]);
+        at += 24;
+        for block in got[at..at + len].chunks(4096) {
+            assert!(block.iter().all(|byte| *byte == block[0]), "a block is of two writes");
+        }
+        at += len;
+    }
+    assert!(outbox.is_empty() && outbox.lenders.is_empty());
+}
+
+#[test]
+fn headers_and_payloads_arrive_in_order_through_short_sends() {
+    let (a, mut b) = pair();
+    a.set_nonblocking(true).unwrap();
+    let mut pool = Pool::new(64 << 20);
+    let mut outbox = Outbox::default();
+    let mut expected = Vec::new();
+    for i in 0..3000_u32 {
+        let head = i.to_le_bytes();
+        outbox.arena().extend_from_slice(&head);
+        expected.extend_from_slice(&head);
+        let len = (i as usize * 37) % 9000;
+        let mut buffer = pool.take(len.max(1)).unwrap();
+        let byte = head[0];
+        buffer.as_mut_slice()[..len].fill(byte);
+        expected.extend(std::iter::repeat_n(byte, len));
+        outbox.push_payload(buffer, len, &mut pool);
+    }
+    assert_eq!(outbox.len(), expected.len());
+    let total = expected.len();
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; total];
+        b.read_exact(&mut got).unwrap();
+        got
+    });
+    let mut blocked = 0;
+    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
+        blocked += 1;
+        let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
+        rustix::event::poll(&mut fds, None).unwrap();
+    }
+    assert!(reader.join().unwrap() == expected, "bytes differ");
+    assert!(blocked > 0, "the socket never filled: short sends were not tested");
+    assert_eq!(pool.outstanding_bytes(), 0);
+}
+
+#[test]
+fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
+    let (a, mut b) = pair();
+    a.set_nonblocking(true).unwrap();
+    let mut pool = Pool::new(1 << 20);
+    let mut outbox = Outbox::default();
+    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() != Flushed::Blocked {
+        outbox.arena().extend_from_slice(&[7; 64 << 10]);
+    }
+    // The system's buffers grow for some time.
+    outbox.arena().extend_from_slice(&vec![7; 16 << 20]);
+    let mut piece = vec![0; 64 << 10];
+    for _ in 0..2000 {
+        outbox.arena().extend_from_slice(&[7; 64 << 10]);
+        b.read_exact(&mut piece).unwrap();
+        outbox.flush(&a, usize::MAX, &mut pool).unwrap();
+        assert!(!outbox.is_empty(), "what this test is about did not happen");
+    }
+    let (kept, unsent) = (outbox.arena.capacity(), outbox.len());
+    assert!(kept <= 4 * (16 << 20), "{kept} bytes for {unsent} unsent");
+}
+
+/// A pair whose first end may send without a copy, and an outbox that does.
+fn pinning(copied_max: u32) -> (TcpStream, TcpStream, Outbox) {
+    let (a, b) = pair();
+    a.set_nonblocking(true).unwrap();
+    ebof_pinned::enable(&a).unwrap();
+    let mut outbox = Outbox::default();
+    outbox.pin_from(ebof_pinned::SEND_MIN, copied_max);
+    (a, b, outbox)
+}
+
+/// Waits until the socket takes more, if that is asked for, or the kernel has told something.
+fn await_socket(socket: &TcpStream, room: bool) {
+    let events = if room { rustix::event::PollFlags::OUT } else { rustix::event::PollFlags::empty() };
+    rustix::event::poll(&mut [rustix::event::PollFd::new(socket, events)], None).unwrap();
+}
+
+fn filled(pool: &mut Pool, len: usize, byte: u8) -> Buffer {
+    let mut buffer = pool.take(len).unwrap();
+    buffer.as_mut_slice().fill(byte);
+    buffer
+}
+
+#[test]
+fn payloads_sent_without_a_copy_arrive_in_order_although_their_buffers_are_used_again_at_once() {
+    let (a, mut b, mut outbox) = pinning(u32::MAX);
+    socket2::SockRef::from(&a).set_send_buffer_size(200 << 10).unwrap();
+    let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(1 << 20, 512, false));
+    (0..256).for_each(|block| device.resident().unwrap().store(block * 4096, &[block as u8; 4096]).unwrap());
+    let mut pool = Pool::new(8 << 20);
+    let (mut expected, mut at) = (Vec::new(), 0);
+    let sizes = [4096, 100, 300 << 10, 2000, 128 << 10, 4095, 16 << 10];
+    for i in 0..600 {
+        let len = sizes[i % sizes.len()];
+        expected.extend(std::iter::repeat_n(i as u8, len));
+        expected.extend((i as u32).to_le_bytes());
+        expected.extend(std::iter::repeat_n((i % 256) as u8, if i % 3 == 0 { 4096 } else { 0 }));
+    }
+    let total = expected.len();
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; total];
+        // Little by little: most of what is sent waits in the sender's queue.
+        got.chunks_mut(50_000).for_each(|chunk| b.read_exact(chunk).unwrap());
+        (got, b)
+    });
+    let mut short = 0;
+    while at < 600 || !outbox.is_empty() || outbox.is_pinning() {
+        while at < 600 && pool.has_room(sizes[at % sizes.len()]) {
+            let len = sizes[at % sizes.len()];
+            let buffer = filled(&mut pool, len, at as u8);
+            outbox.push_payload(buffer, len, &mut pool);
+            outbox.arena().extend_from_slice(&(at as u32).to_le_bytes());
+            if at % 3 == 0 {
+                outbox.push_lent(&device, (at % 256 * 4096) as u64, 4096);
+            }
+            at += 1;
+        }
+        let blocked = outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked;
+        short += usize::from(matches!(outbox.segments.front(), Some(Segment::Payload { start: 1.., .. })));
+        if blocked || outbox.is_pinning() {
+            await_socket(&a, blocked);
+        }
+        let outstanding = pool.outstanding_bytes();
+        outbox.collect(&a, &mut pool).unwrap();
+        if pool.outstanding_bytes() < outstanding {
+            // What comes back is used at once.
+            let spare: Vec<_> = sizes.iter().filter_map(|&size| pool.take(size)).collect();
+            spare.into_iter().for_each(|mut buffer| {
+                buffer.as_mut_slice().fill(0xee);
+                pool.put(buffer);
+            });
+        }
+    }
+    let (got, _b) = reader.join().unwrap();
+    assert!(got == expected, "bytes differ");
+    assert!(short > 0, "no payload took more than one send: what this test is about did not happen");
+    assert_eq!(pool.outstanding_bytes(), 0);
+    let fresh = outbox.take_fresh().unwrap();
+    assert!(fresh.sends + fresh.refused >= 340, "{fresh:?}");
+    assert!(fresh.sends > 100, "{fresh:?}");
+}
+
+#[test]
+fn buffers_stay_until_the_peer_has_acknowledged_them() {
+    let (a, mut b, mut outbox) = pinning(u32::MAX);
+    let mut pool = Pool::new(64 << 20);
+    let mut total = 0;
+    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::All {
+        let buffer = filled(&mut pool, 256 << 10, 5);
+        outbox.push_payload(buffer, 256 << 10, &mut pool);
+        total += 256 << 10;
+    }
+    outbox.collect(&a, &mut pool).unwrap();
+    let sent = total - outbox.len();
+    assert!(sent > 256 << 10);
+    assert!(pool.outstanding_bytes() > outbox.len() + (256 << 10), "buffers came back that were not acknowledged");
+    // The first of them come back with what the peer takes, the others stay.
+    let mut got = vec![0; total];
+    let (first, rest) = got.split_at_mut(sent);
+    b.read_exact(first).unwrap();
+    let reader = std::thread::spawn({
+        let length = rest.len();
+        move || {
+            let mut rest = vec![0; length];
+            b.read_exact(&mut rest).unwrap();
+            (rest, b)
+        }
+    });
+    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked || outbox.is_pinning() {
+        await_socket(&a, !outbox.is_empty());
+        outbox.collect(&a, &mut pool).unwrap();
+    }
+    let (read, _b) = reader.join().unwrap();
+    rest.copy_from_slice(&read);
+    assert!(got.iter().all(|&byte| byte == 5));
+    assert_eq!(pool.outstanding_bytes(), 0);
+}
+
+#[test]
+fn what_is_dropped_unsent_gives_back_all_but_what_the_kernel_reads_and_that_when_the_connection_breaks_off() {
+    let (a, mut b, mut outbox) = pinning(u32::MAX);
+    let mut pool = Pool::new(64 << 20);
+    for byte in 0..48 {
+        let buffer = filled(&mut pool, 1 << 20, byte);
+        outbox.push_payload(buffer, 1 << 20, &mut pool);
+    }
+    assert_eq!(outbox.flush(&a, usize::MAX, &mut pool).unwrap(), Flushed::Blocked);
+    assert!(matches!(outbox.segments.front(), Some(Segment::Payload { start: 1.., .. })), "none was sent in part");
+    let sent = (48 << 20) - outbox.len();
+    outbox.clear(&mut pool);
+    assert_eq!(pool.outstanding_bytes(), sent.next_multiple_of(1 << 20), "unsent buffers come back, others do not");
+    outbox.collect(&a, &mut pool).unwrap();
+    assert!(outbox.is_pinning() && pool.outstanding_bytes() > 0);
+    ebof_pinned::abort(&a);
+    while outbox.is_pinning() {
+        outbox.collect(&a, &mut pool).unwrap();
+    }
+    assert_eq!(pool.outstanding_bytes(), 0);
+    std::io::copy(&mut b, &mut std::io::sink()).unwrap_err();
+}
+
+#[test]
+fn a_connection_goes_back_to_copying_where_the_kernel_copies_all_the_same() {
+    let (a, mut b, mut outbox) = pinning(16);
+    let mut pool = Pool::new(64 << 20);
+    let mut fell_back = 0;
+    for byte in 0..40 {
+        let buffer = filled(&mut pool, 8192, byte);
+        outbox.push_payload(buffer, 8192, &mut pool);
+        assert_eq!(outbox.flush(&a, usize::MAX, &mut pool).unwrap(), Flushed::All);
+        let mut got = [0; 8192];
+        b.read_exact(&mut got).unwrap();
+        assert_eq!(got, [byte; 8192]);
+        while outbox.is_pinning() {
+            await_socket(&a, false);
+            fell_back += u32::from(outbox.collect(&a, &mut pool).unwrap().fell_back);
+        }
+        assert_eq!(pool.outstanding_bytes(), 0);
+    }
+    assert_eq!((fell_back, outbox.take_fresh()), (1, Some(Fresh { sends: 16, refused: 0 })));
+}

@@ -1,0 +1,169 @@
+//! Payloads that are sent without a copy: what a connection keeps of them, how it ends while it does, and what all of them count.
+//!
+//! Which send is over is `ebof_pinned`'s; what is sent when is the outbox's.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ebof_backend::Buffer;
+use ebof_pinned::Pinned;
+
+use crate::connection::{Connection, End, State};
+use crate::turn::Turn;
+
+/// What a network card still reads of a connection that was broken off is looked at again after this time, and
+const LOOK_MS: u64 = 10;
+
+/// given up after this, milliseconds: a card or its driver that takes longer hangs.
+const SETTLE_MS: u64 = 2_000;
+
+/// A connection that is gone but for buffers that are still read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settling {
+    look_ms: u64,
+    until_ms: u64,
+}
+
+/// One connection's.
+#[derive(Debug)]
+pub(crate) struct Zerocopy {
+    pub(crate) pinned: Pinned<Buffer>,
+    /// What was not told to [`Counts`] yet.
+    pub(crate) fresh: Fresh,
+}
+
+/// Counted since this was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fresh {
+    /// Sends without a copy.
+    pub(crate) sends: u64,
+    /// Sends for which the kernel had no room to remember pinned pages: made with a copy.
+    pub(crate) refused: u64,
+}
+
+impl Zerocopy {
+    pub(crate) fn new(least: u32, copied_max: u32) -> Box<Self> {
+        Box::new(Self { pinned: Pinned::new(least, copied_max), fresh: Fresh::default() })
+    }
+}
+
+/// Figures of a target, over all connections.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    sends: AtomicU64,
+    copied: AtomicU64,
+    refused: AtomicU64,
+    fallbacks: AtomicU64,
+}
+
+/// What [`Counts`] say at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Sends without a copy.
+    pub(crate) sends: u64,
+    /// Those of them that the kernel made with a copy all the same.
+    pub(crate) copied: u64,
+    /// Sends that were to be without a copy, and for which the kernel had no room.
+    pub(crate) refused: u64,
+    /// Connections that went back to copying.
+    pub(crate) fallbacks: u64,
+}
+
+impl Counts {
+    /// What a connection did.
+    pub(crate) fn add(&self, fresh: Fresh) {
+        self.sends.fetch_add(fresh.sends, Relaxed);
+        self.refused.fetch_add(fresh.refused, Relaxed);
+    }
+
+    /// What the kernel told about a connection's sends.
+    pub(crate) fn told(&self, copied: u32, fell_back: bool) {
+        self.copied.fetch_add(copied.into(), Relaxed);
+        self.fallbacks.fetch_add(fell_back.into(), Relaxed);
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        Figures {
+            sends: self.sends.load(Relaxed),
+            copied: self.copied.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            fallbacks: self.fallbacks.load(Relaxed),
+        }
+    }
+}
+
+impl Connection {
+    /// Takes what the kernel tells about payloads that were sent without a copy. Returns whether it told anything.
+    ///
+    /// # Errors
+    /// The socket's error queue cannot be read.
+    pub(crate) fn on_notifications(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let before = turn.pool.outstanding_bytes();
+        let collected = self.outbox.collect(&self.socket, turn.pool)?;
+        self.buffer_bytes = self.buffer_bytes.saturating_sub(before - turn.pool.outstanding_bytes());
+        if collected.sends == 0 {
+            return Ok(false);
+        }
+        turn.shared.zerocopy.told(collected.copied, collected.fell_back);
+        if collected.fell_back {
+            let peer = self.peer;
+            tracing::debug!(%peer, "the kernel copies what it is to send without a copy: this connection copies again");
+        }
+        self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
+        Ok(true)
+    }
+
+    /// Notes what a flush sent without a copy. `is_progress`: something was sent, with a copy or without.
+    pub(crate) fn after_flush(&mut self, is_progress: bool, turn: &Turn<'_>) {
+        if let Some(fresh) = self.outbox.take_fresh().filter(|fresh| *fresh != Fresh::default()) {
+            turn.shared.zerocopy.add(fresh);
+        }
+        if is_progress || self.pinned_since_ms.is_none() {
+            // Room in the socket is what the peer has acknowledged.
+            self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
+        }
+    }
+
+    /// What an error event of the socket is: `None` when it was about notifications alone.
+    pub(crate) fn failure(&self) -> Option<End> {
+        if !self.outbox.has_zerocopy() {
+            return Some(End::PeerClosed);
+        }
+        match self.socket.take_error() {
+            Ok(None) => None,
+            Ok(Some(error)) | Err(error) => Some(End::Socket(error)),
+        }
+    }
+
+    /// Sees to it that the kernel lets go of the buffers of a connection that ends now. What it handed to the network card is still
+    /// read for a moment, although the connection is broken off: until then the connection stays, without its peer.
+    pub(crate) fn let_go(&mut self, turn: &mut Turn<'_>) {
+        // What the peer has acknowledged meanwhile needs no reset.
+        if self.on_notifications(turn).is_ok() && !self.outbox.is_pinning() {
+            return;
+        }
+        ebof_pinned::abort(&self.socket);
+        self.settling = Some(Settling { look_ms: turn.now_ms, until_ms: turn.now_ms + SETTLE_MS });
+        self.settle(turn);
+    }
+
+    /// Looks again at what is read of a connection that is gone.
+    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
+        let Some(settling) = &mut self.settling else { return };
+        settling.look_ms = turn.now_ms + LOOK_MS;
+        let until_ms = settling.until_ms;
+        let failed = self.on_notifications(turn).is_err();
+        if self.outbox.is_pinning() && (failed || turn.now_ms >= until_ms) {
+            let peer = self.peer;
+            tracing::error!(%peer, "the network card does not give memory back that it was to send: it is not used again");
+            self.outbox.leak();
+        }
+        if !self.outbox.is_pinning() {
+            self.settling = None;
+        }
+    }
+
+    /// When to look again at what is read of a connection that is gone, milliseconds of the target's clock.
+    pub(crate) fn settle_ms(&self) -> Option<u64> {
+        self.settling.filter(|_| self.state == State::Gone).map(|settling| settling.look_ms)
+    }
+}
