@@ -20,6 +20,7 @@ pub mod namespace;
 pub mod nqn;
 pub mod opcode;
 pub mod property;
+pub mod reservation;
 pub mod sgl;
 pub mod status;
 pub mod uri;
