@@ -7,12 +7,14 @@ mod counted;
 mod mixed;
 #[cfg(test)]
 mod pair;
+mod zerocopy;
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ebof_nvme::{Cqe, Sqe};
+use ebof_pinned::Pinned;
 use ebof_tcp::host::{Connection, Event, R2t, Transfer};
 use ebof_tcp::{FatalError, Parameters};
 use rustix::io::Errno;
@@ -61,6 +63,8 @@ struct Link {
     first_bytes: Vec<u8>,
     /// What the peer did wrong, if that is how it ended.
     fatal: Option<FatalError>,
+    /// Commands, by slot, whose data the kernel may still read, where data are sent without a copy.
+    pinned: Option<Box<Pinned<u16>>>,
 }
 
 /// Bytes that may be queued for sending before more R2Ts are answered: enough to keep a socket busy, and the digest of a
@@ -114,6 +118,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             initialized: None,
             first_bytes: Vec::new(),
             fatal: None,
+            pinned: None,
         });
         // Before Identify is read only Fabrics commands are sent, which always may carry 8192 bytes.
         self.in_capsule = 8192;
@@ -263,8 +268,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         if payload.len() <= SendQueue::COPY_MAX {
             link.out.run().extend_from_slice(payload);
         } else {
-            link.out.payload(index, 0, payload.len());
-            self.slots.at(index).unsent += 1;
+            let (length, slot) = (payload.len(), self.slots.at(index));
+            slot.unsent += 1;
+            let pinned = link.pins(slot.expected, length);
+            link.out.payload(index, 0, length, pinned);
         }
         if let Some(digest) = trailer {
             link.out.run().extend_from_slice(&digest);
@@ -283,13 +290,28 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             }
             let mut gathered = [IoSlice::new(&[]); SendQueue::GATHER_MAX];
             let slots = &self.slots;
-            let count = link.out.gather(|slot| slots.bytes(slot, lent), &mut gathered).ok_or_else(changed_length)?;
+            let apart = link.pinned.as_ref().is_some_and(|pinned| pinned.may_send());
+            let pin = apart && link.out.starts_pinned();
+            let bytes = |slot| slots.bytes(slot, lent);
+            let count = link.out.gather(bytes, &mut gathered, apart).ok_or_else(changed_length)?;
             let length: usize = gathered[..count].iter().map(|slice| slice.len()).sum();
             let mut control = SendAncillaryBuffer::default();
             let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             // What is left follows at once: the kernel may fill its last segment with it.
             flags.set(SendFlags::MORE, length < link.out.queued());
-            let sent = match rustix::net::sendmsg(&link.socket, &gathered[..count], &mut control, flags) {
+            let how = if pin { flags | ebof_pinned::FLAG } else { flags };
+            let mut sent = rustix::net::sendmsg(&link.socket, &gathered[..count], &mut control, how);
+            if let Some(pinned) = link.pinned.as_mut().filter(|_| pin) {
+                match sent {
+                    Ok(_) => pinned.note_send(),
+                    // No room to remember the pages.
+                    Err(Errno::NOBUFS) => {
+                        sent = rustix::net::sendmsg(&link.socket, &gathered[..count], &mut control, flags);
+                    }
+                    Err(_) => {}
+                }
+            }
+            let sent = match sent {
                 Ok(sent) => sent,
                 Err(Errno::AGAIN) => {
                     link.blocked = true;
@@ -301,7 +323,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
                 Err(errno) => return Err(Loss::Network(errno)),
             };
             let slots = &mut self.slots;
-            link.out.advance(sent, |slot| slots.payload_sent(slot));
+            let pinned = &mut link.pinned;
+            link.out.advance(sent, |slot, is_pinned| {
+                let kept = pinned.as_mut().filter(|_| is_pinned).is_some_and(|pinned| pinned.finish(slot).is_none());
+                if !kept {
+                    slots.payload_sent(slot);
+                }
+            });
             total += sent;
             // The rest goes when the socket is writable, which it may be at once.
             if sent < length || (total >= FLUSH_BYTES_MAX && link.has_more()) {
@@ -314,6 +342,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     /// Takes everything that the socket holds, and sends the data that were asked for in it: the caller may sleep
     /// afterwards.
     pub(crate) fn receive(&mut self, lent: &mut AdminData<'_>) -> Result<(), Loss> {
+        if let Some(link) = &mut self.link {
+            link.collect(&mut self.slots)?;
+        }
         self.receive_all(lent)?;
         if self.link.as_ref().is_some_and(|link| !link.requested.is_empty()) { self.flush(lent) } else { Ok(()) }
     }
@@ -510,9 +541,11 @@ impl Link {
             let bytes = slots.bytes(index, lent).and_then(|bytes| bytes.get(offset..offset + length));
             let payload = bytes.ok_or_else(changed_length)?;
             let trailer = self.connection.send_h2c_data(r2t, payload, self.out.run());
-            self.out.payload(index, offset, length);
-            slots.at(index).unsent += 1;
-            slots.at(index).bulk += length;
+            let slot = slots.at(index);
+            slot.unsent += 1;
+            slot.bulk += length;
+            let pinned = self.pins(slot.expected, length);
+            self.out.payload(index, offset, length, pinned);
             self.bulk += length;
             if let Some(digest) = trailer {
                 self.out.run().extend_from_slice(&digest);

@@ -121,6 +121,9 @@ impl Attempt<'_> {
         info: &Info,
     ) -> Result<(), Kind> {
         self.open(engine, IO_STAGING)?;
+        if let Some(least) = self.options.zerocopy_send {
+            engine.pin_from(least, self.options.zerocopy_copied_max);
+        }
         self.connect(engine, queue, info.io_entries, info.id)?;
         engine.slots().set_limit(info.io_entries - 1);
         engine.set_in_capsule(info.in_capsule_bytes());

@@ -60,6 +60,11 @@ pub struct Options {
     /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`, `--busy-poll-budget`); more than 8 needs
     /// `CAP_NET_ADMIN`. `None` leaves the system's.
     pub busy_poll_budget: Option<u16>,
+    /// Data of writes of so many bytes or more are sent without a copy (`MSG_ZEROCOPY`, `--zerocopy-send`), at least 4096: for network cards
+    /// where that pays. A buffer then comes back only when the target has acknowledged its bytes. `None` copies all.
+    pub zerocopy_send: Option<u32>,
+    /// Sends without a copy that the kernel copies all the same, in a row, until the connection goes back to copying.
+    pub zerocopy_copied_max: u32,
     /// Time between two attempts to reconnect in milliseconds (`--reconnect-delay` counts seconds), around which the
     /// back-off varies.
     pub reconnect_delay_ms: u32,
@@ -121,6 +126,8 @@ impl Options {
             busy_poll_us: None,
             prefer_busy_poll: false,
             busy_poll_budget: None,
+            zerocopy_send: None,
+            zerocopy_copied_max: ebof_pinned::COPIED_MAX,
             reconnect_delay_ms: 10_000,
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
             fast_io_fail_tmo: None,

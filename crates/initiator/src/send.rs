@@ -10,7 +10,13 @@ enum Piece {
     /// The next bytes of the run.
     Run(usize),
     /// Bytes of a command's buffer.
-    Payload { slot: u16, offset: usize, length: usize },
+    Payload {
+        slot: u16,
+        offset: usize,
+        length: usize,
+        /// To be sent without a copy, and so by itself.
+        pinned: bool,
+    },
 }
 
 impl Piece {
@@ -60,11 +66,12 @@ impl SendQueue {
         }
     }
 
-    /// `length` bytes from `offset` of the buffer of `slot` follow what was appended so far.
-    pub(crate) fn payload(&mut self, slot: u16, offset: usize, length: usize) {
+    /// `length` bytes from `offset` of the buffer of `slot` follow what was appended so far. `pinned`: without a copy, if that is
+    /// possible when it is their turn.
+    pub(crate) fn payload(&mut self, slot: u16, offset: usize, length: usize, pinned: bool) {
         self.commit();
         self.queued += length;
-        self.pieces.push_back(Piece::Payload { slot, offset, length });
+        self.pieces.push_back(Piece::Payload { slot, offset, length, pinned });
     }
 
     /// Bytes not yet sent.
@@ -72,12 +79,18 @@ impl SendQueue {
         self.queued
     }
 
-    /// Fills `out` with the next of the stream; `buffer` gives a command's bytes. Returns how many elements, or `None`
+    /// Whether what is sent next is a payload that is to be sent without a copy.
+    pub(crate) fn starts_pinned(&self) -> bool {
+        matches!(self.pieces.front(), Some(Piece::Payload { pinned: true, .. }))
+    }
+
+    /// Fills `out` with the next of the stream, where payloads to be sent without a copy are by themselves if `apart`; `buffer` gives a command's bytes. Returns how many elements, or `None`
     /// when a buffer does not have the bytes that were announced.
     pub(crate) fn gather<'a>(
         &'a self,
         buffer: impl Fn(u16) -> Option<&'a [u8]>,
         out: &mut [IoSlice<'a>],
+        apart: bool,
     ) -> Option<usize> {
         let mut at = self.run_sent;
         let mut skip = self.front_sent;
@@ -89,17 +102,22 @@ impl SendQueue {
                     at += length - skip;
                     bytes
                 }
-                Piece::Payload { slot, offset, length } => buffer(slot)?.get(offset + skip..offset + length)?,
+                Piece::Payload { pinned: true, .. } if apart && count > 0 => break,
+                Piece::Payload { slot, offset, length, .. } => buffer(slot)?.get(offset + skip..offset + length)?,
             };
             *slot = IoSlice::new(bytes);
             skip = 0;
             count += 1;
+            if apart && matches!(piece, Piece::Payload { pinned: true, .. }) {
+                break;
+            }
         }
         Some(count)
     }
 
-    /// `sent` bytes are gone; tells `payload_sent` the slot of every payload that is gone completely.
-    pub(crate) fn advance(&mut self, mut sent: usize, mut payload_sent: impl FnMut(u16)) {
+    /// `sent` bytes are gone; tells `payload_sent` the slot of every payload that is gone completely, and whether it was to be sent
+    /// without a copy.
+    pub(crate) fn advance(&mut self, mut sent: usize, mut payload_sent: impl FnMut(u16, bool)) {
         self.queued = self.queued.saturating_sub(sent);
         while sent > 0 {
             let Some(&piece) = self.pieces.front() else { break };
@@ -112,8 +130,8 @@ impl SendQueue {
             if self.front_sent == piece.length() {
                 self.front_sent = 0;
                 self.pieces.pop_front();
-                if let Piece::Payload { slot, .. } = piece {
-                    payload_sent(slot);
+                if let Piece::Payload { slot, pinned, .. } = piece {
+                    payload_sent(slot, pinned);
                 }
             }
         }
@@ -155,7 +173,7 @@ mod tests {
                 expected.extend_from_slice(&header);
                 if let Some(length) = payload {
                     let slot = u16::try_from(index).unwrap();
-                    queue.payload(slot, 2, *length);
+                    queue.payload(slot, 2, *length, slot % 3 == 0);
                     expected.extend_from_slice(&buffers[index][2..2 + length]);
                     payloads += 1;
                 }
@@ -166,14 +184,17 @@ mod tests {
             let mut gone = 0;
             for cut in cuts.iter().cycle() {
                 let mut out = [IoSlice::new(&[]); 4];
-                let count = queue.gather(|slot| Some(&buffers[usize::from(slot)]), &mut out).unwrap();
+                let apart = sent.len() % 2 == 0;
+                let pinned = apart && queue.starts_pinned();
+                let count = queue.gather(|slot| Some(&buffers[usize::from(slot)]), &mut out, apart).unwrap();
+                prop_assert!(!pinned || count == 1);
                 let bytes: Vec<u8> = out[..count].iter().flat_map(|slice| slice.iter().copied()).collect();
                 if bytes.is_empty() {
                     break;
                 }
                 let taken = bytes.len().min(*cut);
                 sent.extend_from_slice(&bytes[..taken]);
-                queue.advance(taken, |_| gone += 1);
+                queue.advance(taken, |slot, pinned| gone += usize::from(pinned == (slot % 3 == 0)));
             }
             prop_assert_eq!(sent, expected);
             prop_assert_eq!((gone, queue.queued()), (payloads, 0));
@@ -183,7 +204,7 @@ mod tests {
     #[test]
     fn a_buffer_that_shrank_is_noticed() {
         let mut queue = SendQueue::default();
-        queue.payload(0, 0, 2000);
-        assert_eq!(queue.gather(|_| Some(&[0; 10]), &mut [IoSlice::new(&[]); 4]), None);
+        queue.payload(0, 0, 2000, false);
+        assert_eq!(queue.gather(|_| Some(&[0; 10]), &mut [IoSlice::new(&[]); 4], true), None);
     }
 }

@@ -250,26 +250,29 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
     }
 
     /// Outstanding commands whose time is over at `now_ms`: to be aborted the first time (told to `abort`), with
-    /// `grace_ms` for that to work; `true` when that time is over too.
+    /// `grace_ms` for that to work; `true` when that time is over too. Those that the controller has answered without taking their data have
+    /// as long: it could keep their buffers for ever.
     pub(crate) fn expire(&mut self, now_ms: u64, grace_ms: u64, mut abort: impl FnMut(Cid, u64)) -> bool {
         let mut hopeless = false;
         for slot in &mut self.slots {
-            if slot.state != State::Outstanding || slot.deadline_ms > now_ms {
+            if !matches!(slot.state, State::Outstanding | State::Ending) || slot.deadline_ms > now_ms {
                 continue;
             }
             hopeless |= slot.aborted;
             if !slot.aborted {
                 slot.aborted = true;
                 slot.deadline_ms = now_ms.saturating_add(grace_ms);
-                abort(slot.cid, slot.user);
+                if slot.state == State::Outstanding {
+                    abort(slot.cid, slot.user);
+                }
             }
         }
         hopeless
     }
 
-    /// The earliest deadline of an outstanding command; `u64::MAX` for none.
+    /// The earliest deadline of a command that is not over; `u64::MAX` for none.
     pub(crate) fn next_deadline_ms(&self) -> u64 {
-        let outstanding = self.slots.iter().filter(|slot| slot.state == State::Outstanding);
-        outstanding.map(|slot| slot.deadline_ms).min().unwrap_or(u64::MAX)
+        let not_over = self.slots.iter().filter(|slot| matches!(slot.state, State::Outstanding | State::Ending));
+        not_over.map(|slot| slot.deadline_ms).min().unwrap_or(u64::MAX)
     }
 }

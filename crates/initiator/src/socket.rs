@@ -88,6 +88,9 @@ fn set_options(options: &Options, socket: &Socket, ipv4: bool) -> Result<(), Kin
     if let Some(time) = options.busy_poll_us {
         done("--busy-poll", time, socket.set_busy_poll(time))?;
     }
+    if let Some(least) = options.zerocopy_send {
+        done("--zerocopy-send", least, ebof_pinned::enable(socket))?;
+    }
     if options.prefer_busy_poll {
         done("--prefer-busy-poll", 1, setsockopt(socket, PreferBusyPoll, &1).map_err(io::Error::from))?;
     }

@@ -94,7 +94,13 @@ impl<T> Pinned<T> {
     /// that acknowledges a little at a time could make there be very many.
     #[must_use]
     pub fn wants(&self, bytes: usize) -> bool {
-        self.is_on && bytes >= self.least && !self.sends.is_full()
+        bytes >= self.least && self.may_send()
+    }
+
+    /// Whether there may be one more send without a copy, whatever the size.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.is_on && !self.sends.is_full()
     }
 
     /// A send with [`FLAG`] took a part of the payload under way, or all of it.

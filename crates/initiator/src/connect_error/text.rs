@@ -118,6 +118,7 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
     match kind {
         K::NameNotResolved { .. } => "check the spelling of --traddr, or give the address itself".to_owned(),
         K::LocalAddress { .. } => LOCAL_ADDRESS.to_owned(),
+        K::SocketOption { option, .. } if option.starts_with("--zerocopy-send") => ebof_pinned::ADVICE.to_owned(),
         K::SocketOption { .. } => "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN".to_owned(),
         K::Refused => format!(
             "see whether the target runs and listens on port {}: on its machine `ss -ltn`; NVMe/TCP subsystems are \

@@ -1,6 +1,7 @@
 //! For tests: an engine and, at the other end of its socket and in the same thread, a controller. Both are initialized.
 
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use ebof_nvme::QueueId;
@@ -12,13 +13,22 @@ use crate::controller::AdminData;
 /// The engine has room for 127 commands, and allows `r2t_max` R2Ts of each. The controller asks for up to 1 MiB at once. Neither end
 /// of the socket, of which this gives the controller's, blocks.
 pub(super) fn pair(r2t_max: u32) -> (Engine<Vec<u8>>, controller::Connection, UnixStream) {
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
+    initialize(r2t_max, ours.into(), theirs)
+}
+
+/// As [`pair`], over another pair of sockets. Theirs need not be non-blocking.
+pub(super) fn initialize<S: Read + Write>(
+    r2t_max: u32,
+    ours: OwnedFd,
+    mut theirs: S,
+) -> (Engine<Vec<u8>>, controller::Connection, S) {
     let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
     let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max };
     let mut engine = Engine::new(127, true);
-    engine.start(ours.into(), host::Connection::new(config), 256 << 10);
+    engine.start(ours, host::Connection::new(config), 256 << 10);
     let mut controller = controller::Connection::new(controller::Config {
         in_capsule_bytes: 8192,
         h2c_data_max: 1 << 20,
@@ -36,8 +46,9 @@ pub(super) fn pair(r2t_max: u32) -> (Engine<Vec<u8>>, controller::Connection, Un
     let mut response = Vec::new();
     controller.send_ic_response(&mut response);
     theirs.write_all(&response).unwrap();
-    engine.receive(&mut AdminData::None).unwrap();
-    assert!(engine.initialized().is_some());
+    while engine.initialized().is_none() {
+        engine.receive(&mut AdminData::None).unwrap();
+    }
     controller.set_queue(QueueId(1), 128);
     (engine, controller, theirs)
 }

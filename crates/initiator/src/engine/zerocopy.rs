@@ -1,0 +1,57 @@
+//! Data of writes that are sent without a copy: the command's buffer stays until the kernel has told that it is done with it.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use ebof_pinned::Pinned;
+use rustix::io::Errno;
+
+use super::{Engine, Link};
+use crate::error::Loss;
+use crate::slots::Slots;
+
+/// How long a network card may still read what it was handed of a connection that was broken off. Longer means that it hangs.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
+    /// Sends data of `least` bytes or more without a copy from now on, until the kernel has copied `copied_max` times in a row all the
+    /// same. The socket is one that [`ebof_pinned::enable`] was called for.
+    pub(crate) fn pin_from(&mut self, least: u32, copied_max: u32) {
+        if let Some(link) = &mut self.link {
+            link.pinned = Some(Box::new(Pinned::new(least, copied_max)));
+        }
+    }
+}
+
+impl Link {
+    /// Whether `length` bytes of a command that has `all` are to be sent without a copy.
+    pub(super) fn pins(&self, all: u32, length: usize) -> bool {
+        let all = usize::try_from(all).unwrap_or(usize::MAX);
+        let least = usize::try_from(ebof_pinned::SEND_MIN).unwrap_or(usize::MAX);
+        self.pinned.as_ref().is_some_and(|pinned| pinned.wants(all) && length >= least)
+    }
+
+    /// Takes what the kernel tells about data that were sent without a copy, if there are any that it has to tell about.
+    pub(super) fn collect<B: AsRef<[u8]> + AsMut<[u8]>>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
+        let Some(pinned) = self.pinned.as_mut().filter(|pinned| pinned.is_waiting()) else { return Ok(()) };
+        let collected = pinned.collect(&self.socket, |slot| slots.payload_sent(slot));
+        let collected = collected.map_err(|error| Loss::Network(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        if collected.fell_back {
+            tracing::debug!("the kernel copies what it is to send without a copy: this connection copies again");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Link {
+    /// Buffers go back to their owners next: nothing may be read from them any more.
+    fn drop(&mut self) {
+        if let Some(pinned) = &mut self.pinned
+            && !pinned.abort_and_wait(&self.socket, SETTLE_TIME)
+        {
+            tracing::error!("the network card does not give back memory that it was to send {SETTLE_TIME:?} ago");
+        }
+    }
+}
