@@ -160,6 +160,7 @@ fn options(request: &Request) -> Result<Options, Error> {
     options.busy_poll_us = request.busy_poll_us;
     options.prefer_busy_poll = request.prefer_busy_poll;
     options.busy_poll_budget = request.busy_poll_budget;
+    options.zerocopy_send = request.zerocopy_send;
     options.batch_timeout_us = request.batch_timeout_us.unwrap_or(options.batch_timeout_us);
     options.batch_nr = request.batch_nr.unwrap_or(options.batch_nr);
     options.batch_bytes = request.batch_bytes.unwrap_or(options.batch_bytes);

@@ -64,6 +64,8 @@ pub struct Request {
     pub prefer_busy_poll: bool,
     /// `SO_BUSY_POLL_BUDGET`, packets.
     pub busy_poll_budget: Option<u16>,
+    /// Data of writes of so many bytes or more are sent without a copy.
+    pub zerocopy_send: Option<u32>,
     /// How long small requests may be held so that more go in one send, microseconds.
     pub batch_timeout_us: Option<u32>,
     /// Held requests that are enough.
@@ -106,6 +108,7 @@ impl Default for Request {
             busy_poll_us: None,
             prefer_busy_poll: false,
             busy_poll_budget: None,
+            zerocopy_send: None,
             batch_timeout_us: None,
             batch_nr: None,
             batch_bytes: None,

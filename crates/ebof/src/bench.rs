@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn queues_are_asked_for_as_connect_does() {
-        let args = parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --rate 1M,2M").unwrap();
+        let args = parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --zerocopy-send 64K --rate 1M,2M").unwrap();
         assert_eq!(args.queue_use(), QueueUse { shared: true, size: Some(64) });
         let Source::Fabric(options, _) = args.source("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1", &[]).unwrap()
         else {
@@ -297,6 +297,9 @@ mod tests {
         };
         assert_eq!((options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues), (2, 1, 1));
         assert_eq!((options.queue_size, options.tos, options.hdr_digest), (64, Some(32), true));
+        assert_eq!(options.zerocopy_send, Some(64 << 10));
+        let refused = parse("x --zerocopy-send 2K").unwrap_err().to_string();
+        assert!(refused.contains("want 4K to 16M: less than a page"), "{refused}");
         assert_eq!(args.job().unwrap().rate, Rate { read: Some(1 << 20), write: Some(2 << 20) });
         assert_eq!(parse("x -Q 64").unwrap().queue_use(), QueueUse { shared: false, size: Some(64) });
         assert!(parse("x -Q 1").is_err() && parse("x --direct 2").is_err() && parse("x --ioengine libaio").is_err());

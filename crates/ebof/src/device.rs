@@ -80,6 +80,23 @@ pub(crate) struct UriArgs {
     /// Ask for data digests (CRC32C)
     #[arg(long, help_heading = URI_HEADING)]
     data_digest: bool,
+    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
+    #[arg(long, help_heading = URI_HEADING, value_name = "SIZE", value_parser = zerocopy_send)]
+    zerocopy_send: Option<u32>,
+}
+
+/// Reads the size of the least payload that is sent without a copy.
+///
+/// # Errors
+/// It is none, or out of range.
+pub(crate) fn zerocopy_send(text: &str) -> Result<u32, String> {
+    let limits = ebof_manage::config::limits::ZEROCOPY_SEND_BYTES;
+    let bytes = ebof_manage::units::parse_size(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes).ok().filter(|bytes| limits.contains(&u64::from(*bytes))).ok_or_else(|| {
+        let (least, most) = (*limits.start(), *limits.end());
+        let size = ebof_manage::units::format_size;
+        format!("want {} to {}: less than a page is copied faster than it is pinned", size(least), size(most))
+    })
 }
 
 impl UriArgs {
@@ -91,6 +108,7 @@ impl UriArgs {
         options.host_iface.clone_from(&self.host_iface);
         options.hdr_digest = self.hdr_digest;
         options.data_digest = self.data_digest;
+        options.zerocopy_send = self.zerocopy_send;
         options
     }
 }

@@ -76,6 +76,9 @@ pub(crate) struct Args {
     /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
     #[arg(long)]
     prefer_busy_poll: bool,
+    /// Send data of reads of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
+    #[arg(long, value_name = "SIZE", value_parser = crate::device::zerocopy_send)]
+    zerocopy_send: Option<u32>,
     /// Serve metrics, state and refused connections over HTTP there
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
@@ -212,6 +215,7 @@ fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
         port.c2h_success = !args.no_c2h_success;
         (port.tos, port.so_priority) = (args.tos, args.so_priority);
         (port.busy_poll_us, port.prefer_busy_poll) = (args.busy_poll, args.prefer_busy_poll);
+        port.zerocopy_send_bytes = args.zerocopy_send;
         if let Some(bytes) = in_capsule {
             port.in_capsule_data_bytes = bytes;
         }

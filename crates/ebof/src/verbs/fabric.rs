@@ -8,7 +8,7 @@ use ebof_initiator::Options;
 use ebof_nvme::{HostId, Nqn};
 
 use super::number;
-use crate::device::{check_transport, parse_host_id, set_host};
+use crate::device::{check_transport, parse_host_id, set_host, zerocopy_send};
 use crate::failure::Failure;
 
 /// Port of NVMe/TCP I/O controllers.
@@ -82,6 +82,9 @@ pub(super) struct FabricArgs {
     /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`)
     #[arg(long, value_name = "N", value_parser = number::parse::<u16>)]
     pub(super) busy_poll_budget: Option<u16>,
+    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
+    #[arg(long, value_name = "SIZE", value_parser = zerocopy_send)]
+    pub(super) zerocopy_send: Option<u32>,
     /// Hold small requests for so many microseconds, so that more go in one send (i10)
     #[arg(long, value_name = "US", value_parser = number::parse::<u32>)]
     pub(super) batch_timeout: Option<u32>,
@@ -202,6 +205,7 @@ impl FabricArgs {
         options.busy_poll_us = self.busy_poll;
         options.prefer_busy_poll = self.prefer_busy_poll;
         options.busy_poll_budget = self.busy_poll_budget;
+        options.zerocopy_send = self.zerocopy_send;
         if let Some(seconds) = self.keep_alive_tmo {
             options.keep_alive_ms = seconds.saturating_mul(1000);
         }
@@ -232,6 +236,7 @@ impl FabricArgs {
             busy_poll_us: self.busy_poll,
             prefer_busy_poll: self.prefer_busy_poll,
             busy_poll_budget: self.busy_poll_budget,
+            zerocopy_send: self.zerocopy_send,
             batch_timeout_us: self.batch_timeout,
             batch_nr: self.batch_nr,
             batch_bytes: self.batch_bytes,
