@@ -60,7 +60,7 @@ fn fill(device: &dyn Device) -> Result<(), Failure> {
         let mut buffer = Buffer::zeroed(1 << 20);
         buffer.as_mut_slice().fill(0x5A);
         let operation = Operation::Write { offset, len: 1 << 20, buffer, fua: false };
-        match device.submit(&mut io, Request { tag: 0, operation }) {
+        match device.submit(&mut io, Request::new(0, operation)) {
             Submitted::Done(completion) => completion.result?,
             Submitted::Pending => io.wait(None)?.ok_or("no completion")?.result?,
             Submitted::Busy(_) => return Err("nothing else is in flight".into()),
@@ -84,7 +84,7 @@ fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Resul
                 true => Operation::Write { offset, len: BLOCK, buffer, fua: false },
                 false => Operation::Read { offset, len: BLOCK, buffer },
             };
-            if let Submitted::Done(completion) = device.submit(io, Request { tag: 0, operation }) {
+            if let Submitted::Done(completion) = device.submit(io, Request::new(0, operation)) {
                 completion.result?;
                 ready.extend(completion.buffer);
                 requests += 1;

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::{Action, Buffer, Error, Io, Resident};
 
@@ -98,6 +99,13 @@ impl Operation {
     }
 }
 
+/// What accompanies a request until it is over: a device that lies on another one attaches it on the way down.
+pub trait After: Send + Sync + fmt::Debug {
+    /// Looks at the completion before anybody else does, and may change it: verify what was read, count, note. Called once,
+    /// by whoever completes the request, on that thread; a request that is dropped undone has no completion.
+    fn finish(&self, completion: &mut Completion);
+}
+
 /// One operation and the number by which its completion is recognised.
 #[derive(Debug)]
 pub struct Request {
@@ -106,12 +114,24 @@ pub struct Request {
     pub tag: u64,
     /// What is to be done.
     pub operation: Operation,
+    /// Held until the request is over: the medium is not touched on its behalf after this was dropped.
+    pub after: Option<Arc<dyn After>>,
 }
 
 impl Request {
-    /// The completion of this request, with its buffer.
+    /// A request that nothing accompanies.
+    #[must_use]
+    pub fn new(tag: u64, operation: Operation) -> Request {
+        Request { tag, operation, after: None }
+    }
+
+    /// The completion of this request, with its buffer, seen by what accompanies it.
     pub fn complete(self, result: Result<(), Error>) -> Completion {
-        Completion { tag: self.tag, result, buffer: self.operation.into_buffer() }
+        let mut completion = Completion { tag: self.tag, result, buffer: self.operation.into_buffer() };
+        if let Some(after) = self.after {
+            after.finish(&mut completion);
+        }
+        completion
     }
 }
 

@@ -11,7 +11,7 @@
 //! let device = open(&"disk.img:10G".parse::<Spec>()?)?;
 //! let mut io = Io::new(128)?;
 //! let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
-//! let completion = match device.submit(&mut io, Request { tag: 7, operation }) {
+//! let completion = match device.submit(&mut io, Request::new(7, operation)) {
 //!     Submitted::Done(completion) => Some(completion),
 //!     Submitted::Pending => io.wait(None)?, // a reactor calls kick() once per turn, then poll() until None
 //!     Submitted::Busy(_request) => None,    // as many in flight as Io allows: submit again after a completion
@@ -38,7 +38,7 @@ mod threads;
 mod uring;
 
 pub use buffer::{Buffer, PAGE_BYTES};
-pub use device::{Completion, Device, Geometry, Operation, Request, Submitted};
+pub use device::{After, Completion, Device, Geometry, Operation, Request, Submitted};
 pub use error::{Action, Class, Error, Holder, OpenError};
 pub use io::{Engine, Io, IoStats};
 pub use memory::Memory;

@@ -242,19 +242,19 @@ mod tests {
         let mut buffer = Buffer::zeroed(len);
         buffer.as_mut_slice().fill(byte);
         let operation = Operation::Write { offset, len, buffer, fua: false };
-        memory.run(Request { tag: 0, operation }).result.unwrap();
+        memory.run(Request::new(0, operation)).result.unwrap();
     }
 
     fn read(memory: &Memory, offset: u64, len: usize) -> Vec<u8> {
         let mut buffer = Buffer::zeroed(len);
         buffer.as_mut_slice().fill(0xEE);
-        let completion = memory.run(Request { tag: 0, operation: Operation::Read { offset, len, buffer } });
+        let completion = memory.run(Request::new(0, Operation::Read { offset, len, buffer }));
         completion.result.unwrap();
         completion.buffer.unwrap().as_slice()[..len].to_vec()
     }
 
     fn deallocate(memory: &Memory, ranges: Vec<Range<u64>>) {
-        memory.run(Request { tag: 0, operation: Operation::Deallocate { ranges } }).result.unwrap();
+        memory.run(Request::new(0, Operation::Deallocate { ranges })).result.unwrap();
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         buffer.as_mut_slice().fill(2);
         let bytes = buffer.as_slice().as_ptr();
         let operation = Operation::Write { offset: CHUNK_SPAN, len: CHUNK_BYTES, buffer, fua: false };
-        let back = memory.run(Request { tag: 0, operation }).buffer.unwrap();
+        let back = memory.run(Request::new(0, operation)).buffer.unwrap();
         assert_ne!(back.as_slice().as_ptr(), bytes);
         assert_eq!(memory.lend(CHUNK_SPAN, 1, true).unwrap().as_ref().as_ptr(), bytes);
         let all = read(&memory, 0, 3 * CHUNK_BYTES);

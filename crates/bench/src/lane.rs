@@ -108,7 +108,7 @@ impl Lane {
                 } else {
                     Operation::Read { offset, len, buffer }
                 };
-                match device.submit(io, Request { tag: slot, operation }) {
+                match device.submit(io, Request::new(slot, operation)) {
                     Submitted::Done(done) => ready.push(local_done(done, *length)),
                     Submitted::Pending => {}
                     Submitted::Busy(request) => {

@@ -327,7 +327,7 @@ impl Connection {
             command.phase = Phase::AtDevice;
             self.at_device += 1;
         }
-        let request = Request { tag: turn.tag(self.handle, slot), operation };
+        let request = Request::new(turn.tag(self.handle, slot), operation);
         self.submit(device, request, turn);
     }
 

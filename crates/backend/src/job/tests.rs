@@ -33,7 +33,7 @@ fn medium(block_bytes: u32, direct: bool) -> Arc<Medium> {
 }
 
 fn job(medium: &Arc<Medium>, operation: Operation) -> Job {
-    Job::new(Arc::clone(medium), Request { tag: 1, operation })
+    Job::new(Arc::clone(medium), Request::new(1, operation))
 }
 
 fn read(offset: u64, len: usize) -> Operation {

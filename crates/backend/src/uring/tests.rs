@@ -46,7 +46,7 @@ fn ring_and_pipe() -> Option<(Ring, Arc<Medium>, File)> {
 
 fn read(medium: &Arc<Medium>, tag: u64, len: usize) -> Job {
     let operation = Operation::Read { offset: 0, len, buffer: Buffer::zeroed(len) };
-    Job::new(Arc::clone(medium), Request { tag, operation })
+    Job::new(Arc::clone(medium), Request::new(tag, operation))
 }
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));

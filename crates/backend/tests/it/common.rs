@@ -26,7 +26,7 @@ pub(crate) fn open_text(text: &str) -> Arc<dyn Device> {
 
 /// Runs one operation to its end.
 pub(crate) fn run(device: &dyn Device, io: &mut Io, operation: Operation) -> Completion {
-    let completion = match device.submit(io, Request { tag: 42, operation }) {
+    let completion = match device.submit(io, Request::new(42, operation)) {
         Submitted::Done(completion) => completion,
         Submitted::Pending => io.wait(LIMIT).unwrap().expect("a completion in time"),
         Submitted::Busy(_) => panic!("nothing else is in flight"),

@@ -18,7 +18,7 @@ fn disk(blocks: usize) -> (tempfile::TempDir, std::sync::Arc<dyn Device>) {
 }
 
 fn submit(device: &dyn Device, io: &mut Io, tag: u64, operation: Operation) {
-    let submitted = device.submit(io, Request { tag, operation });
+    let submitted = device.submit(io, Request::new(tag, operation));
     assert!(matches!(submitted, Submitted::Pending), "{submitted:?}");
 }
 
@@ -76,7 +76,7 @@ fn beyond_the_limit_the_request_comes_back_whole() {
         for tag in 0..8 {
             submit(&*device, &mut io, tag, write_block(tag));
         }
-        let Submitted::Busy(request) = device.submit(&mut io, Request { tag: 8, operation: write_block(8) }) else {
+        let Submitted::Busy(request) = device.submit(&mut io, Request::new(8, write_block(8))) else {
             panic!("only 8 are allowed");
         };
         assert_eq!(request.tag, 8);
