@@ -14,6 +14,7 @@ mod hex;
 pub mod namespace;
 pub mod profile;
 pub mod request;
+pub mod reservation;
 pub mod view;
 
 pub use change::{Change, Identity, RestoreError, State};

@@ -1,0 +1,413 @@
+//! Reservations of one namespace: who is registered with which key, who holds it, and what Reservation Register, Acquire and
+//! Release do to that.
+//!
+//! It decides and remembers; what is remembered is the journal's ([`Change`]). Controllers, queues and commands that are under
+//! way are others' business: whom to notify and whose commands to abort is told as data ([`Done`]).
+//!
+//! NVMe Base 2.1, "Reservations" and the four reservation commands.
+
+mod access;
+mod notice;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use ebof_nvme::log::ReservationEvent;
+use ebof_nvme::reservation::{
+    Acquire, AcquireAction, AcquireKeys, PersistenceChange, Register, RegisterAction, RegisterKeys, Release,
+    ReleaseAction, ReleaseKey, ReservationType,
+};
+use ebof_nvme::{HostId, Status};
+use serde::{Deserialize, Serialize};
+
+pub use access::{Access, ReservationView, Right};
+pub use notice::{NotificationLog, NotificationMask};
+
+use crate::hex;
+use crate::request::Refusal;
+
+/// Registrants of one namespace at most; one more is told Insufficient Resources.
+pub const REGISTRANTS_MAX: usize = 4096;
+
+/// The registrants and the reservation of one namespace.
+///
+/// Every registrant holds a reservation of an all-registrants type; of the others exactly one registrant is the holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reservations {
+    /// GEN: how often registrations changed, modulo 2^32.
+    generation: u32,
+    /// Persist Through Power Loss.
+    persistent: bool,
+    /// Keys by host.
+    registrants: BTreeMap<Host, u64>,
+    /// The reservation.
+    held: Option<Held>,
+}
+
+/// A reservation command that changes something: its dword 10 and its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Reservation Register.
+    Register(Register, RegisterKeys),
+    /// Reservation Acquire.
+    Acquire(Acquire, AcquireKeys),
+    /// Reservation Release.
+    Release(Release, ReleaseKey),
+}
+
+/// What a command comes to when it is not refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// To be made durable, then [applied](Reservations::apply); `None` where nothing changes.
+    pub change: Option<Change>,
+    /// All controllers of these hosts get a notice, unless they mask it.
+    pub notices: Vec<(HostId, ReservationEvent)>,
+    /// Commands of these hosts to the namespace are to be aborted, or waited for, before the command completes.
+    pub abort: Vec<HostId>,
+}
+
+/// What the journal keeps: the small fields as they are now, and the registrants that came, changed and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Change {
+    generation: u32,
+    persistent: bool,
+    held: Option<Held>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    registered: BTreeMap<Host, u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unregistered: Vec<Host>,
+    /// All registrants went, before any of `registered` came.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    cleared: bool,
+}
+
+/// A host identifier, hexadecimal in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Host(#[serde(with = "hex")] [u8; 16]);
+
+/// A reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    #[serde(with = "rtype")]
+    kind: ReservationType,
+    /// `None` where all registrants are.
+    holder: Option<Host>,
+}
+
+impl Reservations {
+    /// Decides what `command` of `host` comes to. Nothing is changed.
+    ///
+    /// # Errors
+    /// Reservation Conflict, Invalid Field in Command, Host Identifier Not Initialized, Insufficient Resources.
+    pub fn execute(&self, host: HostId, command: &Command) -> Result<Done, Refusal> {
+        if host == HostId::default() {
+            return Err(Refusal::new(Status::HOST_ID_NOT_INITIALIZED));
+        }
+        let host = Host(host.0);
+        match command {
+            Command::Register(register, keys) => self.execute_register(host, register, keys),
+            Command::Acquire(acquire, keys) => self.execute_acquire(host, acquire, keys),
+            Command::Release(release, key) => self.execute_release(host, release, key),
+        }
+    }
+
+    /// Feature 83h, Reservation Persistence; `None` if it is so already.
+    #[must_use]
+    pub fn set_persistent(&self, persistent: bool) -> Option<Change> {
+        (self.persistent != persistent).then(|| Change { persistent, ..self.unchanged() })
+    }
+
+    /// Whether registrants and the reservation outlive a power loss (PTPLS).
+    #[must_use]
+    pub fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+
+    /// What is left when the drive is powered on again.
+    #[must_use]
+    pub fn after_power_loss(&self) -> Self {
+        if self.persistent { self.clone() } else { Self { generation: self.generation, ..Self::default() } }
+    }
+
+    /// Makes a change that was decided upon this state.
+    pub fn apply(&mut self, change: Change) {
+        self.generation = change.generation;
+        self.persistent = change.persistent;
+        self.held = change.held;
+        if change.cleared {
+            self.registrants.clear();
+        }
+        for host in &change.unregistered {
+            self.registrants.remove(host);
+        }
+        self.registrants.extend(change.registered);
+    }
+
+    /// Whether nobody is registered: nothing is lost when it is forgotten.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.registrants.is_empty()
+    }
+
+    /// The type of the reservation that is held.
+    #[must_use]
+    pub fn kind(&self) -> Option<ReservationType> {
+        self.held.map(|held| held.kind)
+    }
+
+    /// GEN.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The key that `host` is registered with.
+    #[must_use]
+    pub fn key_of(&self, host: HostId) -> Option<u64> {
+        self.registrants.get(&Host(host.0)).copied()
+    }
+
+    /// Whether `host` holds the reservation, alone or with the other registrants.
+    #[must_use]
+    pub fn is_holder(&self, host: HostId) -> bool {
+        self.holds(Host(host.0))
+    }
+
+    fn execute_register(&self, host: Host, register: &Register, keys: &RegisterKeys) -> Result<Done, Refusal> {
+        let persistent = match register.persistence {
+            PersistenceChange::None => self.persistent,
+            PersistenceChange::Clear => false,
+            PersistenceChange::Set => true,
+            PersistenceChange::Reserved => return Err(Refusal::at(Status::INVALID_FIELD, byte::CPTPL)),
+        };
+        let current = (!register.ignore_existing_key).then_some(keys.crkey.get());
+        let mut done = match register.action {
+            RegisterAction::Register => self.register(host, keys.nrkey.get()),
+            RegisterAction::Unregister => self.unregister(host, current),
+            RegisterAction::Replace => self.replace(host, current, keys.nrkey.get()),
+            RegisterAction::Reserved(_) => Err(Refusal::at(Status::INVALID_FIELD, byte::ACTION)),
+        }?;
+        if let Some(change) = &mut done.change {
+            change.persistent = persistent;
+        }
+        Ok(done)
+    }
+
+    fn execute_acquire(&self, host: Host, acquire: &Acquire, keys: &AcquireKeys) -> Result<Done, Refusal> {
+        if acquire.ignore_existing_key || matches!(acquire.action, AcquireAction::Reserved(_)) {
+            return Err(Refusal::at(Status::INVALID_FIELD, byte::ACTION));
+        }
+        let kind = ReservationType::decode(acquire.rtype);
+        if kind.is_none() && acquire.rtype != 0 {
+            return Err(Refusal::at(Status::INVALID_FIELD, byte::RTYPE));
+        }
+        // Where Preempt only unregisters, no reservation is created, and the host need not say of which type.
+        let needed = kind.ok_or(Refusal::at(Status::INVALID_FIELD, byte::RTYPE));
+        if acquire.action == AcquireAction::Acquire {
+            needed?;
+        }
+        self.check_key(host, keys.crkey.get())?;
+        match acquire.action {
+            AcquireAction::Acquire => self.acquire(host, needed?),
+            action => self.preempt(host, needed, keys.prkey.get(), action == AcquireAction::PreemptAndAbort),
+        }
+    }
+
+    fn execute_release(&self, host: Host, release: &Release, key: &ReleaseKey) -> Result<Done, Refusal> {
+        if release.ignore_existing_key || matches!(release.action, ReleaseAction::Reserved(_)) {
+            return Err(Refusal::at(Status::INVALID_FIELD, byte::ACTION));
+        }
+        self.check_key(host, key.crkey.get())?;
+        if release.action == ReleaseAction::Clear { Ok(self.clear(host)) } else { self.release(host, release.rtype) }
+    }
+
+    fn register(&self, host: Host, key: u64) -> Result<Done, Refusal> {
+        match self.registrants.get(&host) {
+            Some(&registered) if registered != key => Err(CONFLICT),
+            Some(_) => Ok(Done::change(self.next_generation())),
+            None => self.enter(host, key),
+        }
+    }
+
+    /// A new registrant, or a registrant's new key.
+    fn enter(&self, host: Host, key: u64) -> Result<Done, Refusal> {
+        if self.registrants.len() >= REGISTRANTS_MAX && !self.registrants.contains_key(&host) {
+            return Err(Refusal::transient(Status::INSUFFICIENT_RESOURCES));
+        }
+        Ok(Done::change(Change { registered: [(host, key)].into(), ..self.next_generation() }))
+    }
+
+    /// `current` is `None` where the host wants its key not to be looked at: then it need not even have one.
+    fn replace(&self, host: Host, current: Option<u64>, key: u64) -> Result<Done, Refusal> {
+        if let Some(current) = current {
+            self.check_key(host, current)?;
+        }
+        self.enter(host, key)
+    }
+
+    fn unregister(&self, host: Host, current: Option<u64>) -> Result<Done, Refusal> {
+        let registered = *self.registrants.get(&host).ok_or(CONFLICT)?;
+        if current.is_some_and(|current| current != registered) {
+            return Err(CONFLICT);
+        }
+        let mut change = Change { unregistered: [host].into(), ..self.next_generation() };
+        let mut notices = Vec::new();
+        if self.ends_with(&[host]) {
+            change.held = None;
+            // Of the all-registrants types nobody is left who could be told; those with one holder have shut out nobody who
+            // is registered, or everybody, who find out by trying.
+            if self.held.is_some_and(|held| held.kind.admits_registrants()) {
+                notices = self.tell_others(host, &[], ReservationEvent::ReservationReleased);
+            }
+        }
+        Ok(Done { change: Some(change), notices, abort: Vec::new() })
+    }
+
+    fn acquire(&self, host: Host, kind: ReservationType) -> Result<Done, Refusal> {
+        match self.held {
+            None => Ok(Done::change(Change { held: Some(Held::new(kind, host)), ..self.unchanged() })),
+            Some(held) if self.holds(host) && held.kind == kind => Ok(Done::default()),
+            Some(_) => Err(CONFLICT),
+        }
+    }
+
+    fn preempt(
+        &self,
+        host: Host,
+        kind: Result<ReservationType, Refusal>,
+        key: u64,
+        abort: bool,
+    ) -> Result<Done, Refusal> {
+        let (victims, takes_over) = match self.held {
+            None => (self.with_key(key), false),
+            Some(held) => match held.holder {
+                None if key == 0 => (self.registrants.keys().copied().collect(), true),
+                None => {
+                    let victims = self.with_key(key);
+                    if victims.is_empty() {
+                        return Err(CONFLICT);
+                    }
+                    (victims, false)
+                }
+                Some(holder) if self.registrants.get(&holder) == Some(&key) => (self.with_key(key), true),
+                Some(_) if key == 0 => return Err(Refusal::new(Status::INVALID_FIELD)),
+                Some(_) => (self.with_key(key), false),
+            },
+        };
+        // A host may unregister itself by its own key, but not while it becomes the holder.
+        let victims: Vec<Host> = victims.into_iter().filter(|&victim| !takes_over || victim != host).collect();
+        let held =
+            if takes_over { Some(Held::new(kind?, host)) } else { self.held.filter(|_| !self.ends_with(&victims)) };
+        let mut notices: Vec<_> = victims
+            .iter()
+            .filter(|&&victim| victim != host)
+            .map(|victim| (HostId(victim.0), ReservationEvent::RegistrationPreempted))
+            .collect();
+        let abort = if abort { notices.iter().map(|&(host, _)| host).collect() } else { Vec::new() };
+        if self.held.is_some_and(|old| held.is_some_and(|new| new.kind != old.kind)) {
+            notices.extend(self.tell_others(host, &victims, ReservationEvent::ReservationReleased));
+        }
+        let change = Change { held, unregistered: victims, ..self.next_generation() };
+        Ok(Done { change: Some(change), notices, abort })
+    }
+
+    fn release(&self, host: Host, rtype: u8) -> Result<Done, Refusal> {
+        let Some(held) = self.held.filter(|_| self.holds(host)) else { return Ok(Done::default()) };
+        if ReservationType::decode(rtype) != Some(held.kind) {
+            return Err(Refusal::at(Status::INVALID_FIELD, byte::RTYPE));
+        }
+        let notices = match held.kind {
+            ReservationType::WriteExclusive | ReservationType::ExclusiveAccess => Vec::new(),
+            _ => self.tell_others(host, &[], ReservationEvent::ReservationReleased),
+        };
+        let change = Change { held: None, ..self.unchanged() };
+        Ok(Done { change: Some(change), notices, abort: Vec::new() })
+    }
+
+    fn clear(&self, host: Host) -> Done {
+        let notices = self.tell_others(host, &[], ReservationEvent::ReservationPreempted);
+        let change = Change { held: None, cleared: true, ..self.next_generation() };
+        Done { change: Some(change), notices, abort: Vec::new() }
+    }
+
+    fn check_key(&self, host: Host, key: u64) -> Result<(), Refusal> {
+        if self.registrants.get(&host) == Some(&key) { Ok(()) } else { Err(CONFLICT) }
+    }
+
+    fn holds(&self, host: Host) -> bool {
+        self.held.is_some_and(|held| match held.holder {
+            Some(holder) => holder == host,
+            None => self.registrants.contains_key(&host),
+        })
+    }
+
+    /// Whether the reservation, if there is one, ends when the registrants `going` are gone: its holder, or all there are.
+    fn ends_with(&self, going: &[Host]) -> bool {
+        self.held.is_some_and(|held| match held.holder {
+            Some(holder) => going.contains(&holder),
+            None => going.len() == self.registrants.len(),
+        })
+    }
+
+    fn with_key(&self, key: u64) -> Vec<Host> {
+        self.registrants.iter().filter(|&(_, registered)| *registered == key).map(|(&host, _)| host).collect()
+    }
+
+    /// A notice for all registrants but `host` and those that are `gone`.
+    fn tell_others(&self, host: Host, gone: &[Host], kind: ReservationEvent) -> Vec<(HostId, ReservationEvent)> {
+        let others = self.registrants.keys().filter(|&&other| other != host && gone.binary_search(&other).is_err());
+        others.map(|other| (HostId(other.0), kind)).collect()
+    }
+
+    fn unchanged(&self) -> Change {
+        Change { generation: self.generation, persistent: self.persistent, held: self.held, ..Change::default() }
+    }
+
+    fn next_generation(&self) -> Change {
+        Change { generation: self.generation.wrapping_add(1), ..self.unchanged() }
+    }
+}
+
+impl Held {
+    fn new(kind: ReservationType, host: Host) -> Self {
+        Self { kind, holder: (!kind.all_registrants()).then_some(host) }
+    }
+}
+
+impl Done {
+    fn change(change: Change) -> Self {
+        Self { change: Some(change), ..Self::default() }
+    }
+}
+
+const CONFLICT: Refusal = Refusal::new(Status::RESERVATION_CONFLICT);
+
+/// A reservation's type as its number.
+mod rtype {
+    use ebof_nvme::reservation::ReservationType;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(kind: &ReservationType, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(kind.encode())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReservationType, D::Error> {
+        let rtype = u8::deserialize(deserializer)?;
+        ReservationType::decode(rtype).ok_or_else(|| D::Error::custom("there is no such type of reservations"))
+    }
+}
+
+/// Bytes of a reservation command that may be wrong: dword 10 begins at 40.
+mod byte {
+    pub(super) const ACTION: u8 = 40;
+    pub(super) const RTYPE: u8 = 41;
+    pub(super) const CPTPL: u8 = 43;
+}

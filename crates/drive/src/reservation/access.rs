@@ -1,0 +1,147 @@
+//! Who may do what to a namespace that is reserved.
+//!
+//! NVMe Base 2.1, "Reservation Types", figure "Command Behavior in the Presence of a Reservation"; NVM Command Set 1.1,
+//! "Reservations".
+
+use alloc::boxed::Box;
+
+use ebof_nvme::HostId;
+use ebof_nvme::opcode::{admin, nvm};
+
+use super::{Host, Reservations};
+
+/// What a command does to a namespace, as far as reservations are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Read Command Group: Read, Compare, Verify, a source of Copy, Security Receive.
+    Read,
+    /// Write Command Group: Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush, the destination of Copy; Format
+    /// NVM, Namespace Attachment, Namespace Management, Capacity Management, Sanitize, Security Send.
+    Write,
+    /// Reservation Acquire with the action Acquire.
+    Acquire,
+    /// Reservation Acquire with the action Preempt or Preempt and Abort, and Reservation Release: for registrants.
+    Registrant,
+    /// All others: never in conflict.
+    Other,
+}
+
+/// What a host may do to the blocks of a namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Right {
+    /// Everything: nobody holds a reservation.
+    #[default]
+    Free,
+    /// Everything: the reservation is the host's, or shuts out only others.
+    Full,
+    /// [`Access::Read`], not [`Access::Write`].
+    ReadOnly,
+    /// Neither.
+    Nothing,
+}
+
+/// The rights of all hosts at one moment, small enough to be looked up for every command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReservationView {
+    /// Of those who are not in `full`.
+    others: Right,
+    /// Hosts with all rights while there is a reservation, in order.
+    full: Box<[HostId]>,
+}
+
+impl Access {
+    /// Of an I/O command of the NVM command set; dword 10 holds the action of Reservation Acquire. The sources of Copy are
+    /// [`Access::Read`] to their namespaces besides.
+    #[must_use]
+    pub const fn of_nvm(opcode: u8, cdw10: u32) -> Self {
+        match opcode {
+            nvm::READ | nvm::COMPARE | nvm::VERIFY => Self::Read,
+            nvm::WRITE
+            | nvm::WRITE_ZEROES
+            | nvm::WRITE_UNCORRECTABLE
+            | nvm::DATASET_MANAGEMENT
+            | nvm::FLUSH
+            | nvm::COPY => Self::Write,
+            nvm::RESERVATION_ACQUIRE if cdw10 & 7 == 0 => Self::Acquire,
+            nvm::RESERVATION_ACQUIRE | nvm::RESERVATION_RELEASE => Self::Registrant,
+            _ => Self::Other,
+        }
+    }
+
+    /// Of an admin command to a namespace; to all namespaces where its NSID is FFFFFFFFh.
+    #[must_use]
+    pub const fn of_admin(opcode: u8) -> Self {
+        match opcode {
+            admin::SECURITY_RECEIVE => Self::Read,
+            admin::CAPACITY_MANAGEMENT
+            | admin::FORMAT_NVM
+            | admin::NAMESPACE_ATTACHMENT
+            | admin::NAMESPACE_MANAGEMENT
+            | admin::SANITIZE
+            | admin::SECURITY_SEND => Self::Write,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Right {
+    /// Whether a command that does `access` to the blocks may be executed.
+    #[must_use]
+    pub const fn allows(self, access: Access) -> bool {
+        match access {
+            Access::Read => !matches!(self, Self::Nothing),
+            Access::Write => matches!(self, Self::Free | Self::Full),
+            // Decided by what the host is, not by its right to the blocks.
+            Access::Acquire | Access::Registrant | Access::Other => true,
+        }
+    }
+}
+
+impl ReservationView {
+    /// What `host` may do: a comparison without a reservation, a binary search with one.
+    #[must_use]
+    pub fn right(&self, host: HostId) -> Right {
+        if self.full.binary_search(&host).is_ok() { Right::Full } else { self.others }
+    }
+
+    /// Whether anybody holds a reservation.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.others != Right::Free
+    }
+}
+
+impl Reservations {
+    /// Whether a command of `host` that does `access` is refused with Reservation Conflict.
+    #[must_use]
+    pub fn conflicts(&self, host: HostId, access: Access) -> bool {
+        let host = Host(host.0);
+        match access {
+            Access::Read | Access::Write => !self.right(host).allows(access),
+            // Whether a holder asks for the type that it has is looked at when the command is executed.
+            Access::Acquire => self.held.is_some() && !self.holds(host),
+            Access::Registrant => self.held.is_some() && !self.registrants.contains_key(&host),
+            Access::Other => false,
+        }
+    }
+
+    /// The rights of all hosts, for whoever executes commands.
+    #[must_use]
+    pub fn view(&self) -> ReservationView {
+        let Some(held) = self.held else { return ReservationView::default() };
+        let others = if held.kind.is_exclusive_access() { Right::Nothing } else { Right::ReadOnly };
+        let full = self.registrants.keys().filter(|&&host| self.right(host) == Right::Full).map(|host| HostId(host.0));
+        ReservationView { others, full: full.collect() }
+    }
+
+    fn right(&self, host: Host) -> Right {
+        let Some(held) = self.held else { return Right::Free };
+        if self.holds(host) || held.kind.admits_registrants() && self.registrants.contains_key(&host) {
+            Right::Full
+        } else if held.kind.is_exclusive_access() {
+            Right::Nothing
+        } else {
+            Right::ReadOnly
+        }
+    }
+}
