@@ -4,13 +4,23 @@
 //! NVMe Base 2.1, "Get Log Page command".
 
 mod ana;
+mod command;
 mod discovery;
 mod discovery_field;
 mod effects;
+mod endurance;
 mod health;
+mod lba_status;
 mod lists;
+mod persistent;
+pub mod persistent_event;
+mod reservation;
+mod sanitize;
+mod self_test;
+mod telemetry;
 
 pub use ana::{AnaGroup, AnaGroupHeader, AnaGroups, AnaHeader, AnaState, AnaWriter};
+pub use command::{GetLogPage, ana_lsp, persistent_event_lsp, telemetry_lsp};
 pub use discovery::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, RdmaAddress, lsp};
 pub use discovery_field::{
     AddressFamily, EntryFlags, RdmaProvider, RdmaQueuePair, SecType, SubsystemType, TrType, Treq,
@@ -18,8 +28,15 @@ pub use discovery_field::{
 pub use effects::{
     CommandEffects, CommandsSupportedAndEffects, FeatureEffects, FeaturesSupportedAndEffects, Submission, scope,
 };
+pub use endurance::{EnduranceGroupInformation, endurance_aggregate, endurance_warning, read_endurance_aggregate};
 pub use health::{ErrorInformation, FirmwareSlots, ParameterErrorLocation, SmartHealth, critical_warning};
+pub use lba_status::{LbaRange, LbaStatusElement, LbaStatusHeader, lba_status_log};
 pub use lists::{ChangedNamespaces, LidSupport, SupportedLogPages};
+pub use persistent::{EventHeader, EventKind, PersistentEvent, PersistentEventHeader, PersistentEvents, push_event};
+pub use reservation::{ReservationEvent, ReservationNotification};
+pub use sanitize::{SanitizeLog, SanitizeState};
+pub use self_test::{SelfTestCode, SelfTestEntry, SelfTestLog, SelfTestResult, self_test_valid};
+pub use telemetry::{TelemetryHeader, telemetry_scope};
 
 /// Log Page Identifier (LID), dword 10 bits 7:0 of Get Log Page. Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,13 +55,13 @@ impl Lid {
     pub const CHANGED_NAMESPACES: Self = Self(0x04);
     /// 05h: `CommandsSupportedAndEffects`.
     pub const COMMAND_EFFECTS: Self = Self(0x05);
-    /// 06h: Device Self-test.
+    /// 06h: `SelfTestLog`.
     pub const DEVICE_SELF_TEST: Self = Self(0x06);
-    /// 07h: Telemetry Host-Initiated.
+    /// 07h: Telemetry Host-Initiated: `TelemetryHeader`, data blocks.
     pub const TELEMETRY_HOST: Self = Self(0x07);
-    /// 08h: Telemetry Controller-Initiated.
+    /// 08h: Telemetry Controller-Initiated: `TelemetryHeader`, data blocks.
     pub const TELEMETRY_CONTROLLER: Self = Self(0x08);
-    /// 09h: Endurance Group Information.
+    /// 09h: `EnduranceGroupInformation`.
     pub const ENDURANCE_GROUP: Self = Self(0x09);
     /// 0Ah: Predictable Latency Per NVM Set.
     pub const PREDICTABLE_LATENCY: Self = Self(0x0a);
@@ -52,11 +69,11 @@ impl Lid {
     pub const PREDICTABLE_LATENCY_AGGREGATE: Self = Self(0x0b);
     /// 0Ch: Asymmetric Namespace Access: `AnaHeader`, `AnaGroups`.
     pub const ANA: Self = Self(0x0c);
-    /// 0Dh: Persistent Event Log.
+    /// 0Dh: Persistent Event Log: `PersistentEventHeader`, `PersistentEvents`.
     pub const PERSISTENT_EVENT: Self = Self(0x0d);
-    /// 0Eh: LBA Status Information.
+    /// 0Eh: LBA Status Information: `lba_status_log`.
     pub const LBA_STATUS: Self = Self(0x0e);
-    /// 0Fh: Endurance Group Event Aggregate.
+    /// 0Fh: Endurance Group Event Aggregate: `endurance_aggregate`.
     pub const ENDURANCE_GROUP_AGGREGATE: Self = Self(0x0f);
     /// 10h: Media Unit Status.
     pub const MEDIA_UNIT_STATUS: Self = Self(0x10);
@@ -82,7 +99,7 @@ impl Lid {
     pub const REACHABILITY_GROUPS: Self = Self(0x1a);
     /// 1Bh: Reachability Associations.
     pub const REACHABILITY_ASSOCIATIONS: Self = Self(0x1b);
-    /// 1Ch: Changed Allocated Namespace List.
+    /// 1Ch: Changed Allocated Namespace List: `ChangedNamespaces`, whether attached or not.
     pub const CHANGED_ALLOCATED_NAMESPACES: Self = Self(0x1c);
     /// 70h: Discovery: `DiscoveryHeader`, `DiscoveryEntry`.
     pub const DISCOVERY: Self = Self(0x70);
@@ -92,9 +109,9 @@ impl Lid {
     pub const AVE_DISCOVERY: Self = Self(0x72);
     /// 73h: Pull Model DDC Request.
     pub const PULL_MODEL_DDC_REQUEST: Self = Self(0x73);
-    /// 80h: Reservation Notification.
+    /// 80h: `ReservationNotification`.
     pub const RESERVATION_NOTIFICATION: Self = Self(0x80);
-    /// 81h: Sanitize Status.
+    /// 81h: `SanitizeLog`.
     pub const SANITIZE_STATUS: Self = Self(0x81);
     /// BFh: Changed Zone List.
     pub const CHANGED_ZONES: Self = Self(0xbf);
