@@ -3,4 +3,39 @@
 //! Owns the order of writes on the backing device, the thread that does what is not on the quick way (allocation, journal,
 //! background work), and the devices through which namespaces are read and written. What the records mean is in
 //! `ebof-drive`; it knows no command, no queue and no socket.
+//!
+//! ```
+//! use std::sync::{Arc, mpsc};
+//!
+//! use ebof_backend::Memory;
+//! use ebof_medium::{Instance, Options, Store};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let backing = Arc::new(Memory::new(64 << 20, 512, false));
+//! let opened = Store::open(backing, Options { create: Some(16 << 20), ..Options::default() })?;
+//! let (answer, answers) = mpsc::channel();
+//! opened.medium.run(Box::new(move |store| {
+//!     let made = store.create(Instance(1), 1 << 30, 8 << 20, 4096);
+//!     let _gone = answer.send(made.and_then(|_device| store.commit(&[b"a namespace"])));
+//! }));
+//! answers.recv()??;
+//! let namespace = opened.medium.device(Instance(1)).ok_or("just made")?; // a backend::Device
+//! # drop(namespace);
+//! opened.medium.stop(); // a checkpoint, marked clean
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
+
+mod error;
+mod medium;
+mod options;
+mod store;
+mod thin;
+
+pub use ebof_drive::Instance;
+pub use error::{Error, OpenError};
+pub use medium::{Capacity, Medium};
+pub use options::{Notice, Notify, Opened, Options};
+pub use store::{Job, Progress, Store};
+pub use thin::{Run, Thin};

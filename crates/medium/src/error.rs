@@ -1,0 +1,120 @@
+//! Why a medium cannot be opened, and why the drive's thread refuses something.
+
+use ebof_backend::Class;
+use thiserror::Error;
+
+use crate::Instance;
+
+/// Why the drive's thread did not do what it was asked for.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The backing device failed.
+    #[error(transparent)]
+    Device(#[from] ebof_backend::Error),
+    /// No such namespace.
+    #[error("namespace {} is not on this medium", .0.0)]
+    Unknown(Instance),
+    /// The name is taken.
+    #[error("namespace {} is on this medium already", .0.0)]
+    Exists(Instance),
+    /// Longer than the journal takes.
+    #[error("changes of {bytes} bytes at once: at most {bytes_max} go into the journal together")]
+    TooLarge {
+        /// How long they are.
+        bytes: usize,
+        /// The most.
+        bytes_max: usize,
+    },
+    /// Larger than the map of a namespace can be.
+    #[error("a namespace of {size_bytes} bytes: at most {bytes_max} are possible on this medium")]
+    TooBig {
+        /// The size asked for.
+        size_bytes: u64,
+        /// The most.
+        bytes_max: u64,
+    },
+    /// As many namespaces, or ranges of blocks marked bad, as a medium keeps.
+    #[error("the medium keeps at most {max} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        max: usize,
+    },
+    /// The drive's thread has ended.
+    #[error("the drive's thread has ended")]
+    Stopped,
+}
+
+impl Error {
+    /// What this means to the one who has to answer for it.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Error::Device(error) => error.class(),
+            Error::Unknown(_) | Error::Stopped => Class::Gone,
+            Error::TooMany { .. } | Error::TooBig { .. } => Class::OutOfSpace,
+            Error::Exists(_) | Error::TooLarge { .. } => Class::Invalid,
+        }
+    }
+}
+
+/// Why a medium could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// There is no drive, and none is to be made.
+    #[error("{device}: there is no drive on it; give its size to make one (`size=100G`)")]
+    NoDrive {
+        /// The backing device.
+        device: String,
+    },
+    /// The drive that is there has another size.
+    #[error("{device}: the drive on it has {actual_bytes} bytes, not {asked_bytes}; leave the size out to use it as it is")]
+    SizeDiffers {
+        /// The backing device.
+        device: String,
+        /// What it has.
+        actual_bytes: u64,
+        /// What was asked for.
+        asked_bytes: u64,
+    },
+    /// It cannot hold a drive of that size.
+    #[error("{device}: {source}")]
+    Layout {
+        /// The backing device.
+        device: String,
+        /// Why not.
+        source: ebof_drive::layout::LayoutError,
+    },
+    /// Something else is on it.
+    #[error("{device}: something that is not a drive is on it, and is not overwritten; wipe its first MiB if it may go")]
+    Foreign {
+        /// The backing device.
+        device: String,
+    },
+    /// What is there contradicts itself.
+    #[error("{device}: the drive on it is damaged: {what}")]
+    Damaged {
+        /// The backing device.
+        device: String,
+        /// What was found.
+        what: String,
+    },
+    /// The backing device is read-only.
+    #[error("{device}: a drive needs a backing device that may be written")]
+    ReadOnly {
+        /// The backing device.
+        device: String,
+    },
+    /// The backing device failed.
+    #[error("{device}: {source}")]
+    Device {
+        /// The backing device.
+        device: String,
+        /// What it said.
+        source: ebof_backend::Error,
+    },
+    /// No thread or no I/O for the drive.
+    #[error("no thread for the drive: {0}")]
+    Thread(std::io::Error),
+}

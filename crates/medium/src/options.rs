@@ -1,0 +1,66 @@
+//! What a medium is opened with, what comes of it, and what it tells its owner by itself.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ebof_backend::{Class, Engine};
+
+use crate::{Instance, Medium};
+
+/// How a medium is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Makes a new drive of so many bytes where the backing device holds none. `Some(0)`: as large as the backing device
+    /// allows. A drive that is there already is opened as it is.
+    pub create: Option<u64>,
+    /// Whether a backing device that is made into a drive is known to read as zeros (a file that was just created): then
+    /// nothing has to be zeroed before it is used for the first time.
+    pub zeroed: bool,
+    /// What makes a new drive's records its own: random bytes, or its UUID.
+    pub id: [u8; 16],
+    /// What the drive's thread does its I/O with.
+    pub engine: Engine,
+    /// Is told what happens on the medium.
+    pub notify: Option<Notify>,
+}
+
+/// See [`Options::notify`]. Called on the drive's thread: it must not wait for that thread.
+#[derive(Clone)]
+pub struct Notify(pub Arc<dyn Fn(Notice) + Send + Sync>);
+
+impl fmt::Debug for Notify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notify")
+    }
+}
+
+/// What the owner of a medium should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A write was refused: the namespace has all that it may have.
+    QuotaReached(Instance),
+    /// A write was refused: the drive has no free extent.
+    Full(Instance),
+    /// There are free extents again, after [`Notice::Full`].
+    Room,
+    /// The journal could not be written: changes are refused until it can.
+    JournalFailed(Class),
+    /// The journal is written again.
+    JournalRecovered,
+}
+
+/// A medium that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The handle of the drive's thread.
+    pub medium: Medium,
+    /// What the last checkpoint kept of its owner's state, see [`Store::set_snapshot`](crate::Store::set_snapshot); `None`
+    /// before the first.
+    pub snapshot: Option<Vec<u8>>,
+    /// The changes committed since then, in order.
+    pub changes: Vec<Vec<u8>>,
+    /// Whether it was stopped in order. `true` for a new drive.
+    pub was_clean: bool,
+    /// Whether it was made just now.
+    pub created: bool,
+}
