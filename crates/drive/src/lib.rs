@@ -11,6 +11,7 @@ extern crate alloc;
 pub mod change;
 pub mod drive;
 mod hex;
+pub mod layout;
 pub mod namespace;
 pub mod profile;
 pub mod request;
