@@ -60,6 +60,8 @@ impl AsyncEvent {
     pub const SANITIZE_COMPLETED: Self = Self::command_set(0x01, Lid::SANITIZE_STATUS);
     /// NVM command set: sanitize operation completed with unexpected deallocation.
     pub const SANITIZE_COMPLETED_DEALLOCATED: Self = Self::command_set(0x02, Lid::SANITIZE_STATUS);
+    /// NVM command set: sanitize operation entered the Media Verification state.
+    pub const SANITIZE_VERIFICATION: Self = Self::command_set(0x03, Lid::SANITIZE_STATUS);
 
     /// An event from dword 0. Never fails: what is unknown is kept, reserved bits are ignored.
     #[must_use]
@@ -75,7 +77,8 @@ impl AsyncEvent {
     }
 
     /// The bits of Asynchronous Event Configuration of which one must be set for this event to be sent; none where
-    /// the host cannot switch it off.
+    /// the host cannot switch it off. Those about reservations are kept away by `feature::ReservationMask`, those about
+    /// sanitize by nothing.
     #[must_use]
     pub fn config_bits(self) -> AsyncEventConfig {
         match (self.kind, self.info) {
@@ -130,6 +133,7 @@ impl AsyncEvent {
             (EventType::IoCommandSet, 0x00) => "reservation log page available",
             (EventType::IoCommandSet, 0x01) => "sanitize operation completed",
             (EventType::IoCommandSet, 0x02) => "sanitize operation completed with unexpected deallocation",
+            (EventType::IoCommandSet, 0x03) => "sanitize operation entered the media verification state",
             _ => return None,
         })
     }

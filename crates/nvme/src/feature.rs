@@ -4,9 +4,14 @@
 //! NVMe Base 2.1, "Get Features command", "Set Features command"; NVM Command Set 1.1, "Feature Specific Information".
 
 mod data;
+mod drive;
 mod value;
 
 pub use data::{HostBehaviorSupport, Timestamp};
+pub use drive::{
+    EnduranceGroupEvents, LbaStatusAttributes, NonOperationalPower, ReservationMask, ReservationPersistence,
+    SanitizeConfig, ThermalManagement,
+};
 pub use value::{
     Arbitration, AsyncEventConfig, ErrorRecovery, KeepAliveTimer, NumberOfQueues, PowerManagement,
     TemperatureThreshold, ThresholdType, VolatileWriteCache, WriteAtomicity, WriteProtection,
@@ -47,9 +52,9 @@ impl Fid {
     pub const TIMESTAMP: Self = Self(0x0e);
     /// 0Fh: `KeepAliveTimer`.
     pub const KEEP_ALIVE_TIMER: Self = Self(0x0f);
-    /// 10h: Host Controlled Thermal Management.
+    /// 10h: Host Controlled Thermal Management: `ThermalManagement`.
     pub const THERMAL_MANAGEMENT: Self = Self(0x10);
-    /// 11h: Non-Operational Power State Config.
+    /// 11h: `NonOperationalPower`.
     pub const NON_OPERATIONAL_POWER_STATE: Self = Self(0x11);
     /// 12h: Read Recovery Level Config.
     pub const READ_RECOVERY_LEVEL: Self = Self(0x12);
@@ -57,13 +62,13 @@ impl Fid {
     pub const PREDICTABLE_LATENCY_MODE: Self = Self(0x13);
     /// 14h: Predictable Latency Mode Window.
     pub const PREDICTABLE_LATENCY_WINDOW: Self = Self(0x14);
-    /// 15h: LBA Status Information Attributes.
+    /// 15h: `LbaStatusAttributes`.
     pub const LBA_STATUS_ATTRIBUTES: Self = Self(0x15);
     /// 16h: `HostBehaviorSupport`.
     pub const HOST_BEHAVIOR_SUPPORT: Self = Self(0x16);
-    /// 17h: Sanitize Config.
+    /// 17h: `SanitizeConfig`.
     pub const SANITIZE_CONFIG: Self = Self(0x17);
-    /// 18h: Endurance Group Event Configuration.
+    /// 18h: Endurance Group Event Configuration: `EnduranceGroupEvents`.
     pub const ENDURANCE_GROUP_EVENT: Self = Self(0x18);
     /// 19h: I/O Command Set Profile.
     pub const IO_COMMAND_SET_PROFILE: Self = Self(0x19);
@@ -83,9 +88,9 @@ impl Fid {
     pub const SOFTWARE_PROGRESS_MARKER: Self = Self(0x80);
     /// 81h: Host Identifier, a data structure of 16 bytes over fabrics.
     pub const HOST_IDENTIFIER: Self = Self(0x81);
-    /// 82h: Reservation Notification Mask.
+    /// 82h: `ReservationMask`.
     pub const RESERVATION_NOTIFICATION_MASK: Self = Self(0x82);
-    /// 83h: Reservation Persistence.
+    /// 83h: `ReservationPersistence`.
     pub const RESERVATION_PERSISTENCE: Self = Self(0x83);
     /// 84h: `WriteProtection`.
     pub const WRITE_PROTECTION: Self = Self(0x84);

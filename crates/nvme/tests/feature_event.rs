@@ -2,11 +2,12 @@
 
 use ebof_nvme::event::{AsyncEvent, EventType};
 use ebof_nvme::feature::{
-    Arbitration, AsyncEventConfig, Capabilities, ErrorRecovery, Fid, GetFeature, HostBehaviorSupport, KeepAliveTimer,
-    NumberOfQueues, PowerManagement, Select, SetFeature, TemperatureThreshold, ThresholdType, Timestamp,
-    VolatileWriteCache, WriteAtomicity, WriteProtection,
+    Arbitration, AsyncEventConfig, Capabilities, EnduranceGroupEvents, ErrorRecovery, Fid, GetFeature,
+    HostBehaviorSupport, KeepAliveTimer, LbaStatusAttributes, NonOperationalPower, NumberOfQueues, PowerManagement,
+    ReservationMask, ReservationPersistence, SanitizeConfig, Select, SetFeature, TemperatureThreshold,
+    ThermalManagement, ThresholdType, Timestamp, VolatileWriteCache, WriteAtomicity, WriteProtection,
 };
-use ebof_nvme::log::Lid;
+use ebof_nvme::log::{Lid, ReservationEvent};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -36,6 +37,18 @@ fn values_have_the_places_of_the_specification() {
     assert_eq!(WriteAtomicity { disable_normal: true }.encode(), 1);
     assert_eq!(WriteProtection::Permanent.encode(), 3);
     assert_eq!(Capabilities { saveable: false, namespace_specific: true, changeable: true }.encode(), 6);
+}
+
+#[test]
+fn values_of_drives_have_the_places_of_the_specification() {
+    assert_eq!(ThermalManagement { light_kelvin: 0x150, heavy_kelvin: 0x160 }.encode(), 0x0150_0160);
+    assert_eq!(EnduranceGroupEvents { group: 1, warnings: 4 }.encode(), 0x0004_0001);
+    assert_eq!(LbaStatusAttributes { report_interval_100ms: 1, poll_interval_100ms: 2 }.encode(), 0x0002_0001);
+    let mask = ReservationMask::decode(0xffff_fff7);
+    assert!(mask.masks(ReservationEvent::RegistrationPreempted) && mask.masks(ReservationEvent::ReservationReleased));
+    assert!(!mask.masks(ReservationEvent::ReservationPreempted));
+    assert!(ReservationPersistence::decode(1).persist && SanitizeConfig::decode(1).warn);
+    assert!(NonOperationalPower::decode(3).permissive);
 }
 
 #[test]
@@ -79,6 +92,7 @@ fn events_are_the_dwords_that_linux_expects() {
         (AsyncEvent::TEMPERATURE_THRESHOLD, 0x0002_0101),
         (AsyncEvent::RESERVATION_LOG_AVAILABLE, 0x0080_0006),
         (AsyncEvent::SANITIZE_COMPLETED, 0x0081_0106),
+        (AsyncEvent::SANITIZE_VERIFICATION, 0x0081_0306),
     ] {
         assert_eq!(event.encode(), dword, "{}", event.name().unwrap());
         assert_eq!(AsyncEvent::decode(dword), event);
@@ -127,6 +141,13 @@ proptest! {
         prop_assert_eq!(VolatileWriteCache::decode(dword).encode(), dword & 1);
         prop_assert_eq!(WriteAtomicity::decode(dword).encode(), dword & 1);
         prop_assert_eq!(KeepAliveTimer::decode(dword).encode(), dword);
+        prop_assert_eq!(ThermalManagement::decode(dword).encode(), dword);
+        prop_assert_eq!(NonOperationalPower::decode(dword).encode(), dword & 1);
+        prop_assert_eq!(LbaStatusAttributes::decode(dword).encode(), dword);
+        prop_assert_eq!(SanitizeConfig::decode(dword).encode(), dword & 1);
+        prop_assert_eq!(EnduranceGroupEvents::decode(dword).encode(), dword & 0x00ff_ffff);
+        prop_assert_eq!(ReservationMask::decode(dword).encode(), dword & 0x0e);
+        prop_assert_eq!(ReservationPersistence::decode(dword).encode(), dword & 1);
         prop_assert_eq!(WriteProtection::decode(dword).encode(), dword & 7);
         prop_assert_eq!(Capabilities::decode(dword).encode(), dword & 7);
         prop_assert_eq!(GetFeature::decode(dword).encode(), dword & 0x7ff);

@@ -273,6 +273,12 @@ impl AsyncEventConfig {
     pub const NORMAL_SHUTDOWN: Self = Self(oaes::NORMAL_SHUTDOWN);
     /// Temperature threshold hysteresis recovery.
     pub const TEMPERATURE_HYSTERESIS: Self = Self(oaes::TEMPERATURE_HYSTERESIS);
+    /// Reachability group change.
+    pub const REACHABILITY_GROUP: Self = Self(oaes::REACHABILITY_GROUP);
+    /// Reachability association change.
+    pub const REACHABILITY_ASSOCIATION: Self = Self(oaes::REACHABILITY_ASSOCIATION);
+    /// Allocated namespace attribute changed.
+    pub const ALLOCATED_NAMESPACE_ATTRIBUTE: Self = Self(oaes::ALLOCATED_NAMESPACE_ATTRIBUTE);
     /// Zone descriptor changed.
     pub const ZONE_DESCRIPTOR: Self = Self(oaes::ZONE_DESCRIPTOR);
     /// Discovery log page change.
