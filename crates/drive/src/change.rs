@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hex;
 use crate::namespace::{Instance, Namespace};
+use crate::reservation::{self, Reservations};
 
 /// Who the drive is, for life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,8 @@ pub struct State {
     pub namespaces: BTreeMap<u32, Namespace>,
     /// Hosts by controller identifier.
     pub seats: BTreeMap<u16, Seat>,
+    /// Registrants and reservations by NSID; namespaces that never had any are not in it.
+    pub reservations: BTreeMap<u32, Reservations>,
 }
 
 /// One step from a state to the next.
@@ -88,6 +91,18 @@ pub enum Change {
         nsid: u32,
         /// Whether it is protected now.
         protected: bool,
+    },
+    /// Registrants of a namespace or its reservation changed.
+    Reserved {
+        /// Which.
+        nsid: u32,
+        /// How.
+        change: reservation::Change,
+    },
+    /// The drive was switched on: what does not outlive a power loss is gone.
+    PoweredOn {
+        /// When, milliseconds since 1970.
+        at_ms: u64,
     },
     /// A host took a controller identifier.
     Seated {
@@ -153,6 +168,7 @@ impl State {
             }
             Change::Deleted { nsid } => {
                 self.namespaces.remove(&nsid);
+                self.reservations.remove(&nsid);
             }
             Change::Attached { nsid, hosts } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
@@ -169,6 +185,10 @@ impl State {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.write_protected = protected;
                 }
+            }
+            Change::Reserved { nsid, change } => self.reservations.entry(nsid).or_default().apply(change),
+            Change::PoweredOn { at_ms: _ } => {
+                self.reservations.values_mut().for_each(|kept| *kept = kept.after_power_loss());
             }
             Change::Seated { cntlid, seat } => {
                 self.seats.insert(cntlid, seat);

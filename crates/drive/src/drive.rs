@@ -9,12 +9,14 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
+use ebof_nvme::log::ReservationEvent;
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
 use crate::change::{Change, Seat, State};
 use crate::namespace::{Instance, Namespace, NewNamespace};
 use crate::profile::Profile;
 use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::reservation::{self, Access, Reservations};
 use crate::view::View;
 
 /// What the configuration says about a drive, besides its profile.
@@ -66,6 +68,10 @@ pub enum Request {
     Detach(Nsid, Vec<ControllerId>),
     /// Set Features, Namespace Write Protection Config.
     Protect(Nsid, bool),
+    /// Reservation Register, Acquire and Release.
+    Reserve(Nsid, reservation::Command),
+    /// Set Features, Reservation Persistence; [`Nsid::ALL`] for all namespaces of the host.
+    Persist(Nsid, bool),
     /// A controller was made for the host of the request.
     Seat,
 }
@@ -81,6 +87,10 @@ pub struct Decision {
     pub changes: Vec<Change>,
     /// Done on the medium when the changes are durable.
     pub after: Vec<Effect>,
+    /// Told to all controllers of these hosts.
+    pub notices: Vec<(Nsid, HostId, ReservationEvent)>,
+    /// Commands of these hosts to the namespace are over before the host is answered.
+    pub abort: Vec<(Nsid, HostId)>,
 }
 
 /// Something to be done on the medium.
@@ -158,6 +168,8 @@ impl Drive {
             Request::Attach(nsid, controllers) => self.attach(*nsid, controllers, origin),
             Request::Detach(nsid, controllers) => self.detach(*nsid, controllers, origin),
             Request::Protect(nsid, protected) => self.protect(*nsid, *protected),
+            Request::Reserve(nsid, command) => self.reserve(*nsid, command, origin),
+            Request::Persist(nsid, persistent) => self.persist(*nsid, *persistent, origin),
             Request::Seat => Ok(self.seat(origin, moment)),
         }
     }
@@ -200,7 +212,7 @@ impl Drive {
             answer: Answer::Done(nsid.into()),
             before: vec![Effect::Create { instance, size_bytes, quota_bytes, block_bytes: 1 << format.block_shift }],
             changes: vec![Change::Created { nsid, namespace }],
-            after: Vec::new(),
+            ..Decision::nothing()
         })
     }
 
@@ -213,17 +225,20 @@ impl Drive {
         if doomed.iter().any(|(_, namespace)| namespace.write_protected) {
             return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
         }
+        for (nsid, _) in &doomed {
+            self.check_reservation(*nsid, origin)?;
+        }
         Ok(Decision {
-            answer: Answer::Done(0),
-            before: Vec::new(),
             changes: doomed.iter().map(|&(nsid, _)| Change::Deleted { nsid }).collect(),
             after: doomed.iter().map(|(_, namespace)| Effect::Remove(namespace.instance)).collect(),
+            ..Decision::nothing()
         })
     }
 
     fn attach(&self, nsid: Nsid, controllers: &[ControllerId], origin: &Origin) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         let namespace = self.find(nsid)?;
+        self.check_reservation(nsid.0, origin)?;
         let hosts = self.hosts_of(controllers)?;
         if hosts.iter().any(|host| namespace.is_attached(host)) {
             return Err(Refusal::new(Status::NAMESPACE_ALREADY_ATTACHED));
@@ -238,6 +253,7 @@ impl Drive {
     fn detach(&self, nsid: Nsid, controllers: &[ControllerId], origin: &Origin) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         let namespace = self.find(nsid)?;
+        self.check_reservation(nsid.0, origin)?;
         let hosts = self.hosts_of(controllers)?;
         if !hosts.iter().all(|host| namespace.is_attached(host)) {
             return Err(Refusal::new(Status::NAMESPACE_NOT_ATTACHED));
@@ -257,6 +273,61 @@ impl Drive {
             return Ok(Decision::nothing());
         }
         Ok(Decision::change(Change::Protected { nsid: nsid.0, protected }))
+    }
+
+    fn reserve(&self, nsid: Nsid, command: &reservation::Command, origin: &Origin) -> Result<Decision, Refusal> {
+        self.find_attached(nsid, origin)?;
+        let now = self.reservations(nsid.0);
+        let in_use = self.state.reservations.values().filter(|kept| !kept.is_empty()).count();
+        let most = usize::try_from(self.settings.profile.reserved_namespaces).unwrap_or(usize::MAX);
+        if now.is_empty() && in_use >= most {
+            return Err(Refusal::new(Status::INSUFFICIENT_RESOURCES));
+        }
+        let done = now.execute(origin.host_id, command)?;
+        Ok(Decision {
+            changes: done.change.into_iter().map(|change| Change::Reserved { nsid: nsid.0, change }).collect(),
+            notices: done.notices.into_iter().map(|(host, event)| (nsid, host, event)).collect(),
+            abort: done.abort.into_iter().map(|host| (nsid, host)).collect(),
+            ..Decision::nothing()
+        })
+    }
+
+    fn persist(&self, nsid: Nsid, persistent: bool, origin: &Origin) -> Result<Decision, Refusal> {
+        let chosen: Vec<u32> = match nsid {
+            Nsid::ALL => {
+                let namespaces = self.state.namespaces.iter();
+                let attached = namespaces.filter(|(_, namespace)| namespace.is_attached(origin.host.as_str()));
+                attached.map(|(&nsid, _)| nsid).collect()
+            }
+            _ => {
+                self.find_attached(nsid, origin)?;
+                vec![nsid.0]
+            }
+        };
+        let change =
+            |nsid| Some(Change::Reserved { nsid, change: self.reservations(nsid).set_persistent(persistent)? });
+        Ok(Decision { changes: chosen.into_iter().filter_map(change).collect(), ..Decision::nothing() })
+    }
+
+    /// Who manages a namespace that another host has reserved is refused like one who writes to it.
+    fn check_reservation(&self, nsid: u32, origin: &Origin) -> Result<(), Refusal> {
+        if self.reservations(nsid).conflicts(origin.host_id, Access::Write) {
+            return Err(Refusal::new(Status::RESERVATION_CONFLICT));
+        }
+        Ok(())
+    }
+
+    fn reservations(&self, nsid: u32) -> &Reservations {
+        self.state.reservations.get(&nsid).unwrap_or(&NO_RESERVATIONS)
+    }
+
+    fn find_attached(&self, nsid: Nsid, origin: &Origin) -> Result<&Namespace, Refusal> {
+        let namespace = self.find(nsid)?;
+        if namespace.is_attached(origin.host.as_str()) {
+            Ok(namespace)
+        } else {
+            Err(Refusal::at(Status::INVALID_NAMESPACE, NSID))
+        }
     }
 
     fn seat(&self, origin: &Origin, moment: &Moment) -> Decision {
@@ -304,7 +375,14 @@ impl Drive {
 
 impl Decision {
     fn nothing() -> Self {
-        Self { answer: Answer::Done(0), before: Vec::new(), changes: Vec::new(), after: Vec::new() }
+        Self {
+            answer: Answer::Done(0),
+            before: Vec::new(),
+            changes: Vec::new(),
+            after: Vec::new(),
+            notices: Vec::new(),
+            abort: Vec::new(),
+        }
     }
 
     fn change(change: Change) -> Self {
@@ -322,6 +400,9 @@ impl Managers {
         }
     }
 }
+
+/// Of a namespace that never had any.
+static NO_RESERVATIONS: Reservations = Reservations::none();
 
 /// Where the NSID stands in a command.
 const NSID: u8 = 4;

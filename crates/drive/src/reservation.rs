@@ -101,6 +101,18 @@ struct Held {
 }
 
 impl Reservations {
+    /// Nobody is registered.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { generation: 0, persistent: false, registrants: BTreeMap::new(), held: None }
+    }
+
+    /// Whether nothing is to be reported of it.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        *self == Self::none()
+    }
+
     /// Decides what `command` of `host` comes to. Nothing is changed.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use ebof_nvme::{ControllerId, Nsid};
@@ -11,6 +12,7 @@ use crate::change::State;
 use crate::drive::{Capacity, Managers, Settings};
 use crate::namespace::Namespace;
 use crate::profile::Profile;
+use crate::reservation::Reservations;
 
 /// See the module's description.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,8 @@ pub struct View {
     pub managers: Managers,
     /// Namespaces by NSID.
     pub namespaces: Vec<(Nsid, Namespace)>,
+    /// Registrants and reservations of those namespaces that have any.
+    pub reservations: BTreeMap<u32, Arc<Reservations>>,
     /// The host that each controller identifier is kept for.
     pub seats: BTreeMap<u16, String>,
 }
@@ -46,6 +50,12 @@ impl View {
             unallocated_bytes,
             managers: settings.managers.clone(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
+            reservations: state
+                .reservations
+                .iter()
+                .filter(|(_, kept)| !kept.is_untouched())
+                .map(|(&nsid, kept)| (nsid, Arc::new(kept.clone())))
+                .collect(),
             seats: state.seats.iter().map(|(&cntlid, seat)| (cntlid, seat.host.clone())).collect(),
         }
     }
