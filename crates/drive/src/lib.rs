@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod change;
 pub mod drive;
+pub mod event_log;
 pub mod firmware;
 mod hex;
 pub mod layout;

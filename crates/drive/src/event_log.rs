@@ -1,0 +1,195 @@
+//! The Persistent Event Log: what happened to the drive, for life or for as long as there is room.
+//!
+//! It keeps events and builds the log page. Which events there are is said by whoever they happen to, with the builders in
+//! `events`; when a host reads the log in pieces, `context` keeps what it reads from changing.
+//!
+//! NVMe Base 2.1, "Persistent Event" log page (0Dh).
+
+mod context;
+mod events;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use ebof_nvme::ControllerId;
+use ebof_nvme::feature::Timestamp;
+use ebof_nvme::log::{EventHeader, EventKind, PersistentEventHeader};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+pub use context::{CONTEXTS_MAX, Contexts, Page, Reply, Subsystem};
+pub use events::{RESET_CONTROLLERS_MAX, Thermal};
+
+use crate::request::{Moment, Origin};
+
+/// Events that are kept.
+pub const EVENTS_MAX: usize = 4096;
+
+/// Bytes of the log page at most; PELS counts it in 64 KiB.
+pub const BYTES_MAX: usize = 1 << 20;
+
+/// PELS of Identify Controller.
+pub const PELS: u32 = 16;
+
+/// Events that a drive records.
+pub const SUPPORTED: [EventKind; 13] = [
+    EventKind::SMART_SNAPSHOT,
+    EventKind::FIRMWARE_COMMIT,
+    EventKind::TIMESTAMP_CHANGE,
+    EventKind::POWER_ON_OR_RESET,
+    EventKind::HARDWARE_ERROR,
+    EventKind::CHANGE_NAMESPACE,
+    EventKind::FORMAT_START,
+    EventKind::FORMAT_COMPLETION,
+    EventKind::SANITIZE_START,
+    EventKind::SANITIZE_COMPLETION,
+    EventKind::SET_FEATURE,
+    EventKind::TELEMETRY_CREATED,
+    EventKind::THERMAL_EXCURSION,
+];
+
+/// The events, oldest first. The journal has each [`Event`] that was [applied](EventLog::apply).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EventLog {
+    events: VecDeque<Event>,
+    /// Events that ever were, those that had to make room included.
+    total: u64,
+}
+
+/// An event, before and after it is in the journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Event {
+    /// Event Type.
+    kind: u8,
+    /// The controller whose command it was, or that was chosen to record it.
+    cntlid: u16,
+    /// When it happened, milliseconds since 1970.
+    at_ms: u64,
+    /// Event data.
+    #[serde(with = "bytes")]
+    data: Vec<u8>,
+}
+
+impl EventLog {
+    /// Whether the event is worth an entry: not if the same happened [`FLOOD`] times within the last minute already.
+    #[must_use]
+    pub fn admits(&self, event: &Event) -> bool {
+        let recent = self.events.iter().rev().take_while(|other| other.at_ms.saturating_add(60_000) > event.at_ms);
+        recent.filter(|other| other.is_like(event)).take(FLOOD).count() < FLOOD
+    }
+
+    /// Enters an event; the oldest make room for it.
+    pub fn apply(&mut self, event: Event) {
+        self.events.push_back(event);
+        self.total += 1;
+        while self.events.len() > EVENTS_MAX || self.page_bytes() > BYTES_MAX {
+            self.events.pop_front();
+        }
+    }
+
+    /// Events in the log.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether nothing ever happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// What is behind the header of the log page, newest event first.
+    fn body(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(self.page_bytes());
+        for event in self.events.iter().rev() {
+            let timestamp = U64::from_bytes(timestamp(event.at_ms));
+            let header = EventHeader {
+                ehai: NO_PORT,
+                ..EventHeader::new(EventKind(event.kind), ControllerId(event.cntlid), timestamp.get(), event.data.len())
+            };
+            body.extend_from_slice(header.as_bytes());
+            body.extend_from_slice(&event.data);
+        }
+        body
+    }
+
+    fn page_bytes(&self) -> usize {
+        let events = self.events.iter().map(|event| size_of::<EventHeader>() + event.data.len());
+        size_of::<PersistentEventHeader>() + events.sum::<usize>()
+    }
+}
+
+impl Event {
+    /// The longest event data: of a longer one the rest is cut off.
+    pub const DATA_MAX: usize = 4096;
+
+    fn new(kind: EventKind, origin: &Origin, moment: &Moment, data: &[u8]) -> Self {
+        let data = data[..data.len().min(Self::DATA_MAX)].to_vec();
+        Self { kind: kind.0, cntlid: origin.cntlid.0, at_ms: moment.unix_ms, data }
+    }
+
+    /// Which event.
+    #[must_use]
+    pub fn kind(&self) -> EventKind {
+        EventKind(self.kind)
+    }
+
+    /// Whether a flood of both is a flood of one thing: hardware errors of one code are, whatever they are about.
+    fn is_like(&self, other: &Self) -> bool {
+        let same = |bytes: usize| self.data.get(..bytes) == other.data.get(..bytes);
+        self.kind == other.kind && (self.kind() != EventKind::HARDWARE_ERROR || same(2))
+    }
+}
+
+/// A time as the log has it: it comes from a clock that was set.
+fn timestamp(unix_ms: u64) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(Timestamp::new(unix_ms).with_attributes(true, false).as_bytes());
+    bytes
+}
+
+/// Events of one kind in a minute of which no more are recorded.
+const FLOOD: usize = 32;
+
+/// Event Header Additional Information: the event is not associated with a port.
+const NO_PORT: u8 = 3;
+
+/// Bytes as hexadecimal text.
+mod bytes {
+    use core::fmt::Write as _;
+
+    use serde::ser::Error as _;
+
+    use super::{Deserialize, Deserializer, Serializer, String, Vec};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(bytes.len() * 2);
+        for byte in bytes {
+            write!(text, "{byte:02x}").map_err(S::Error::custom)?;
+        }
+        serializer.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        super::read_hex(&text).ok_or_else(|| super::wrong_hex::<D>())
+    }
+}
+
+fn read_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
+}
+
+fn wrong_hex<'de, D: Deserializer<'de>>() -> D::Error {
+    D::Error::custom("an even number of hexadecimal digits is expected")
+}
