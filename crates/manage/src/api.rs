@@ -51,6 +51,13 @@ pub enum ApplyError {
         /// Those changes.
         changes: Vec<Change>,
     },
+    /// Some changes cannot be made at all.
+    #[error("{}", .changes.iter().map(|change| format!("{change}: impossible: {}", change.obstacle().unwrap_or_default()))
+        .collect::<Vec<_>>().join("; "))]
+    Impossible {
+        /// Those changes.
+        changes: Vec<Change>,
+    },
     /// A change failed; the ones before it were taken back.
     #[error("{change}: {source}")]
     Failed {
@@ -80,6 +87,9 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
     /// Its subsystems, without the discovery subsystem.
     pub subsystems: Vec<SubsystemStatus>,
+    /// Its drives.
+    #[serde(default)]
+    pub drives: Vec<DriveStatus>,
     /// Every controller, those of the discovery subsystem too.
     pub controllers: Vec<ControllerStatus>,
 }
@@ -160,6 +170,27 @@ pub struct IoCounters {
     pub other_commands: u64,
     /// I/O commands that ended with an error status.
     pub errors: u64,
+}
+
+/// A drive of which hosts cut namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveStatus {
+    /// Its name.
+    pub name: String,
+    /// The NQN of its subsystem; `None` where no subsystem names it.
+    pub subsystem_nqn: Option<String>,
+    /// What it stores its data in, as the configuration writes it.
+    pub backing: String,
+    /// The name of its profile.
+    pub profile: String,
+    /// Usable capacity in bytes (TNVMCAP).
+    pub capacity_bytes: u64,
+    /// Capacity that no namespace has claimed (UNVMCAP), in bytes.
+    pub unallocated_bytes: u64,
+    /// Namespaces that exist, attached or not.
+    pub namespaces: u32,
+    /// Namespaces at most.
+    pub namespaces_max: u32,
 }
 
 /// A controller: one host's association with a subsystem.

@@ -19,7 +19,12 @@ use crate::read::tree::{self, Node};
 use crate::units::{format_duration, format_size};
 use crate::{nvmetcli, read};
 
+mod drive;
 pub mod limits;
+
+pub(crate) use drive::is_name as is_drive_name;
+pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
+pub(crate) use drive::{NOWHERE as NO_MEMORY, READ_ONLY};
 
 /// What a target should be. Serialised, it is a configuration that [`load`] reads to the same value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -30,6 +35,8 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// The hosts it knows.
     pub hosts: Vec<Host>,
+    /// The drives that subsystems name.
+    pub drives: Vec<ManagedDrive>,
     /// What hosts connect to.
     pub subsystems: Vec<Subsystem>,
 }
@@ -126,7 +133,7 @@ pub struct Host {
     pub nqn: Nqn,
 }
 
-/// What hosts connect to: a set of namespaces.
+/// What hosts connect to: a set of namespaces, or a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Subsystem {
     /// Its NQN.
@@ -145,11 +152,14 @@ pub struct Subsystem {
     pub allowed_hosts: Vec<Nqn>,
     /// The names of the ports that it is reached through.
     pub ports: Vec<String>,
-    /// The lowest controller id it gives out.
+    /// The lowest controller id it gives out: at least 1, and 0 is accepted where it has a drive.
     pub cntlid_min: u16,
     /// The highest controller id it gives out.
     pub cntlid_max: u16,
-    /// Its namespaces, by NSID.
+    /// The name of the drive whose namespaces it has; no other subsystem names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive: Option<String>,
+    /// Its namespaces, by NSID; none where it has a drive.
     pub namespaces: Vec<Namespace>,
 }
 
@@ -276,6 +286,7 @@ impl Config {
     pub fn rebase(&mut self, base: &Path) {
         let namespaces = self.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
         namespaces.for_each(|namespace| namespace.drive.rebase(base));
+        self.drives.iter_mut().for_each(|drive| drive.backing.rebase(base));
     }
 
     /// Writes the configuration as TOML that [`load`] reads to the same value.
@@ -355,8 +366,22 @@ impl Subsystem {
             ports: Vec::new(),
             cntlid_min: limits::CNTLID_MIN,
             cntlid_max: limits::CNTLID_MAX,
+            drive: None,
             namespaces: Vec::new(),
         }
+    }
+}
+
+impl Subsystem {
+    /// The subsystem of a drive with the defaults: controller ids from 0, the drive's serial and model number.
+    #[must_use]
+    pub fn of_drive(nqn: Nqn, drive: &ManagedDrive) -> Self {
+        let mut subsystem = Self::new(nqn);
+        subsystem.drive = Some(drive.name.clone());
+        subsystem.cntlid_min = 0;
+        drive.serial.iter().for_each(|serial| subsystem.serial.clone_from(serial));
+        drive.model.iter().for_each(|model| subsystem.model.clone_from(model));
+        subsystem
     }
 }
 
@@ -457,6 +482,13 @@ fn as_size<S: Serializer>(bytes: &u32, serializer: S) -> Result<S::Ok, S::Error>
 fn as_optional_size<S: Serializer>(bytes: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
     match bytes {
         Some(bytes) => as_size(bytes, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn as_optional_size64<S: Serializer>(bytes: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => serializer.serialize_str(&format_size(*bytes)),
         None => serializer.serialize_none(),
     }
 }

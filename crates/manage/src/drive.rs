@@ -179,7 +179,7 @@ impl FromStr for Drive {
 }
 
 /// Splits at single commas; a double one is a comma of the text.
-fn split_commas(text: &str) -> Vec<String> {
+pub(crate) fn split_commas(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -252,7 +252,7 @@ fn once<T>(option: &'static str, slot: &mut Option<T>, value: T) -> Result<(), D
     if slot.replace(value).is_some() { Err(DriveError::Twice { option }) } else { Ok(()) }
 }
 
-fn switch(option: &'static str, value: Option<&str>) -> Result<bool, DriveError> {
+pub(crate) fn switch(option: &'static str, value: Option<&str>) -> Result<bool, DriveError> {
     match value {
         None | Some("yes" | "on" | "true" | "1") => Ok(true),
         Some("no" | "off" | "false" | "0") => Ok(false),

@@ -8,7 +8,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::config::{Config, Host, Namespace, Port, Subsystem, TargetOptions};
+use crate::config::{Config, Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
+use crate::units::format_size;
 
 /// The changes that lead from one configuration to another, in the order in which they are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -40,6 +41,11 @@ pub enum Change {
         /// Its NQN.
         nqn: String,
     },
+    /// A drive goes; what is on its backing stays there.
+    RemoveDrive {
+        /// Its name.
+        name: String,
+    },
     /// A port goes.
     RemovePort {
         /// Its name.
@@ -61,6 +67,18 @@ pub enum Change {
     AddPort {
         /// The port.
         port: Port,
+    },
+    /// A drive stays and gets other options.
+    AlterDrive {
+        /// The drive as it will be.
+        to: ManagedDrive,
+        /// What differs.
+        differences: Vec<Difference>,
+    },
+    /// A drive appears.
+    AddDrive {
+        /// The drive.
+        drive: ManagedDrive,
     },
     /// A subsystem stays and gets other options; its namespaces have changes of their own.
     AlterSubsystem {
@@ -120,6 +138,8 @@ pub enum Effect {
     Disruptive,
     /// It needs a new start of the target.
     Restart,
+    /// It cannot be made, see [`Change::obstacle`].
+    Impossible,
 }
 
 impl Plan {
@@ -130,6 +150,7 @@ impl Plan {
         steps.target(current, desired);
         steps.ports(current, desired);
         steps.hosts(current, desired);
+        steps.drives(current, desired);
         steps.subsystems(current, desired);
         let mut changes = steps.changes;
         // A stable sort: within a rank the order of the configurations stays.
@@ -141,6 +162,11 @@ impl Plan {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// The changes that cannot be made while the target runs: they need a new start, or are not possible at all.
+    pub fn refused(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|change| change.effect() >= Effect::Restart)
     }
 
     /// The strongest effect of all changes; `None` where there is none.
@@ -198,14 +224,42 @@ impl Steps {
         }
     }
 
+    fn drives(&mut self, current: &Config, desired: &Config) {
+        for old in &current.drives {
+            if !desired.drives.iter().any(|drive| drive.is_same(old)) {
+                self.changes.push(Change::RemoveDrive { name: old.name.clone() });
+            }
+        }
+        for new in &desired.drives {
+            let Some(old) = current.drives.iter().find(|drive| drive.is_same(new)) else {
+                self.changes.push(Change::AddDrive { drive: new.clone() });
+                continue;
+            };
+            let differences = differences(old, new, &[]);
+            if !differences.is_empty() {
+                self.changes.push(Change::AlterDrive { to: new.clone(), differences });
+            }
+        }
+    }
+
     fn subsystems(&mut self, current: &Config, desired: &Config) {
+        // A subsystem with another drive has other controllers and namespaces: hosts must see it go and come.
+        let same = |old: &Subsystem, new: &Subsystem| {
+            let drives = (drive_of(current, old), drive_of(desired, new));
+            old.nqn == new.nqn
+                && match drives {
+                    (Some(old), Some(new)) => old.is_same(new),
+                    (None, None) => true,
+                    _ => false,
+                }
+        };
         for old in &current.subsystems {
-            if !desired.subsystems.iter().any(|subsystem| subsystem.nqn == old.nqn) {
+            if !desired.subsystems.iter().any(|new| same(old, new)) {
                 self.changes.push(Change::RemoveSubsystem { nqn: old.nqn.to_string() });
             }
         }
         for new in &desired.subsystems {
-            let Some(old) = current.subsystems.iter().find(|subsystem| subsystem.nqn == new.nqn) else {
+            let Some(old) = current.subsystems.iter().find(|old| same(old, new)) else {
                 self.changes.push(Change::AddSubsystem { subsystem: new.clone() });
                 continue;
             };
@@ -242,6 +296,11 @@ impl Steps {
     }
 }
 
+fn drive_of<'c>(config: &'c Config, subsystem: &Subsystem) -> Option<&'c ManagedDrive> {
+    let name = subsystem.drive.as_ref()?;
+    config.drives.iter().find(|drive| drive.name == *name)
+}
+
 /// Whether a host may take both for one: other data, block size or identity under the same NSID must be seen to go
 /// and come, or a host keeps using what it has cached.
 fn same_namespace(a: &Namespace, b: &Namespace) -> bool {
@@ -270,15 +329,18 @@ impl Change {
             Self::AlterTarget { .. } => 0,
             Self::RemoveNamespace { .. } => 1,
             Self::RemoveSubsystem { .. } => 2,
-            Self::RemovePort { .. } => 3,
-            Self::AddHost { .. } => 4,
-            Self::AlterPort { .. } => 5,
-            Self::AddPort { .. } => 6,
-            Self::AlterSubsystem { .. } => 7,
-            Self::AddSubsystem { .. } => 8,
-            Self::AlterNamespace { .. } => 9,
-            Self::AddNamespace { .. } => 10,
-            Self::RemoveHost { .. } => 11,
+            Self::RemoveDrive { .. } => 3,
+            Self::RemovePort { .. } => 4,
+            Self::AddHost { .. } => 5,
+            Self::AlterPort { .. } => 6,
+            Self::AddPort { .. } => 7,
+            Self::AlterDrive { .. } => 8,
+            Self::AddDrive { .. } => 9,
+            Self::AlterSubsystem { .. } => 10,
+            Self::AddSubsystem { .. } => 11,
+            Self::AlterNamespace { .. } => 12,
+            Self::AddNamespace { .. } => 13,
+            Self::RemoveHost { .. } => 14,
         }
     }
 
@@ -293,17 +355,47 @@ impl Change {
                 if differences.iter().all(live) { Effect::NewConnections } else { Effect::Restart }
             }
             Self::AlterPort { .. } => Effect::NewConnections,
-            Self::RemoveNamespace { .. } | Self::RemoveSubsystem { .. } | Self::RemovePort { .. } => Effect::Disruptive,
+            Self::AlterDrive { differences, .. } => differences.iter().map(drive_effect).max().unwrap_or(Effect::Live),
+            Self::RemoveNamespace { .. }
+            | Self::RemoveSubsystem { .. }
+            | Self::RemoveDrive { .. }
+            | Self::RemovePort { .. } => Effect::Disruptive,
             // Hosts read these once when they connect, and compare them between paths; a host that is no longer
             // allowed, or a port that no longer has the subsystem, ends connections.
             Self::AlterSubsystem { .. } => Effect::Disruptive,
             Self::AddHost { .. }
             | Self::AddPort { .. }
+            | Self::AddDrive { .. }
             | Self::AddSubsystem { .. }
             | Self::AlterNamespace { .. }
             | Self::AddNamespace { .. }
             | Self::RemoveHost { .. } => Effect::Live,
         }
+    }
+
+    /// Why it cannot be made, where that is so.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<&'static str> {
+        (self.effect() == Effect::Impossible).then_some("a drive keeps the size that it was made with")
+    }
+}
+
+fn drive_effect(difference: &Difference) -> Effect {
+    let Difference { key, from, to } = difference;
+    let changed = from.is_some() && to.is_some();
+    match key.as_str() {
+        // Without a size the drive is taken as it is.
+        "size" if to.is_none() => Effect::Live,
+        "size" if changed => Effect::Impossible,
+        // Memory is its size; what differs between two files at one path is how they are opened.
+        "backing" if !to.as_ref().is_some_and(|to| to.starts_with('{')) => Effect::Impossible,
+        // Whether the size is the one that the drive has is found out when it is opened; what the profile says of firmware slots and
+        // queues is fixed when a drive is.
+        "size" | "backing" | "profile" => Effect::Restart,
+        // Identify Controller says them: hosts read it when they connect, and compare serial and model numbers between paths.
+        "namespaces" => Effect::NewConnections,
+        "serial" | "model" => Effect::Disruptive,
+        _ => Effect::Live,
     }
 }
 
@@ -316,10 +408,12 @@ impl fmt::Display for Plan {
             let mark = match change {
                 Change::AddHost { .. }
                 | Change::AddPort { .. }
+                | Change::AddDrive { .. }
                 | Change::AddSubsystem { .. }
                 | Change::AddNamespace { .. } => '+',
                 Change::RemoveHost { .. }
                 | Change::RemovePort { .. }
+                | Change::RemoveDrive { .. }
                 | Change::RemoveSubsystem { .. }
                 | Change::RemoveNamespace { .. } => '-',
                 _ => '~',
@@ -330,6 +424,9 @@ impl fmt::Display for Plan {
                 Effect::NewConnections => f.write_str(" (new connections only)")?,
                 Effect::Disruptive => f.write_str(" (connected hosts notice)")?,
                 Effect::Restart => f.write_str(" (needs a new start)")?,
+                Effect::Impossible => {
+                    write!(f, " (impossible: {})", change.obstacle().unwrap_or_default())?;
+                }
             }
         }
         Ok(())
@@ -343,6 +440,7 @@ impl fmt::Display for Change {
             Self::AlterTarget { differences, .. } => write!(f, "alter target: {}", Listed(differences)),
             Self::RemoveNamespace { subsystem, nsid } => write!(f, "remove namespace {nsid} of {subsystem}"),
             Self::RemoveSubsystem { nqn } => write!(f, "remove subsystem {nqn}"),
+            Self::RemoveDrive { name } => write!(f, "remove drive {name}"),
             Self::RemovePort { name } => write!(f, "remove port {name}"),
             Self::AddHost { host } => write!(f, "add host {}", host.nqn),
             Self::AlterPort { to, differences } => write!(f, "alter port {}: {}", to.name, Listed(differences)),
@@ -350,6 +448,14 @@ impl fmt::Display for Change {
             Self::AddPort { port } => write!(f, "add port {} at {}", port.name, port.listen),
             Self::AlterSubsystem { to, differences } => {
                 write!(f, "alter subsystem {}: {}", to.nqn, Listed(differences))
+            }
+            Self::AlterDrive { to, differences } => write!(f, "alter drive {}: {}", to.name, Listed(differences)),
+            Self::AddDrive { drive } => {
+                write!(f, "add drive {}: {}", drive.name, drive.backing)?;
+                drive.size_bytes.map_or(Ok(()), |size| write!(f, ", {}", format_size(size)))
+            }
+            Self::AddSubsystem { subsystem: Subsystem { nqn, drive: Some(drive), .. } } => {
+                write!(f, "add subsystem {nqn} with drive {drive}")
             }
             Self::AddSubsystem { subsystem } => {
                 let count = subsystem.namespaces.len();

@@ -172,6 +172,7 @@ impl api::Target for Target {
             connections_max: self.shared.settings.connections_max,
             ports,
             subsystems,
+            drives: Vec::new(),
             controllers,
         }
     }

@@ -39,6 +39,16 @@ fn status() -> Status {
                 io: IoCounters { read_commands: 5, read_bytes: 20480, ..IoCounters::default() },
             }],
         }],
+        drives: vec![DriveStatus {
+            name: "d0".into(),
+            subsystem_nqn: Some("nqn.2014-08.org.example:d0".into()),
+            backing: "disk.img".into(),
+            profile: "default".into(),
+            capacity_bytes: 100 << 30,
+            unallocated_bytes: 90 << 30,
+            namespaces: 1,
+            namespaces_max: 128,
+        }],
         controllers: vec![ControllerStatus {
             cntlid: 1,
             subsystem_nqn: "nqn.2014-08.org.example:drive0".into(),

@@ -15,7 +15,19 @@ pub const SUBSYSTEMS_MAX: usize = 4096;
 pub const NAMESPACES_MAX: u32 = 1024;
 /// The highest ANA group.
 pub const ANA_GROUP_MAX: u32 = 1024;
-/// The lowest controller id.
+/// The most drives: each has a thread.
+pub const DRIVES_MAX: usize = 256;
+/// The longest name of a drive in characters.
+pub const DRIVE_NAME_CHARS_MAX: usize = 32;
+/// Capacity of a drive in bytes.
+pub const DRIVE_SIZE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
+/// Bytes that may be written over a drive's life.
+pub const ENDURANCE_BYTES: RangeInclusive<u64> = 1 << 20..=i64::MAX.unsigned_abs();
+/// The most managers of a drive, and the most quotas.
+pub const DRIVE_HOSTS_MAX: usize = 4096;
+/// Quota of a host in bytes; 0 lets it have no namespace.
+pub const QUOTA_BYTES: RangeInclusive<u64> = 0..=1 << 60;
+/// The lowest controller id; a subsystem with a drive begins with 0.
 pub const CNTLID_MIN: u16 = 1;
 /// The highest controller id (Base, Controller ID: FFF0h and above are reserved).
 pub const CNTLID_MAX: u16 = 0xffef;

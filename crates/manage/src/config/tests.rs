@@ -31,7 +31,8 @@ fn in_subsystem(line: &str) -> String {
 fn the_example_has_every_key_and_no_complaint() {
     let loaded = load("examples/ebof.toml", EXAMPLE).unwrap();
     assert_eq!(loaded.remarks.to_string(), "");
-    let Config { target, ports, hosts, subsystems } = &loaded.config;
+    let Config { target, ports, hosts, drives, subsystems } = &loaded.config;
+    assert!(drives.is_empty());
     assert_eq!(target.metrics, Some("127.0.0.1:9464".parse().unwrap()));
     assert_eq!((ports[0].id, ports[1].id, ports[1].discovery_only), (1, 2, true));
     assert_eq!(subsystems[0].allowed_hosts, [hosts[0].nqn.clone()]);

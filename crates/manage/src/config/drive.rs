@@ -1,0 +1,181 @@
+//! Drives whose hosts cut namespaces from them: what the configuration says about one.
+//!
+//! Owns the types and how they are written; [`words`] reads the form of the command line. What a drive remembers is not here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ebof_nvme::Nqn;
+use serde::{Serialize, Serializer};
+
+use super::{as_optional_size64, limits};
+use crate::drive::Drive;
+use crate::units::format_size;
+
+mod words;
+
+pub use words::WordsError;
+pub(crate) use words::{NOWHERE, READ_ONLY};
+
+/// A drive whose hosts cut namespaces from it. A [`Subsystem`](super::Subsystem) names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ManagedDrive {
+    /// What subsystems call it: 1 to 32 letters, digits, `.`, `_` and `-`.
+    pub name: String,
+    /// What it stores its data in: memory or a path, without a size for the latter and never read-only.
+    pub backing: Drive,
+    /// Usable capacity in bytes. `None`: that of the drive which is on the backing already; on a block device without one, and in
+    /// memory, as much as there is room for. A file that does not exist yet needs it.
+    #[serde(rename = "size", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size64")]
+    pub size_bytes: Option<u64>,
+    /// The limits that it announces and keeps.
+    pub profile: DriveProfile,
+    /// Namespaces at most, 1 to 1024; `None` is what the profile says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<u32>,
+    /// Whether its namespaces may promise more than it holds.
+    pub overcommit: bool,
+    /// Whether a namespace has one host at a time, shared or not.
+    pub exclusive: bool,
+    /// Whom a new namespace is attached to.
+    pub attach: Attach,
+    /// The hosts that may create, delete, attach, detach and format; `None` is every host that may connect.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_texts")]
+    pub managers: Option<Vec<Nqn>>,
+    /// Its subsystem's serial number. [`load`](super::load) gives it to the subsystem, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Its subsystem's model number. [`load`](super::load) gives it to the subsystem, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Bytes that may be written over its life, for Percentage Used; `None` is what the profile says.
+    #[serde(rename = "endurance", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size64")]
+    pub endurance_bytes: Option<u64>,
+    /// The most that a host's own namespaces may hold together in bytes, by the host's NQN.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "as_sizes")]
+    pub quotas: BTreeMap<String, u64>,
+}
+
+/// The limits that a drive announces, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveProfile {
+    /// None but the target's own.
+    #[default]
+    Default,
+    /// Those of an Ethernet SSD after the white paper ODCC-2021-05008.
+    EthernetSsd,
+}
+
+/// Whom a new namespace is attached to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub enum Attach {
+    /// Nobody: a host attaches it with Namespace Attachment, as on every drive.
+    #[default]
+    #[serde(rename = "manual")]
+    Nobody,
+    /// Every host that connects, now or later.
+    #[serde(rename = "everyone")]
+    Everyone,
+}
+
+impl ManagedDrive {
+    /// A drive with the defaults.
+    #[must_use]
+    pub fn new(name: impl Into<String>, backing: Drive) -> Self {
+        Self {
+            name: name.into(),
+            backing,
+            size_bytes: None,
+            profile: DriveProfile::Default,
+            namespaces: None,
+            overcommit: false,
+            exclusive: false,
+            attach: Attach::Nobody,
+            managers: None,
+            serial: None,
+            model: None,
+            endurance_bytes: None,
+            quotas: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the two are the same drive with, perhaps, other options: hosts may take them for one.
+    #[must_use]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        // Memory has no name: another size of it is a change that cannot be made, not another drive.
+        self.name == other.name && self.backing.path() == other.backing.path()
+    }
+}
+
+impl DriveProfile {
+    /// Every profile.
+    pub const ALL: [Self; 2] = [Self::Default, Self::EthernetSsd];
+
+    /// As the configuration writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::EthernetSsd => "ethernet-ssd",
+        }
+    }
+
+    /// The profile with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+}
+
+impl fmt::Display for DriveProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Attach {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Nobody, Self::Everyone];
+
+    /// As the configuration writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nobody => "manual",
+            Self::Everyone => "everyone",
+        }
+    }
+
+    /// What the name stands for.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|attach| attach.name() == name)
+    }
+}
+
+impl fmt::Display for Attach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether a text can name a drive.
+pub(crate) fn is_name(text: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=limits::DRIVE_NAME_CHARS_MAX).contains(&text.len()) && text.bytes().all(legal)
+}
+
+fn as_optional_texts<T: fmt::Display, S: Serializer>(
+    values: &Option<Vec<T>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match values {
+        Some(values) => serializer.collect_seq(values.iter().map(ToString::to_string)),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn as_sizes<S: Serializer>(sizes: &BTreeMap<String, u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(sizes.iter().map(|(host, bytes)| (host, format_size(*bytes))))
+}
