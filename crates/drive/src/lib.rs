@@ -10,8 +10,10 @@ extern crate alloc;
 
 pub mod change;
 pub mod drive;
+pub mod error_log;
 pub mod event_log;
 pub mod firmware;
+pub mod health;
 mod hex;
 pub mod layout;
 pub mod namespace;
