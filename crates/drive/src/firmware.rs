@@ -14,6 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 use ebof_nvme::Status;
+use ebof_nvme::firmware::{Commit, CommitAction};
 use ebof_nvme::log::FirmwareSlots;
 use serde::{Deserialize, Serialize};
 
@@ -90,25 +91,26 @@ pub struct Done {
 }
 
 impl Firmware {
-    /// Decides what Firmware Commit comes to: `action` is Commit Action, `slot` Firmware Slot. Whatever comes of it, the
-    /// download has ended: [`Download::finish`].
+    /// Decides what Firmware Commit comes to. Whatever comes of it, the download has ended: [`Download::finish`].
     ///
     /// # Errors
     /// Invalid Firmware Slot, Invalid Firmware Image, Command Sequence Error, Invalid Field in Command. Nothing has changed then.
-    pub fn commit(&self, download: &Download, action: u8, slot: u8, limits: &Limits) -> Result<Done, Refusal> {
-        let writes = match action {
-            0 | 1 => true,
-            2 => false,
-            3 => !download.is_empty(),
-            // Boot partitions, which there are none of, and reserved values.
-            _ => return Err(Refusal::at(Status::INVALID_FIELD, COMMIT_BYTE)),
+    pub fn commit(&self, download: &Download, commit: &Commit, limits: &Limits) -> Result<Done, Refusal> {
+        let writes = match commit.action {
+            CommitAction::Replace | CommitAction::ReplaceAndActivate => true,
+            CommitAction::Activate => false,
+            CommitAction::ActivateNow => !download.is_empty(),
+            // There are no boot partitions.
+            CommitAction::ReplaceBootPartition | CommitAction::ActivateBootPartition | CommitAction::Reserved(_) => {
+                return Err(Refusal::at(Status::INVALID_FIELD, COMMIT_BYTE));
+            }
         };
-        let slot = if slot == 0 { self.choose(writes, limits) } else { slot };
+        let slot = if commit.slot == 0 { self.choose(writes, limits) } else { commit.slot };
         if slot > limits.slots || writes && slot == 1 && limits.slot_1_read_only {
             return Err(Refusal::at(Status::INVALID_FIRMWARE_SLOT, COMMIT_BYTE));
         }
         // What runs would be gone at the next power loss, and nothing would have been activated.
-        if action == 0 && slot == self.active && limits.slots > 1 {
+        if commit.action == CommitAction::Replace && slot == self.active && limits.slots > 1 {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         let content = if writes {
@@ -120,13 +122,13 @@ impl Firmware {
         let mut next = self.clone();
         let mut status = Status::SUCCESS;
         let mut activated = false;
-        match action {
-            0 => {}
-            3 if content.personality.needs_reset_from(&self.running(limits).personality) => {
+        match commit.action {
+            CommitAction::Replace => {}
+            CommitAction::ActivateNow if content.personality.needs_reset_from(&self.running(limits).personality) => {
                 status = Status::FIRMWARE_NEEDS_RESET;
                 next.next = Some(slot);
             }
-            3 => activated = true,
+            CommitAction::ActivateNow => activated = true,
             _ => next.next = Some(slot),
         }
         if writes {

@@ -20,6 +20,7 @@ pub mod namespace;
 pub mod profile;
 pub mod request;
 pub mod reservation;
+pub mod self_test;
 pub mod view;
 
 pub use change::{Change, Identity, RestoreError, State};

@@ -1,6 +1,7 @@
 use super::*;
 use alloc::vec::Vec;
 use ebof_nvme::ControllerId;
+use ebof_nvme::firmware::{Commit, CommitAction};
 use proptest::prelude::*;
 
 const HOST: ControllerId = ControllerId(1);
@@ -26,15 +27,20 @@ fn download(bytes: &[u8]) -> Download {
     download
 }
 
+/// Commit Action `action` and Firmware Slot `slot`, as in dword 10.
+fn ca(action: u8, slot: u8) -> Commit {
+    Commit { action: CommitAction::decode(action), slot, boot_partition: 0 }
+}
+
 /// A whole update, as nvme-cli does it.
 #[track_caller]
 fn update(firmware: &Firmware, image: &Image, action: u8, slot: u8) -> Done {
-    firmware.commit(&download(&image.encode().unwrap()), action, slot, &limits()).unwrap()
+    firmware.commit(&download(&image.encode().unwrap()), &ca(action, slot), &limits()).unwrap()
 }
 
 #[track_caller]
 fn refused(firmware: &Firmware, download: &Download, action: u8, slot: u8) -> Status {
-    firmware.commit(download, action, slot, &limits()).unwrap_err().status
+    firmware.commit(download, &ca(action, slot), &limits()).unwrap_err().status
 }
 
 /// AFI and the revisions of the slots.
@@ -114,7 +120,7 @@ fn pieces_come_in_any_order_and_once() {
         assert!(overlap.status.is(Status::OVERLAPPING_RANGE), "{offset} {length}");
     }
     download.take(HOST, 4096, pieces[1]).unwrap();
-    let done = firmware.commit(&download, 0, 2, &limits()).unwrap();
+    let done = firmware.commit(&download, &ca(0, 2), &limits()).unwrap();
     assert_eq!((done.revision.as_str(), done.status, done.dword0), ("2.0", Status::SUCCESS, 0));
     // The next image begins anew.
     download.finish();
@@ -153,7 +159,7 @@ fn several_controllers_in_one_update_are_detected() {
     let mut download = download(&bytes);
     assert_eq!(download.take(ControllerId(2), 8192, &[0; 4096]).unwrap(), 1);
     download.take(HOST, 4096, &[0; 4096]).unwrap();
-    assert_eq!(Firmware::default().commit(&download, 0, 2, &limits()).unwrap().dword0, 1);
+    assert_eq!(Firmware::default().commit(&download, &ca(0, 2), &limits()).unwrap().dword0, 1);
 }
 
 #[test]
@@ -165,7 +171,7 @@ fn commit_replaces_now_and_activates_when_it_is_told() {
     assert_eq!(page(&firmware), (1, 0, ["0.1.0".into(), "2.0".into(), String::new()]));
     assert_eq!(firmware.at_reset(&limits()), None);
     // 2: activate at reset.
-    let firmware = firmware.commit(&Download::default(), 2, 2, &limits()).unwrap().next;
+    let firmware = firmware.commit(&Download::default(), &ca(2, 2), &limits()).unwrap().next;
     assert_eq!(page(&firmware).1, 2);
     assert_eq!(firmware.running(&limits()).revision, "0.1.0");
     let firmware = firmware.at_reset(&limits()).unwrap();
@@ -177,7 +183,7 @@ fn commit_replaces_now_and_activates_when_it_is_told() {
     let firmware = firmware.at_reset(&limits()).unwrap();
     assert_eq!(firmware.running(&limits()).revision, "3.0");
     // 3 without an image: activate at once what is there.
-    let done = firmware.commit(&Download::default(), 3, 1, &limits()).unwrap();
+    let done = firmware.commit(&Download::default(), &ca(3, 1), &limits()).unwrap();
     assert!(done.activated && done.status.is_success());
     assert_eq!(done.next.running(&limits()).revision, "0.1.0");
     // 3 with an image.
@@ -200,7 +206,7 @@ fn what_would_surprise_hosts_waits_for_a_reset() {
         let firmware = done.next.at_reset(&limits()).unwrap();
         assert_eq!(firmware.running(&limits()).personality, personality);
         // Back again: nothing is lost by it, unless the name is.
-        let back = firmware.commit(&Download::default(), 3, 1, &limits()).unwrap();
+        let back = firmware.commit(&Download::default(), &ca(3, 1), &limits()).unwrap();
         assert_eq!(back.activated, personality.model_suffix.is_empty());
     }
 }
@@ -217,7 +223,7 @@ fn overwriting_the_slot_that_runs_leaves_what_runs_until_a_reset() {
     let bytes = image("3.0").encode().unwrap();
     assert!(refused(&firmware, &download(&bytes), 0, 1).is(Status::COMMAND_SEQUENCE_ERROR));
     let one = Limits { slots: 1, ..limits() };
-    let done = Firmware::default().commit(&download(&bytes), 0, 1, &one).unwrap();
+    let done = Firmware::default().commit(&download(&bytes), &ca(0, 1), &one).unwrap();
     assert_eq!(done.next.running(&one).revision, "0.1.0");
     assert_eq!(done.next.pending_slot(), Some(1));
 }
@@ -234,10 +240,10 @@ fn wrong_slots_actions_and_images_leave_everything_as_it_was() {
     }
     let read_only = Limits { slot_1_read_only: true, ..limits() };
     for action in [0, 1, 3] {
-        let refusal = firmware.commit(&good, action, 1, &read_only).unwrap_err();
+        let refusal = firmware.commit(&good, &ca(action, 1), &read_only).unwrap_err();
         assert!(refusal.status.is(Status::INVALID_FIRMWARE_SLOT));
     }
-    assert!(firmware.commit(&good, 2, 1, &read_only).is_ok(), "it can still be activated");
+    assert!(firmware.commit(&good, &ca(2, 1), &read_only).is_ok(), "it can still be activated");
     // Nothing downloaded, or nothing in the slot.
     let nothing = Download::default();
     for action in [0, 1] {
@@ -263,14 +269,14 @@ fn the_drive_chooses_a_slot_that_is_not_needed() {
     let read_only = Limits { slot_1_read_only: true, ..limits() };
     let mut firmware = Firmware::default();
     for (revision, expected) in [("2", 2), ("3", 3), ("4", 2), ("5", 3)] {
-        let done = firmware.commit(&download(&image(revision).encode().unwrap()), 1, 0, &read_only).unwrap();
+        let done = firmware.commit(&download(&image(revision).encode().unwrap()), &ca(1, 0), &read_only).unwrap();
         assert_eq!(done.slot, expected, "{revision}");
         firmware = done.next.at_reset(&read_only).unwrap();
         assert_eq!(firmware.running(&read_only).revision, revision);
     }
     // To activate: the one that was written last.
-    let back = firmware.commit(&Download::default(), 2, 1, &read_only).unwrap().next.at_reset(&read_only).unwrap();
-    assert_eq!(back.commit(&Download::default(), 2, 0, &read_only).unwrap().slot, 3);
+    let back = firmware.commit(&Download::default(), &ca(2, 1), &read_only).unwrap().next.at_reset(&read_only).unwrap();
+    assert_eq!(back.commit(&Download::default(), &ca(2, 0), &read_only).unwrap().slot, 3);
 }
 
 #[test]
