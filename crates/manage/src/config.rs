@@ -22,9 +22,8 @@ use crate::{nvmetcli, read};
 mod drive;
 pub mod limits;
 
-pub(crate) use drive::is_name as is_drive_name;
 pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
-pub(crate) use drive::{NOWHERE as NO_MEMORY, READ_ONLY};
+pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 
 /// What a target should be. Serialised, it is a configuration that [`load`] reads to the same value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,6 +35,7 @@ pub struct Config {
     /// The hosts it knows.
     pub hosts: Vec<Host>,
     /// The drives that subsystems name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<ManagedDrive>,
     /// What hosts connect to.
     pub subsystems: Vec<Subsystem>,

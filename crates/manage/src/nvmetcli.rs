@@ -24,10 +24,11 @@ pub(crate) fn looks_like(root: &Node) -> bool {
     };
     let own_namespace = |node: &Node| node.entry("drive").is_some() || matches!(node.value, Value::String(_));
     let own_subsystem = |node: &Node| {
-        ["serial", "model", "firmware", "allow_any_host", "ports"].iter().any(|key| node.entry(key).is_some())
+        ["serial", "model", "firmware", "allow_any_host", "ports", "drive"].iter().any(|key| node.entry(key).is_some())
             || node.entry("namespaces").is_some_and(|entry| entry.node.elements().iter().any(own_namespace))
     };
     let own = root.entry("target").is_some()
+        || root.entry("drives").is_some()
         || any("ports", &|port| port.entry("listen").is_some())
         || any("subsystems", &own_subsystem);
     !own

@@ -15,7 +15,7 @@ use crate::units::format_size;
 mod words;
 
 pub use words::WordsError;
-pub(crate) use words::{NOWHERE, READ_ONLY};
+pub(crate) use words::{FORGETFUL, READ_ONLY, WITHOUT_SIZE};
 
 /// A drive whose hosts cut namespaces from it. A [`Subsystem`](super::Subsystem) names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -161,7 +161,7 @@ impl fmt::Display for Attach {
 }
 
 /// Whether a text can name a drive.
-pub(crate) fn is_name(text: &str) -> bool {
+pub(crate) fn is_drive_name(text: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=limits::DRIVE_NAME_CHARS_MAX).contains(&text.len()) && text.bytes().all(legal)
 }
@@ -179,3 +179,6 @@ fn as_optional_texts<T: fmt::Display, S: Serializer>(
 fn as_sizes<S: Serializer>(sizes: &BTreeMap<String, u64>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(sizes.iter().map(|(host, bytes)| (host, format_size(*bytes))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,12 @@ fn first_line(text: &str) -> String {
     bad(text).lines().next().unwrap_or_default().to_owned()
 }
 
+/// The keys of a written configuration, but for the host NQNs that are keys of a table.
+fn keys_of(written: &str) -> impl Iterator<Item = &str> {
+    let keys = written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key);
+    keys.filter(|key| !key.starts_with('"'))
+}
+
 /// A subsystem with one key more.
 fn in_subsystem(line: &str) -> String {
     format!("[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n{line}\n")
@@ -32,17 +38,20 @@ fn the_example_has_every_key_and_no_complaint() {
     let loaded = load("examples/ebof.toml", EXAMPLE).unwrap();
     assert_eq!(loaded.remarks.to_string(), "");
     let Config { target, ports, hosts, drives, subsystems } = &loaded.config;
-    assert!(drives.is_empty());
     assert_eq!(target.metrics, Some("127.0.0.1:9464".parse().unwrap()));
     assert_eq!((ports[0].id, ports[1].id, ports[1].discovery_only), (1, 2, true));
     assert_eq!(subsystems[0].allowed_hosts, [hosts[0].nqn.clone()]);
     assert_eq!(subsystems[1].ports, ["storage"]);
     let numbers = |subsystem: &Subsystem| subsystem.namespaces.iter().map(|ns| ns.nsid).collect::<Vec<_>>();
     assert_eq!((numbers(&subsystems[0]), numbers(&subsystems[1])), (vec![1, 2], vec![1, 2, 3]));
+    assert_eq!((subsystems[2].drive.as_deref(), subsystems[2].cntlid_min), (Some("d0"), 0));
+    assert_eq!((&subsystems[2].serial, &subsystems[2].model), (&"S3RIAL0002".into(), &"ebof drive".into()));
+    assert_eq!((drives[0].size_bytes, drives[0].endurance_bytes), (Some(100 << 30), Some(600 << 40)));
+    assert_eq!(drives[0].quotas[hosts[0].nqn.as_str()], 10 << 30);
     assert!(subsystems[0].namespaces[1].write_protect, "a read-only drive is write-protected");
     // Every key that a configuration is written with stands in the example.
     let written = loaded.config.to_toml().unwrap();
-    for key in written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
+    for key in keys_of(&written) {
         assert!(EXAMPLE.contains(key), "the example does not show `{key}`");
     }
 }
@@ -88,6 +97,7 @@ fn relative_paths_belong_to_the_file() {
     config.rebase(Path::new(EXAMPLE_DIR));
     let path = |at: usize| config.subsystems[0].namespaces[at].drive.path();
     assert_eq!((path(0), path(1)), (Some("/etc/ebof/disk.img"), Some("/dev/nvme0n1")));
+    assert_eq!(config.drives[0].backing.path(), Some("/etc/ebof/disk3.img"));
 }
 
 #[test]
@@ -154,7 +164,7 @@ fn each_mistake_is_named() {
         ),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ntos = 256", "3:7: error: `tos` is 256"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nbusy_poll_us = -1", "3:16: error: `busy_poll_us` is -1"),
-        ("[[ports]]\nlisten = \"tcp://[::1]\"\nzerocopy_send = \"2K\"", "3:17: error: `zerocopy_send` is \"2K\""),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nzerocopy_send = \"2K\"", "3:17: error: `zerocopy_send` is 2K"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nin_capsule_data = 100", "3:19: error: `in_capsule_data` is 100"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = true", "3:15: error: `data_digest` is a boolean"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\ndata_digest = \"on\"", "3:15: error: `data_digest` is \"on\""),
@@ -293,7 +303,7 @@ fn an_endless_text_is_refused() {
 fn the_documentation_names_every_key_and_limit() {
     let document = include_str!("../../../../docs/config.md");
     let written = good(EXAMPLE).to_toml().unwrap();
-    for key in written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
+    for key in keys_of(&written).chain(["quotas"]) {
         assert!(document.contains(&format!("| `{key}` ")), "docs/config.md does not describe `{key}`");
     }
     for (key, limit) in [
@@ -306,10 +316,16 @@ fn the_documentation_names_every_key_and_limit() {
         ("nsid", &u64::from(limits::NAMESPACES_MAX)),
         ("ana_group", &u64::from(limits::ANA_GROUP_MAX)),
         ("cntlid_max", &u64::from(limits::CNTLID_MAX)),
+        ("managers", &(limits::DRIVE_HOSTS_MAX as u64)),
+        ("quotas", &(limits::DRIVE_HOSTS_MAX as u64)),
+        ("namespaces", &u64::from(limits::NAMESPACES_MAX)),
     ] {
         let row = document.lines().find(|line| line.starts_with(&format!("| `{key}` "))).unwrap();
         assert!(row.contains(&limit.to_string()), "docs/config.md: {row} does not say {limit}");
     }
+    let (least, most) = (limits::DRIVE_SIZE_BYTES.start(), limits::DRIVE_SIZE_BYTES.end());
+    let sizes = format!("`\"{}\"` to `\"{}\"`", format_size(*least), format_size(*most));
+    assert!(document.contains(&sizes), "docs/config.md does not say {sizes}");
 }
 
 proptest! {

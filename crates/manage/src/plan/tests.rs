@@ -100,3 +100,92 @@ fn a_port_that_moves_is_another_port() {
         "- remove port front (connected hosts notice)\n+ add port front at tcp://10.0.0.2:4420"
     );
 }
+
+const DRIVE: &str = r#"
+[[drives]]
+name = "d0"
+backing = "disk.img"
+size = "100G"
+[[subsystems]]
+nqn = "disks"
+allow_any_host = true
+drive = "d0"
+"#;
+
+/// The plan from [`DRIVE`] to the same with other lines, in words.
+fn plan_with(from: &str, to: &str) -> (String, Option<Effect>) {
+    let plan = Plan::between(&config(DRIVE), &config(&DRIVE.replace(from, to)));
+    (plan.to_string(), plan.effect())
+}
+
+#[test]
+fn a_drive_is_there_before_its_subsystem_and_goes_after_it() {
+    let (none, full) = (config(""), config(DRIVE));
+    assert_eq!(
+        Plan::between(&none, &full).to_string(),
+        "+ add drive d0: disk.img, 100G\n+ add subsystem disks with drive d0"
+    );
+    assert_eq!(
+        Plan::between(&full, &none).to_string(),
+        "- remove subsystem disks (connected hosts notice)\n- remove drive d0 (connected hosts notice)"
+    );
+}
+
+#[test]
+fn another_drive_under_a_subsystem_is_seen_to_go_and_come() {
+    let moved = "- remove subsystem disks (connected hosts notice)\n\
+                 - remove drive d0 (connected hosts notice)\n\
+                 + add drive d0: other.img, 100G\n\
+                 + add subsystem disks with drive d0";
+    assert_eq!(plan_with("disk.img", "other.img").0, moved);
+    // The file of a drive that is renamed is free before it is taken again.
+    assert_eq!(
+        plan_with("\"d0\"", "\"d1\"").0,
+        moved.replace("add drive d0: other", "add drive d1: disk").replace("with drive d0", "with drive d1")
+    );
+    let plain = DRIVE.replace("drive = \"d0\"", "");
+    let plan = Plan::between(&config(&plain), &config(DRIVE)).to_string();
+    assert_eq!(plan, "- remove subsystem disks (connected hosts notice)\n+ add subsystem disks with drive d0");
+}
+
+#[test]
+fn what_can_change_on_a_drive_that_is_served() {
+    let with = |line: &str| plan_with("size = \"100G\"", &format!("size = \"100G\"\n{line}"));
+    for (line, text, effect) in [
+        ("overcommit = true", "overcommit false -> true", Effect::Live),
+        ("exclusive = true", "exclusive false -> true", Effect::Live),
+        ("attach = \"everyone\"", "attach \"manual\" -> \"everyone\"", Effect::Live),
+        ("managers = [\"h\"]", "managers unset -> [\"h\"]", Effect::Live),
+        ("quotas = { h = \"1G\" }", "quotas unset -> {\"h\":\"1G\"}", Effect::Live),
+        ("endurance = \"600T\"", "endurance unset -> \"600T\"", Effect::Live),
+        ("namespaces = 1024", "namespaces unset -> 1024 (new connections only)", Effect::NewConnections),
+        ("profile = \"ethernet-ssd\"", "profile \"default\" -> \"ethernet-ssd\" (needs a new start)", Effect::Restart),
+    ] {
+        assert_eq!(with(line), (format!("~ alter drive d0: {text}"), Some(effect)));
+    }
+    let direct = plan_with("\"disk.img\"", "{ path = \"disk.img\", direct = true }");
+    assert!(direct.0.ends_with("(needs a new start)") && direct.1 == Some(Effect::Restart), "{}", direct.0);
+    // Its serial number is its subsystem's, which hosts compare.
+    let serial = with("serial = \"S1\"").0;
+    assert!(
+        serial.starts_with("~ alter drive d0: serial unset -> \"S1\" (connected hosts notice)\n~ alter subsystem"),
+        "{serial}"
+    );
+}
+
+#[test]
+fn a_drive_keeps_its_size() {
+    let (text, effect) = plan_with("100G", "200G");
+    let refusal = "alter drive d0: size \"100G\" -> \"200G\"";
+    let why = "impossible: a drive keeps the size that it was made with";
+    assert_eq!((text, effect), (format!("~ {refusal} ({why})"), Some(Effect::Impossible)));
+    // Whoever says no size takes what there is.
+    assert_eq!(plan_with("size = \"100G\"", "").1, Some(Effect::Live));
+    let unsaid = config(&DRIVE.replace("size = \"100G\"", ""));
+    assert_eq!(Plan::between(&unsaid, &config(DRIVE)).effect(), Some(Effect::Restart));
+    let memory = |size: &str| config(&DRIVE.replace("size = \"100G\"", "").replace("disk.img", size));
+    let plan = Plan::between(&memory("mem:1G"), &memory("mem:2G"));
+    assert_eq!(plan.effect(), Some(Effect::Impossible));
+    let error = crate::api::ApplyError::Impossible { changes: plan.refused().cloned().collect() };
+    assert_eq!(error.to_string(), format!("alter drive d0: backing \"mem:1G\" -> \"mem:2G\": {why}"));
+}

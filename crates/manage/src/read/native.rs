@@ -1,6 +1,6 @@
 //! ebof's own keys.
 //!
-//! Order matters: ports and hosts are read before the subsystems that refer to them.
+//! Order matters: ports, hosts and drives are read before the subsystems that refer to them.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use crate::read::table::{Table, as_string, mismatch, nearest};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
 
+mod drive;
 mod subsystem;
 
 /// What subsystems may refer to.
@@ -24,6 +25,8 @@ pub(crate) struct Known {
     pub(crate) ports: Vec<(String, bool)>,
     /// Host NQNs; those with mistakes count too.
     pub(crate) hosts: HashSet<String>,
+    /// Drives; those with mistakes count too.
+    drives: Vec<drive::KnownDrive>,
     pub(crate) unique: Unique,
     /// Paths whose namespaces all only read.
     pub(crate) shared: HashSet<String>,
@@ -41,11 +44,15 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     if let Some(nodes) = bounded(&mut table, "hosts", limits::HOSTS_MAX, out) {
         config.hosts = nodes.iter().filter_map(|node| read_host(node, &mut known, out)).collect();
     }
+    if let Some(nodes) = bounded(&mut table, "drives", limits::DRIVES_MAX, out) {
+        config.drives = nodes.iter().filter_map(|node| drive::read(node, &mut known, out)).collect();
+    }
     if let Some(nodes) = bounded(&mut table, "subsystems", limits::SUBSYSTEMS_MAX, out) {
         let subsystems = nodes.iter().filter_map(|node| subsystem::read(node, &mut known, out));
         config.subsystems = subsystems.collect();
     }
     table.finish(out);
+    drive::remark(&config, &known, out);
     if config.subsystems.is_empty() && !out.has_errors() {
         out.warning(0..0, "the configuration describes no subsystem", "hosts can discover and find nothing");
     }

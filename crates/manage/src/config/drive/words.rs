@@ -13,7 +13,6 @@ use super::{Attach, DriveProfile, ManagedDrive};
 use crate::config::limits;
 use crate::drive::{Drive, DriveError, FileDrive, checked_size, split_commas, switch};
 use crate::read::table::nearest;
-use crate::units::SIZE_FORM;
 
 /// Why a text is not a drive of which hosts cut namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -84,7 +83,7 @@ pub enum WordsError {
         backing: String,
     },
     /// A size in the backing of a file.
-    #[error("the size belongs to the drive, not to its backing")]
+    #[error("{WITHOUT_SIZE}")]
     BackingSize,
     /// `readonly`.
     #[error("a drive cannot be read-only")]
@@ -109,7 +108,7 @@ impl WordsError {
             }
             Self::Host { key, .. } => format!("accepted: {key}=NQN, such as {key}=nqn.2014-08.org.example:host"),
             Self::Backing(error) => error.advice(),
-            Self::Nowhere { .. } => NOWHERE.into(),
+            Self::Nowhere { .. } => FORGETFUL.into(),
             Self::BackingSize => "write size=SIZE beside the backing; with it, every colon belongs to the path".into(),
             Self::ReadOnly => READ_ONLY.into(),
         }
@@ -121,11 +120,15 @@ pub(crate) const DRIVE_WORDS: &str =
     "write name=NAME,backing=PATH,size=SIZE, such as name=d0,backing=disk.img,size=100G";
 
 /// Why `null:` is refused.
-pub(crate) const NOWHERE: &str =
+pub(crate) const FORGETFUL: &str =
     "a drive has to remember its namespaces, and null: forgets what is written: use a file, a block device or mem:SIZE";
 
+/// Where a size does not belong.
+pub(crate) const WITHOUT_SIZE: &str = "the size belongs to the drive, not to its backing";
+
 /// Why a read-only backing is refused.
-pub(crate) const READ_ONLY: &str = "it writes down what its hosts do and what it counts: leave readonly away; a namespace can be write-protected by its hosts";
+pub(crate) const READ_ONLY: &str =
+    "it writes down what its hosts do and what it counts; hosts can write-protect a namespace";
 
 const KEYS: [&str; 15] = [
     "name",
@@ -221,7 +224,12 @@ impl Words {
                     return Err(no_size());
                 }
                 let name = host(key, name, text)?;
-                if drive.quotas.insert(name.to_string(), checked_size(size)?).is_some() {
+                // Nothing at all is a quota, too.
+                let bytes = checked_size(size).or_else(|error| match error {
+                    DriveError::ZeroSize => Ok(0),
+                    other => Err(other),
+                })?;
+                if drive.quotas.insert(name.to_string(), bytes).is_some() {
                     return Err(WordsError::QuotaTwice { host: name.to_string() });
                 }
             }

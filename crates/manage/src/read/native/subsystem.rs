@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use ebof_nvme::Nqn;
 
+use super::drive::KnownDrive;
 use super::{Known, bounded};
 use crate::config::{BlockSize, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::{Collector, Span};
-use crate::drive::{DRIVE_FORM, Drive, FileDrive, SIZE_BYTES_MAX, checked_path};
-use crate::read::table::{Table, mismatch};
+use crate::drive::{Drive, FileDrive, SIZE_BYTES_MAX, checked_path};
+use crate::read::table::{Table, beginning, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
 
@@ -28,25 +29,44 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     // Without a usable name the rest is read all the same, for its mistakes.
     let named_well = nqn.is_some();
     let mut subsystem = Subsystem::new(nqn.unwrap_or_else(Nqn::discovery));
-    read_identity(&mut table, &mut subsystem, out);
+    let drive = table.node("drive");
+    let described = drive.and_then(|node| known.drive(node, out));
+    read_identity(&mut table, &mut subsystem, described, out);
+    subsystem.drive = described.map(|drive| drive.name().to_owned());
     read_access(&mut table, &mut subsystem, known, out);
-    read_controller_ids(&mut table, &mut subsystem, out);
+    read_controller_ids(&mut table, &mut subsystem, drive.is_some(), out);
     subsystem.namespaces = read_namespaces(&mut table, &subsystem.nqn, only_one, known, out);
+    if drive.is_some()
+        && let Some(first) = table.array("namespaces", out).and_then(<[Node]>::first)
+    {
+        let help = "its hosts make them: leave out `namespaces`, or `drive`";
+        out.error(beginning(&first.span), "a subsystem with a drive has no namespaces of its own", help);
+    }
     table.finish(out);
     named_well.then_some(subsystem)
 }
 
-fn read_identity(table: &mut Table<'_>, subsystem: &mut Subsystem, out: &mut Collector<'_>) {
-    let mut text = |key, chars_max, field: &mut String| {
-        let given = table.string(key, out);
-        let legal = given.and_then(|(text, span)| values::printable(key, text, chars_max, &span, out));
-        if let Some(text) = legal {
-            *field = text;
+/// Serial and model number are those of the drive, if there is one that says them.
+fn read_identity(
+    table: &mut Table<'_>,
+    subsystem: &mut Subsystem,
+    drive: Option<&KnownDrive>,
+    out: &mut Collector<'_>,
+) {
+    let mut text = |key, chars_max, of_drive: Option<&String>, field: &mut String| {
+        of_drive.iter().for_each(|text| field.clone_from(text));
+        let Some((text, span)) = table.string(key, out) else { return };
+        let Some(text) = values::printable(key, text, chars_max, &span, out) else { return };
+        if let Some(other) = of_drive.filter(|other| **other != text) {
+            let message = format!("`{key}` is \"{text}\", and that of the drive is \"{other}\"");
+            out.error(span, message, "write it in one of the two places");
         }
+        *field = text;
     };
-    text("serial", limits::SERIAL_CHARS_MAX, &mut subsystem.serial);
-    text("model", limits::MODEL_CHARS_MAX, &mut subsystem.model);
-    text("firmware", limits::FIRMWARE_CHARS_MAX, &mut subsystem.firmware);
+    let (serial, model) = (drive.and_then(|drive| drive.serial.as_ref()), drive.and_then(|drive| drive.model.as_ref()));
+    text("serial", limits::SERIAL_CHARS_MAX, serial, &mut subsystem.serial);
+    text("model", limits::MODEL_CHARS_MAX, model, &mut subsystem.model);
+    text("firmware", limits::FIRMWARE_CHARS_MAX, None, &mut subsystem.firmware);
 }
 
 fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, out: &mut Collector<'_>) {
@@ -94,9 +114,11 @@ fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, 
     }
 }
 
-fn read_controller_ids(table: &mut Table<'_>, subsystem: &mut Subsystem, out: &mut Collector<'_>) {
-    let range = u64::from(limits::CNTLID_MIN)..=u64::from(limits::CNTLID_MAX);
-    subsystem.cntlid_min = table.integer("cntlid_min", &range, out).unwrap_or(limits::CNTLID_MIN);
+fn read_controller_ids(table: &mut Table<'_>, subsystem: &mut Subsystem, with_drive: bool, out: &mut Collector<'_>) {
+    // Lists of controllers are written by people here (`attach-ns -c 0`), and drives count from 0.
+    let least = if with_drive { 0 } else { limits::CNTLID_MIN };
+    let range = u64::from(least)..=u64::from(limits::CNTLID_MAX);
+    subsystem.cntlid_min = table.integer("cntlid_min", &range, out).unwrap_or(least);
     subsystem.cntlid_max = table.integer("cntlid_max", &range, out).unwrap_or(limits::CNTLID_MAX);
     if subsystem.cntlid_min > subsystem.cntlid_max {
         let place = table.node("cntlid_max").or_else(|| table.node("cntlid_min"));
@@ -166,7 +188,7 @@ fn read_namespace(
         only_one = numbers.claim("the NSID", &nsid.to_string(), &node.span, out);
     }
     let drive_node = table.required("drive", "\"disk.img\"", out);
-    let drive = drive_node.and_then(|node| read_drive(node, out));
+    let drive = drive_node.and_then(|node| read_drive("drive", NAMESPACE_FORM, node, out));
     let block_size = read_block_size(&mut table, out);
     if let (Some(drive), Some(node)) = (&drive, drive_node) {
         known.claim_drive(drive, &node.span, out);
@@ -231,8 +253,10 @@ fn read_identifiers(
     uuid_span
 }
 
+const NAMESPACE_FORM: &str = "a string or a table; PATH, PATH:SIZE (made when missing), mem:SIZE or null:SIZE";
+
 /// `drive = "disk.img:10G"` or `drive = { path = "disk.img", size = "10G", direct = true, read_only = false }`.
-fn read_drive(node: &Node, out: &mut Collector<'_>) -> Option<Drive> {
+pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out: &mut Collector<'_>) -> Option<Drive> {
     match &node.value {
         Value::String(text) => values::drive(text, &node.span, out),
         Value::Table(_) => {
@@ -252,7 +276,7 @@ fn read_drive(node: &Node, out: &mut Collector<'_>) -> Option<Drive> {
             Some(Drive::File(FileDrive { path: path.to_owned(), size_bytes, direct, read_only }))
         }
         _ => {
-            mismatch("drive", node, &format!("a string or a table; {DRIVE_FORM}"), out);
+            mismatch(key, node, form, out);
             None
         }
     }

@@ -1,1 +1,83 @@
 //! Words of the command line.
+
+use super::*;
+
+fn good(text: &str) -> ManagedDrive {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[test]
+fn drives_as_people_write_them() {
+    let drive = good("name=d0,backing=disk.img,size=100G");
+    let plain = ManagedDrive { size_bytes: Some(100 << 30), ..ManagedDrive::new("d0", Drive::file("disk.img")) };
+    assert_eq!(drive, plain);
+    let drive = good(
+        "name=d0,backing=/dev/nvme0n1,direct,profile=ethernet-ssd,namespaces=1024,overcommit,exclusive=no,\
+         attach=everyone,manager=nqn.a:b,manager=nqn.c,quota=nqn.a:b:10G,quota=nqn.c:0,serial=S1,model=A B,endurance=600T",
+    );
+    let hosts = ["nqn.a:b", "nqn.c"].map(|host| Nqn::parse(host).unwrap());
+    let backing = FileDrive { path: "/dev/nvme0n1".into(), direct: Some(true), ..FileDrive::default() };
+    let expected = ManagedDrive {
+        profile: DriveProfile::EthernetSsd,
+        namespaces: Some(1024),
+        overcommit: true,
+        attach: Attach::Everyone,
+        managers: Some(hosts.to_vec()),
+        quotas: [("nqn.a:b".into(), 10 << 30), ("nqn.c".into(), 0)].into(),
+        serial: Some("S1".into()),
+        model: Some("A B".into()),
+        endurance_bytes: Some(600 << 40),
+        ..ManagedDrive::new("d0", Drive::File(backing))
+    };
+    assert_eq!(drive, expected);
+    assert_eq!(good("backing=mem:1G,name=m").backing, Drive::Memory { size_bytes: 1 << 30 });
+    assert_eq!(good("name=m,backing=a,readonly=no").backing, Drive::file("a"));
+}
+
+#[test]
+fn commas_are_doubled_and_colons_are_the_paths() {
+    let path = |text: &str| good(text).backing.path().map(str::to_owned);
+    assert_eq!(path("name=d0,backing=a,,b=c,size=1G").as_deref(), Some("a,b=c"));
+    assert_eq!(path("name=d0,backing=a:10G,size=1G").as_deref(), Some("a:10G"));
+    assert_eq!(path("name=d0,backing=a:10X,size=1G").as_deref(), Some("a:10X"));
+    assert_eq!(path("name=d0,backing=pci-0000:03:00.0-nvme-1").as_deref(), Some("pci-0000:03:00.0-nvme-1"));
+}
+
+#[test]
+fn each_mistake_is_named() {
+    let many = "name=d0,backing=a,";
+    for (text, message, advice) in [
+        ("", "there is no `name`", DRIVE_WORDS),
+        ("disk.img,size=1G", "`disk.img` is not an option of a drive", "accepted: name, backing, size, "),
+        ("backing=a", "there is no `name`", DRIVE_WORDS),
+        ("name=d0,size=1G", "there is no `backing`", DRIVE_WORDS),
+        ("name=,backing=a", "`name` has no value", "write name=VALUE"),
+        ("name=d0,backing=a,sise=1G", "`sise` is not an option of a drive", "did you mean `size`?"),
+        ("name=d0,name=d1", "`name` is given twice", "write it once"),
+        ("name=d0,backing=null:1G", "a drive cannot be kept in `null:1G`", FORGETFUL),
+        ("name=d0,backing=a:10G", WITHOUT_SIZE, "write size=SIZE beside the backing"),
+        ("name=d0,backing=a:10X", "the size `10X` has an unknown suffix", "accepted: bytes, or"),
+        ("name=d0,backing=mem", "`mem` needs a size", "write \"mem:1G\""),
+        ("name=d0,backing=mem:1G,size=1G", "`size` is given twice", "write it once"),
+        ("name=d0,backing=mem:1G,direct", "`direct` is for files and block devices", "leave it out"),
+        ("name=d0,backing=a,readonly", "a drive cannot be read-only", READ_ONLY),
+        ("name=d0,backing=a,ro", "a drive cannot be read-only", READ_ONLY),
+        ("size=0", "the size is 0", "give it a size"),
+        ("size=10GB", "the size `10GB` has a decimal suffix", "accepted: bytes, or"),
+        ("profile=fast", "`profile` is `fast`", "accepted: default or ethernet-ssd"),
+        ("attach=all", "`attach` is `all`", "accepted: manual or everyone"),
+        ("namespaces=x", "`namespaces` is `x`", "accepted: 1 to 1024"),
+        ("overcommit=maybe", "`overcommit` is `maybe`", "accepted: yes or no"),
+        ("manager=a b", "`manager=a b`: the NQN has a control character", "accepted: manager=NQN, such as"),
+        ("quota=host", "the quota `host` has no size", "accepted: quota=NQN:SIZE, such as"),
+        ("quota=nqn.a:b", "the quota `nqn.a:b` has no size", "accepted: quota=NQN:SIZE, such as"),
+        ("quota=h:10X", "the size `10X` has an unknown suffix", "accepted: bytes, or"),
+        ("quota=:1G", "`quota=:1G`: the NQN is empty", "accepted: quota=NQN:SIZE"),
+        ("quota=h:1G,quota=h:2G", "the host h has two quotas", "write it once"),
+    ] {
+        let error = text.parse::<ManagedDrive>().unwrap_err();
+        assert!(error.to_string().starts_with(message), "{text}: {error}");
+        assert!(error.advice().starts_with(advice), "{text}: {}", error.advice());
+    }
+    assert_eq!(good(many).name, "d0", "a trailing comma is no option");
+}

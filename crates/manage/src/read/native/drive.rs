@@ -1,0 +1,264 @@
+//! Drives in ebof's own keys, and what subsystems may say of them.
+
+use std::collections::BTreeMap;
+
+use ebof_nvme::Nqn;
+
+use super::subsystem::read_drive;
+use super::{Known, bounded};
+use crate::config::{
+    Attach, Config, DriveProfile, FORGETFUL, ManagedDrive, READ_ONLY, Subsystem, WITHOUT_SIZE, is_drive_name, limits,
+};
+use crate::diagnostic::{Collector, Span};
+use crate::drive::{Drive, FileDrive};
+use crate::read::table::{Table, mismatch, nearest};
+use crate::read::tree::{Node, Value};
+use crate::read::values;
+use crate::units::format_size;
+
+/// A drive that subsystems may name, with mistakes or without.
+#[derive(Default)]
+pub(crate) struct KnownDrive {
+    name: String,
+    span: Span,
+    pub(super) serial: Option<String>,
+    pub(super) model: Option<String>,
+    /// Hosts that it names, and as what.
+    mentions: Vec<(Nqn, &'static str, Span)>,
+    /// Where a subsystem names it.
+    user: Option<Span>,
+}
+
+/// Reads a drive.
+pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<ManagedDrive> {
+    let mut table = Table::open("a drive", node, out)?;
+    let mut entry = KnownDrive::default();
+    let name = table.required("name", "\"d0\"", out).and_then(|node| read_name(node, &mut entry, known, out));
+    let backing_node = table.required("backing", "\"disk.img\"", out);
+    let backing = backing_node.and_then(|node| read_drive("backing", BACKING_FORM, node, out));
+    if let (Some(backing), Some(node)) = (&backing, backing_node) {
+        check_backing(backing, &node.span, out);
+        known.claim_drive(backing, &node.span, out);
+    }
+    let placeholder = Drive::Memory { size_bytes: 0 };
+    let usable = name.is_some() && backing.is_some();
+    let mut drive = ManagedDrive::new(name.unwrap_or_default(), backing.unwrap_or(placeholder));
+    if let Some(node) = table.node("size") {
+        drive.size_bytes = values::size("size", node, (&limits::DRIVE_SIZE_BYTES, 512), out);
+        if matches!(drive.backing, Drive::Memory { .. }) && usable {
+            out.error(node.span.clone(), "memory has the size that its backing says", "leave out `size`");
+        }
+    }
+    if let Some(node) = table.node("endurance") {
+        drive.endurance_bytes = values::size("endurance", node, (&limits::ENDURANCE_BYTES, 1), out);
+    }
+    drive.namespaces = table.integer("namespaces", &(1..=u64::from(limits::NAMESPACES_MAX)), out);
+    let profiles = DriveProfile::ALL.map(DriveProfile::name);
+    drive.profile = choice(&mut table, "profile", &profiles, out).and_then(DriveProfile::named).unwrap_or_default();
+    drive.serial = text(&mut table, "serial", limits::SERIAL_CHARS_MAX, out);
+    drive.model = text(&mut table, "model", limits::MODEL_CHARS_MAX, out);
+    entry.serial.clone_from(&drive.serial);
+    entry.model.clone_from(&drive.model);
+    read_rules(&mut table, &mut drive, out);
+    drive.managers = read_managers(&mut table, &mut entry, out);
+    drive.quotas = read_quotas(&mut table, &drive, &mut entry, out);
+    table.finish(out);
+    // A drive without a name cannot be meant by anybody; one with a wrong name can.
+    if table.node("name").is_some_and(|node| matches!(node.value, Value::String(_))) {
+        known.drives.push(entry);
+    }
+    usable.then_some(drive)
+}
+
+const BACKING_FORM: &str = "\"PATH\", \"mem:SIZE\" or { path = \"PATH\" }";
+
+fn read_name(node: &Node, entry: &mut KnownDrive, known: &mut Known, out: &mut Collector<'_>) -> Option<String> {
+    let name = crate::read::table::as_string("name", node, out)?;
+    name.clone_into(&mut entry.name);
+    entry.span = node.span.clone();
+    if !is_drive_name(name) {
+        let help = format!("accepted: 1 to {} letters, digits, `.`, `_` and `-`", limits::DRIVE_NAME_CHARS_MAX);
+        out.error(node.span.clone(), format!("`{name}` cannot name a drive"), help);
+        return None;
+    }
+    known.unique.claim("the drive name", name, &node.span, out);
+    Some(name.to_owned())
+}
+
+fn check_backing(backing: &Drive, span: &Span, out: &mut Collector<'_>) {
+    let range = limits::DRIVE_SIZE_BYTES;
+    match backing {
+        Drive::Null { .. } => out.error(span.clone(), "a drive cannot be kept in null:", FORGETFUL),
+        Drive::Memory { size_bytes } if !range.contains(size_bytes) => {
+            let help = format!("accepted: {} to {}", format_size(*range.start()), format_size(*range.end()));
+            out.error(span.clone(), format!("a drive of {size_bytes} bytes"), help);
+        }
+        Drive::Memory { .. } => {}
+        Drive::File(FileDrive { size_bytes: Some(size), .. }) => {
+            let help = format!("write {} beside it", out.assignment("size", &format!("\"{}\"", format_size(*size))));
+            out.error(span.clone(), WITHOUT_SIZE, help);
+        }
+        Drive::File(FileDrive { read_only: true, .. }) => {
+            out.error(span.clone(), "a drive cannot be read-only", READ_ONLY);
+        }
+        Drive::File(_) => {}
+    }
+}
+
+/// One of some names.
+fn choice<'t>(
+    table: &mut Table<'t>,
+    key: &'static str,
+    names: &[&'static str],
+    out: &mut Collector<'_>,
+) -> Option<&'t str> {
+    let node = table.node(key)?;
+    let accepted = format!("\"{}\"", names.join("\" or \""));
+    let Value::String(text) = &node.value else {
+        mismatch(key, node, &accepted, out);
+        return None;
+    };
+    if !names.contains(&text.as_str()) {
+        let help = match nearest(text, names) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("accepted: {accepted}"),
+        };
+        out.error(node.span.clone(), format!("`{key}` is \"{text}\""), help);
+        return None;
+    }
+    Some(text)
+}
+
+fn text(table: &mut Table<'_>, key: &'static str, chars_max: usize, out: &mut Collector<'_>) -> Option<String> {
+    let (text, span) = table.string(key, out)?;
+    values::printable(key, text, chars_max, &span, out)
+}
+
+fn read_rules(table: &mut Table<'_>, drive: &mut ManagedDrive, out: &mut Collector<'_>) {
+    drive.overcommit = table.boolean("overcommit", false, out);
+    drive.exclusive = table.boolean("exclusive", false, out);
+    let names = Attach::ALL.map(Attach::name);
+    drive.attach = choice(table, "attach", &names, out).and_then(Attach::named).unwrap_or_default();
+    if drive.exclusive && drive.attach == Attach::Everyone {
+        let span = table.node("attach").map_or_else(|| table.place(), |node| node.span.clone());
+        let help = "with exclusive a namespace has one host at a time: leave out one of the two";
+        out.error(span, "`attach` is \"everyone\" and `exclusive` is true", help);
+    }
+}
+
+fn read_managers(table: &mut Table<'_>, entry: &mut KnownDrive, out: &mut Collector<'_>) -> Option<Vec<Nqn>> {
+    let nodes = bounded(table, "managers", limits::DRIVE_HOSTS_MAX, out)?;
+    let mut managers = Vec::new();
+    for node in nodes {
+        let Some(nqn) = values::nqn("managers", node, out) else { continue };
+        if managers.contains(&nqn) {
+            out.error(node.span.clone(), "the manager is named twice", "write it once");
+            continue;
+        }
+        entry.mentions.push((nqn.clone(), "manager", node.span.clone()));
+        managers.push(nqn);
+    }
+    if nodes.is_empty() {
+        let place = table.node("managers").map_or_else(|| table.place(), |node| node.span.clone());
+        out.note(place, "no host may manage this drive", "leave out `managers` to let every host that may connect");
+    }
+    Some(managers)
+}
+
+fn read_quotas(
+    table: &mut Table<'_>,
+    drive: &ManagedDrive,
+    entry: &mut KnownDrive,
+    out: &mut Collector<'_>,
+) -> BTreeMap<String, u64> {
+    let mut quotas = BTreeMap::new();
+    let Some(node) = table.node("quotas") else { return quotas };
+    let Value::Table(entries) = &node.value else {
+        mismatch("quotas", node, "a table of sizes by host NQN", out);
+        return quotas;
+    };
+    if let Some(surplus) = entries.get(limits::DRIVE_HOSTS_MAX) {
+        let help = format!("accepted: at most {}", limits::DRIVE_HOSTS_MAX);
+        out.error(surplus.key_span.clone(), format!("there are {} quotas", entries.len()), help);
+    }
+    for quota in entries.iter().take(limits::DRIVE_HOSTS_MAX) {
+        let nqn = values::check_nqn(&quota.key, &quota.key_span, out);
+        let size = values::size("quotas", &quota.node, (&limits::QUOTA_BYTES, 1), out);
+        let (Some(nqn), Some(size)) = (nqn, size) else { continue };
+        let within = drive.size_bytes.is_none_or(|capacity| size <= capacity) || drive.overcommit;
+        if !within {
+            let message = "the quota is larger than the drive";
+            out.warning(quota.node.span.clone(), message, "it limits nothing unless `overcommit` is true");
+        }
+        if drive.managers.as_ref().is_some_and(|managers| !managers.contains(&nqn)) {
+            let message = "the quota has no effect: the host is not one of `managers`";
+            out.warning(quota.key_span.clone(), message, "only a manager creates namespaces");
+        } else {
+            entry.mentions.push((nqn.clone(), "host", quota.key_span.clone()));
+        }
+        quotas.insert(nqn.to_string(), size);
+    }
+    quotas
+}
+
+/// What can only be said of drives when their subsystems are known.
+pub(super) fn remark(config: &Config, known: &Known, out: &mut Collector<'_>) {
+    for drive in &known.drives {
+        if drive.user.is_none() {
+            let help = format!("add {} to a subsystem", out.assignment("drive", &format!("\"{}\"", drive.name)));
+            let message = format!("no subsystem has the drive {}: no host can reach it", drive.name);
+            out.warning(drive.span.clone(), message, help);
+        }
+        let mut users = config.subsystems.iter().filter(|subsystem| subsystem.drive.as_ref() == Some(&drive.name));
+        if let Some(subsystem) = users.next().filter(|subsystem| !subsystem.allow_any_host) {
+            drive.remark_on_hosts(subsystem, out);
+        }
+    }
+}
+
+impl KnownDrive {
+    fn remark_on_hosts(&self, subsystem: &Subsystem, out: &mut Collector<'_>) {
+        let strangers = self.mentions.iter().filter(|(nqn, ..)| !subsystem.allowed_hosts.contains(nqn));
+        for (nqn, role, span) in strangers.take(crate::diagnostic::MAX_ITEMS) {
+            let allowed: Vec<&str> = subsystem.allowed_hosts.iter().map(Nqn::as_str).take(100).collect();
+            let help = match nearest(nqn.as_str(), &allowed) {
+                Some(near) => {
+                    format!("did you mean \"{near}\"? Otherwise add it to allowed_hosts of {}", subsystem.nqn)
+                }
+                None => format!("add it to allowed_hosts of {}", subsystem.nqn),
+            };
+            out.warning(span.clone(), format!("the {role} may not connect to the drive's subsystem"), help);
+        }
+    }
+}
+
+impl Known {
+    /// The drive that a subsystem names, which is its own from now on.
+    pub(super) fn drive(&mut self, node: &Node, out: &mut Collector<'_>) -> Option<&KnownDrive> {
+        let text = crate::read::table::as_string("drive", node, out)?;
+        let Some(at) = self.drives.iter().position(|drive| drive.name == text) else {
+            let names: Vec<&str> = self.drives.iter().map(|drive| drive.name.as_str()).collect();
+            let help = match nearest(text, &names) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None if names.is_empty() => format!("describe it: {}", out.table_list("drives")),
+                None => format!("accepted here: \"{}\"", names.join("\", \"")),
+            };
+            out.error(node.span.clone(), format!("there is no drive `{text}`"), help);
+            return None;
+        };
+        if let Some(first) = &self.drives[at].user {
+            let help = format!("a drive belongs to one subsystem; line {} names it first", out.line_of(first));
+            out.error(node.span.clone(), format!("the drive {text} has a subsystem already"), help);
+            return None;
+        }
+        self.drives[at].user = Some(node.span.clone());
+        Some(&self.drives[at])
+    }
+}
+
+impl KnownDrive {
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
