@@ -65,7 +65,7 @@ impl World {
     fn figure(&self, name: &str) -> u64 {
         let metrics = self.target.metrics();
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix("_total "));
-        line.unwrap_or_else(|| panic!("{name} in {metrics}")).parse().unwrap()
+        line.expect(name).parse().unwrap()
     }
 }
 
