@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
-use nix::{setsockopt_impl, sockopt_impl};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt};
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use rustix::net::SendFlags;
 
 use sends::Sends;
@@ -53,6 +53,15 @@ pub fn abort(socket: &impl AsFd) {
         // Then closing it shall do the same. Fails only on what is no socket.
         let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
     }
+}
+
+/// Bytes that the peer has acknowledged since the connection was made. Sends that follow each other are told of together, so notifications alone do not say whether a
+/// slow peer takes anything.
+///
+/// # Errors
+/// The system's answer: this needs Linux 4.2, and TCP.
+pub fn acknowledged(socket: &impl AsFd) -> io::Result<u64> {
+    Ok(getsockopt(socket, TcpInfo)?[TCPI_BYTES_ACKED])
 }
 
 /// What the kernel told.
@@ -203,6 +212,21 @@ sockopt_impl!(
     libc::SOL_SOCKET,
     libc::SO_ZEROCOPY,
     libc::c_int
+);
+
+/// `struct tcp_info` (linux/tcp.h) up to the field that is asked for.
+type Info = [u64; TCPI_BYTES_ACKED + 1];
+
+/// Place of `tcpi_bytes_acked`, in eight bytes each.
+const TCPI_BYTES_ACKED: usize = 120 / 8;
+
+sockopt_impl!(
+    /// What there is to know about a connection.
+    TcpInfo,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    Info
 );
 
 #[cfg(test)]

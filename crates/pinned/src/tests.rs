@@ -68,6 +68,11 @@ fn what_is_not_acknowledged_stays_pinned_until_the_connection_is_broken_off() {
     let mut back = 0;
     pinned.collect(&ours, |_| back += 1).unwrap();
     assert!(back < sends && pinned.is_waiting());
+    let before = acknowledged(&ours).unwrap();
+    std::io::Read::read_exact(&mut &theirs, &mut vec![0; 3 << 20]).unwrap();
+    while acknowledged(&ours).unwrap() < before + (1 << 20) {
+        std::thread::yield_now();
+    }
     assert!(pinned.abort_and_wait(&ours, Duration::from_secs(10)));
     assert!(!pinned.is_waiting());
     // The peer does not take it for an end in order.

@@ -38,7 +38,7 @@ const UNSENT_MAX: usize = 16 << 20;
 const CLOSING_MS: u64 = 2_000;
 
 /// How long a peer may leave everything that we send unread, milliseconds.
-const STALLED_MS: u64 = 30_000;
+pub(crate) const STALLED_MS: u64 = 30_000;
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +120,8 @@ pub(crate) struct Connection {
     blocked_since_ms: Option<u64>,
     /// Since when the peer has acknowledged nothing of what is sent without a copy.
     pub(crate) pinned_since_ms: Option<u64>,
+    /// What it had acknowledged, in bytes, when that was last asked.
+    pub(crate) acknowledged: u64,
     pub(crate) settling: Option<Settling>,
     /// When the host last sent anything: it may not keep data waiting for ever that it has announced.
     pub(crate) last_received_ms: u64,
@@ -168,6 +170,7 @@ impl Connection {
             stashed_from: 0,
             blocked_since_ms: None,
             pinned_since_ms: None,
+            acknowledged: 0,
             settling: None,
             last_received_ms: 0,
             armed_ms: None,

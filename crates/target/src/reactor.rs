@@ -438,6 +438,7 @@ impl Reactor {
                     connection.settle(turn);
                     return Ok(());
                 }
+                connection.look_at_stall(now_ms);
                 let overdue = connection.overdue(now_ms, handshake_ms);
                 worked |= overdue.is_some();
                 overdue.map_or(Ok(()), Err)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ebof_backend::Buffer;
 use ebof_pinned::Pinned;
 
-use crate::connection::{Connection, End, State};
+use crate::connection::{Connection, End, STALLED_MS, State};
 use crate::turn::Turn;
 
 /// What a network card still reads of a connection that was broken off is looked at again after this time, and
@@ -120,6 +120,17 @@ impl Connection {
         if is_progress || self.pinned_since_ms.is_none() {
             // Room in the socket is what the peer has acknowledged.
             self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
+        }
+    }
+
+    /// Whether the peer takes what it is sent is not seen in notifications alone: the kernel tells of sends together. Asks, when it seems that it takes nothing.
+    pub(crate) fn look_at_stall(&mut self, now_ms: u64) {
+        let stalled = self.pinned_since_ms.is_some_and(|since| since + STALLED_MS <= now_ms);
+        if stalled
+            && let Ok(acknowledged) = ebof_pinned::acknowledged(&self.socket)
+            && acknowledged != std::mem::replace(&mut self.acknowledged, acknowledged)
+        {
+            self.pinned_since_ms = Some(now_ms);
         }
     }
 

@@ -78,26 +78,30 @@ fn reads_and_writes_allocate_nothing_once_they_are_under_way() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive");
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
-    let config = one_subsystem(["mem:64M", path.to_str().unwrap()]);
-    let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
-    let address = target.addresses()[0].1;
     let mut loud = Vec::new();
-    for digests in [false, true] {
+    for (digests, zerocopy) in [(false, false), (true, false), (false, true)] {
+        let mut config = one_subsystem(["mem:64M", path.to_str().unwrap()]);
+        config.ports[0].zerocopy_send_bytes = zerocopy.then_some(4096);
+        let settings = Settings { threads: Some(1), pin: false, zerocopy_copied_max: u32::MAX, ..Settings::default() };
+        let target = Target::start(config, settings).unwrap();
+        let address = target.addresses()[0].1;
         let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
         options.nr_io_queues = 1;
         (options.hdr_digest, options.data_digest) = (digests, digests);
+        (options.zerocopy_send, options.zerocopy_copied_max) = (zerocopy.then_some(4096), u32::MAX);
         // Nothing shall happen but what is measured.
         options.keep_alive_ms = 0;
         let controller = Controller::connect(&options).unwrap();
         let mut queue = controller.queue_pair().unwrap();
-        for nsid in [1, 2] {
+        // What drives in memory send is copied.
+        for nsid in if zerocopy { 2..=2 } else { 1..=2 } {
             for opcode in [nvm::READ, nvm::WRITE] {
                 for (bytes, depth) in [(4096, 1), (4096, 127), (128 << 10, 32), (1 << 20, 64)] {
                     let corner = Corner { nsid, opcode, bytes, depth };
                     let counts = rounds(&mut queue, corner);
-                    println!("{corner:?}, digests {digests}: {counts:?}");
+                    println!("{corner:?}, digests {digests}, zero-copy {zerocopy}: {counts:?}");
                     if counts[counts.len() - QUIET..].iter().any(|&n| n > 0) {
-                        loud.push((corner, digests));
+                        loud.push((corner, digests, zerocopy));
                     }
                 }
             }

@@ -6,6 +6,7 @@ mod config;
 mod counted;
 mod hosts;
 mod rules;
+mod zerocopy;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,13 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let config = one_subsystem(["mem:64M"]);
+        Self::sending(None)
+    }
+
+    /// With a port that sends payloads of `zerocopy` bytes or more without a copy.
+    fn sending(zerocopy: Option<u32>) -> Self {
+        let mut config = one_subsystem(["mem:64M"]);
+        config.ports[0].zerocopy_send_bytes = zerocopy;
         let port = config.ports[0].clone();
         let devices = Devices::default().for_config(&config).unwrap();
         let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
@@ -80,7 +87,9 @@ impl Rig {
 
     /// A socket of a new connection.
     fn socket(&mut self) -> Socket {
-        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+        let zerocopy = self.port.config.zerocopy_send_bytes.is_some();
+        let (ours, theirs) =
+            if zerocopy { zerocopy::pair() } else { Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap() };
         for socket in [&ours, &theirs] {
             socket.set_nonblocking(true).unwrap();
             // As much as every system allows.

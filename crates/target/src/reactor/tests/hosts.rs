@@ -146,6 +146,16 @@ impl Host {
         host
     }
 
+    /// Where the reactor has the connection.
+    pub(super) fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Its end of the connection.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Bytes that the reactor has received from this host and sent to it.
     pub(super) fn moved(&self, rig: &Rig) -> u64 {
         let theirs = rig.reactor.connections[self.place].as_ref().expect("still connected");

@@ -1,0 +1,107 @@
+//! What becomes of buffers that a peer does not acknowledge.
+
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+
+use ebof_backend::{Device, Geometry, Io, Memory, Request, Submitted};
+use ebof_fabrics::DeviceId;
+use socket2::{Domain, Socket, Type};
+
+use super::Rig;
+use super::hosts::Load;
+use crate::buffer::Pool;
+use crate::device::DeviceTable;
+
+/// Data of a read: two of them are in the sockets at once, most of them in the sender's.
+const READ_BYTES: u32 = 8 << 10;
+
+/// A pair of TCP sockets, the first of which takes little; the second may send without a copy.
+pub(super) fn pair() -> (Socket, Socket) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    ebof_pinned::enable(&listener).unwrap();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(1).unwrap();
+    let ours = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    ours.set_recv_buffer_size(4096).unwrap();
+    ours.connect(&listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+/// Memory that says nothing of being memory: what is read goes by a buffer.
+#[derive(Debug)]
+struct Plain(Memory);
+
+impl Device for Plain {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        self.0.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "plain".to_owned()
+    }
+}
+
+#[test]
+fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
+    let mut rig = Rig::sending(Some(4096));
+    let device: Arc<dyn Device> = Arc::new(Plain(Memory::new(64 << 20, 512, false)));
+    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+    let mut host = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
+    let buffers = 2 * Pool::size_of(READ_BYTES as usize);
+    host.go_on();
+    rig.turn(100);
+    rig.turn(100);
+    let place = host.place();
+    let connection = rig.reactor.connections[place].as_ref().unwrap();
+    assert!(connection.outbox.is_empty() && connection.outbox.is_pinning(), "all is in the socket");
+    assert_eq!((rig.reactor.pool.outstanding_bytes(), connection.buffer_bytes), (buffers, buffers), "and charged");
+    // What it has acknowledged is asked for twice, and is the same.
+    rig.turn(31_000_000);
+    rig.turn(28_000_000);
+    assert!(rig.reactor.connections[place].is_some(), "it has some time");
+    assert_eq!(rig.reactor.pool.outstanding_bytes(), buffers);
+    rig.turn(4_000_000);
+    // What a network card had would be looked at again.
+    while rig.reactor.connections[place].is_some() {
+        rig.turn(10_000);
+    }
+    assert_eq!(rig.reactor.pool.outstanding_bytes(), 0);
+    let ended = std::io::copy(&mut host.socket(), &mut std::io::sink()).unwrap_err();
+    assert_eq!(ended.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
+    let mut rig = Rig::sending(Some(4096));
+    let device: Arc<dyn Device> = Arc::new(Plain(Memory::new(64 << 20, 512, false)));
+    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+    let mut host = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
+    host.go_on();
+    let (place, mut taken) = (host.place(), 0);
+    // With the headers of the PDUs.
+    let all = 2 * (24 + READ_BYTES as usize);
+    let mut chunk = vec![0; 1 << 10];
+    while taken < all {
+        rig.turn(10_000_000);
+        assert!(rig.reactor.connections[place].is_some(), "ended after {taken} bytes");
+        let until = (taken + (4 << 10)).min(all);
+        while taken < until {
+            match host.socket().read(&mut chunk) {
+                Ok(length) => taken += length,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    rig.turn(10);
+                }
+            }
+        }
+    }
+    for _ in 0..10 {
+        rig.turn(10_000_000);
+    }
+    assert!(rig.reactor.connections[place].is_some());
+    assert_eq!(rig.reactor.pool.outstanding_bytes(), 0);
+}
