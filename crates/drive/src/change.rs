@@ -3,12 +3,18 @@
 //! Applying a change never fails and asks nothing: whether it is allowed was decided before it was written down. A change
 //! that a later version wrote and this one does not know is an error when it is read, not something to skip.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use ebof_nvme::Nsid;
 use serde::{Deserialize, Serialize};
 
+use crate::error_log::{self, ErrorLog};
+use crate::event_log::{Event, EventLog};
+use crate::firmware::Firmware;
+use crate::health::Health;
 use crate::hex;
 use crate::namespace::{Instance, Namespace};
 use crate::reservation::{self, Reservations};
@@ -48,6 +54,14 @@ pub struct State {
     pub seats: BTreeMap<u16, Seat>,
     /// Registrants and reservations by NSID; namespaces that never had any are not in it.
     pub reservations: BTreeMap<u32, Reservations>,
+    /// Counters for life.
+    pub health: Health,
+    /// What went wrong.
+    pub errors: ErrorLog,
+    /// What happened.
+    pub events: EventLog,
+    /// Slots, and which runs.
+    pub firmware: Firmware,
 }
 
 /// One step from a state to the next.
@@ -103,6 +117,26 @@ pub enum Change {
     PoweredOn {
         /// When, milliseconds since 1970.
         at_ms: u64,
+    },
+    /// Counters advanced, or the drive was opened or closed.
+    Counted {
+        /// As they are now.
+        health: Box<Health>,
+    },
+    /// Errors were entered.
+    Failed {
+        /// Those since the last time.
+        errors: error_log::Flush,
+    },
+    /// Something happened that the Persistent Event Log tells.
+    Happened {
+        /// What.
+        event: Event,
+    },
+    /// Firmware was committed or activated.
+    Firmware {
+        /// As it is now.
+        firmware: Box<Firmware>,
     },
     /// A host took a controller identifier.
     Seated {
@@ -169,6 +203,7 @@ impl State {
             Change::Deleted { nsid } => {
                 self.namespaces.remove(&nsid);
                 self.reservations.remove(&nsid);
+                self.health.forget(Nsid(nsid));
             }
             Change::Attached { nsid, hosts } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
@@ -190,6 +225,10 @@ impl State {
             Change::PoweredOn { at_ms: _ } => {
                 self.reservations.values_mut().for_each(|kept| *kept = kept.after_power_loss());
             }
+            Change::Counted { health } => self.health = *health,
+            Change::Failed { errors } => self.errors.apply(errors),
+            Change::Happened { event } => self.events.apply(event),
+            Change::Firmware { firmware } => self.firmware = *firmware,
             Change::Seated { cntlid, seat } => {
                 self.seats.insert(cntlid, seat);
             }

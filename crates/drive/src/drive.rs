@@ -3,21 +3,37 @@
 //! Deciding changes nothing. A [`Decision`] names the changes to be made durable, and what has to be done on the medium before
 //! and after; only then is the drive told ([`Drive::apply`]) and the host answered.
 
+mod firmware;
+mod manage;
+mod pages;
+mod reserve;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use ebof_nvme::log::ReservationEvent;
-use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::firmware::Commit;
+use ebof_nvme::log::{Lid, ReservationEvent};
+use ebof_nvme::{ControllerId, HostId, Nsid, Status};
 
-use crate::change::{Change, Seat, State};
+use crate::change::{Change, State};
+use crate::event_log::Contexts;
+use crate::firmware::Download;
+use crate::health::{Condition, TEMPERATURE_KELVIN, Thresholds};
 use crate::namespace::{Instance, Namespace, NewNamespace};
 use crate::profile::Profile;
 use crate::request::{Answer, Moment, Origin, Refusal};
-use crate::reservation::{self, Access, Reservations};
+use crate::reservation;
 use crate::view::View;
+
+pub use pages::keeps;
+pub use upkeep::Turned;
 
 /// What the configuration says about a drive, besides its profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +50,14 @@ pub struct Settings {
     pub managers: Managers,
     /// The most that a host's own namespaces may hold together (NCAP), in bytes.
     pub quotas: BTreeMap<String, u64>,
+    /// Bytes that may be written to the medium over the drive's life; `None` is what the profile says.
+    pub endurance_bytes: Option<u64>,
+    /// Entries of the Error Information log that are kept and shown.
+    pub error_entries: usize,
+    /// Firmware revision that the program brings along.
+    pub revision: String,
+    /// NQN of the subsystem.
+    pub subsystem: String,
 }
 
 /// Which hosts may manage a drive.
@@ -74,6 +98,35 @@ pub enum Request {
     Persist(Nsid, bool),
     /// A controller was made for the host of the request.
     Seat,
+    /// The controller was reset or shut down.
+    Reset,
+    /// Get Log Page, of a page that the drive keeps.
+    Log(LogWish),
+    /// Firmware Image Download: offset in bytes, and a piece.
+    Download(u64, Vec<u8>),
+    /// Firmware Commit.
+    Commit(Commit),
+}
+
+/// What of which log page is wanted, and of whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogWish {
+    /// Which page.
+    pub lid: Lid,
+    /// Log Specific Parameter.
+    pub parameter: u8,
+    /// Log Specific Identifier.
+    pub identifier: u16,
+    /// Whose page, where namespaces have their own.
+    pub nsid: Nsid,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Temperature thresholds of the controller.
+    pub thresholds: Thresholds,
+    /// Transport of the controller, as the discovery log names it.
+    pub transport: u8,
 }
 
 /// What a request amounts to.
@@ -91,6 +144,8 @@ pub struct Decision {
     pub notices: Vec<(Nsid, HostId, ReservationEvent)>,
     /// Commands of these hosts to the namespace are over before the host is answered.
     pub abort: Vec<(Nsid, HostId)>,
+    /// Raised on all controllers.
+    pub events: Vec<AsyncEvent>,
 }
 
 /// Something to be done on the medium.
@@ -117,16 +172,25 @@ pub struct Drive {
     state: State,
     settings: Settings,
     capacity: Capacity,
+    condition: Condition,
+    /// A firmware image that is being downloaded.
+    download: Download,
+    /// Hosts that read the Persistent Event Log.
+    contexts: Contexts,
 }
-
-/// Controller identifiers that are remembered.
-const SEATS_MAX: usize = 4096;
 
 impl Drive {
     /// The drive that was in `state`.
     #[must_use]
     pub fn new(state: State, settings: Settings, capacity: Capacity) -> Self {
-        Self { state, settings, capacity }
+        let condition = Condition {
+            kelvin: TEMPERATURE_KELVIN,
+            total_bytes: capacity.total_bytes,
+            free_bytes: capacity.total_bytes,
+            ..Condition::default()
+        };
+        let (download, contexts) = (Download::default(), Contexts::default());
+        Self { state, settings, capacity, condition, download, contexts }
     }
 
     /// What it remembers.
@@ -146,6 +210,12 @@ impl Drive {
         self.settings = settings;
     }
 
+    /// Sizes of its medium.
+    #[must_use]
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
     /// Makes a change that is durable.
     pub fn apply(&mut self, change: Change) {
         self.state.apply(change);
@@ -154,23 +224,27 @@ impl Drive {
     /// What everybody may know about it.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
-        Arc::new(View::new(&self.state, &self.settings, self.capacity, self.unallocated_bytes()))
+        Arc::new(View::new(self))
     }
 
     /// Decides.
     ///
     /// # Errors
     /// The refusal, with the specification's status.
-    pub fn decide(&self, request: &Request, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+    pub fn decide(&mut self, request: &Request, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
         match request {
             Request::Create(wanted) => self.create(wanted, origin, moment),
-            Request::Delete(nsid) => self.delete(*nsid, origin),
+            Request::Delete(nsid) => self.delete(*nsid, origin, moment),
             Request::Attach(nsid, controllers) => self.attach(*nsid, controllers, origin),
             Request::Detach(nsid, controllers) => self.detach(*nsid, controllers, origin),
             Request::Protect(nsid, protected) => self.protect(*nsid, *protected),
             Request::Reserve(nsid, command) => self.reserve(*nsid, command, origin),
             Request::Persist(nsid, persistent) => self.persist(*nsid, *persistent, origin),
             Request::Seat => Ok(self.seat(origin, moment)),
+            Request::Reset => Ok(self.reset(origin, moment)),
+            Request::Log(wish) => self.log(wish, origin, moment),
+            Request::Download(offset, piece) => self.download(*offset, piece, origin),
+            Request::Commit(commit) => self.commit(*commit, origin, moment),
         }
     }
 
@@ -192,135 +266,6 @@ impl Drive {
         bytes.checked_next_multiple_of(self.capacity.extent_bytes).unwrap_or(u64::MAX)
     }
 
-    fn create(&self, wanted: &NewNamespace, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
-        let format = wanted.check()?;
-        let claim = self.claimed_bytes(wanted.capacity_blocks, format.block_shift);
-        // The error log entry tells the bytes that would be needed (Base, Namespace Management: Namespace Insufficient Capacity).
-        let insufficient = Refusal { information: claim, ..Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY) };
-        if claim > self.unallocated_bytes() && !self.settings.overcommit {
-            return Err(insufficient);
-        }
-        self.check_quota(origin, claim).map_err(|()| insufficient)?;
-        let nsid = self.free_nsid().ok_or(Refusal::new(Status::NAMESPACE_ID_UNAVAILABLE))?;
-        let instance = Instance(self.state.next_instance);
-        let mut namespace = Namespace::new(wanted, instance, origin.host.to_string(), moment);
-        namespace.for_everyone = self.settings.attach_everyone;
-        let size_bytes = namespace.bytes();
-        let quota_bytes = wanted.capacity_blocks << format.block_shift;
-        Ok(Decision {
-            answer: Answer::Done(nsid.into()),
-            before: vec![Effect::Create { instance, size_bytes, quota_bytes, block_bytes: 1 << format.block_shift }],
-            changes: vec![Change::Created { nsid, namespace }],
-            ..Decision::nothing()
-        })
-    }
-
-    fn delete(&self, nsid: Nsid, origin: &Origin) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
-        let doomed: Vec<_> = match nsid {
-            Nsid::ALL => self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace)).collect(),
-            _ => vec![(nsid.0, self.find(nsid)?)],
-        };
-        if doomed.iter().any(|(_, namespace)| namespace.write_protected) {
-            return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
-        }
-        for (nsid, _) in &doomed {
-            self.check_reservation(*nsid, origin)?;
-        }
-        Ok(Decision {
-            changes: doomed.iter().map(|&(nsid, _)| Change::Deleted { nsid }).collect(),
-            after: doomed.iter().map(|(_, namespace)| Effect::Remove(namespace.instance)).collect(),
-            ..Decision::nothing()
-        })
-    }
-
-    fn attach(&self, nsid: Nsid, controllers: &[ControllerId], origin: &Origin) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
-        let namespace = self.find(nsid)?;
-        self.check_reservation(nsid.0, origin)?;
-        let hosts = self.hosts_of(controllers)?;
-        if hosts.iter().any(|host| namespace.is_attached(host)) {
-            return Err(Refusal::new(Status::NAMESPACE_ALREADY_ATTACHED));
-        }
-        let alone = !namespace.shared || self.settings.exclusive;
-        if alone && (hosts.len() > 1 || !namespace.hosts.is_empty()) {
-            return Err(Refusal::new(Status::NAMESPACE_IS_PRIVATE));
-        }
-        Ok(Decision::change(Change::Attached { nsid: nsid.0, hosts }))
-    }
-
-    fn detach(&self, nsid: Nsid, controllers: &[ControllerId], origin: &Origin) -> Result<Decision, Refusal> {
-        self.may_manage(&origin.host)?;
-        let namespace = self.find(nsid)?;
-        self.check_reservation(nsid.0, origin)?;
-        let hosts = self.hosts_of(controllers)?;
-        if !hosts.iter().all(|host| namespace.is_attached(host)) {
-            return Err(Refusal::new(Status::NAMESPACE_NOT_ATTACHED));
-        }
-        let mut decision = Decision::change(Change::Detached { nsid: nsid.0, hosts: hosts.clone() });
-        if namespace.for_everyone {
-            // Everyone but those: from now on the hosts are named.
-            let others = self.state.seats.values().map(|seat| seat.host.clone()).filter(|host| !hosts.contains(host));
-            decision.changes.push(Change::Attached { nsid: nsid.0, hosts: others.collect() });
-        }
-        Ok(decision)
-    }
-
-    fn protect(&self, nsid: Nsid, protected: bool) -> Result<Decision, Refusal> {
-        let namespace = self.find(nsid)?;
-        if namespace.write_protected == protected {
-            return Ok(Decision::nothing());
-        }
-        Ok(Decision::change(Change::Protected { nsid: nsid.0, protected }))
-    }
-
-    fn reserve(&self, nsid: Nsid, command: &reservation::Command, origin: &Origin) -> Result<Decision, Refusal> {
-        self.find_attached(nsid, origin)?;
-        let now = self.reservations(nsid.0);
-        let in_use = self.state.reservations.values().filter(|kept| !kept.is_empty()).count();
-        let most = usize::try_from(self.settings.profile.reserved_namespaces).unwrap_or(usize::MAX);
-        if now.is_empty() && in_use >= most {
-            return Err(Refusal::new(Status::INSUFFICIENT_RESOURCES));
-        }
-        let done = now.execute(origin.host_id, command)?;
-        Ok(Decision {
-            changes: done.change.into_iter().map(|change| Change::Reserved { nsid: nsid.0, change }).collect(),
-            notices: done.notices.into_iter().map(|(host, event)| (nsid, host, event)).collect(),
-            abort: done.abort.into_iter().map(|host| (nsid, host)).collect(),
-            ..Decision::nothing()
-        })
-    }
-
-    fn persist(&self, nsid: Nsid, persistent: bool, origin: &Origin) -> Result<Decision, Refusal> {
-        let chosen: Vec<u32> = match nsid {
-            Nsid::ALL => {
-                let namespaces = self.state.namespaces.iter();
-                let attached = namespaces.filter(|(_, namespace)| namespace.is_attached(origin.host.as_str()));
-                attached.map(|(&nsid, _)| nsid).collect()
-            }
-            _ => {
-                self.find_attached(nsid, origin)?;
-                vec![nsid.0]
-            }
-        };
-        let change =
-            |nsid| Some(Change::Reserved { nsid, change: self.reservations(nsid).set_persistent(persistent)? });
-        Ok(Decision { changes: chosen.into_iter().filter_map(change).collect(), ..Decision::nothing() })
-    }
-
-    /// Who manages a namespace that another host has reserved is refused like one who writes to it.
-    fn check_reservation(&self, nsid: u32, origin: &Origin) -> Result<(), Refusal> {
-        if self.reservations(nsid).conflicts(origin.host_id, Access::Write) {
-            return Err(Refusal::new(Status::RESERVATION_CONFLICT));
-        }
-        Ok(())
-    }
-
-    fn reservations(&self, nsid: u32) -> &Reservations {
-        self.state.reservations.get(&nsid).unwrap_or(&NO_RESERVATIONS)
-    }
-
     fn find_attached(&self, nsid: Nsid, origin: &Origin) -> Result<&Namespace, Refusal> {
         let namespace = self.find(nsid)?;
         if namespace.is_attached(origin.host.as_str()) {
@@ -330,46 +275,8 @@ impl Drive {
         }
     }
 
-    fn seat(&self, origin: &Origin, moment: &Moment) -> Decision {
-        let seat = Seat { host: origin.host.to_string(), taken_ms: moment.unix_ms };
-        let mut decision = Decision::change(Change::Seated { cntlid: origin.cntlid.0, seat });
-        if self.state.seats.len() >= SEATS_MAX && !self.state.seats.contains_key(&origin.cntlid.0) {
-            let oldest = self.state.seats.iter().min_by_key(|(_, seat)| seat.taken_ms).map(|(&cntlid, _)| cntlid);
-            decision.changes.insert(0, Change::Unseated { cntlids: oldest.into_iter().collect() });
-        }
-        decision
-    }
-
     fn find(&self, nsid: Nsid) -> Result<&Namespace, Refusal> {
         self.state.namespaces.get(&nsid.0).ok_or(Refusal::at(Status::INVALID_NAMESPACE, NSID))
-    }
-
-    fn may_manage(&self, host: &Nqn) -> Result<(), Refusal> {
-        if self.settings.managers.contains(host.as_str()) {
-            Ok(())
-        } else {
-            Err(Refusal::new(Status::OPERATION_DENIED))
-        }
-    }
-
-    fn check_quota(&self, origin: &Origin, claim: u64) -> Result<(), ()> {
-        let host = origin.host.as_str();
-        let Some(&quota) = self.settings.quotas.get(host) else { return Ok(()) };
-        let own = self.state.namespaces.values().filter(|namespace| namespace.owner == host);
-        let used = own.map(|namespace| self.claim(namespace)).fold(0, u64::saturating_add);
-        if used.saturating_add(claim) <= quota { Ok(()) } else { Err(()) }
-    }
-
-    fn free_nsid(&self) -> Option<u32> {
-        (1..=self.settings.profile.namespaces).find(|nsid| !self.state.namespaces.contains_key(nsid))
-    }
-
-    /// The hosts behind a list of controllers. Attachment is a host's: all its controllers share it, those included that
-    /// it makes when it comes back.
-    fn hosts_of(&self, controllers: &[ControllerId]) -> Result<BTreeSet<String>, Refusal> {
-        let hosts = controllers.iter().map(|cntlid| self.state.seats.get(&cntlid.0).map(|seat| seat.host.clone()));
-        let hosts = hosts.collect::<Option<BTreeSet<_>>>().filter(|hosts| !hosts.is_empty());
-        hosts.ok_or(Refusal::new(Status::CONTROLLER_LIST_INVALID))
     }
 }
 
@@ -382,6 +289,7 @@ impl Decision {
             after: Vec::new(),
             notices: Vec::new(),
             abort: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -401,11 +309,5 @@ impl Managers {
     }
 }
 
-/// Of a namespace that never had any.
-static NO_RESERVATIONS: Reservations = Reservations::none();
-
 /// Where the NSID stands in a command.
 const NSID: u8 = 4;
-
-#[cfg(test)]
-mod tests;

@@ -20,11 +20,13 @@ pub mod namespace;
 pub mod profile;
 pub mod request;
 pub mod reservation;
+pub mod sanitize;
 pub mod self_test;
+pub mod telemetry;
 pub mod view;
 
 pub use change::{Change, Identity, RestoreError, State};
-pub use drive::{Capacity, Decision, Drive, Effect, Managers, Request, Settings};
+pub use drive::{Capacity, Decision, Drive, Effect, LogWish, Managers, Request, Settings, Turned, keeps};
 pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace};
 pub use profile::Profile;
 pub use request::{Answer, Moment, Origin, Refusal};

@@ -43,8 +43,12 @@ pub struct Refusal {
 pub enum Answer {
     /// Dwords 0 and 1 of the completion.
     Done(u64),
+    /// It was done, and the host is told something besides: a status, and dwords 0 and 1 of the completion.
+    Warned(Status, u64),
     /// Bytes for the host; the whole structure or log page, of which the command may want a part.
     Data(Vec<u8>),
+    /// The part that the command wants of something larger; nothing where it is empty.
+    Part(Vec<u8>),
 }
 
 impl Refusal {

@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 
 use ebof_nvme::{ControllerId, Nsid};
 
-use crate::change::State;
-use crate::drive::{Capacity, Managers, Settings};
+use crate::drive::{Capacity, Drive, Managers};
+use crate::firmware::Personality;
+use crate::health::Condition;
 use crate::namespace::Namespace;
 use crate::profile::Profile;
 use crate::reservation::Reservations;
@@ -23,12 +24,24 @@ pub struct View {
     pub model: String,
     /// The drive's own UUID.
     pub uuid: [u8; 16],
+    /// Firmware Revision that runs.
+    pub revision: String,
+    /// What the firmware that runs makes of the drive.
+    pub personality: Personality,
+    /// FRMW.
+    pub frmw: u8,
     /// Limits.
     pub profile: Profile,
     /// Sizes.
     pub capacity: Capacity,
     /// Capacity that no namespace has claimed, bytes.
     pub unallocated_bytes: u64,
+    /// What the drive is like.
+    pub condition: Condition,
+    /// Entries of the Error Information log.
+    pub error_entries: usize,
+    /// Percentage Used.
+    pub percentage_used: u8,
     /// Who may manage.
     pub managers: Managers,
     /// Namespaces by NSID.
@@ -40,22 +53,27 @@ pub struct View {
 }
 
 impl View {
-    pub(crate) fn new(state: &State, settings: &Settings, capacity: Capacity, unallocated_bytes: u64) -> Self {
+    pub(crate) fn new(drive: &Drive) -> Self {
+        let (state, settings) = (drive.state(), drive.settings());
+        let limits = drive.firmware_limits();
+        let running = state.firmware.running(&limits);
+        let kept = state.reservations.iter().filter(|(_, kept)| !kept.is_untouched());
         Self {
             serial: state.identity.serial.clone(),
-            model: state.identity.model.clone(),
+            model: state.identity.model.clone() + &running.personality.model_suffix,
             uuid: state.identity.uuid,
+            revision: running.revision.clone(),
+            personality: running.personality.clone(),
+            frmw: limits.frmw(),
             profile: settings.profile.clone(),
-            capacity,
-            unallocated_bytes,
+            capacity: drive.capacity(),
+            unallocated_bytes: drive.unallocated_bytes(),
+            condition: drive.condition(),
+            error_entries: settings.error_entries,
+            percentage_used: state.health.percentage_used(&drive.endurance()),
             managers: settings.managers.clone(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
-            reservations: state
-                .reservations
-                .iter()
-                .filter(|(_, kept)| !kept.is_untouched())
-                .map(|(&nsid, kept)| (nsid, Arc::new(kept.clone())))
-                .collect(),
+            reservations: kept.map(|(&nsid, kept)| (nsid, Arc::new(kept.clone()))).collect(),
             seats: state.seats.iter().map(|(&cntlid, seat)| (cntlid, seat.host.clone())).collect(),
         }
     }

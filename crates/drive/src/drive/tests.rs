@@ -2,8 +2,13 @@
 
 use super::*;
 use crate::change::Identity;
-use ebof_nvme::HostId;
+use alloc::string::ToString;
+
+use ebof_nvme::firmware::CommitAction;
+use ebof_nvme::log::{ErrorInformation, FirmwareSlots, SmartHealth};
+use ebof_nvme::{Cid, HostId, Nqn, QueueId};
 use proptest::prelude::*;
+use zerocopy::FromBytes;
 
 const GIB: u64 = 1 << 30;
 
@@ -51,7 +56,7 @@ impl Bench {
         let wanted = NewNamespace { blocks, capacity_blocks: blocks, format: 0, shared };
         match self.ask("a", 0, Request::Create(wanted))?.answer {
             Answer::Done(nsid) => Ok(Nsid(nsid.try_into().unwrap())),
-            Answer::Data(_) => panic!("an NSID is expected"),
+            other => panic!("an NSID is expected: {other:?}"),
         }
     }
 
@@ -123,7 +128,7 @@ fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
 
 #[test]
 fn insufficient_capacity_tells_the_bytes_that_would_be_needed() {
-    let bench = Bench::new(Settings::default());
+    let mut bench = Bench::new(Settings::default());
     let wanted = NewNamespace { blocks: 1 << 30, capacity_blocks: 1 << 30, format: 0, shared: false };
     let refusal = bench.drive.decide(&Request::Create(wanted), &origin("a", 0), &Moment::default()).unwrap_err();
     assert_eq!(refusal.information, 512 * GIB);
@@ -247,4 +252,114 @@ fn what_a_later_version_wrote_is_not_skipped() {
     assert!(State::restore(b"{", &[]).is_err());
     // What an earlier version did not write has its default.
     assert_eq!(State::restore(b"{}", &[]).unwrap(), State::default());
+}
+
+fn log(lid: Lid, nsid: Nsid) -> Request {
+    Request::Log(LogWish {
+        lid,
+        parameter: 0,
+        identifier: 1,
+        nsid,
+        offset: 0,
+        bytes: 4096,
+        thresholds: Thresholds::DEFAULT,
+        transport: 3,
+    })
+}
+
+fn page(bench: &mut Bench, request: Request) -> Vec<u8> {
+    match bench.ask("a", 0, request).unwrap().answer {
+        Answer::Data(page) | Answer::Part(page) => page,
+        other => panic!("a page is expected: {other:?}"),
+    }
+}
+
+#[test]
+fn health_and_errors_outlive_the_drive_that_was_killed() {
+    let mut bench = Bench::new(Settings { error_entries: 64, ..Settings::default() });
+    let nsid = bench.create(8, false).unwrap();
+    bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
+    let moment = Moment { unix_ms: 1000, ..Moment::default() };
+    for change in bench.drive.opened(&origin("a", 0), &moment) {
+        bench.keep(change);
+    }
+    let usage = crate::health::Usage { bytes_written: 512_000, write_commands: 3, ..Default::default() };
+    let activity = crate::health::Activity {
+        elapsed_ms: 3_600_000,
+        namespaces: vec![(nsid, usage)],
+        kelvin: TEMPERATURE_KELVIN,
+        ..Default::default()
+    };
+    let error = crate::error_log::Error {
+        queue: QueueId(1),
+        cid: Cid(7),
+        status: Status::UNRECOVERED_READ_ERROR,
+        location: None,
+        nsid,
+        lba: 5,
+        opcode: 2,
+        information: 0,
+    };
+    assert_eq!(bench.drive.note(&[error]), crate::error_log::Urgency::AtOnce);
+    let condition = bench.drive.condition();
+    let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &moment);
+    assert!(turned.events.is_empty());
+    turned.changes.into_iter().for_each(|change| bench.keep(change));
+    // Killed, and opened again.
+    let state = State::restore(&[], &bench.journal).unwrap();
+    bench.drive = Drive::new(state, bench.drive.settings().clone(), bench.drive.capacity());
+    for change in bench.drive.opened(&origin("a", 0), &moment) {
+        bench.keep(change);
+    }
+    for of in [Nsid::NONE, nsid] {
+        let smart = page(&mut bench, log(Lid::SMART_HEALTH, of));
+        let smart = SmartHealth::ref_from_bytes(&smart).unwrap();
+        assert_eq!((smart.hwc.get(), smart.duw.get(), smart.poh.get()), (3, 1, 1));
+        assert_eq!((smart.pwrc.get(), smart.upl.get(), smart.cw), (2, 1, 0));
+        assert!(smart.neile.get() >= 1);
+    }
+    let errors = page(&mut bench, log(Lid::ERROR_INFORMATION, Nsid::NONE));
+    let errors = <[ErrorInformation]>::ref_from_bytes(&errors).unwrap();
+    assert_eq!((errors.len(), errors[0].cid.get(), errors[0].lba.get(), errors[1].ec.get()), (64, 7, 5, 0));
+    assert_eq!(bench.refused(log(Lid::SMART_HEALTH, Nsid(9))), Status::INVALID_NAMESPACE.dnr());
+    assert_eq!(bench.refused(log(Lid::ANA, Nsid(0))), Status::INVALID_LOG_PAGE.dnr());
+}
+
+#[test]
+fn what_happened_is_read_through_a_context() {
+    let mut bench = Bench::new(Settings { subsystem: "nqn.2014-08.org.example:d".into(), ..Settings::default() });
+    bench.create(8, false).unwrap();
+    let read = |parameter, offset| match log(Lid::PERSISTENT_EVENT, Nsid::NONE) {
+        Request::Log(wish) => Request::Log(LogWish { parameter, offset, ..wish }),
+        other => other,
+    };
+    assert_eq!(bench.refused(read(0, 0)), Status::COMMAND_SEQUENCE_ERROR.dnr());
+    let whole = page(&mut bench, read(1, 0));
+    assert!(whole.len() > 512 && whole[0] == 0x0d);
+    assert_eq!(page(&mut bench, read(0, 512)), whole[512..]);
+    assert_eq!(page(&mut bench, read(2, 0)), [0_u8; 0]);
+    assert_eq!(bench.refused(read(0, 0)), Status::COMMAND_SEQUENCE_ERROR.dnr());
+}
+
+#[test]
+fn firmware_is_downloaded_committed_and_activated_at_a_reset() {
+    let mut bench = Bench::new(Settings { revision: "1.0".into(), ..Settings::default() });
+    let image = crate::firmware::Image {
+        product: "ebof-drive".into(),
+        revision: "2.0".into(),
+        personality: crate::firmware::Personality { model_suffix: "-X".into(), ..Default::default() },
+    };
+    let mut bytes = image.encode().unwrap();
+    bytes.resize(bytes.len().next_multiple_of(4096), 0);
+    bench.ask("a", 0, Request::Download(0, bytes)).unwrap();
+    let commit = Commit { action: CommitAction::ReplaceAndActivate, slot: 2, boot_partition: 0 };
+    bench.ask("a", 0, Request::Commit(commit)).unwrap();
+    let revision = |bench: &Bench| bench.drive.view().revision.clone();
+    assert_eq!(revision(&bench), "1.0");
+    bench.ask("a", 0, Request::Reset).unwrap();
+    assert_eq!(revision(&bench), "2.0");
+    assert_eq!(bench.drive.view().model, "ebof-X");
+    let slots = page(&mut bench, log(Lid::FIRMWARE_SLOTS, Nsid::NONE));
+    assert_eq!(FirmwareSlots::ref_from_bytes(&slots).unwrap().active_slot(), 2);
+    assert_eq!(bench.refused(Request::Commit(commit)), Status::INVALID_FIRMWARE_IMAGE.dnr());
 }

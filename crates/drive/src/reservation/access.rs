@@ -134,6 +134,12 @@ impl Reservations {
         ReservationView { others, full: full.collect() }
     }
 
+    /// What `host` may do.
+    #[must_use]
+    pub fn right_of(&self, host: HostId) -> Right {
+        self.right(Host(host.0))
+    }
+
     fn right(&self, host: Host) -> Right {
         let Some(held) = self.held else { return Right::Free };
         if self.holds(host) || held.kind.admits_registrants() && self.registrants.contains_key(&host) {

@@ -1,0 +1,74 @@
+//! Firmware Image Download, Firmware Commit, and what a reset activates.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::firmware::Commit;
+
+use super::{Decision, Drive};
+use crate::change::Change;
+use crate::event_log::Event;
+use crate::firmware::{Content, Limits, Personality};
+use crate::request::{Answer, Moment, Origin, Refusal};
+
+/// What images for drives are made for.
+const PRODUCT: &str = "ebof-drive";
+
+impl Drive {
+    /// What slots there are, and what the program brings along.
+    #[must_use]
+    pub fn firmware_limits(&self) -> Limits {
+        Limits {
+            slots: self.settings.profile.firmware_slots,
+            slot_1_read_only: false,
+            product: PRODUCT.into(),
+            builtin: Content { revision: self.settings.revision.clone(), personality: Personality::default() },
+        }
+    }
+
+    pub(super) fn download(&mut self, offset: u64, piece: &[u8], origin: &Origin) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        let dword0 = self.download.take(origin.cntlid, offset, piece)?;
+        Ok(Decision { answer: Answer::Done(dword0.into()), ..Decision::nothing() })
+    }
+
+    pub(super) fn commit(&mut self, commit: Commit, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        let limits = self.firmware_limits();
+        let outcome = self.state.firmware.commit(&self.download, &commit, &limits);
+        // Whatever came of it, the next piece is one of another image.
+        self.download.finish();
+        let done = outcome?;
+        let old = self.state.firmware.running(&limits).revision.clone();
+        let action = (commit.action.encode(), done.slot);
+        let event = Event::firmware_commit(origin, moment, (&old, &done.revision), action, done.status);
+        // The host is told to reset although the image is in its slot: the status is that of a command that did what it says.
+        let answer = match done.status.ok() {
+            Ok(()) => Answer::Done(done.dword0.into()),
+            Err(status) => Answer::Warned(status, done.dword0.into()),
+        };
+        Ok(Decision {
+            answer,
+            changes: vec![Change::Firmware { firmware: Box::new(done.next) }, Change::Happened { event }],
+            events: if done.activated { vec![AsyncEvent::FIRMWARE_ACTIVATION_STARTING] } else { Vec::new() },
+            ..Decision::nothing()
+        })
+    }
+
+    /// A controller was reset: what it was downloading is gone, and firmware that waits for a reset is activated.
+    pub(super) fn reset(&mut self, origin: &Origin, moment: &Moment) -> Decision {
+        self.download.reset(origin.cntlid);
+        self.contexts.release(origin.cntlid);
+        let limits = self.firmware_limits();
+        let mut decision = Decision::nothing();
+        if let Some(firmware) = self.state.firmware.at_reset(&limits) {
+            let revision = firmware.running(&limits).revision.clone();
+            decision.changes.push(Change::Firmware { firmware: Box::new(firmware) });
+            let event = Event::power_on(origin, moment, &revision, &[]);
+            decision.changes.push(Change::Happened { event });
+        }
+        decision
+    }
+}

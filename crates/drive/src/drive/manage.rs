@@ -1,0 +1,174 @@
+//! Namespace Management and Attachment, write protection, and the controller identifiers that hosts have.
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ebof_nvme::log::persistent_event::ChangeNamespaceEvent;
+use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
+
+use super::{Decision, Drive, Effect};
+use crate::change::{Change, Seat};
+use crate::event_log::Event;
+use crate::namespace::{Instance, Namespace, NewNamespace};
+use crate::request::{Answer, Moment, Origin, Refusal};
+
+/// Controller identifiers that are remembered.
+const SEATS_MAX: usize = 4096;
+
+impl Drive {
+    pub(super) fn create(&self, wanted: &NewNamespace, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        let format = wanted.check()?;
+        let claim = self.claimed_bytes(wanted.capacity_blocks, format.block_shift);
+        // The error log entry tells the bytes that would be needed (Base, Namespace Management: Namespace Insufficient Capacity).
+        let insufficient = Refusal { information: claim, ..Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY) };
+        if claim > self.unallocated_bytes() && !self.settings.overcommit {
+            return Err(insufficient);
+        }
+        self.check_quota(origin, claim).map_err(|()| insufficient)?;
+        let nsid = self.free_nsid().ok_or(Refusal::new(Status::NAMESPACE_ID_UNAVAILABLE))?;
+        let instance = Instance(self.state.next_instance);
+        let mut namespace = Namespace::new(wanted, instance, origin.host.to_string(), moment);
+        namespace.for_everyone = self.settings.attach_everyone;
+        let size_bytes = namespace.bytes();
+        let quota_bytes = wanted.capacity_blocks << format.block_shift;
+        Ok(Decision {
+            answer: Answer::Done(nsid.into()),
+            before: vec![Effect::Create { instance, size_bytes, quota_bytes, block_bytes: 1 << format.block_shift }],
+            changes: vec![
+                Change::Happened { event: told(0, nsid, &namespace, origin, moment) },
+                Change::Created { nsid, namespace },
+            ],
+            ..Decision::nothing()
+        })
+    }
+
+    pub(super) fn delete(&self, nsid: Nsid, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        let doomed: Vec<_> = match nsid {
+            Nsid::ALL => self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace)).collect(),
+            _ => vec![(nsid.0, self.find(nsid)?)],
+        };
+        if doomed.iter().any(|(_, namespace)| namespace.write_protected) {
+            return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
+        }
+        for (nsid, _) in &doomed {
+            self.check_reservation(*nsid, origin)?;
+        }
+        Ok(Decision {
+            changes: doomed
+                .iter()
+                .flat_map(|&(nsid, namespace)| {
+                    let event = told(1, nsid, namespace, origin, moment);
+                    [Change::Happened { event }, Change::Deleted { nsid }]
+                })
+                .collect(),
+            after: doomed.iter().map(|(_, namespace)| Effect::Remove(namespace.instance)).collect(),
+            ..Decision::nothing()
+        })
+    }
+
+    pub(super) fn attach(
+        &self,
+        nsid: Nsid,
+        controllers: &[ControllerId],
+        origin: &Origin,
+    ) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        let namespace = self.find(nsid)?;
+        self.check_reservation(nsid.0, origin)?;
+        let hosts = self.hosts_of(controllers)?;
+        if hosts.iter().any(|host| namespace.is_attached(host)) {
+            return Err(Refusal::new(Status::NAMESPACE_ALREADY_ATTACHED));
+        }
+        let alone = !namespace.shared || self.settings.exclusive;
+        if alone && (hosts.len() > 1 || !namespace.hosts.is_empty()) {
+            return Err(Refusal::new(Status::NAMESPACE_IS_PRIVATE));
+        }
+        Ok(Decision::change(Change::Attached { nsid: nsid.0, hosts }))
+    }
+
+    pub(super) fn detach(
+        &self,
+        nsid: Nsid,
+        controllers: &[ControllerId],
+        origin: &Origin,
+    ) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        let namespace = self.find(nsid)?;
+        self.check_reservation(nsid.0, origin)?;
+        let hosts = self.hosts_of(controllers)?;
+        if !hosts.iter().all(|host| namespace.is_attached(host)) {
+            return Err(Refusal::new(Status::NAMESPACE_NOT_ATTACHED));
+        }
+        let mut decision = Decision::change(Change::Detached { nsid: nsid.0, hosts: hosts.clone() });
+        if namespace.for_everyone {
+            // Everyone but those: from now on the hosts are named.
+            let others = self.state.seats.values().map(|seat| seat.host.clone()).filter(|host| !hosts.contains(host));
+            decision.changes.push(Change::Attached { nsid: nsid.0, hosts: others.collect() });
+        }
+        Ok(decision)
+    }
+
+    pub(super) fn protect(&self, nsid: Nsid, protected: bool) -> Result<Decision, Refusal> {
+        let namespace = self.find(nsid)?;
+        if namespace.write_protected == protected {
+            return Ok(Decision::nothing());
+        }
+        Ok(Decision::change(Change::Protected { nsid: nsid.0, protected }))
+    }
+
+    pub(super) fn seat(&self, origin: &Origin, moment: &Moment) -> Decision {
+        let seat = Seat { host: origin.host.to_string(), taken_ms: moment.unix_ms };
+        let mut decision = Decision::change(Change::Seated { cntlid: origin.cntlid.0, seat });
+        if self.state.seats.len() >= SEATS_MAX && !self.state.seats.contains_key(&origin.cntlid.0) {
+            let oldest = self.state.seats.iter().min_by_key(|(_, seat)| seat.taken_ms).map(|(&cntlid, _)| cntlid);
+            decision.changes.insert(0, Change::Unseated { cntlids: oldest.into_iter().collect() });
+        }
+        decision
+    }
+
+    pub(super) fn may_manage(&self, host: &Nqn) -> Result<(), Refusal> {
+        if self.settings.managers.contains(host.as_str()) {
+            Ok(())
+        } else {
+            Err(Refusal::new(Status::OPERATION_DENIED))
+        }
+    }
+
+    pub(super) fn check_quota(&self, origin: &Origin, claim: u64) -> Result<(), ()> {
+        let host = origin.host.as_str();
+        let Some(&quota) = self.settings.quotas.get(host) else { return Ok(()) };
+        let own = self.state.namespaces.values().filter(|namespace| namespace.owner == host);
+        let used = own.map(|namespace| self.claim(namespace)).fold(0, u64::saturating_add);
+        if used.saturating_add(claim) <= quota { Ok(()) } else { Err(()) }
+    }
+
+    pub(super) fn free_nsid(&self) -> Option<u32> {
+        (1..=self.settings.profile.namespaces).find(|nsid| !self.state.namespaces.contains_key(nsid))
+    }
+
+    /// The hosts behind a list of controllers. Attachment is a host's: all its controllers share it, those included that
+    /// it makes when it comes back.
+    pub(super) fn hosts_of(&self, controllers: &[ControllerId]) -> Result<BTreeSet<String>, Refusal> {
+        let hosts = controllers.iter().map(|cntlid| self.state.seats.get(&cntlid.0).map(|seat| seat.host.clone()));
+        let hosts = hosts.collect::<Option<BTreeSet<_>>>().filter(|hosts| !hosts.is_empty());
+        hosts.ok_or(Refusal::new(Status::CONTROLLER_LIST_INVALID))
+    }
+}
+
+/// What the Persistent Event Log tells of a namespace that is created or deleted; `sel` is the action of the command.
+fn told(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, moment: &Moment) -> Event {
+    let data = ChangeNamespaceEvent {
+        nsmcdw10: sel.into(),
+        nsze: namespace.blocks.into(),
+        ncap: namespace.capacity_blocks.into(),
+        flbas: namespace.format,
+        nmic: namespace.shared.into(),
+        nsid: nsid.into(),
+        ..ChangeNamespaceEvent::default()
+    };
+    Event::change_namespace(origin, moment, &data)
+}

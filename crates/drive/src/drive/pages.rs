@@ -1,0 +1,84 @@
+//! The log pages that a drive keeps.
+
+use alloc::vec::Vec;
+
+use ebof_nvme::log::Lid;
+use ebof_nvme::{Nqn, Nsid, Status};
+use zerocopy::IntoBytes;
+
+use super::{Decision, Drive, LogWish};
+use crate::event_log::{Reply, Subsystem};
+use crate::request::{Answer, Moment, Origin, Refusal};
+
+/// Whether the drive keeps this page, rather than its controllers.
+#[must_use]
+pub fn keeps(lid: Lid) -> bool {
+    matches!(
+        lid,
+        Lid::ERROR_INFORMATION | Lid::SMART_HEALTH | Lid::FIRMWARE_SLOTS | Lid::ENDURANCE_GROUP | Lid::PERSISTENT_EVENT
+    )
+}
+
+impl Drive {
+    pub(super) fn log(&mut self, wish: &LogWish, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+        let whole = |data: Vec<u8>| Ok(Decision { answer: Answer::Data(data), ..Decision::nothing() });
+        match wish.lid {
+            Lid::ERROR_INFORMATION => whole(self.state.errors.page(self.settings.error_entries, wish.transport, false)),
+            Lid::SMART_HEALTH => whole(self.smart(wish, origin)?),
+            Lid::FIRMWARE_SLOTS => whole(self.state.firmware.page(&self.firmware_limits()).as_bytes().to_vec()),
+            Lid::ENDURANCE_GROUP => {
+                // There is one group.
+                if wish.identifier != 1 {
+                    return Err(Refusal::at(Status::INVALID_FIELD, CDW11 + 2));
+                }
+                let condition = self.condition();
+                whole(self.state.health.endurance_page(&condition, &self.endurance()).as_bytes().to_vec())
+            }
+            Lid::PERSISTENT_EVENT => self.persistent_events(wish, origin, moment),
+            _ => Err(Refusal::at(Status::INVALID_LOG_PAGE, CDW10)),
+        }
+    }
+
+    fn smart(&self, wish: &LogWish, origin: &Origin) -> Result<Vec<u8>, Refusal> {
+        if wish.nsid.names_one() {
+            self.find_attached(wish.nsid, origin)?;
+        }
+        let nsid = if wish.nsid == Nsid::ALL { Nsid::NONE } else { wish.nsid };
+        let page = self.state.health.page(nsid, &self.condition(), &wish.thresholds, &self.endurance());
+        Ok(page.as_bytes().to_vec())
+    }
+
+    fn persistent_events(&mut self, wish: &LogWish, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+        let nqn = Nqn::parse(&self.settings.subsystem).unwrap_or_else(|_| Nqn::discovery());
+        let identity = &self.state.identity;
+        let health = &self.state.health;
+        let subsystem = Subsystem {
+            serial: &identity.serial,
+            model: &identity.model,
+            nqn: &nqn,
+            power_on_hours: health.power_on_hours().into(),
+            power_cycles: health.power_cycles,
+        };
+        let reply = self.contexts.execute(&self.state.events, wish.parameter, origin.cntlid, &subsystem, moment)?;
+        let part = match reply {
+            Reply::Nothing => Vec::new(),
+            Reply::Header(mut header) => {
+                header.truncate(usize::try_from(wish.bytes).unwrap_or(usize::MAX));
+                header
+            }
+            Reply::Page(page) => {
+                let offset = usize::try_from(wish.offset).ok().filter(|&offset| offset <= page.len());
+                let offset = offset.ok_or(Refusal::at(Status::INVALID_FIELD, CDW12))?;
+                page.read(offset, usize::try_from(wish.bytes).unwrap_or(usize::MAX))
+            }
+        };
+        Ok(Decision { answer: Answer::Part(part), ..Decision::nothing() })
+    }
+}
+
+/// Where the identifier of the page stands in a command.
+const CDW10: u8 = 40;
+/// Where its specific identifier stands.
+const CDW11: u8 = 44;
+/// Where the offset stands.
+const CDW12: u8 = 48;

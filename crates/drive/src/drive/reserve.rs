@@ -1,0 +1,67 @@
+//! Reservations, as far as they are not a matter of one namespace.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ebof_nvme::{Nsid, Status};
+
+use super::{Decision, Drive};
+use crate::change::Change;
+use crate::request::{Origin, Refusal};
+use crate::reservation::{self, Access, Reservations};
+
+/// Of a namespace that never had any.
+static NO_RESERVATIONS: Reservations = Reservations::none();
+
+impl Drive {
+    pub(super) fn reserve(
+        &self,
+        nsid: Nsid,
+        command: &reservation::Command,
+        origin: &Origin,
+    ) -> Result<Decision, Refusal> {
+        self.find_attached(nsid, origin)?;
+        let now = self.reservations(nsid.0);
+        let in_use = self.state.reservations.values().filter(|kept| !kept.is_empty()).count();
+        let most = usize::try_from(self.settings.profile.reserved_namespaces).unwrap_or(usize::MAX);
+        if now.is_empty() && in_use >= most {
+            return Err(Refusal::new(Status::INSUFFICIENT_RESOURCES));
+        }
+        let done = now.execute(origin.host_id, command)?;
+        Ok(Decision {
+            changes: done.change.into_iter().map(|change| Change::Reserved { nsid: nsid.0, change }).collect(),
+            notices: done.notices.into_iter().map(|(host, event)| (nsid, host, event)).collect(),
+            abort: done.abort.into_iter().map(|host| (nsid, host)).collect(),
+            ..Decision::nothing()
+        })
+    }
+
+    pub(super) fn persist(&self, nsid: Nsid, persistent: bool, origin: &Origin) -> Result<Decision, Refusal> {
+        let chosen: Vec<u32> = match nsid {
+            Nsid::ALL => {
+                let namespaces = self.state.namespaces.iter();
+                let attached = namespaces.filter(|(_, namespace)| namespace.is_attached(origin.host.as_str()));
+                attached.map(|(&nsid, _)| nsid).collect()
+            }
+            _ => {
+                self.find_attached(nsid, origin)?;
+                vec![nsid.0]
+            }
+        };
+        let change =
+            |nsid| Some(Change::Reserved { nsid, change: self.reservations(nsid).set_persistent(persistent)? });
+        Ok(Decision { changes: chosen.into_iter().filter_map(change).collect(), ..Decision::nothing() })
+    }
+
+    /// Who manages a namespace that another host has reserved is refused like one who writes to it.
+    pub(super) fn check_reservation(&self, nsid: u32, origin: &Origin) -> Result<(), Refusal> {
+        if self.reservations(nsid).conflicts(origin.host_id, Access::Write) {
+            return Err(Refusal::new(Status::RESERVATION_CONFLICT));
+        }
+        Ok(())
+    }
+
+    pub(super) fn reservations(&self, nsid: u32) -> &Reservations {
+        self.state.reservations.get(&nsid).unwrap_or(&NO_RESERVATIONS)
+    }
+}

@@ -1,0 +1,126 @@
+//! What happens to a drive without being asked for: it is opened and closed, its counters advance, errors are entered, and
+//! its condition changes.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ebof_nvme::event::AsyncEvent;
+
+use super::Drive;
+use crate::change::Change;
+use crate::error_log::{self, Urgency};
+use crate::event_log::Event;
+use crate::health::{self, Activity, Condition, Endurance, Thresholds};
+use crate::request::{Moment, Origin};
+
+/// What became of the drive by itself.
+#[derive(Debug, Default, PartialEq)]
+pub struct Turned {
+    /// To be made durable.
+    pub changes: Vec<Change>,
+    /// Raised on all controllers.
+    pub events: Vec<AsyncEvent>,
+}
+
+impl Drive {
+    /// It is being opened: a power-on.
+    #[must_use]
+    pub fn opened(&self, origin: &Origin, moment: &Moment) -> Vec<Change> {
+        let health = self.state.health.opened();
+        let mut changes = vec![Change::PoweredOn { at_ms: moment.unix_ms }];
+        let limits = self.firmware_limits();
+        let firmware = self.state.firmware.at_reset(&limits);
+        let revision = firmware.as_ref().unwrap_or(&self.state.firmware).running(&limits).revision.clone();
+        changes.push(Change::Happened { event: Event::power_on(origin, moment, &revision, &[]) });
+        if self.state.health.open {
+            let count = health.unsafe_shutdowns.into();
+            changes.push(Change::Happened { event: Event::unsafe_shutdown(origin, moment, count) });
+        }
+        changes.extend(firmware.map(|firmware| Change::Firmware { firmware: Box::new(firmware) }));
+        changes.push(Change::Counted { health: Box::new(health) });
+        changes
+    }
+
+    /// It is being closed.
+    #[must_use]
+    pub fn closed(&self) -> Vec<Change> {
+        let mut changes: Vec<_> =
+            self.state.errors.close().into_iter().map(|errors| Change::Failed { errors }).collect();
+        changes.push(Change::Counted { health: Box::new(self.state.health.closed()) });
+        changes
+    }
+
+    /// Enters errors of commands; whether they have to be flushed at once.
+    pub fn note(&mut self, errors: &[error_log::Error]) -> Urgency {
+        let entries = self.settings.error_entries;
+        let mut urgency = Urgency::Periodic;
+        for error in errors {
+            if self.state.errors.record(error, entries) == Urgency::AtOnce {
+                urgency = Urgency::AtOnce;
+            }
+        }
+        urgency
+    }
+
+    /// Errors that are not written down yet.
+    #[must_use]
+    pub fn unflushed(&self) -> Option<Change> {
+        self.state.errors.flush().map(|errors| Change::Failed { errors })
+    }
+
+    /// Counts what happened, and looks at what the drive is like now. Counters are the drive's at once; the changes say what is to be
+    /// written down now (counters only if `keep`, or if something else is).
+    pub fn advance(
+        &mut self,
+        activity: &Activity,
+        condition: Condition,
+        keep: bool,
+        origin: &Origin,
+        moment: &Moment,
+    ) -> Turned {
+        let (before, kelvin_before) = (self.condition().warnings(&Thresholds::DEFAULT), self.condition.kelvin);
+        self.condition = condition;
+        let endurance = self.endurance();
+        self.state.health.advance(activity, &endurance);
+        let after = self.condition().warnings(&Thresholds::DEFAULT);
+        let mut events = Vec::new();
+        for bit in (0..8).map(|bit| 1_u8 << bit).filter(|bit| after & !before & bit != 0) {
+            events.push(Event::critical_warning(origin, moment, bit));
+        }
+        if let Some((thermal, delta)) = health::excursion(kelvin_before, self.condition.kelvin) {
+            events.push(Event::thermal_excursion(origin, moment, thermal, delta));
+        }
+        if self.state.health.is_snapshot_due() {
+            self.state.health.snapshot_taken();
+            let page =
+                self.state.health.page(ebof_nvme::Nsid::NONE, &self.condition(), &Thresholds::DEFAULT, &endurance);
+            events.push(Event::smart_snapshot(origin, moment, &page));
+        }
+        let admitted = events.into_iter().filter(|event| self.state.events.admits(event));
+        let mut changes: Vec<_> = admitted.map(|event| Change::Happened { event }).collect();
+        changes.extend(self.unflushed());
+        if keep || !changes.is_empty() {
+            changes.push(Change::Counted { health: Box::new(self.state.health.clone()) });
+        }
+        Turned { changes, events: health::events(before, after) }
+    }
+
+    /// What the drive is like now.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        Condition {
+            overcommitted: self.settings.overcommit,
+            error_entries: self.state.errors.count(),
+            ..self.condition.clone()
+        }
+    }
+
+    /// How much it stands.
+    #[must_use]
+    pub fn endurance(&self) -> Endurance {
+        let times = u64::from(self.settings.profile.endurance_writes);
+        let rated = self.settings.endurance_bytes.unwrap_or(self.capacity.total_bytes.saturating_mul(times));
+        Endurance { rated_bytes: rated, amplification_percent: 100 }
+    }
+}
