@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn queues_are_asked_for_as_connect_does() {
-        let args = parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --zerocopy-send 64K --rate 1M,2M").unwrap();
+        let args = parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --zerocopy-send 64K --rate 1M,2M")
+            .unwrap();
         assert_eq!(args.queue_use(), QueueUse { shared: true, size: Some(64) });
         let Source::Fabric(options, _) = args.source("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1", &[]).unwrap()
         else {
