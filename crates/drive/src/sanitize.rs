@@ -1,0 +1,342 @@
+//! Sanitize: whether an operation is under way or has failed, what is to be done for it, and which commands have to wait.
+//!
+//! The operation goes over the whole medium, in passes; somebody with access to the medium does the [`Work`]. All of the state is
+//! in the journal: an operation that a power loss interrupted begins its pass anew.
+//!
+//! NVMe Base 2.1, "Sanitize command", "Sanitize Operations", "Sanitize Status" log page (81h).
+
+mod restriction;
+#[cfg(test)]
+mod tests;
+
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::identify::field::sanicap;
+use ebof_nvme::log::{SanitizeLog, SanitizeState};
+use ebof_nvme::media::{Sanitize as Command, SanitizeAction};
+use ebof_nvme::{ControllerId, Status};
+use serde::{Deserialize, Serialize};
+
+pub use restriction::Restriction;
+
+use crate::request::{Origin, Refusal};
+
+/// The sanitize operation of a drive.
+///
+/// ```text
+///                  Sanitize                     failed
+///          Idle ────────────> Processing ─────────────────────> Failed
+///            ^ ^                  │  ^                             │ │
+///            │ └──── completed ───┘  └────────── Sanitize ─────────┘ │
+///            └──────────── Exit Failure Mode, if unrestricted ───────┘
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sanitize {
+    state: State,
+    /// SOS of the last operation.
+    last: Last,
+    /// Dwords 10 and 11 of the command that started it.
+    cdw10: u32,
+    cdw11: u32,
+    /// The controller that it came over: the event is its alone.
+    cntlid: u16,
+    /// Passes that are done.
+    passes: u8,
+    /// Nothing was written since the drive was made, or last sanitized.
+    erased: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    #[default]
+    Idle,
+    Processing,
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Last {
+    #[default]
+    Never,
+    Succeeded,
+    /// No-Deallocate was asked for and could not be had.
+    SucceededDeallocated,
+    Failed,
+}
+
+/// What a drive can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Crypto Erase: data are encrypted at rest.
+    pub crypto_erase: bool,
+    /// Block Erase.
+    pub block_erase: bool,
+    /// Overwrite.
+    pub overwrite: bool,
+    /// Media is always deallocated (NDI).
+    pub no_deallocate_inhibited: bool,
+    /// Bytes of the medium.
+    pub total_bytes: u64,
+    /// Bytes that are written in a second, for the estimates; 0 is not known.
+    pub bytes_per_second: u64,
+}
+
+/// What keeps an operation from starting, and how it is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Circumstances {
+    /// A namespace is write protected.
+    pub write_protected: bool,
+    /// A firmware image waits for a reset.
+    pub firmware_pending: bool,
+    /// Feature 17h, No-Deallocate Response Mode: where No-Deallocate is inhibited, it is disregarded instead of refused.
+    pub warn_about_deallocation: bool,
+}
+
+/// What a Sanitize command comes to that is not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The state from now on; `None` if it is as it was.
+    pub next: Option<Sanitize>,
+    /// An operation started: everything of `Restriction` holds, events of earlier operations are cleared, and self-tests end.
+    pub started: bool,
+}
+
+/// What is to be done in a pass, over the whole medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// How.
+    pub method: Method,
+    /// Passes that are done.
+    pub pass: u8,
+    /// Passes there are.
+    pub passes: u8,
+    /// Behind the last pass everything that namespaces have allocated is given back.
+    pub deallocate: bool,
+}
+
+/// How data are made unreadable in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Every allocated or formerly allocated extent is erased: it reads as zeros.
+    Erase,
+    /// Every such extent is filled with this pattern, least significant byte first.
+    Overwrite(u32),
+    /// All keys are replaced.
+    NewKeys,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The state from now on.
+    pub next: Sanitize,
+    /// The event for this controller, and no other.
+    pub event: (ControllerId, AsyncEvent),
+}
+
+impl Sanitize {
+    /// Decides what a Sanitize command comes to.
+    ///
+    /// # Errors
+    /// Invalid Field in Command, Sanitize In Progress, Sanitize Failed, Namespace is Write Protected, Firmware Activation Requires
+    /// Controller Level Reset. Nothing has changed then.
+    pub fn execute(
+        &self,
+        origin: &Origin,
+        command: &Command,
+        abilities: &Abilities,
+        circumstances: &Circumstances,
+    ) -> Result<Done, Refusal> {
+        if self.state == State::Processing {
+            return Err(Refusal::transient(Status::SANITIZE_IN_PROGRESS));
+        }
+        let able = match command.action {
+            SanitizeAction::ExitFailure => return self.exit_failure(),
+            SanitizeAction::BlockErase => abilities.block_erase,
+            SanitizeAction::Overwrite => abilities.overwrite,
+            SanitizeAction::CryptoErase => abilities.crypto_erase,
+            // There is no Media Verification state to be left.
+            SanitizeAction::ExitVerification | SanitizeAction::Reserved(_) => false,
+        };
+        if !able {
+            return Err(Refusal::at(Status::INVALID_FIELD, ACTION_BYTE));
+        }
+        let inhibited = command.no_deallocate && abilities.no_deallocate_inhibited;
+        if command.enter_verification || inhibited && !circumstances.warn_about_deallocation {
+            return Err(Refusal::at(Status::INVALID_FIELD, OPTIONS_BYTE));
+        }
+        if self.is_failed_restricted() && command.allow_unrestricted_exit {
+            return Err(Refusal::new(Status::SANITIZE_FAILED));
+        }
+        if circumstances.write_protected {
+            return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
+        }
+        if circumstances.firmware_pending {
+            return Err(Refusal::new(Status::FIRMWARE_NEEDS_RESET));
+        }
+        let sqe = command.encode();
+        let next = Self {
+            state: State::Processing,
+            cdw10: sqe.cdw10.get(),
+            cdw11: sqe.cdw11.get(),
+            cntlid: origin.cntlid.0,
+            passes: 0,
+            ..self.clone()
+        };
+        Ok(Done { next: Some(next), started: true })
+    }
+
+    /// What is to be done now, if an operation is under way.
+    #[must_use]
+    pub fn work(&self, abilities: &Abilities) -> Option<Work> {
+        if self.state != State::Processing {
+            return None;
+        }
+        let command = self.command();
+        let passes = self.pass_count();
+        let method = match command.action {
+            SanitizeAction::Overwrite => Method::Overwrite(pattern(&command, self.passes)),
+            SanitizeAction::CryptoErase => Method::NewKeys,
+            _ => Method::Erase,
+        };
+        let deallocate = !command.no_deallocate || abilities.no_deallocate_inhibited;
+        Some(Work { method, pass: self.passes, passes, deallocate })
+    }
+
+    /// The state when a pass is done; `None` if it was the last one, or there is nothing to be done: [`Sanitize::complete`].
+    #[must_use]
+    pub fn pass_done(&self) -> Option<Self> {
+        let passes = self.passes + 1;
+        (self.state == State::Processing && passes < self.pass_count()).then(|| Self { passes, ..self.clone() })
+    }
+
+    /// The operation has succeeded; `None` if there is none.
+    #[must_use]
+    pub fn complete(&self, abilities: &Abilities) -> Option<Ended> {
+        let unexpected = self.command().no_deallocate && abilities.no_deallocate_inhibited;
+        let (last, event) = if unexpected {
+            (Last::SucceededDeallocated, AsyncEvent::SANITIZE_COMPLETED_DEALLOCATED)
+        } else {
+            (Last::Succeeded, AsyncEvent::SANITIZE_COMPLETED)
+        };
+        let next = Self { state: State::Idle, last, passes: self.pass_count(), erased: true, ..self.clone() };
+        (self.state == State::Processing).then_some(Ended { next, event: (ControllerId(self.cntlid), event) })
+    }
+
+    /// The operation has failed; `None` if there is none.
+    #[must_use]
+    pub fn fail(&self) -> Option<Ended> {
+        let next = Self { state: State::Failed, last: Last::Failed, ..self.clone() };
+        let event = (ControllerId(self.cntlid), AsyncEvent::SANITIZE_COMPLETED);
+        (self.state == State::Processing).then_some(Ended { next, event })
+    }
+
+    /// The state when data were written by a host; `None` if it is known that there are some.
+    #[must_use]
+    pub fn written(&self) -> Option<Self> {
+        self.erased.then(|| Self { erased: false, ..self.clone() })
+    }
+
+    /// Whether nothing was written since the drive was made, or last sanitized.
+    #[must_use]
+    pub fn is_erased(&self) -> bool {
+        self.erased
+    }
+
+    /// The log page; `done_bytes` is how much of the pass that is under way is done.
+    #[must_use]
+    pub fn page(&self, abilities: &Abilities, done_bytes: u64) -> SanitizeLog {
+        let mut page = SanitizeLog::new();
+        let state = match (self.state, self.last) {
+            (State::Processing, _) => SanitizeState::InProgress,
+            (_, Last::Never) => SanitizeState::Never,
+            (_, Last::Succeeded) => SanitizeState::Succeeded,
+            (_, Last::SucceededDeallocated) => SanitizeState::SucceededDeallocated,
+            (_, Last::Failed) => SanitizeState::Failed,
+        };
+        let overwrite = self.command().action == SanitizeAction::Overwrite;
+        page.set_status(state, if overwrite { self.passes } else { 0 }, self.erased);
+        page.scdw10.set(self.cdw10);
+        if self.state == State::Processing {
+            page.sprog.set(self.progress(abilities.total_bytes, done_bytes));
+        }
+        let pass = abilities.total_bytes.checked_div(abilities.bytes_per_second);
+        let seconds = |passes: u64| {
+            let seconds = pass.and_then(|pass| u32::try_from(pass.saturating_add(1).saturating_mul(passes)).ok());
+            seconds.unwrap_or(SanitizeLog::UNKNOWN_SECONDS)
+        };
+        if abilities.overwrite {
+            page.eto.set(seconds(16));
+        }
+        if abilities.block_erase {
+            page.etbe.set(seconds(1));
+        }
+        if abilities.crypto_erase {
+            page.etce.set(1);
+        }
+        page
+    }
+
+    fn exit_failure(&self) -> Result<Done, Refusal> {
+        if self.is_failed_restricted() {
+            return Err(Refusal::new(Status::SANITIZE_FAILED));
+        }
+        let next = (self.state == State::Failed).then(|| Self { state: State::Idle, ..self.clone() });
+        Ok(Done { next, started: false })
+    }
+
+    fn is_failed_restricted(&self) -> bool {
+        self.state == State::Failed && !self.command().allow_unrestricted_exit
+    }
+
+    fn command(&self) -> Command {
+        Command::of_dwords(self.cdw10, self.cdw11)
+    }
+
+    fn pass_count(&self) -> u8 {
+        let command = self.command();
+        if command.action == SanitizeAction::Overwrite { command.overwrite_passes } else { 1 }
+    }
+
+    /// SPROG, in 65536ths of all passes. It never gets to FFFFh, which is what is shown while there is no operation.
+    fn progress(&self, total_bytes: u64, done_bytes: u64) -> u16 {
+        let total = u128::from(total_bytes.max(1));
+        let done = u128::from(self.passes) * total + u128::from(done_bytes).min(total);
+        let fraction = (done << 16) / (total * u128::from(self.pass_count()));
+        u16::try_from(fraction.min(0xfffe)).unwrap_or(0xfffe)
+    }
+}
+
+/// A new drive: nothing was written.
+impl Default for Sanitize {
+    fn default() -> Self {
+        Self { state: State::Idle, last: Last::Never, cdw10: 0, cdw11: 0, cntlid: 0, passes: 0, erased: true }
+    }
+}
+
+impl Abilities {
+    /// SANICAP of Identify Controller.
+    #[must_use]
+    pub fn sanicap(&self) -> u32 {
+        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        let any = self.crypto_erase || self.block_erase || self.overwrite;
+        bit(self.crypto_erase, sanicap::CRYPTO_ERASE)
+            | bit(self.block_erase, sanicap::BLOCK_ERASE)
+            | bit(self.overwrite, sanicap::OVERWRITE)
+            | bit(any && self.no_deallocate_inhibited, sanicap::NO_DEALLOCATE_INHIBITED)
+            | bit(any, sanicap::NO_DEALLOCATE_UNMODIFIED)
+    }
+}
+
+/// What the pass number `pass`, from 0, writes. The last pass of an inverting operation always writes the pattern as it is.
+fn pattern(command: &Command, pass: u8) -> u32 {
+    let first_inverted = command.overwrite_passes.is_multiple_of(2);
+    let inverted = command.invert_pattern && (first_inverted == pass.is_multiple_of(2));
+    if inverted { !command.pattern } else { command.pattern }
+}
+
+/// Dword 10: the action, and the options in its second byte.
+const ACTION_BYTE: u8 = 40;
+const OPTIONS_BYTE: u8 = 41;

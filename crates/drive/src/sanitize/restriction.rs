@@ -1,0 +1,85 @@
+//! Which commands are executed while the drive is sanitized, or after that has failed.
+//!
+//! NVMe Base 2.1, "Admin Command Processing Restrictions", "Sanitize Operation Restrictions".
+
+use ebof_nvme::Status;
+use ebof_nvme::feature::Fid;
+use ebof_nvme::log::Lid;
+use ebof_nvme::opcode::{FABRICS, admin, nvm};
+
+use super::{Sanitize, State};
+use crate::request::Refusal;
+
+/// There is an operation under way, or a failed one that nobody has recovered from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restriction {
+    status: Status,
+}
+
+impl Sanitize {
+    /// What restricts commands now.
+    #[must_use]
+    pub fn restriction(&self) -> Option<Restriction> {
+        match self.state {
+            State::Idle => None,
+            State::Processing => Some(Restriction { status: Status::SANITIZE_IN_PROGRESS }),
+            State::Failed => Some(Restriction { status: Status::SANITIZE_FAILED }),
+        }
+    }
+}
+
+impl Restriction {
+    /// Whether an admin command, or a Fabrics command, is executed: `cdw10` names its log page or feature. Error Information is
+    /// returned without LBAs.
+    ///
+    /// # Errors
+    /// Sanitize In Progress or Sanitize Failed.
+    pub fn check_admin(self, opcode: u8, cdw10: u32) -> Result<(), Refusal> {
+        let [id, ..] = cdw10.to_le_bytes();
+        let allowed = match opcode {
+            admin::ABORT
+            | admin::ASYNC_EVENT_REQUEST
+            | admin::GET_FEATURES
+            | admin::IDENTIFY
+            | admin::KEEP_ALIVE
+            | admin::SANITIZE
+            | FABRICS => true,
+            admin::SET_FEATURES => Fid(id) != Fid::WRITE_PROTECTION,
+            admin::GET_LOG_PAGE => ALLOWED_LOGS.contains(&Lid(id)),
+            _ => false,
+        };
+        if allowed { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    /// Whether an I/O command is executed: only Flush.
+    ///
+    /// # Errors
+    /// Sanitize In Progress or Sanitize Failed.
+    pub fn check_io(self, opcode: u8) -> Result<(), Refusal> {
+        if opcode == nvm::FLUSH { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    /// What commands are refused with, and those that are under way are ended with.
+    #[must_use]
+    pub fn status(self) -> Status {
+        self.status
+    }
+
+    /// An operation ends by itself; a failure has to be recovered from first.
+    fn refusal(self) -> Refusal {
+        if self.status.is(Status::SANITIZE_IN_PROGRESS) {
+            Refusal::transient(self.status)
+        } else {
+            Refusal::new(self.status)
+        }
+    }
+}
+
+const ALLOWED_LOGS: [Lid; 6] = [
+    Lid::ERROR_INFORMATION,
+    Lid::SMART_HEALTH,
+    Lid::CHANGED_NAMESPACES,
+    Lid::RESERVATION_NOTIFICATION,
+    Lid::ANA,
+    Lid::SANITIZE_STATUS,
+];

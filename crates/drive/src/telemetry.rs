@@ -1,0 +1,199 @@
+//! Telemetry: what a developer wants to know of a drive that does not do what it should, captured when a host asks for it, or by
+//! the drive itself when something has gone wrong.
+//!
+//! What is captured comes in as text, in three areas: the first in short, the others with more and more detail. Here it is cut into
+//! blocks, numbered and kept.
+//!
+//! NVMe Base 2.1, "Telemetry Host-Initiated", "Telemetry Controller-Initiated" log pages (07h, 08h).
+
+#[cfg(test)]
+mod tests;
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use ebof_nvme::Status;
+use ebof_nvme::log::{Lid, TelemetryHeader, telemetry_lsp, telemetry_scope};
+use serde::{Deserialize, Serialize};
+use zerocopy::IntoBytes;
+
+use crate::request::Refusal;
+
+/// Bytes of a capture at most that a host asked for; what is longer is cut off behind.
+pub const HOST_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of a capture at most that the drive made by itself: it is in the journal.
+pub const CONTROLLER_BYTES_MAX: usize = 128 << 10;
+
+/// What the drive captured by itself. It outlives restarts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Telemetry {
+    capture: Option<Capture>,
+    /// TCDGN.
+    generation: u8,
+    /// TCDA: nobody has read it.
+    available: bool,
+}
+
+/// What a host had captured. It ends with a reset, a firmware commit, or the next capture.
+#[derive(Clone, Debug, Default)]
+pub struct HostTelemetry {
+    /// The page, but for what the header says of the drive's own capture.
+    page: Option<Page>,
+    /// THDGN.
+    generation: u8,
+}
+
+/// A state of the drive in words: JSON, or any text that a developer understands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Capture {
+    /// Why it was made, at most 128 bytes: Reason Identifier.
+    pub reason: String,
+    /// Data Area 1, and what areas 2 and 3 have besides.
+    pub areas: [String; 3],
+}
+
+/// A log page: it may be large, and is read in pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    header: TelemetryHeader,
+    blocks: Arc<[u8]>,
+}
+
+impl Telemetry {
+    /// The state with a new capture, which takes the place of the one before. The event Telemetry Log Changed is due.
+    #[must_use]
+    pub fn captured(&self, capture: Capture) -> Self {
+        let capture = capture.cut(CONTROLLER_BYTES_MAX);
+        Self { capture: Some(capture), generation: self.generation.wrapping_add(1), available: true }
+    }
+
+    /// The state when a host has read the page and does not retain the event; `None` if it is as it was.
+    #[must_use]
+    pub fn acknowledged(&self) -> Option<Self> {
+        self.available.then(|| Self { available: false, ..self.clone() })
+    }
+
+    /// Telemetry Controller-Initiated.
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let none = Capture::default();
+        let mut page = self.capture.as_ref().unwrap_or(&none).page(Lid::TELEMETRY_CONTROLLER);
+        page.header.thdgn_or_tcs = telemetry_scope::SUBSYSTEM;
+        self.describe(&mut page.header);
+        page
+    }
+
+    fn describe(&self, header: &mut TelemetryHeader) {
+        header.tcda = self.available.into();
+        header.tcdgn = self.generation;
+    }
+}
+
+impl HostTelemetry {
+    /// Executes Get Log Page with the Log Specific Parameter `lsp`: captures anew if it asks for that, and returns the page.
+    pub fn execute(&mut self, lsp: u8, telemetry: &Telemetry, capture: impl FnOnce() -> Capture) -> Page {
+        if lsp & telemetry_lsp::CREATE != 0 {
+            let mut capture = capture().cut(HOST_BYTES_MAX);
+            // Maximum Created Data Area: 0 leaves it to the controller, as do areas there are none of.
+            let areas = usize::from(lsp >> telemetry_lsp::AREA_SHIFT & 7);
+            if areas != 0 {
+                capture.areas.iter_mut().skip(areas).for_each(String::clear);
+            }
+            self.generation = self.generation.wrapping_add(1);
+            self.page = Some(capture.page(Lid::TELEMETRY_HOST));
+        }
+        let mut page = self.page.clone().unwrap_or_else(|| Capture::default().page(Lid::TELEMETRY_HOST));
+        page.header.ths = telemetry_scope::SUBSYSTEM;
+        page.header.thdgn_or_tcs = self.generation;
+        telemetry.describe(&mut page.header);
+        page
+    }
+
+    /// Forgets what was captured: the controller was reset, or firmware was committed.
+    pub fn clear(&mut self) {
+        self.page = None;
+    }
+}
+
+impl Capture {
+    /// Cuts it to `most` bytes: the last area first.
+    fn cut(mut self, most: usize) -> Self {
+        truncate(&mut self.reason, 128);
+        let mut left = most;
+        for area in &mut self.areas {
+            truncate(area, left);
+            left = left.saturating_sub(area.len().next_multiple_of(BLOCK));
+        }
+        self
+    }
+
+    fn page(&self, lid: Lid) -> Page {
+        let mut last = 0;
+        let lasts = [0, 1, 2].map(|area: usize| {
+            last += self.areas[area].len().div_ceil(BLOCK);
+            u16::try_from(last).unwrap_or(u16::MAX)
+        });
+        let mut header = TelemetryHeader::new(lid, lasts, 0);
+        for (to, byte) in header.rident.iter_mut().zip(self.reason.bytes()) {
+            *to = byte;
+        }
+        Page { header, blocks: self.blocks().into() }
+    }
+
+    /// The areas one behind the other, each filled up with zeros.
+    fn blocks(&self) -> Vec<u8> {
+        let mut blocks = Vec::new();
+        for area in &self.areas {
+            blocks.extend_from_slice(area.as_bytes());
+            blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
+        }
+        blocks
+    }
+}
+
+impl Page {
+    /// The header: what the event Telemetry Log Created holds.
+    #[must_use]
+    pub fn header(&self) -> &TelemetryHeader {
+        &self.header
+    }
+
+    /// `bytes` of the page from `offset` on; zeros behind the last block.
+    ///
+    /// # Errors
+    /// Invalid Field in Command unless both are multiples of a block of 512 bytes.
+    pub fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, Refusal> {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX & !(BLOCK - 1));
+        if !offset.is_multiple_of(BLOCK) {
+            return Err(Refusal::at(Status::INVALID_FIELD, OFFSET_BYTE));
+        }
+        if !bytes.is_multiple_of(BLOCK) {
+            return Err(Refusal::at(Status::INVALID_FIELD, LENGTH_BYTE));
+        }
+        let end = offset.saturating_add(bytes);
+        let mut out = Vec::with_capacity(bytes);
+        if offset < BLOCK && bytes > 0 {
+            out.extend_from_slice(self.header.as_bytes());
+        }
+        let (from, to) = (offset.saturating_sub(BLOCK), end.saturating_sub(BLOCK).min(self.blocks.len()));
+        out.extend_from_slice(self.blocks.get(from..to).unwrap_or_default());
+        out.resize(bytes, 0);
+        Ok(out)
+    }
+}
+
+/// Cuts a text to at most `most` bytes, between characters.
+fn truncate(text: &mut String, most: usize) {
+    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    text.truncate(end);
+}
+
+const BLOCK: usize = 512;
+
+/// Dwords 10 (length) and 12 (offset) of Get Log Page.
+const LENGTH_BYTE: u8 = 40;
+const OFFSET_BYTE: u8 = 48;
