@@ -78,7 +78,7 @@ pub struct Event {
 }
 
 impl EventLog {
-    /// Whether the event is worth an entry: not if the same happened [`FLOOD`] times within the last minute already.
+    /// Whether the event is worth an entry: not if the same happened 32 times within the last minute already.
     #[must_use]
     pub fn admits(&self, event: &Event) -> bool {
         let recent = self.events.iter().rev().take_while(|other| other.at_ms.saturating_add(60_000) > event.at_ms);
@@ -156,7 +156,7 @@ fn timestamp(unix_ms: u64) -> [u8; 8] {
     bytes
 }
 
-/// Events of one kind in a minute of which no more are recorded.
+/// Events of one kind in a minute, beyond which no more of them are recorded.
 const FLOOD: usize = 32;
 
 /// Event Header Additional Information: the event is not associated with a port.
