@@ -73,6 +73,20 @@ enum Command {
     EffectsLog(verbs::logs::EffectsLog),
     /// Show the Changed Namespace List log
     ChangedNsListLog(verbs::logs::PlainLog),
+    /// Show the Changed Allocated Namespace List log
+    ChangedAllocNsListLog(verbs::drive_logs::ChangedAllocNsListLog),
+    /// Show the Device Self-test log
+    SelfTestLog(verbs::self_test::SelfTestLogVerb),
+    /// Show the Persistent Event Log
+    PersistentEventLog(verbs::drive_logs::PersistentEventLog),
+    /// Write telemetry data to a file
+    TelemetryLog(verbs::drive_logs::TelemetryLog),
+    /// Show the Sanitize Status log
+    SanitizeLog(verbs::drive_logs::SanitizeLogVerb),
+    /// Show the Endurance Group Information log
+    EnduranceLog(verbs::drive_logs::EnduranceLog),
+    /// Show the Reservation Notification log
+    ResvNotifLog(verbs::drive_logs::ResvNotifLog),
     /// Show the Supported Log Pages log
     SupportedLogPages(verbs::logs::PlainLog),
     /// Show a feature
@@ -85,6 +99,39 @@ enum Command {
     /// Have the block devices follow the namespaces
     NsRescan(verbs::controller::Plain),
 
+    /// Create a namespace
+    CreateNs(Box<verbs::namespaces::CreateNs>),
+    /// Delete a namespace
+    DeleteNs(verbs::namespaces::DeleteNs),
+    /// Attach a namespace to controllers
+    AttachNs(verbs::namespaces::Attachment),
+    /// Detach a namespace from controllers
+    DetachNs(verbs::namespaces::Attachment),
+
+    /// Register, unregister or replace this host's reservation key
+    ResvRegister(verbs::reservations::ResvRegister),
+    /// Acquire a reservation, or take it from others
+    ResvAcquire(verbs::reservations::ResvAcquire),
+    /// Release a reservation, or clear it and all registrants
+    ResvRelease(verbs::reservations::ResvRelease),
+    /// Show a namespace's registrants and reservation
+    ResvReport(verbs::reservations::ResvReport),
+
+    /// Format namespaces: all their data goes
+    Format(Box<verbs::media::FormatNvm>),
+    /// Sanitize the drive: all data goes
+    Sanitize(verbs::media::SanitizeNvm),
+    /// Have the drive test itself
+    DeviceSelfTest(verbs::self_test::DeviceSelfTest),
+    /// Send a firmware image
+    FwDownload(Box<verbs::firmware::FwDownload>),
+    /// Put a firmware image into a slot, and activate it
+    FwCommit(verbs::firmware::FwCommit),
+    /// Send data of a security protocol
+    SecuritySend(Box<verbs::security::SecuritySend>),
+    /// Receive data of a security protocol
+    SecurityRecv(Box<verbs::security::SecurityRecv>),
+
     /// Read blocks
     Read(Box<verbs::io::Transfer>),
     /// Write blocks
@@ -93,8 +140,14 @@ enum Command {
     Compare(Box<verbs::io::Transfer>),
     /// Write zeros without sending them
     WriteZeroes(verbs::blocks::WriteZeroes),
+    /// Mark blocks as unreadable
+    WriteUncor(verbs::blocks::WriteUncor),
     /// Have the controller read blocks without sending them
     Verify(verbs::blocks::Verify),
+    /// Have the controller copy blocks
+    Copy(Box<verbs::copy::CopyBlocks>),
+    /// Show which blocks are allocated, or may be unrecoverable
+    GetLbaStatus(verbs::lba_status::GetLbaStatusVerb),
     /// Dataset Management: deallocate blocks
     Dsm(verbs::blocks::Dsm),
     /// Bring everything written to the medium
@@ -120,7 +173,7 @@ enum Command {
 }
 
 /// How the help groups the verbs.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 10] = [
     ("Serve", &["serve", "config"]),
     ("Connect", &["discover", "connect", "connect-all", "disconnect", "disconnect-all", "list", "list-subsys"]),
     (
@@ -139,11 +192,38 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "fw-log",
             "effects-log",
             "changed-ns-list-log",
+            "changed-alloc-ns-list-log",
             "supported-log-pages",
+            "self-test-log",
+            "persistent-event-log",
+            "telemetry-log",
+            "sanitize-log",
+            "endurance-log",
+            "resv-notif-log",
         ],
     ),
     ("Change", &["set-feature", "reset", "ns-rescan"]),
-    ("I/O", &["read", "write", "compare", "write-zeroes", "verify", "dsm", "flush"]),
+    ("Namespaces", &["create-ns", "delete-ns", "attach-ns", "detach-ns"]),
+    ("Reservations", &["resv-register", "resv-acquire", "resv-release", "resv-report"]),
+    (
+        "Media and firmware",
+        &["format", "sanitize", "device-self-test", "fw-download", "fw-commit", "security-send", "security-recv"],
+    ),
+    (
+        "I/O",
+        &[
+            "read",
+            "write",
+            "compare",
+            "write-zeroes",
+            "write-uncor",
+            "verify",
+            "copy",
+            "dsm",
+            "flush",
+            "get-lba-status",
+        ],
+    ),
     ("Measure", &["bench"]),
     ("This machine", &["gen-hostnqn", "show-hostnqn", "completions", "man"]),
 ];
@@ -183,16 +263,41 @@ impl Command {
             Self::FwLog(verb) => verb.firmware(global),
             Self::EffectsLog(verb) => verb.run(global),
             Self::ChangedNsListLog(verb) => verb.changed_namespaces(global),
+            Self::ChangedAllocNsListLog(verb) => verb.run(global),
+            Self::SelfTestLog(verb) => verb.run(global),
+            Self::PersistentEventLog(verb) => verb.run(global),
+            Self::TelemetryLog(verb) => verb.run(global),
+            Self::SanitizeLog(verb) => verb.run(global),
+            Self::EnduranceLog(verb) => verb.run(global),
+            Self::ResvNotifLog(verb) => verb.run(global),
             Self::SupportedLogPages(verb) => verb.supported(global),
             Self::GetFeature(verb) => verb.run(global),
             Self::SetFeature(verb) => verb.run(global),
             Self::Reset(verb) => verb.reset(global),
             Self::NsRescan(verb) => verb.rescan(global),
+            Self::CreateNs(verb) => verb.run(global),
+            Self::DeleteNs(verb) => verb.run(global),
+            Self::AttachNs(verb) => verb.attach(global),
+            Self::DetachNs(verb) => verb.detach(global),
+            Self::ResvRegister(verb) => verb.run(global),
+            Self::ResvAcquire(verb) => verb.run(global),
+            Self::ResvRelease(verb) => verb.run(global),
+            Self::ResvReport(verb) => verb.run(global),
+            Self::Format(verb) => verb.run(global),
+            Self::Sanitize(verb) => verb.run(global),
+            Self::DeviceSelfTest(verb) => verb.run(global),
+            Self::FwDownload(verb) => verb.run(global),
+            Self::FwCommit(verb) => verb.run(global),
+            Self::SecuritySend(verb) => verb.run(global),
+            Self::SecurityRecv(verb) => verb.run(global),
             Self::Read(verb) => verb.read(global),
             Self::Write(verb) => verb.write(global),
             Self::Compare(verb) => verb.compare(global),
             Self::WriteZeroes(verb) => verb.run(global),
+            Self::WriteUncor(verb) => verb.run(global),
             Self::Verify(verb) => verb.run(global),
+            Self::Copy(verb) => verb.run(global),
+            Self::GetLbaStatus(verb) => verb.run(global),
             Self::Dsm(verb) => verb.run(global),
             Self::Flush(verb) => verb.run(global),
             Self::Bench(args) => crate::bench::run(&args, global),

@@ -30,7 +30,7 @@ pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> 
         Some(fctype) => fabrics_name(fctype),
         None => admin_name(sqe.opcode),
     };
-    let meaning = explain::admin(device.name(), sqe, cqe.status());
+    let meaning = explain::admin_command(device, sqe, cqe.status());
     Err(Failure::refused(name.unwrap_or("Admin command"), cqe.status(), meaning).into())
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn io(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> any
     }
     let name = nvm_name(sqe.opcode).unwrap_or("I/O command");
     let facts = explain::Facts::gather(device, sqe, status, bytes);
-    Err(Failure::refused(name, status, explain::io(device.name(), sqe, status, &facts)).into())
+    Err(Failure::refused_io(name, status, explain::io(device.name(), sqe, status, &facts)).into())
 }
 
 /// What Identify is asked for.
@@ -271,7 +271,8 @@ pub(crate) fn property(device: &mut dyn Device, offset: u32, bytes: u8) -> anyho
     if status.is(Status::INVALID_FIELD) {
         return Ok(None);
     }
-    Err(Failure::refused("Property Get", status, explain::admin(device.name(), &sqe, status)).into())
+    let meaning = explain::admin_command(device, &sqe, status);
+    Err(Failure::refused("Property Get", status, meaning).into())
 }
 
 #[cfg(test)]

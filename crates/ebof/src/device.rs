@@ -2,7 +2,11 @@
 //! (`nvme0`, `nvme0n1`) or a URI says where it is. What the commands mean is in `command`.
 
 mod attached;
+#[cfg(test)]
+pub(crate) mod fake;
 mod remote;
+
+use std::time::Duration;
 
 use ebof_initiator::{AdminData, Options};
 use ebof_nvme::uri::Uri;
@@ -32,6 +36,12 @@ pub(crate) trait Device {
     /// # Errors
     /// There will be no answer.
     fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe>;
+
+    /// Lets the admin commands that follow take this long, unless the user said how long they may.
+    fn allow(&mut self, time: Duration);
+
+    /// Whether block devices of this machine hang on it.
+    fn is_attached(&self) -> bool;
 
     /// Drops the connections and makes new ones.
     ///

@@ -1,5 +1,7 @@
 //! What a status means for the command that got it: the sentence behind `LBA Out of Range`.
 
+mod drive;
+
 use ebof_nvme::feature::Fid;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::Lid;
@@ -34,8 +36,13 @@ impl Facts {
     }
 }
 
-/// What `status` means for an admin command.
-pub(crate) fn admin(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
+/// What `status` means for an admin command to `device`.
+pub(crate) fn admin_command(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<String> {
+    drive::admin(device, sqe, status).or_else(|| admin(device.name(), sqe, status))
+}
+
+/// What `status` means for an admin command, as far as nobody has to be asked.
+fn admin(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     let [low, ..] = sqe.cdw10.to_bytes();
     let known = |list: &[Status]| list.iter().any(|&other| status.is(other));
     if status.is(Status::INVALID_LOG_PAGE) || (sqe.opcode == opcode::GET_LOG_PAGE && status.is(Status::INVALID_FIELD)) {
@@ -96,7 +103,7 @@ pub(crate) fn io(device: &str, sqe: &Sqe, status: Status, facts: &Facts) -> Opti
             "namespace {nsid} may not be written now; `ebof get-feature {device} -n {nsid} -f 0x84 -H` shows its protection"
         ));
     }
-    general(device, sqe, status)
+    drive::io(device, sqe, status).or_else(|| general(device, sqe, status))
 }
 
 /// Why a namespace is not there, and what to do.
@@ -112,11 +119,10 @@ fn feature(fid: u8) -> String {
 }
 
 fn general(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
-    let sentences: [(Status, &str); 13] = [
+    let sentences: [(Status, &str); 12] = [
         (Status::INVALID_FIELD, "a field of the command has a value that this controller does not take"),
         (Status::DATA_SGL_LENGTH_INVALID, "the length of the data does not fit the command"),
         (Status::NAMESPACE_NOT_READY, "the namespace is not ready yet: try again in a moment"),
-        (Status::RESERVATION_CONFLICT, "another host holds a reservation on the namespace"),
         (Status::ACCESS_DENIED, "this host may not do that"),
         (Status::CAPACITY_EXCEEDED, "the drive behind the namespace is full"),
         (Status::WRITE_FAULT, "the drive behind the namespace could not write: see the target's log and error-log"),

@@ -7,6 +7,7 @@ use std::io;
 use ebof_initiator::ConnectError;
 use ebof_manage::Diagnostics;
 use ebof_nvme::Status;
+use ebof_nvme::status::NvmStatus;
 
 use crate::output::json::Object;
 
@@ -16,7 +17,8 @@ pub(crate) struct Failure {
     kind: &'static str,
     message: String,
     advice: Option<String>,
-    status: Option<Status>,
+    /// The status and its name, which depends on the command.
+    status: Option<(Status, Option<&'static str>)>,
 }
 
 impl Failure {
@@ -35,10 +37,21 @@ impl Failure {
         Self::new("unsupported", message, advice)
     }
 
-    /// The controller refused a command.
+    /// The controller refused an admin or Fabrics command.
     pub(crate) fn refused(command: &str, status: Status, meaning: Option<String>) -> Self {
         let message = format!("{command}: the controller answered {status}");
-        Self { kind: "status", message, advice: meaning, status: Some(status) }
+        Self { kind: "status", message, advice: meaning, status: Some((status, status.name())) }
+    }
+
+    /// The controller refused a command of the NVM command set.
+    pub(crate) fn refused_io(command: &str, status: Status, meaning: Option<String>) -> Self {
+        let message = format!("{command}: the controller answered {}", NvmStatus(status));
+        Self { kind: "status", message, advice: meaning, status: Some((status, status.nvm_name())) }
+    }
+
+    /// The status, where the controller refused a command.
+    pub(crate) fn status(&self) -> Option<Status> {
+        self.status.map(|(status, _)| status)
     }
 }
 
@@ -92,9 +105,8 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
     } else {
         details = details.with("message", text(error)).with("advice", None::<String>);
     }
-    if let Some(status) = status(error) {
-        let object =
-            Object::new().with("name", status.name()).with("sct", status.code_type()).with("sc", status.code());
+    if let Some((status, name)) = status(error) {
+        let object = Object::new().with("name", name).with("sct", status.code_type()).with("sc", status.code());
         details.push("status", object.with("dnr", status.is_dnr()));
     }
     details
@@ -150,9 +162,10 @@ fn holders_connect_error(error: &anyhow::Error) -> Option<[&str; 4]> {
     Some([summary, tried, answer, advice])
 }
 
-fn status(error: &anyhow::Error) -> Option<Status> {
+fn status(error: &anyhow::Error) -> Option<(Status, Option<&'static str>)> {
     let failure = error.downcast_ref::<Failure>().and_then(|failure| failure.status);
-    failure.or_else(|| error.downcast_ref::<ebof_initiator::Error>().and_then(ebof_initiator::Error::status))
+    let initiator = || error.downcast_ref::<ebof_initiator::Error>().and_then(ebof_initiator::Error::status);
+    failure.or_else(|| initiator().map(|status| (status, status.name())))
 }
 
 /// What there is to say about a configuration's text, as JSON.

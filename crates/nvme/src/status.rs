@@ -256,7 +256,13 @@ impl Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name().unwrap_or(match self.code_type() {
+        self.fmt_named(self.name(), f)
+    }
+}
+
+impl Status {
+    fn fmt_named(self, name: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = name.unwrap_or(match self.code_type() {
             7 => "Vendor Specific",
             _ => "Unknown Status",
         });
@@ -265,6 +271,16 @@ impl fmt::Display for Status {
             f.write_str(", DNR")?;
         }
         f.write_str(")")
+    }
+}
+
+/// A status of an I/O command of the NVM command set, as it is shown: `Status::nvm_name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NvmStatus(pub Status);
+
+impl fmt::Display for NvmStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt_named(self.0.nvm_name(), f)
     }
 }
 
@@ -293,6 +309,7 @@ mod tests {
         let status = Status::INVALID_PROTECTION_INFORMATION.dnr();
         assert_eq!(status.nvm_name(), Some("Invalid Protection Information"));
         assert_eq!(status.name(), Some("Connect Controller Busy"));
+        assert_eq!(NvmStatus(status).to_string(), "Invalid Protection Information (SCT 1h, SC 81h, DNR)");
         assert_eq!(Status::AUTHENTICATION_REQUIRED.nvm_name(), None);
         assert_eq!(Status::LBA_OUT_OF_RANGE.more().nvm_name(), Some("LBA Out of Range"));
     }

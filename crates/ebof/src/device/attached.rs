@@ -42,6 +42,14 @@ impl Device for Attached {
         Ok(self.client.io(sqe, data)?)
     }
 
+    fn allow(&mut self, time: Duration) {
+        self.timeout.get_or_insert(time);
+    }
+
+    fn is_attached(&self) -> bool {
+        true
+    }
+
     fn reset(&mut self) -> anyhow::Result<()> {
         Ok(self.client.reset()?)
     }

@@ -62,6 +62,14 @@ impl Device for Remote {
         Ok(queue.execute(*sqe, data)?)
     }
 
+    fn allow(&mut self, time: Duration) {
+        self.timeout.get_or_insert(time);
+    }
+
+    fn is_attached(&self) -> bool {
+        false
+    }
+
     fn reset(&mut self) -> anyhow::Result<()> {
         let limit = self.timeout.unwrap_or(RESET_TIMEOUT);
         self.controller().reset();

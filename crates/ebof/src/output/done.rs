@@ -4,6 +4,7 @@ use super::View;
 use super::json::{Json, Object};
 
 /// Something was done.
+#[derive(Debug)]
 pub(crate) struct Done {
     verb: &'static str,
     line: String,

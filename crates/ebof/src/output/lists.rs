@@ -64,8 +64,10 @@ impl View for ControllerListView {
     }
 }
 
-/// The Changed Namespace List log.
+/// The Changed Namespace List log, or that of allocated namespaces.
 pub(crate) struct ChangedView {
+    /// Which verb shows it.
+    pub(crate) verb: &'static str,
     /// The log page.
     pub(crate) data: Box<ChangedNamespaces>,
 }
@@ -84,9 +86,7 @@ impl View for ChangedView {
 
     fn json(&self, _verbose: bool) -> Object {
         let nsids = self.data.iter().map(|nsid| Object::new().with("nsid", nsid.0)).collect::<Vec<_>>();
-        Object::document("changed-ns-list-log", 1)
-            .with("overflow", self.data.is_overflowed())
-            .with("changed_ns_list", nsids)
+        Object::document(self.verb, 1).with("overflow", self.data.is_overflowed()).with("changed_ns_list", nsids)
     }
 
     fn binary(&self) -> Option<&[u8]> {

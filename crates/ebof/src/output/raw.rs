@@ -37,3 +37,34 @@ impl View for LogView {
         Some(&self.data)
     }
 }
+
+/// What Security Receive returned.
+pub(crate) struct SecurityView {
+    /// What the device was called.
+    pub(crate) device: String,
+    /// Security protocol.
+    pub(crate) secp: u8,
+    /// Security protocol specific field.
+    pub(crate) spsp: u16,
+    /// The bytes.
+    pub(crate) data: Vec<u8>,
+}
+
+impl View for SecurityView {
+    fn text(&self, _verbose: bool) -> String {
+        format!("NVME Security Receive Command Success\n{}", dump(&self.data))
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        Object::document("security-recv", 1)
+            .with("device", self.device.as_str())
+            .with("secp", self.secp)
+            .with("spsp", self.spsp)
+            .with("data_size", self.data.len() as u64)
+            .with("data", digits(&self.data))
+    }
+
+    fn binary(&self) -> Option<&[u8]> {
+        Some(&self.data)
+    }
+}

@@ -4,15 +4,20 @@ use ebof_attach::state::State;
 use ebof_attach::{Attached, Device, Request};
 use ebof_nvme::feature::{Fid, Select};
 use ebof_nvme::identify::{ControllerList, IdentifyController, IdentifyNamespace, NamespaceList};
+use ebof_nvme::lba_status::{Completion, status_list};
+use ebof_nvme::log::persistent_event::{
+    ControllerResetInformation, HardwareErrorEvent, SetFeatureEvent, hardware_error,
+};
 use ebof_nvme::log::{
-    ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, DiscoveryEntries, ErrorInformation, FirmwareSlots,
-    Lid, LidSupport, SmartHealth, Submission, SupportedLogPages,
+    ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, DiscoveryEntries, EnduranceGroupInformation,
+    ErrorInformation, EventKind, FirmwareSlots, Lid, LidSupport, PersistentEventHeader, ReservationEvent,
+    ReservationNotification, SanitizeLog, SelfTestLog, SmartHealth, Submission, SupportedLogPages, push_event,
 };
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::Cap;
 use ebof_nvme::{ControllerId, Nsid};
 use ebof_testkit::hex;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes as _};
 
 use super::View;
 use super::attached::{ConnectView, Connected, ListView, SubsystemsView};
@@ -21,12 +26,19 @@ use super::controller::ControllerView;
 use super::discovery::DiscoveryView;
 use super::done::Done;
 use super::effects::{EffectsView, SupportedView};
+use super::endurance::EnduranceView;
 use super::features::{FeatureSetView, FeatureView};
 use super::health::{ErrorLogView, FirmwareView, SmartView};
+use super::lba_status::LbaStatusView;
 use super::lists::{ChangedView, ControllerListView, NamespaceListView};
+use super::managed::Managed;
 use super::namespace::{DescriptorsView, NamespaceView};
-use super::raw::LogView;
+use super::persistent::PersistentView;
+use super::raw::{LogView, SecurityView};
 use super::registers::RegistersView;
+use super::reservation::{NotificationView, ReportView};
+use super::sanitize::SanitizeView;
+use super::self_test::SelfTestView;
 
 macro_rules! bytes {
     ($file:literal) => {
@@ -72,9 +84,16 @@ fn lists() {
     assert_view!("list-ns", NamespaceListView { data });
     let data = Box::new(ControllerList::starting_at(ControllerId(0), [ControllerId(1), ControllerId(42)]));
     assert_view!("list-ctrl", ControllerListView { data });
-    assert_view!("changed-ns-list-log", ChangedView { data: Box::new(ChangedNamespaces::new([Nsid(3)])) });
-    assert_eq!(ChangedView { data: Box::new(ChangedNamespaces::new([])) }.text(false), "no ns changed\n");
-    let overflow = ChangedView { data: Box::new(ChangedNamespaces::new((1..2000).map(Nsid))) };
+    assert_view!(
+        "changed-ns-list-log",
+        ChangedView { verb: "changed-ns-list-log", data: Box::new(ChangedNamespaces::new([Nsid(3)])) }
+    );
+    assert_eq!(
+        ChangedView { verb: "changed-ns-list-log", data: Box::new(ChangedNamespaces::new([])) }.text(false),
+        "no ns changed\n"
+    );
+    let overflow =
+        ChangedView { verb: "changed-ns-list-log", data: Box::new(ChangedNamespaces::new((1..2000).map(Nsid))) };
     assert_eq!(overflow.text(false), "more than 1024 ns changed\n");
 }
 
@@ -86,6 +105,57 @@ fn health() {
     assert_view!("error-log", ErrorLogView { device: "nvme0".to_owned(), entries: vec![entry] });
     let data = read::<FirmwareSlots>(&bytes!("firmware_slots.hex"));
     assert_view!("fw-log", FirmwareView { device: "nvme0".to_owned(), data });
+}
+
+#[test]
+fn drive_logs() {
+    let device = || "nvme0".to_owned();
+    let data = read::<SelfTestLog>(&bytes!("self_test_log.hex"));
+    assert_view!("self-test-log", SelfTestView { device: device(), data, results: 3 });
+    let data = read::<EnduranceGroupInformation>(&bytes!("endurance_group.hex"));
+    assert_view!("endurance-log", EnduranceView { device: device(), group: 1, data });
+    let data = read::<SanitizeLog>(&bytes!("sanitize_log.hex"));
+    assert_view!("sanitize-log", SanitizeView { device: device(), data });
+    assert_view!("sanitize-log-never", SanitizeView { device: device(), data: Box::new(SanitizeLog::new()) });
+    let data = ReservationNotification::new(3, ReservationEvent::RegistrationPreempted, Nsid(1), 2);
+    assert_view!("resv-notif-log", NotificationView { device: device(), data: Box::new(data) });
+    let data = Box::new(ChangedNamespaces::new([Nsid(3)]));
+    assert_view!("changed-alloc-ns-list-log", ChangedView { verb: "changed-alloc-ns-list-log", data });
+}
+
+#[test]
+fn persistent_events() {
+    let device = || "nvme0".to_owned();
+    let data = bytes!("persistent_event_log.hex");
+    assert_view!("persistent-event-log", PersistentView { device: device(), data });
+    let mut events = Vec::new();
+    let mut push = |kind, data: &[u8]| push_event(&mut events, kind, ControllerId(1), 1 << 49 | 5000, data);
+    push(EventKind::SMART_SNAPSHOT, &bytes!("smart_health.hex"));
+    let reset =
+        ControllerResetInformation { cntlid: 1.into(), pwronms: 77.into(), ..ControllerResetInformation::default() };
+    push(EventKind::POWER_ON_OR_RESET, &[b"1.0     ", reset.as_bytes()].concat());
+    let error = HardwareErrorEvent { nsheec: hardware_error::UNSAFE_SHUTDOWN.into(), ..HardwareErrorEvent::default() };
+    push(EventKind::HARDWARE_ERROR, &[error.as_bytes(), &[1, 2]].concat());
+    let set = SetFeatureEvent::new(2, true, 2);
+    push(EventKind::SET_FEATURE, &[set.as_bytes(), &[4, 0, 0, 0, 0x5e, 1, 0, 0], &[9, 8], &[7, 0, 0, 0]].concat());
+    push(EventKind::FORMAT_START, &[1, 0, 0]);
+    push(EventKind(0x77), &[0xab]);
+    let header = PersistentEventHeader::new(6, events.len() as u64);
+    let data = [header.as_bytes(), &events].concat();
+    assert_view!("persistent-event-log-kinds", PersistentView { device: device(), data });
+    assert!(PersistentView { device: device(), data: vec![0; 511] }.text(false).contains("512 bytes"));
+}
+
+#[test]
+fn reservations_and_blocks() {
+    let data = bytes!("reservation_extended.hex");
+    assert_view!("resv-report", ReportView { nsid: Nsid(1), data, extended: true });
+    assert!(ReportView { nsid: Nsid(1), data: Vec::new(), extended: true }.text(false).contains("too few bytes"));
+    let data = status_list(&[(0x10, 8, 1), (0x40, 1, 0)], Completion::Incomplete, 64);
+    assert_view!("get-lba-status", LbaStatusView { nsid: Nsid(1), data });
+    let data = b"\x01\x02".to_vec();
+    assert_view!("security-recv", SecurityView { device: "nvme0".to_owned(), secp: 0, spsp: 1, data });
+    assert_view!("create-ns", Managed::new("create-ns", "nvme0", 7).with("nsze", 16_u64));
 }
 
 #[test]

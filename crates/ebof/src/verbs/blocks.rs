@@ -1,4 +1,4 @@
-//! I/O commands without data of the user's: `write-zeroes`, `verify`, `flush`, `dsm`.
+//! I/O commands without data of the user's: `write-zeroes`, `write-uncor`, `verify`, `flush`, `dsm`.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,8 @@ use ebof_nvme::{Nsid, Sqe};
 use zerocopy::IntoBytes as _;
 
 use super::Outcome;
-use super::number;
+use super::number::{self, List};
+use super::tags::TagArgs;
 use crate::command;
 use crate::device::{DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
@@ -40,6 +41,8 @@ struct Blocks {
     /// Protection information field (PRINFO)
     #[arg(short = 'p', long, value_name = "PRINFO", value_parser = number::parse::<u8>, default_value = "0")]
     prinfo: u8,
+    #[command(flatten)]
+    tags: TagArgs,
 }
 
 impl Blocks {
@@ -53,7 +56,8 @@ impl Blocks {
             deallocate,
             ..BlockRange::new(self.start_block, u32::from(self.block_count) + 1)
         };
-        command::io(&mut *device, &range.encode(opcode, nsid), AdminData::None)?;
+        let sqe = self.tags.apply(&mut *device, nsid, range.encode(opcode, nsid))?;
+        command::io(&mut *device, &sqe, AdminData::None)?;
         let done = Done::new(verb, device.name(), "Success").with("nsid", nsid.0).with("start_block", range.slba);
         show(global, &done.with("blocks", range.blocks))?;
         Ok(ExitCode::SUCCESS)
@@ -89,6 +93,43 @@ impl Verify {
     }
 }
 
+/// Marks blocks as unreadable.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WriteUncor {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Which namespace, where DEVICE does not say
+    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
+    namespace_id: Option<u32>,
+    /// The first block
+    #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
+    start_block: u64,
+    /// Number of blocks less one, as on the wire: 0 is one block
+    #[arg(short = 'c', long, value_name = "NLB", value_parser = number::parse::<u16>, default_value = "0")]
+    block_count: u16,
+    /// Directive type
+    #[arg(short = 'T', long, value_name = "TYPE", value_parser = number::parse::<u8>, default_value = "0")]
+    dir_type: u8,
+    /// Directive specific value
+    #[arg(short = 'S', long, value_name = "VALUE", value_parser = number::parse::<u16>, default_value = "0")]
+    dir_spec: u16,
+}
+
+impl WriteUncor {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Io, global)?;
+        let nsid = namespace_of(&*device, self.namespace_id)?;
+        let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
+        let sqe = range.encode(nvm::WRITE_UNCORRECTABLE, nsid);
+        let directive = u32::from(self.dir_type & 0x0f) << 20;
+        let sqe = sqe.with_cdw(12, sqe.cdw12.get() | directive).with_cdw(13, u32::from(self.dir_spec) << 16);
+        command::io(&mut *device, &sqe, AdminData::None)?;
+        let done = Done::new("write-uncor", device.name(), "Success").with("nsid", nsid.0);
+        show(global, &done.with("start_block", range.slba).with("blocks", range.blocks))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 /// Brings everything written to the medium.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flush {
@@ -119,13 +160,13 @@ pub(crate) struct Dsm {
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     /// Context attributes of each range, separated by commas
-    #[arg(short = 'a', long, value_name = "LIST", value_parser = list_u32)]
+    #[arg(short = 'a', long, value_name = "LIST", value_parser = number::list::<u32>)]
     ctx_attrs: Option<List<u32>>,
     /// Number of blocks of each range, separated by commas
-    #[arg(short = 'b', long, value_name = "LIST", value_parser = list_u32)]
+    #[arg(short = 'b', long, value_name = "LIST", value_parser = number::list::<u32>)]
     blocks: List<u32>,
     /// First block of each range, separated by commas
-    #[arg(short = 's', long, value_name = "LIST", value_parser = list_u64)]
+    #[arg(short = 's', long, value_name = "LIST", value_parser = number::list::<u64>)]
     slbs: List<u64>,
     /// Deallocate the ranges (AD)
     #[arg(short = 'd', long)]
@@ -136,18 +177,6 @@ pub(crate) struct Dsm {
     /// Integral dataset for read (IDR)
     #[arg(short = 'r', long)]
     idr: bool,
-}
-
-/// A list in one argument; a bare `Vec` would mean an argument that may be repeated.
-#[derive(Clone, Debug)]
-struct List<T>(Vec<T>);
-
-fn list_u32(text: &str) -> Result<List<u32>, String> {
-    number::parse_list(text).map(List)
-}
-
-fn list_u64(text: &str) -> Result<List<u64>, String> {
-    number::parse_list(text).map(List)
 }
 
 impl Dsm {

@@ -186,7 +186,7 @@ impl PlainLog {
             say("reading this log clears it");
         }
         let data = command::log(&mut *device, &LogPage::new(Lid::CHANGED_NAMESPACES))?;
-        show(&self.shown.apply(global), &ChangedView { data })?;
+        show(&self.shown.apply(global), &ChangedView { verb: "changed-ns-list-log", data })?;
         Ok(ExitCode::SUCCESS)
     }
 

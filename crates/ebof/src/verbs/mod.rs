@@ -4,16 +4,27 @@ pub(crate) mod blocks;
 pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod controller;
+pub(crate) mod copy;
 pub(crate) mod discover;
+pub(crate) mod drive_logs;
 pub(crate) mod fabric;
 pub(crate) mod features;
+pub(crate) mod firmware;
 pub(crate) mod generate;
 pub(crate) mod host;
 pub(crate) mod identify;
 pub(crate) mod io;
+pub(crate) mod lba_status;
 pub(crate) mod list;
 pub(crate) mod logs;
+pub(crate) mod media;
+pub(crate) mod namespaces;
 mod number;
+mod question;
+pub(crate) mod reservations;
+pub(crate) mod security;
+pub(crate) mod self_test;
+mod tags;
 
 use std::process::ExitCode;
 

@@ -32,9 +32,74 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     parse(text).or_else(|_not_plain| ebof_manage::units::parse_size(text).map_err(|error| error.to_string()))
 }
 
+/// A list in one argument; a bare `Vec` would mean an argument that may be repeated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct List<T>(pub(super) Vec<T>);
+
+/// Reads a list of numbers, separated by commas, as one argument.
+///
+/// # Errors
+/// As [`parse`], for any of them.
+pub(super) fn list<T: TryFrom<u64>>(text: &str) -> Result<List<T>, String> {
+    parse_list(text).map(List)
+}
+
+/// A number of blocks, or of bytes that make blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Amount {
+    /// Blocks.
+    Blocks(u64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// Reads an amount in nvme-cli's `-si` form: a plain number is blocks, one with a unit bytes: `k`, `M`, `G`, `T`, `P` are
+/// powers of 1000, with an `i` behind them of 1024; a `B` may follow.
+///
+/// # Errors
+/// It is none.
+pub(super) fn parse_si(text: &str) -> Result<Amount, String> {
+    if let Ok(blocks) = parse(text) {
+        return Ok(Amount::Blocks(blocks));
+    }
+    let form = || "want a number of blocks, or bytes with a unit as in 100G, 1.5T or 512Mi".to_owned();
+    let end = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(form)?;
+    let (number, unit) = text.split_at(end);
+    let unit = unit.strip_suffix(['B', 'b']).unwrap_or(unit);
+    let (letter, base) = match unit.strip_suffix('i') {
+        Some(letter) => (letter, 1024_u64),
+        None => (unit, 1000),
+    };
+    let power = ["", "K", "M", "G", "T", "P", "E"].iter().position(|name| name.eq_ignore_ascii_case(letter));
+    let power = power.filter(|&power| power > 0 || base == 1000).and_then(|power| u32::try_from(power).ok());
+    let factor = base.checked_pow(power.ok_or_else(form)?).ok_or_else(form)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    if !digits(whole) || (number.contains('.') && (!digits(fraction) || fraction.len() > 9)) {
+        return Err(form());
+    }
+    let whole = whole.parse::<u128>().map_err(|_too_large| form())? * u128::from(factor);
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).map_err(|_too_long| form())?);
+    let part = if fraction.is_empty() { 0 } else { fraction.parse::<u128>().map_err(|_none| form())? };
+    let bytes = whole + part * u128::from(factor) / scale;
+    u64::try_from(bytes).map(Amount::Bytes).map_err(|_too_large| format!("{text} is too large here"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_blocks_or_bytes() {
+        assert_eq!(parse_si("0x10"), Ok(Amount::Blocks(16)));
+        assert_eq!(parse_si("100G"), Ok(Amount::Bytes(100_000_000_000)));
+        assert_eq!(parse_si("1.5kB"), Ok(Amount::Bytes(1500)));
+        assert_eq!(parse_si("2Mi"), Ok(Amount::Bytes(2 << 20)));
+        assert_eq!(parse_si("512B"), Ok(Amount::Bytes(512)));
+        for text in ["", "G", "1.G", ".5G", "1Z", "1i", "-1G", "99999E", "1.0000000001G"] {
+            assert!(parse_si(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn decimal_hexadecimal_and_units() {

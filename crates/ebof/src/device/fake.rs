@@ -1,0 +1,128 @@
+//! A device for tests of verbs: answers as it is told to, and remembers what it was asked.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ebof_initiator::AdminData;
+use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
+
+use super::Device;
+
+/// What a command is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    status: Status,
+    dw0: u32,
+    data: Vec<u8>,
+}
+
+impl Answer {
+    /// Success, without data.
+    pub(crate) fn ok() -> Self {
+        Self { status: Status::SUCCESS, dw0: 0, data: Vec::new() }
+    }
+
+    /// Success with `data`, as much of it as is asked for; zeros behind it.
+    pub(crate) fn data(data: &[u8]) -> Self {
+        Self { data: data.to_vec(), ..Self::ok() }
+    }
+
+    /// A refusal.
+    pub(crate) fn status(status: Status) -> Self {
+        Self { status, ..Self::ok() }
+    }
+
+    /// Dword 0 of the completion.
+    pub(crate) fn with_dw0(self, dw0: u32) -> Self {
+        Self { dw0, ..self }
+    }
+}
+
+/// A command that came, and the data that came with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The command.
+    pub(crate) sqe: Sqe,
+    /// What the host sent.
+    pub(crate) data: Vec<u8>,
+    /// Length of the buffer for an answer.
+    pub(crate) room: usize,
+}
+
+/// The device.
+#[derive(Debug, Default)]
+pub(crate) struct Fake {
+    nsid: Option<Nsid>,
+    answers: VecDeque<Answer>,
+    /// What came, in order.
+    pub(crate) asked: Vec<Asked>,
+    /// Resets and rescans.
+    pub(crate) resets: usize,
+}
+
+impl Fake {
+    /// A controller that answers `answers` in order, and success without data when there are no more.
+    pub(crate) fn controller(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { answers: answers.into_iter().collect(), ..Self::default() }
+    }
+
+    /// As [`Fake::controller`], named by a namespace.
+    pub(crate) fn namespace(nsid: u32, answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { nsid: Some(Nsid(nsid)), ..Self::controller(answers) }
+    }
+
+    /// The last command.
+    pub(crate) fn last(&self) -> &Asked {
+        self.asked.last().unwrap()
+    }
+
+    fn answer(&mut self, sqe: &Sqe, data: AdminData<'_>) -> Cqe {
+        let answer = self.answers.pop_front().unwrap_or_else(Answer::ok);
+        let mut asked = Asked { sqe: *sqe, data: Vec::new(), room: 0 };
+        match data {
+            AdminData::None => {}
+            AdminData::FromHost(bytes) => asked.data = bytes.to_vec(),
+            AdminData::ToHost(buffer) => {
+                asked.room = buffer.len();
+                buffer.fill(0);
+                let length = buffer.len().min(answer.data.len());
+                buffer[..length].copy_from_slice(&answer.data[..length]);
+            }
+        }
+        self.asked.push(asked);
+        Cqe { dw0: answer.dw0.into(), ..Cqe::new(Cid(0), answer.status) }
+    }
+}
+
+impl Device for Fake {
+    fn name(&self) -> &str {
+        if self.nsid.is_some() { "nvme0n1" } else { "nvme0" }
+    }
+
+    fn nsid(&self) -> Option<Nsid> {
+        self.nsid
+    }
+
+    fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        Ok(self.answer(sqe, data))
+    }
+
+    fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        Ok(self.answer(sqe, data))
+    }
+
+    fn allow(&mut self, _time: Duration) {}
+
+    fn is_attached(&self) -> bool {
+        true
+    }
+
+    fn reset(&mut self) -> anyhow::Result<()> {
+        self.resets += 1;
+        Ok(())
+    }
+
+    fn rescan(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! `get-lba-status`: which blocks are allocated, or may be unrecoverable.
+
+use std::process::ExitCode;
+
+use ebof_initiator::AdminData;
+use ebof_nvme::lba_status::{GetLbaStatus, StatusAction};
+
+use super::Outcome;
+use super::number;
+use crate::command;
+use crate::device::{Device, DeviceArgs, Needs, namespace_of};
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::output::lba_status::LbaStatusView;
+use crate::output::show;
+
+/// The most bytes that are read.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Asks for the status of blocks.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GetLbaStatusVerb {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Which namespace, where DEVICE does not say
+    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
+    namespace_id: Option<u32>,
+    /// The first block
+    #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
+    start_lba: u64,
+    /// The most dwords to return, less one [default: 4 KiB]
+    #[arg(short, long, value_name = "DWORDS", value_parser = number::parse::<u32>, default_value = "1023")]
+    max_dw: u32,
+    /// What to do: 0x02 allocated, 0x10 scan for blocks that may be unrecoverable, 0x11 tracked ones
+    #[arg(short, long, value_name = "ATYPE", value_parser = status_action)]
+    action: StatusAction,
+    /// How many blocks; 0 is up to the end of the namespace
+    #[arg(short = 'l', long, value_name = "BLOCKS", value_parser = number::parse::<u16>, default_value = "0")]
+    range_len: u16,
+}
+
+/// Reads an action type by name or number.
+fn status_action(text: &str) -> Result<StatusAction, String> {
+    match text {
+        "allocated" => Ok(StatusAction::ALLOCATED),
+        "scan" => Ok(StatusAction::SCAN),
+        "tracked" => Ok(StatusAction::TRACKED),
+        _ => match number::parse(text) {
+            Ok(0) | Err(_) => Err("want 0x02 (allocated), 0x10 (scan) or 0x11 (tracked)".to_owned()),
+            Ok(action) => Ok(StatusAction(action)),
+        },
+    }
+}
+
+impl GetLbaStatusVerb {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        show(global, &self.on(&mut *device)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn on(&self, device: &mut dyn Device) -> anyhow::Result<LbaStatusView> {
+        let nsid = namespace_of(device, self.namespace_id)?;
+        let bytes = (u64::from(self.max_dw) + 1) * 4;
+        let length = usize::try_from(bytes).ok().filter(|_| (8..=BYTES_MAX).contains(&bytes)).ok_or_else(|| {
+            let advice = format!("give --max-dw 1 to {}", BYTES_MAX / 4 - 1);
+            Failure::usage(format!("{bytes} bytes of status cannot be read"), advice)
+        })?;
+        let get = GetLbaStatus { slba: self.start_lba, bytes, blocks: self.range_len, action: self.action };
+        let mut data = vec![0; length];
+        command::admin(device, &get.encode(nsid), AdminData::ToHost(&mut data))?;
+        Ok(LbaStatusView { nsid, data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::fake::{Answer, Fake};
+    use crate::output::View as _;
+    use clap::Parser;
+    use ebof_nvme::lba_status::{Completion, status_list};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        verb: GetLbaStatusVerb,
+    }
+
+    #[test]
+    fn the_status_is_asked_for_as_nvme_cli_does() {
+        let parse = |line: &str| Line::try_parse_from(line.split_whitespace()).map(|line| line.verb);
+        let list = status_list(&[(0x10, 8, 0)], Completion::Complete, 64);
+        let mut fake = Fake::namespace(1, [Answer::data(&list)]);
+        let verb = parse("x nvme0n1 -s 0x10 -m 15 -a 0x11 -l 8").unwrap();
+        let text = verb.on(&mut fake).unwrap().text(false);
+        let sqe = &fake.last().sqe;
+        assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw12.get(), sqe.cdw13.get()), (0x86, 0x10, 15, 0x1100_0008));
+        assert!(text.contains("{ DSLBA: 0x00000000000010, NLB: 0x000008, Status: 0 }"), "{text}");
+        assert!(parse("x nvme0n1 -a 0").is_err() && parse("x nvme0n1").is_err());
+        assert!(parse("x nvme0n1 -a scan -m 0").unwrap().on(&mut fake).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+use super::*;
+use crate::device::fake::{Answer, Fake};
+use crate::output::View as _;
+use clap::Parser;
+use ebof_nvme::identify::IdentifyController;
+use zerocopy::FromBytes as _;
+
+#[derive(Parser)]
+struct Line<T: clap::Args> {
+    #[command(flatten)]
+    verb: T,
+}
+
+fn parse<T: clap::Args>(line: &str) -> T {
+    Line::<T>::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
+}
+
+fn formats() -> Vec<u8> {
+    let mut namespace = IdentifyNamespace { nlbaf: 2, ..IdentifyNamespace::default() };
+    namespace.lbaf[0] = LbaFormat::data_only(9);
+    namespace.lbaf[1] = LbaFormat { ms: 8.into(), lbads: 12, rp: 0 };
+    namespace.lbaf[2] = LbaFormat::data_only(12);
+    namespace.as_bytes().to_vec()
+}
+
+#[test]
+fn a_namespace_is_asked_for_as_nvme_cli_does() {
+    let verb: CreateNs = parse("x nvme0 -s 0x100000 -c 0x80000 -f 1 -d 1 -m 1 -a 2 -i 3 -e 4 -y 0 -l 0x5");
+    let mut fake = Fake::controller([Answer::ok().with_dw0(7)]);
+    let view = verb.on(&mut fake).unwrap();
+    assert_eq!(view.text(false), "create-ns: Success, created nsid:7\n");
+    let asked = fake.last();
+    assert_eq!((asked.sqe.opcode, asked.sqe.cdw10.get(), asked.sqe.cdw11.get()), (0x0d, 0, 0));
+    let new = NewNamespace::read_from_bytes(&asked.data).unwrap();
+    let expected = NewNamespace {
+        nsze: 0x10_0000.into(),
+        ncap: 0x8_0000.into(),
+        flbas: 1,
+        dps: 1,
+        nmic: 1,
+        anagrpid: 2.into(),
+        nvmsetid: 3.into(),
+        endgid: 4.into(),
+        lbstm: 5.into(),
+        ..NewNamespace::default()
+    };
+    assert_eq!(new, expected);
+}
+
+#[test]
+fn a_block_size_names_the_format_without_metadata() {
+    let verb: CreateNs = parse("x nvme0 -s 1M --block-size 4096");
+    let mut fake = Fake::controller([Answer::data(&formats())]);
+    verb.on(&mut fake).unwrap();
+    assert_eq!((fake.asked[0].sqe.nsid(), fake.asked[0].sqe.cdw10.get()), (Nsid::ALL, 0));
+    let new = NewNamespace::read_from_bytes(&fake.last().data).unwrap();
+    assert_eq!((new.flbas, new.nsze.get(), new.ncap.get()), (2, 1 << 20, 1 << 20));
+
+    let verb: CreateNs = parse("x nvme0 -s 1 -b 2K");
+    let error = verb.on(&mut Fake::controller([Answer::data(&formats())])).unwrap_err().to_string();
+    let expected = "there is no LBA format of 2048 bytes without metadata\n  \
+                    nvme0 has these formats (bytes, and bytes of metadata): 0: 512, 1: 4096+8, 2: 4096";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn sizes_in_bytes_are_rounded_up_to_the_granularity() {
+    let verb: CreateNs = parse("x nvme0 -S 1M -C 1000k -b 4096");
+    let controller =
+        IdentifyController { ctratt: field::ctratt::NAMESPACE_GRANULARITY.into(), ..IdentifyController::default() };
+    let granularity = NamespaceGranularityList::of_all_formats(1 << 20);
+    let mut fake = Fake::controller([
+        Answer::data(&formats()),
+        Answer::data(&formats()),
+        Answer::data(controller.as_bytes()),
+        Answer::data(granularity.as_bytes()),
+    ]);
+    verb.on(&mut fake).unwrap();
+    let new = NewNamespace::read_from_bytes(&fake.last().data).unwrap();
+    assert_eq!((new.nsze.get(), new.ncap.get()), (256, 256));
+    assert_eq!(fake.asked[3].sqe.cdw10.get(), 0x16);
+}
+
+#[test]
+fn a_namespace_without_a_size_is_not_asked_for() {
+    let verb: CreateNs = parse("x nvme0 -f 0");
+    let mut fake = Fake::controller([]);
+    assert!(verb.on(&mut fake).unwrap_err().to_string().contains("--nsze"));
+    assert!(fake.asked.is_empty());
+    assert!(Line::<CreateNs>::try_parse_from(["x", "nvme0", "-s", "1", "-S", "1G"]).is_err());
+    assert!(Line::<CreateNs>::try_parse_from(["x", "nvme0", "-f", "1", "-b", "512"]).is_err());
+}
+
+#[test]
+fn deleting_names_the_namespace() {
+    let verb: DeleteNs = parse("x nvme0n1");
+    let mut fake = Fake::namespace(3, []);
+    assert_eq!(verb.on(&mut fake).unwrap().text(false), "delete-ns: Success, deleted nsid:3\n");
+    assert_eq!((fake.last().sqe.cdw10.get(), fake.last().sqe.nsid(), fake.last().room), (1, Nsid(3), 0));
+    let verb: DeleteNs = parse("x nvme0");
+    assert!(verb.on(&mut Fake::controller([])).is_err());
+}
+
+#[test]
+fn attaching_sends_a_list_of_controllers() {
+    let verb: Attachment = parse("x nvme0 -n 2 -c 3,0x1,3");
+    let mut fake = Fake::controller([]);
+    let view = verb.on("attach-ns", AttachmentSelect::Attach, &mut fake).unwrap();
+    assert_eq!(view.text(false), "attach-ns: Success, nsid:2\n");
+    assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x15, 0));
+    assert_eq!(fake.last().data[..8], [2, 0, 1, 0, 3, 0, 0, 0]);
+
+    let verb: Attachment = parse("x nvme0 -n 2");
+    let controller = IdentifyController { cntlid: 9.into(), ..IdentifyController::default() };
+    let mut fake = Fake::controller([Answer::data(controller.as_bytes())]);
+    verb.on("detach-ns", AttachmentSelect::Detach, &mut fake).unwrap();
+    assert_eq!((fake.last().sqe.cdw10.get(), &fake.last().data[..4]), (1, &[1, 0, 9, 0][..]));
+
+    let verb: Attachment = parse("x nvme0 -n 2 -c 0xfff0");
+    assert!(verb.on("attach-ns", AttachmentSelect::Attach, &mut Fake::controller([])).is_err());
+}

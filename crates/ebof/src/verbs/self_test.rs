@@ -1,0 +1,217 @@
+//! `device-self-test` and `self-test-log`: the drive tests itself.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ebof_initiator::AdminData;
+use ebof_nvme::Nsid;
+use ebof_nvme::log::{Lid, SelfTestCode, SelfTestLog, SelfTestResult};
+use ebof_nvme::media::SelfTest;
+
+use super::Outcome;
+use super::identify::Shown;
+use super::number;
+use crate::command::{self, LogPage};
+use crate::device::{Device, DeviceArgs, Needs};
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::output::done::Done;
+use crate::output::self_test::SelfTestView;
+use crate::output::{say, show};
+
+/// How often a test that is waited for is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a test may go without progress, beside a part of the time that the controller announces.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// Starts or aborts a self-test, or shows how far it is.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DeviceSelfTest {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Which namespace; 0 the controller without namespaces [default: all namespaces]
+    #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>, default_value = "0xffffffff")]
+    namespace_id: u32,
+    /// What to do: 0 show the state, 1 short, 2 extended, 3 refresh, 0xe vendor, 0xf abort
+    #[arg(short, long, value_name = "CODE", value_parser = self_test_code, default_value = "0")]
+    self_test_code: SelfTestCode,
+    /// Wait for the test to end; the exit code tells whether it passed
+    #[arg(short, long)]
+    wait: bool,
+}
+
+/// Reads a self-test code by name or number; 0 is none.
+fn self_test_code(text: &str) -> Result<SelfTestCode, String> {
+    match text {
+        "show" => Ok(SelfTestCode(0)),
+        "short" => Ok(SelfTestCode::SHORT),
+        "extended" => Ok(SelfTestCode::EXTENDED),
+        "refresh" => Ok(SelfTestCode::REFRESH),
+        "vendor" => Ok(SelfTestCode::VENDOR),
+        "abort" => Ok(SelfTestCode::ABORT),
+        _ => match number::parse::<u8>(text) {
+            Ok(code @ 0..=0x0f) => Ok(SelfTestCode(code)),
+            _ => Err("want 0 show, 1 short, 2 extended, 3 refresh, 0xe vendor or 0xf abort".to_owned()),
+        },
+    }
+}
+
+impl DeviceSelfTest {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        show(global, &self.on(&mut *device, LOOK)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn on(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<Done> {
+        let code = self.self_test_code;
+        if code == SelfTestCode(0) {
+            return self.state(device, look);
+        }
+        let earlier = read_log(device)?.results[0];
+        command::admin(device, &SelfTest { code }.encode(Nsid(self.namespace_id)), AdminData::None)?;
+        let name = code.name().unwrap_or("unknown");
+        let fact =
+            |line: &str| Done::new("device-self-test", device.name(), line).with("code", code.0).with("name", name);
+        if code == SelfTestCode::ABORT {
+            return Ok(fact("Success, the test is aborted"));
+        }
+        if !self.wait {
+            return Ok(fact(&format!("Success, {name} test started")));
+        }
+        self.wait(device, look)?;
+        let log = read_log(device)?;
+        if log.results[0] == earlier {
+            let message = "the test ended and left no result".to_owned();
+            return Err(Failure::new("self-test", message, "see the target's log").into());
+        }
+        let result = log.results[0].result();
+        let ended = result.name().unwrap_or("an unknown result");
+        if result != SelfTestResult::PASSED {
+            let advice = format!("`ebof self-test-log {} -v` tells more", device.name());
+            return Err(Failure::new("self-test", format!("the {name} test ended: {ended}"), advice).into());
+        }
+        let done = Done::new("device-self-test", device.name(), &format!("{name} test {ended}"));
+        Ok(done.with("code", code.0).with("name", name).with("result", result.0))
+    }
+
+    /// What runs now.
+    fn state(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<Done> {
+        let Some((code, percent)) = read_log(device)?.current() else {
+            let done = Done::new("device-self-test", device.name(), "no self-test is running");
+            return Ok(done.with("code", 0_u8).with("progress", None::<u8>));
+        };
+        if self.wait {
+            self.wait(device, look)?;
+            return Ok(Done::new("device-self-test", device.name(), "the test has ended").with("code", code.0));
+        }
+        let line = format!("{} test, {percent}% done", code.name().unwrap_or("unknown"));
+        Ok(Done::new("device-self-test", device.name(), &line).with("code", code.0).with("progress", percent))
+    }
+
+    /// Waits for the end, and tells the progress.
+    fn wait(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<()> {
+        let announced = Duration::from_secs(u64::from(command::identify_controller(device)?.edstt.get()) * 60);
+        let limit = STALLED + announced / 100;
+        let mut seen = (None, Instant::now());
+        loop {
+            let Some((_, percent)) = read_log(device)?.current() else { return Ok(()) };
+            if seen.0 != Some(percent) {
+                say(&format!("self-test: {percent}%"));
+                seen = (Some(percent), Instant::now());
+            }
+            if seen.1.elapsed() > limit {
+                let message = format!("the self-test has made no progress for {} s", limit.as_secs());
+                let advice = format!("`ebof device-self-test {} -s abort` ends it", device.name());
+                return Err(Failure::new("self-test", message, advice).into());
+            }
+            std::thread::sleep(look);
+        }
+    }
+}
+
+fn read_log(device: &mut dyn Device) -> anyhow::Result<Box<SelfTestLog>> {
+    command::log(device, &LogPage::new(Lid::DEVICE_SELF_TEST))
+}
+
+/// The Device Self-test log.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SelfTestLogVerb {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// How many results, at most 20
+    #[arg(short = 'e', long, value_name = "RESULTS", value_parser = number::parse::<u8>, default_value = "20")]
+    dst_entries: u8,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+impl SelfTestLogVerb {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        let data = read_log(&mut *device)?;
+        let results = usize::from(self.dst_entries).min(SelfTestLog::RESULTS_MAX);
+        show(&self.shown.apply(global), &SelfTestView { device: device.name().to_owned(), data, results })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::fake::{Answer, Fake};
+    use crate::output::View as _;
+    use clap::Parser;
+    use ebof_nvme::log::SelfTestEntry;
+    use zerocopy::IntoBytes as _;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        verb: DeviceSelfTest,
+    }
+
+    fn parse(line: &str) -> DeviceSelfTest {
+        Line::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
+    }
+
+    fn log(percent: Option<u8>, result: Option<SelfTestResult>) -> Answer {
+        let mut log = SelfTestLog::new();
+        log.set_current(percent.map(|percent| (SelfTestCode::SHORT, percent)));
+        if let Some(result) = result {
+            log.results[0] = SelfTestEntry::new(SelfTestCode::SHORT, result, 5);
+        }
+        Answer::data(log.as_bytes())
+    }
+
+    #[test]
+    fn a_test_is_started_and_waited_for() {
+        let answers = |result| {
+            [
+                log(None, None),
+                Answer::ok(),
+                Answer::ok(),
+                log(Some(10), None),
+                log(None, Some(result)),
+                log(None, Some(result)),
+            ]
+        };
+        let mut fake = Fake::controller(answers(SelfTestResult::PASSED));
+        let view = parse("x nvme0 -s 1 --wait").on(&mut fake, Duration::ZERO).unwrap();
+        assert_eq!(view.text(false), "device-self-test: short test passed\n");
+        let start = &fake.asked[1].sqe;
+        assert_eq!((start.opcode, start.nsid(), start.cdw10.get()), (0x14, Nsid::ALL, 1));
+
+        let mut fake = Fake::controller(answers(SelfTestResult::FAILED_SEGMENT));
+        let error = parse("x nvme0 -s short -w").on(&mut fake, Duration::ZERO).err().unwrap().to_string();
+        assert!(error.starts_with("the short test ended: failed") && error.contains("self-test-log nvme0"), "{error}");
+    }
+
+    #[test]
+    fn without_a_code_the_state_is_shown() {
+        let state = |answer| parse("x nvme0").on(&mut Fake::controller([answer]), Duration::ZERO).unwrap().text(false);
+        assert_eq!(state(log(None, None)), "device-self-test: no self-test is running\n");
+        assert_eq!(state(log(Some(42), None)), "device-self-test: short test, 42% done\n");
+        assert!(Line::try_parse_from(["x", "nvme0", "-s", "0x10"]).is_err());
+    }
+}
