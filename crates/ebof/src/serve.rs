@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_manage::config::{BlockSize, Host, Namespace, Port, Subsystem};
-use ebof_manage::{Config, Drive, Listen, Loaded, Target as _};
-use ebof_nvme::{Nqn, Uuid};
+use ebof_manage::api::{DriveStatus, Status};
+use ebof_manage::{Config, Loaded, Target as _};
 use ebof_target::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::Failure;
 use crate::global::{Format, Global};
 use crate::output::json::Object;
 use crate::output::text::{safe, si};
 use crate::output::{View, print, say, show};
 use crate::verbs::Outcome;
+
+mod configuration;
 
 /// How long commands that were accepted may take to complete at the end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -28,16 +28,21 @@ const GRACE: Duration = Duration::from_secs(10);
 /// What to serve, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Drives: a file, FILE:SIZE (made when missing), a block device, mem:SIZE or null:SIZE
-    #[arg(value_name = "DRIVE", required_unless_present = "config")]
+    /// Drives that are a namespace each: a file, FILE:SIZE (made when missing), a block device, mem:SIZE or null:SIZE
+    #[arg(value_name = "DRIVE", required_unless_present_any = ["config", "drive"])]
     drives: Vec<String>,
+    /// A drive whose hosts create its namespaces: name=NAME,backing=PATH,size=SIZE and more; several times for several
+    /// drives, each with a subsystem of its own
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    drive: Vec<String>,
     /// Everything from a file: TOML, or what `nvmetcli save` wrote
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["drives", "listen", "nqn", "allow_any_host", "host"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["drives", "drive", "listen", "nqn", "allow_any_host", "host"])]
     config: Option<PathBuf>,
     /// Where to listen, as tcp://ADDRESS:PORT; several times for several ports [default: tcp://127.0.0.1:4420]
     #[arg(short, long, value_name = "URI")]
     listen: Vec<String>,
-    /// The subsystem's NQN [default: one made from this machine's identity and the first drive]
+    /// The subsystem's NQN [default: one made from this machine's identity and the first drive]. Where there are several
+    /// subsystems, a drive's is NQN:NAME
     #[arg(short, long, value_name = "NQN")]
     nqn: Option<String>,
     /// Let any host connect (the default where only this machine can reach the ports)
@@ -107,12 +112,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     // Signals are caught before anything is opened, so that none can end the process half-way.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
     raise_descriptor_limit(config.target.max_connections);
-    let target = Arc::new(Target::start(config.clone(), settings)?);
-    let metrics = match args.metrics.or(config.target.metrics) {
+    let metrics = args.metrics.or(config.target.metrics);
+    let target = Arc::new(Target::start(config, settings)?);
+    let metrics = match metrics {
         Some(address) => Some(crate::metrics::serve(address, Arc::clone(&target))?),
         None => None,
     };
-    let serving = Serving { config: &config, target: &target, metrics };
+    let serving = Serving { target: &target, metrics };
     match global.format {
         // One line: whoever started the target reads it and goes on.
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
@@ -138,115 +144,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
 
 fn load(args: &Args) -> anyhow::Result<Loaded> {
     let Some(path) = &args.config else {
-        return Ok(from_arguments(args)?.checked("command line")?);
+        return Ok(configuration::from_arguments(args)?.checked("command line")?);
     };
     let mut loaded = crate::verbs::config::load(path)?;
     loaded.config.rebase(path.parent().unwrap_or(Path::new("")));
     Ok(loaded)
-}
-
-/// The configuration that the arguments describe: one subsystem with all drives as its namespaces.
-fn from_arguments(args: &Args) -> anyhow::Result<Config> {
-    let ports = ports(args)?;
-    let nqn = match &args.nqn {
-        Some(text) => nqn(text, "--nqn")?,
-        None => default_nqn(&args.drives),
-    };
-    let local = ports.iter().all(|port| port.listen.address.is_loopback());
-    if !local && !args.allow_any_host && args.host.is_empty() {
-        let advice = "name the hosts with --host NQN, or let everyone in with --allow-any-host";
-        return Err(
-            Failure::usage("others than this machine can reach the ports, and no host is allowed", advice).into()
-        );
-    }
-    let mut subsystem = Subsystem::new(nqn.clone());
-    subsystem.allow_any_host = args.allow_any_host || args.host.is_empty();
-    subsystem.allowed_hosts = args.host.iter().map(|text| self::nqn(text, "--host")).collect::<Result<_, _>>()?;
-    subsystem.ports = ports.iter().map(|port| port.name.clone()).collect();
-    if let Some(serial) = &args.serial {
-        subsystem.serial.clone_from(serial);
-    }
-    if let Some(model) = &args.model {
-        subsystem.model.clone_from(model);
-    }
-    let block_size = block_size(args.block_size)?;
-    for (nsid, text) in (1..).zip(&args.drives) {
-        let drive: Drive = text.parse().map_err(|error: ebof_manage::drive::DriveError| {
-            Failure::usage(format!("the drive `{text}`: {error}"), error.advice())
-        })?;
-        let mut namespace = Namespace::new(&nqn, nsid, drive);
-        namespace.block_size = block_size;
-        namespace.write_protect = args.write_protect;
-        subsystem.namespaces.push(namespace);
-    }
-    let mut config = Config { ports, subsystems: vec![subsystem], ..Config::default() };
-    config.hosts = config.subsystems[0].allowed_hosts.iter().map(|nqn| Host { nqn: nqn.clone() }).collect();
-    config.target.metrics = args.metrics;
-    config.target.threads = args.threads;
-    if let Some(max) = args.max_connections {
-        config.target.max_connections = max;
-    }
-    Ok(config)
-}
-
-fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
-    let mut listens = Vec::new();
-    for text in &args.listen {
-        let listen: Listen = text.parse().map_err(|error: ebof_manage::listen::ListenError| {
-            Failure::usage(format!("--listen {text}: {error}"), error.advice())
-        })?;
-        listens.push(listen);
-    }
-    if listens.is_empty() {
-        listens.push(Listen::loopback());
-    }
-    let in_capsule = match &args.in_capsule_data {
-        Some(text) => {
-            let bytes = ebof_manage::units::parse_size(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
-            Some(bytes.ok_or_else(|| {
-                Failure::usage(format!("--in-capsule-data {text}: not a size"), "accepted: bytes, or 4K, 8K, 16K ...")
-            })?)
-        }
-        None => None,
-    };
-    let mut ports = Vec::new();
-    for (id, listen) in (1..).zip(listens) {
-        let mut port = Port::new(id, listen);
-        port.c2h_success = !args.no_c2h_success;
-        (port.tos, port.so_priority) = (args.tos, args.so_priority);
-        (port.busy_poll_us, port.prefer_busy_poll) = (args.busy_poll, args.prefer_busy_poll);
-        port.zerocopy_send_bytes = args.zerocopy_send;
-        if let Some(bytes) = in_capsule {
-            port.in_capsule_data_bytes = bytes;
-        }
-        ports.push(port);
-    }
-    Ok(ports)
-}
-
-fn block_size(bytes: Option<u32>) -> Result<Option<BlockSize>, Failure> {
-    match bytes {
-        None => Ok(None),
-        Some(512) => Ok(Some(BlockSize::B512)),
-        Some(4096) => Ok(Some(BlockSize::B4096)),
-        Some(other) => Err(Failure::usage(format!("--block-size {other}"), "accepted: 512 or 4096")),
-    }
-}
-
-fn nqn(text: &str, option: &str) -> Result<Nqn, Failure> {
-    Nqn::parse(text).map_err(|error| {
-        let advice = "an NQN looks like nqn.2014-08.org.example:drive0";
-        Failure::usage(format!("{option} {}: {error}", safe(text)), advice)
-    })
-}
-
-/// A name that stays the same for this machine and drive.
-fn default_nqn(drives: &[String]) -> Nqn {
-    let machine = ebof_initiator::host::identity().id;
-    let space = uuid::Uuid::from_bytes(machine.0);
-    let first = drives.first().map_or("", String::as_str);
-    let path = std::fs::canonicalize(first).map_or_else(|_| first.to_owned(), |path| path.display().to_string());
-    Nqn::from_uuid(Uuid(uuid::Uuid::new_v5(&space, path.as_bytes()).into_bytes()))
 }
 
 fn settings(args: &Args, config: &Config) -> Settings {
@@ -295,36 +197,14 @@ fn reload(args: &Args, target: &Target) {
 
 /// What is served, said once at the start.
 struct Serving<'a> {
-    config: &'a Config,
     target: &'a Target,
     metrics: Option<SocketAddr>,
 }
 
 impl View for Serving<'_> {
     fn text(&self, _verbose: bool) -> String {
-        let mut lines = Vec::new();
-        for subsystem in &self.target.status().subsystems {
-            lines.push(format!("subsystem {}", subsystem.nqn));
-            for namespace in &subsystem.namespaces {
-                let (size, block) = (si(namespace.size_bytes.into()), namespace.block_size_bytes);
-                let protected = if namespace.write_protect { ", write protected" } else { "" };
-                let drive = safe(&namespace.drive);
-                lines.push(format!("  namespace {:<4} {size}, {block} B blocks{protected}: {drive}", namespace.nsid));
-            }
-        }
-        let addresses = self.target.addresses();
-        for (_, address) in &addresses {
-            lines.push(format!("listening on tcp://{address}"));
-        }
-        if let Some(address) = self.metrics {
-            lines.push(format!("metrics on http://{address}/metrics"));
-        }
-        if let (Some(subsystem), Some((_, address))) = (self.config.subsystems.first(), addresses.first()) {
-            let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
-            let (port, nqn) = (address.port(), &subsystem.nqn);
-            lines.push(format!("attach with: ebof connect -t tcp -a {host} -s {port} -n {nqn}"));
-        }
-        lines.join("\n") + "\n"
+        let addresses: Vec<SocketAddr> = self.target.addresses().into_iter().map(|(_, address)| address).collect();
+        text(&self.target.status(), &addresses, self.metrics)
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -338,3 +218,57 @@ impl View for Serving<'_> {
             .with("status", status)
     }
 }
+
+/// Subsystems for which it is said how to attach them: who serves more knows.
+const ATTACH_LINES_MAX: usize = 4;
+
+fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) -> String {
+    let mut lines = Vec::new();
+    let drive_of = |nqn: &str| status.drives.iter().find(|drive| drive.subsystem_nqn.as_deref() == Some(nqn));
+    for subsystem in &status.subsystems {
+        lines.push(format!("subsystem {}", subsystem.nqn));
+        if let Some(drive) = drive_of(&subsystem.nqn) {
+            lines.push(format!("  {}", drive_line(drive)));
+        }
+        for namespace in &subsystem.namespaces {
+            let (size, block) = (si(namespace.size_bytes.into()), namespace.block_size_bytes);
+            let protected = if namespace.write_protect { ", write protected" } else { "" };
+            let drive = safe(&namespace.drive);
+            lines.push(format!("  namespace {:<4} {size}, {block} B blocks{protected}: {drive}", namespace.nsid));
+        }
+    }
+    lines.extend(addresses.iter().map(|address| format!("listening on tcp://{address}")));
+    lines.extend(metrics.map(|address| format!("metrics on http://{address}/metrics")));
+    if let Some(address) = addresses.first() {
+        let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
+        for subsystem in status.subsystems.iter().take(ATTACH_LINES_MAX) {
+            let (port, nqn) = (address.port(), &subsystem.nqn);
+            lines.push(format!("attach with: ebof connect -t tcp -a {host} -s {port} -n {nqn}"));
+        }
+    }
+    if status.drives.iter().any(|drive| drive.namespaces == 0) {
+        // Nothing is amiss, but what to do next is not obvious: what is attached has no block device yet.
+        let verbs = "ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1 -c 0";
+        lines.push(format!("make a namespace on a drive that has none with: {verbs}"));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// `drive d0: 107.37 GB, 7.37 GB unallocated, profile default, 2 namespaces: disk.img`
+fn drive_line(drive: &DriveStatus) -> String {
+    let unallocated = match drive.unallocated_bytes {
+        all if all == drive.capacity_bytes => String::new(),
+        some => format!(", {} unallocated", si(some.into())),
+    };
+    let namespaces = match drive.namespaces {
+        0 => "no namespace yet".to_owned(),
+        1 => "1 namespace".to_owned(),
+        several => format!("{several} namespaces"),
+    };
+    let (name, size, profile, backing) =
+        (&drive.name, si(drive.capacity_bytes.into()), &drive.profile, safe(&drive.backing));
+    format!("drive {name}: {size}{unallocated}, profile {profile}, {namespaces}: {backing}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! What the arguments of `serve` describe, as a configuration: ports, and one subsystem for all plain drives and one for each drive
+//! whose hosts create its namespaces.
+//!
+//! Checks only what the configuration's own rules cannot see: what options mean together.
+
+use std::path::Path;
+
+use ebof_manage::config::{BlockSize, Host, ManagedDrive, Namespace, Port, Subsystem};
+use ebof_manage::{Config, Drive, Listen};
+use ebof_nvme::{Nqn, Uuid};
+
+use super::Args;
+use crate::failure::Failure;
+use crate::output::text::safe;
+
+/// The configuration that the arguments describe.
+pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
+    let ports = ports(args)?;
+    let local = ports.iter().all(|port| port.listen.address.is_loopback());
+    if !local && !args.allow_any_host && args.host.is_empty() {
+        let advice = "name the hosts with --host NQN, or let everyone in with --allow-any-host";
+        return Err(
+            Failure::usage("others than this machine can reach the ports, and no host is allowed", advice).into()
+        );
+    }
+    let drives = args.drive.iter().map(|text| managed_drive(text)).collect::<Result<Vec<_>, _>>()?;
+    let mut subsystems = subsystems(args, &drives)?;
+    let hosts = args.host.iter().map(|text| nqn(text, "--host")).collect::<Result<Vec<_>, _>>()?;
+    for subsystem in &mut subsystems {
+        subsystem.allow_any_host = args.allow_any_host || hosts.is_empty();
+        subsystem.allowed_hosts.clone_from(&hosts);
+        subsystem.ports = ports.iter().map(|port| port.name.clone()).collect();
+        args.serial.iter().for_each(|serial| subsystem.serial.clone_from(serial));
+        args.model.iter().for_each(|model| subsystem.model.clone_from(model));
+    }
+    let mut config = Config { ports, drives, subsystems, ..Config::default() };
+    config.hosts = hosts.into_iter().map(|nqn| Host { nqn }).collect();
+    config.target.metrics = args.metrics;
+    config.target.threads = args.threads;
+    if let Some(max) = args.max_connections {
+        config.target.max_connections = max;
+    }
+    Ok(config)
+}
+
+/// One subsystem with all plain drives as its namespaces, and one for each managed drive.
+fn subsystems(args: &Args, drives: &[ManagedDrive]) -> anyhow::Result<Vec<Subsystem>> {
+    let several = drives.len() + usize::from(!args.drives.is_empty()) > 1;
+    if several && args.serial.is_some() {
+        let advice = "serial numbers tell drives apart: write serial=TEXT into each --drive, or leave --serial out";
+        return Err(Failure::usage("--serial is for one subsystem, and there are several", advice).into());
+    }
+    let given = args.nqn.as_ref().map(|text| nqn(text, "--nqn")).transpose()?;
+    let mut subsystems = Vec::new();
+    if args.drives.is_empty() {
+        if args.block_size.is_some() || args.write_protect {
+            let option = if args.write_protect { "--write-protect" } else { "--block-size" };
+            let advice = "hosts say it when they create a namespace, and for each namespace";
+            return Err(Failure::usage(format!("{option} is for drives that are a namespace"), advice).into());
+        }
+    } else {
+        subsystems.push(plain_subsystem(args, given.clone().unwrap_or_else(|| default_nqn(&args.drives)))?);
+    }
+    for drive in drives {
+        let nqn = match &given {
+            None => default_drive_nqn(drive),
+            Some(nqn) if several => sub_nqn(nqn, drive)?,
+            Some(nqn) => nqn.clone(),
+        };
+        subsystems.push(Subsystem::of_drive(nqn, drive));
+    }
+    Ok(subsystems)
+}
+
+fn plain_subsystem(args: &Args, nqn: Nqn) -> anyhow::Result<Subsystem> {
+    let mut subsystem = Subsystem::new(nqn);
+    let block_size = block_size(args.block_size)?;
+    for (nsid, text) in (1..).zip(&args.drives) {
+        let drive: Drive = text.parse().map_err(|error: ebof_manage::drive::DriveError| {
+            Failure::usage(format!("the drive `{text}`: {error}"), error.advice())
+        })?;
+        let mut namespace = Namespace::new(&subsystem.nqn, nsid, drive);
+        namespace.block_size = block_size;
+        namespace.write_protect = args.write_protect;
+        subsystem.namespaces.push(namespace);
+    }
+    Ok(subsystem)
+}
+
+fn managed_drive(text: &str) -> Result<ManagedDrive, Failure> {
+    text.parse().map_err(|error: ebof_manage::config::WordsError| {
+        Failure::usage(format!("--drive {}: {}", safe(text), safe(&error.to_string())), error.advice())
+    })
+}
+
+/// `NQN:NAME`.
+fn sub_nqn(nqn: &Nqn, drive: &ManagedDrive) -> Result<Nqn, Failure> {
+    let text = format!("{nqn}:{}", drive.name);
+    Nqn::parse(&text).map_err(|error| {
+        let advice = "each drive's subsystem is NQN:NAME here: give a shorter NQN that is not made from a UUID, or leave --nqn out";
+        Failure::usage(format!("--nqn {}: {}: {error}", safe(nqn.as_str()), safe(&text)), advice)
+    })
+}
+
+fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
+    let mut listens = Vec::new();
+    for text in &args.listen {
+        let listen: Listen = text.parse().map_err(|error: ebof_manage::listen::ListenError| {
+            Failure::usage(format!("--listen {text}: {error}"), error.advice())
+        })?;
+        listens.push(listen);
+    }
+    if listens.is_empty() {
+        listens.push(Listen::loopback());
+    }
+    let in_capsule = match &args.in_capsule_data {
+        Some(text) => {
+            let bytes = ebof_manage::units::parse_size(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+            Some(bytes.ok_or_else(|| {
+                Failure::usage(format!("--in-capsule-data {text}: not a size"), "accepted: bytes, or 4K, 8K, 16K ...")
+            })?)
+        }
+        None => None,
+    };
+    let mut ports = Vec::new();
+    for (id, listen) in (1..).zip(listens) {
+        let mut port = Port::new(id, listen);
+        port.c2h_success = !args.no_c2h_success;
+        (port.tos, port.so_priority) = (args.tos, args.so_priority);
+        (port.busy_poll_us, port.prefer_busy_poll) = (args.busy_poll, args.prefer_busy_poll);
+        port.zerocopy_send_bytes = args.zerocopy_send;
+        if let Some(bytes) = in_capsule {
+            port.in_capsule_data_bytes = bytes;
+        }
+        ports.push(port);
+    }
+    Ok(ports)
+}
+
+fn block_size(bytes: Option<u32>) -> Result<Option<BlockSize>, Failure> {
+    match bytes {
+        None => Ok(None),
+        Some(512) => Ok(Some(BlockSize::B512)),
+        Some(4096) => Ok(Some(BlockSize::B4096)),
+        Some(other) => Err(Failure::usage(format!("--block-size {other}"), "accepted: 512 or 4096")),
+    }
+}
+
+fn nqn(text: &str, option: &str) -> Result<Nqn, Failure> {
+    Nqn::parse(text).map_err(|error| {
+        let advice = "an NQN looks like nqn.2014-08.org.example:drive0";
+        Failure::usage(format!("{option} {}: {error}", safe(text)), advice)
+    })
+}
+
+/// A name that stays the same for this machine and drive.
+fn default_nqn(drives: &[String]) -> Nqn {
+    let first = drives.first().map_or("", String::as_str);
+    let path = std::fs::canonicalize(first).map_or_else(|_| first.to_owned(), |path| path.display().to_string());
+    machine_nqn(&path)
+}
+
+/// The same for a drive, which has one name before its file is made and ever after.
+fn default_drive_nqn(drive: &ManagedDrive) -> Nqn {
+    let Some(path) = drive.backing.path() else { return machine_nqn(&format!("mem:{}", drive.name)) };
+    let path = Path::new(path);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let whole = std::fs::canonicalize(path).or_else(|_missing| {
+        let parent = std::fs::canonicalize(parent)?;
+        Ok::<_, std::io::Error>(parent.join(path.file_name().unwrap_or_default()))
+    });
+    machine_nqn(&whole.unwrap_or_else(|_no_such_place| path.to_owned()).display().to_string())
+}
+
+fn machine_nqn(name: &str) -> Nqn {
+    let machine = ebof_initiator::host::identity().id;
+    let space = uuid::Uuid::from_bytes(machine.0);
+    Nqn::from_uuid(Uuid(uuid::Uuid::new_v5(&space, name.as_bytes()).into_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

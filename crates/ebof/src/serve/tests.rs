@@ -1,0 +1,81 @@
+//! What is said at the start.
+
+use ebof_manage::api::{IoCounters, NamespaceStatus, STATUS_SCHEMA, SubsystemStatus};
+
+use super::*;
+
+fn subsystem(nqn: &str, namespaces: Vec<NamespaceStatus>) -> SubsystemStatus {
+    let (serial, model) = ("S".to_owned(), "ebof".to_owned());
+    let (allowed_hosts, ports) = (Vec::new(), Vec::new());
+    SubsystemStatus { nqn: nqn.to_owned(), serial, model, allow_any_host: true, allowed_hosts, ports, namespaces }
+}
+
+fn status(subsystems: Vec<SubsystemStatus>, drives: Vec<DriveStatus>) -> Status {
+    Status {
+        schema: STATUS_SCHEMA,
+        version: String::new(),
+        uptime_s: 0,
+        generation: 1,
+        connections: 0,
+        connections_max: 1,
+        ports: Vec::new(),
+        subsystems,
+        drives,
+        controllers: Vec::new(),
+    }
+}
+
+fn drive(namespaces: u32, unallocated_bytes: u64) -> DriveStatus {
+    DriveStatus {
+        name: "d0".to_owned(),
+        subsystem_nqn: Some("nqn.a".to_owned()),
+        backing: "disk.img".to_owned(),
+        profile: "default".to_owned(),
+        capacity_bytes: 100_000_000_000,
+        unallocated_bytes,
+        namespaces,
+        namespaces_max: 128,
+    }
+}
+
+#[test]
+fn a_drive_without_a_namespace_is_no_error_and_says_what_is_next() {
+    let status = status(vec![subsystem("nqn.a", Vec::new())], vec![drive(0, 100_000_000_000)]);
+    assert_eq!(
+        text(&status, &["127.0.0.1:4420".parse().unwrap()], None),
+        "subsystem nqn.a\n\
+         \x20 drive d0: 100.00 GB, profile default, no namespace yet: disk.img\n\
+         listening on tcp://127.0.0.1:4420\n\
+         attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.a\n\
+         make a namespace on a drive that has none with: \
+         ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1 -c 0\n"
+    );
+}
+
+#[test]
+fn drives_and_namespaces_are_told_with_their_subsystems() {
+    let namespace = NamespaceStatus {
+        nsid: 1,
+        drive: "mem:1G".to_owned(),
+        size_bytes: 1_000_000_000,
+        block_size_bytes: 512,
+        uuid: String::new(),
+        write_protect: true,
+        ana_group: 1,
+        io: IoCounters::default(),
+    };
+    let subsystems = vec![subsystem("nqn.plain", vec![namespace]), subsystem("nqn.a", Vec::new())];
+    let status = status(subsystems, vec![drive(2, 40_000_000_000)]);
+    let metrics = Some("127.0.0.1:9464".parse().unwrap());
+    assert_eq!(
+        text(&status, &["0.0.0.0:4420".parse().unwrap()], metrics),
+        "subsystem nqn.plain\n\
+         \x20 namespace 1    1.00 GB, 512 B blocks, write protected: mem:1G\n\
+         subsystem nqn.a\n\
+         \x20 drive d0: 100.00 GB, 40.00 GB unallocated, profile default, 2 namespaces: disk.img\n\
+         listening on tcp://0.0.0.0:4420\n\
+         metrics on http://127.0.0.1:9464/metrics\n\
+         attach with: ebof connect -t tcp -a ADDRESS -s 4420 -n nqn.plain\n\
+         attach with: ebof connect -t tcp -a ADDRESS -s 4420 -n nqn.a\n"
+    );
+}
