@@ -440,6 +440,25 @@ mod tests {
     }
 
     #[test]
+    fn every_verb_is_in_the_manual() {
+        let read = |name| std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let (manual, json) = (read("cli.md"), read("json.md"));
+        // Without a document of their own: they run until they are ended, or print text for a shell.
+        let without = ["serve", "completions", "man"];
+        for verb in GROUPS.iter().flat_map(|(_, verbs)| verbs.iter()) {
+            assert!(
+                manual.contains(&format!("`{verb}")) || manual.contains(&format!("ebof {verb}")),
+                "docs/cli.md: {verb}"
+            );
+            let schema = [format!("ebof/{verb}/"), format!("ebof/{verb}-")];
+            assert!(
+                without.contains(verb) || schema.iter().any(|schema| json.contains(schema)),
+                "docs/json.md: {verb}"
+            );
+        }
+    }
+
+    #[test]
     fn no_verb_has_the_name_of_the_holder() {
         assert!(Cli::command().find_subcommand(holder::ARGUMENT).is_none());
     }

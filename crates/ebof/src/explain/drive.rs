@@ -78,7 +78,7 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
             "the drive has no thin namespaces: give --ncap the same number as --nsze, or leave it away".to_owned()
         }
         code if code == Status::INVALID_FORMAT.0 => format!(
-            "the drive has no such format (--flbas, --dps): `ebof id-ns {name} -n 0xffffffff --force` shows those it has"
+            "the drive has no such format (--flbas, --dps): `ebof id-ns {name} -n 0xffffffff` shows those it has"
         ),
         code if code == Status::COMMAND_SET_NOT_SUPPORTED.0 || code == Status::INVALID_COMMAND_SET.0 => {
             "the drive does not have that I/O command set: leave --csi away".to_owned()

@@ -8,7 +8,7 @@ use super::View;
 use super::controller_bits as bits;
 use super::fields::Fields;
 use super::json::{Json, Object};
-use super::text::{digits, dump};
+use super::text::{digits, dump, si, temperature};
 
 /// Identify Controller.
 pub(crate) struct ControllerView {
@@ -99,29 +99,41 @@ impl ControllerView {
         fields.dec("elpe", data.elpe).detail(format!("  {} error log entries", data.error_log_entries()));
         fields.dec("npss", data.npss);
         fields.hex("avscc", data.avscc).hex("apsta", data.apsta);
-        fields.dec("wctemp", data.wctemp.get()).dec("cctemp", data.cctemp.get());
-        fields.dec("mtfa", data.mtfa.get());
+        for (name, kelvin) in [("wctemp", data.wctemp.get()), ("cctemp", data.cctemp.get())] {
+            fields.dec(name, kelvin);
+            fields.detail(if kelvin == 0 { "  not said".to_owned() } else { format!("  {}", temperature(kelvin)) });
+        }
+        fields.dec("mtfa", data.mtfa.get()).detail(format!("  {} ms", u32::from(data.mtfa.get()) * 100));
         fields.dec("hmpre", data.hmpre.get()).dec("hmmin", data.hmmin.get());
     }
 
     fn capacity_and_power(&self, fields: &mut Fields) {
         let data = &self.data;
-        fields.dec("tnvmcap", data.tnvmcap.get()).dec("unvmcap", data.unvmcap.get());
-        fields.hex("rpmbs", data.rpmbs.get());
-        fields.dec("edstt", data.edstt.get()).dec("dsto", data.dsto).dec("fwug", data.fwug);
+        fields.dec("tnvmcap", data.tnvmcap.get()).detail(format!("  {}", si(data.tnvmcap.get())));
+        fields.dec("unvmcap", data.unvmcap.get()).detail(format!("  {}", si(data.unvmcap.get())));
+        fields.hex("rpmbs", data.rpmbs.get()).bits(data.rpmbs.get(), bits::RPMBS);
+        fields.dec("edstt", data.edstt.get()).detail(format!("  {} minutes", data.edstt));
+        fields.dec("dsto", data.dsto).bits(data.dsto, bits::DSTO);
+        fields.dec("fwug", data.fwug).detail(match data.fwug {
+            0 => "  granularity of firmware not said".to_owned(),
+            0xff => "  firmware in pieces of any size".to_owned(),
+            units => format!("  firmware in pieces of {} bytes", u32::from(units) * 4096),
+        });
         fields.dec("kas", data.kas.get()).detail(match data.keep_alive_granularity_ms() {
             Some(ms) => format!("  Keep Alive in steps of {ms} ms"),
             None => "  no Keep Alive".to_owned(),
         });
-        fields.hex("hctma", data.hctma.get());
+        fields.hex("hctma", data.hctma.get()).bits(data.hctma.get(), bits::HCTMA);
         fields.dec("mntmt", data.mntmt.get()).dec("mxtmt", data.mxtmt.get());
-        fields.hex("sanicap", data.sanicap.get());
+        fields.hex("sanicap", data.sanicap.get()).bits(data.sanicap.get(), bits::SANICAP);
         fields.dec("hmminds", data.hmminds.get()).dec("hmmaxd", data.hmmaxd.get());
         fields.dec("nsetidmax", data.nsetidmax.get()).dec("endgidmax", data.endgidmax.get());
         fields.dec("anatt", data.anatt);
         fields.dec("anacap", data.anacap).bits(data.anacap, bits::ANACAP);
         fields.dec("anagrpmax", data.anagrpmax.get()).dec("nanagrpid", data.nanagrpid.get());
-        fields.dec("pels", data.pels.get()).dec("domainid", data.domainid.get()).dec("kpioc", data.kpioc);
+        fields.dec("pels", data.pels.get());
+        fields.detail(format!("  a persistent event log of {} bytes at most", u64::from(data.pels.get()) << 16));
+        fields.dec("domainid", data.domainid.get()).dec("kpioc", data.kpioc);
         fields.dec("mptfawr", data.mptfawr.get()).dec("megcap", data.megcap.get());
         fields.hex("tmpthha", data.tmpthha).dec("cqt", data.cqt.get());
     }
@@ -141,7 +153,7 @@ impl ControllerView {
         fields.dec("icsvscc", data.icsvscc);
         fields.dec("nwpc", data.nwpc).bits(data.nwpc, bits::NWPC);
         fields.dec("acwu", data.acwu.get());
-        fields.hex("ocfs", data.cdfs.get());
+        fields.hex("ocfs", data.cdfs.get()).bits(data.cdfs.get(), bits::OCFS);
         fields.hex("sgls", data.sgls.get()).bits(data.sgls.get(), bits::SGLS);
         fields.dec("mnan", data.mnan.get()).dec("maxdna", data.maxdna.get()).dec("maxcna", data.maxcna.get());
         fields.dec("oaqd", data.oaqd.get()).dec("rhiri", data.rhiri).dec("hirt", data.hirt);

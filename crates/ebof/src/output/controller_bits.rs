@@ -25,6 +25,8 @@ pub(super) const OAES: &[Bits] = supported![
     31 "Discovery Log Change Notice",
     27 "Zone Descriptor Changed Notices",
     19 "Allocated Namespace Attribute Notices",
+    18 "Reachability Association Change Notices",
+    17 "Reachability Group Change Notices",
     16 "Temperature Threshold Hysteresis Recovery",
     15 "Normal NSS Shutdown Event",
     14 "Endurance Group Event Aggregate Log Page Change Notice",
@@ -37,6 +39,9 @@ pub(super) const OAES: &[Bits] = supported![
 
 pub(super) const CTRATT: &[Bits] = supported![
     19 "Flexible Data Placement",
+    18 "Reservations and Host Identifier Interaction",
+    17 "Host Memory Buffer Restrict",
+    16 "MDTS and Size Limits Exclude Metadata",
     15 "Extended LBA Formats",
     14 "Delete NVM Set",
     13 "Delete Endurance Group",
@@ -86,6 +91,36 @@ pub(super) const LPA: &[Bits] = supported![
     1 "Command Effects Log Page",
     0 "SMART/Health Log Page per NS",
 ];
+
+pub(super) const RPMBS: &[Bits] = &[
+    Bits { range: (31, 24), set: "Access Size", clear: "Access Size" },
+    Bits { range: (23, 16), set: "Total Size", clear: "Total Size" },
+    Bits { range: (5, 3), set: "Authentication Method", clear: "Authentication Method" },
+    Bits { range: (2, 0), set: "Number of RPMB Units", clear: "No RPMB Units" },
+];
+
+pub(super) const DSTO: &[Bits] = &[
+    one(1, "Host-Initiated Refresh Supported", "Host-Initiated Refresh Not Supported"),
+    one(0, "One Device Self-test at a Time in the Subsystem", "One Device Self-test at a Time per Controller"),
+];
+
+pub(super) const HCTMA: &[Bits] = supported![0 "Host Controlled Thermal Management"];
+
+pub(super) const SANICAP: &[Bits] = &[
+    Bits {
+        range: (31, 30),
+        set: "Media After Sanitize With No-Deallocate: 1 is Not Modified, 2 is Modified",
+        clear: "Media Modification After Sanitize With No-Deallocate is Not Defined",
+    },
+    one(29, "No-Deallocate After Sanitize Inhibited", "No-Deallocate After Sanitize Supported"),
+    one(3, "Media Verification Supported", "Media Verification Not Supported"),
+    one(2, "Overwrite Sanitize Operation Supported", "Overwrite Sanitize Operation Not Supported"),
+    one(1, "Block Erase Sanitize Operation Supported", "Block Erase Sanitize Operation Not Supported"),
+    one(0, "Crypto Erase Sanitize Operation Supported", "Crypto Erase Sanitize Operation Not Supported"),
+];
+
+pub(super) const OCFS: &[Bits] =
+    supported![3 "Copy Format 3h", 2 "Copy Format 2h", 1 "Copy Format 1h", 0 "Copy Format 0h"];
 
 pub(super) const ANACAP: &[Bits] = &[
     one(7, "Non-zero group ID Supported", "Non-zero group ID Not Supported"),

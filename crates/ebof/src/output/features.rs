@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use ebof_nvme::HostId;
 use ebof_nvme::feature::{
-    Arbitration, AsyncEventConfig, Capabilities, ErrorRecovery, Fid, HostBehaviorSupport, KeepAliveTimer,
-    NumberOfQueues, PowerManagement, Select, TemperatureThreshold, ThresholdType, Timestamp, VolatileWriteCache,
-    WriteAtomicity, WriteProtection,
+    Arbitration, AsyncEventConfig, Capabilities, EnduranceGroupEvents, ErrorRecovery, Fid, HostBehaviorSupport,
+    KeepAliveTimer, NumberOfQueues, PowerManagement, ReservationMask, ReservationPersistence, SanitizeConfig, Select,
+    TemperatureThreshold, ThermalManagement, ThresholdType, Timestamp, VolatileWriteCache, WriteAtomicity,
+    WriteProtection,
 };
+use ebof_nvme::log::ReservationEvent;
 use zerocopy::FromBytes as _;
 
 use super::View;
@@ -185,6 +187,43 @@ fn explain(fid: Fid, value: u32, data: &[u8]) -> Vec<(&'static str, String)> {
             vec![("Namespace Write Protect", state.to_owned())]
         }
         Fid::TIMESTAMP | Fid::HOST_IDENTIFIER | Fid::HOST_BEHAVIOR_SUPPORT => explain_data(fid, data),
+        _ => explain_drive(fid, value),
+    }
+}
+
+/// The features of drives in words.
+fn explain_drive(fid: Fid, value: u32) -> Vec<(&'static str, String)> {
+    match fid {
+        Fid::THERMAL_MANAGEMENT => {
+            let thermal = ThermalManagement::decode(value);
+            vec![
+                ("Thermal Management Temperature 1 (TMT1)", format!("{} K", thermal.light_kelvin)),
+                ("Thermal Management Temperature 2 (TMT2)", format!("{} K", thermal.heavy_kelvin)),
+            ]
+        }
+        Fid::SANITIZE_CONFIG => {
+            let mode = if SanitizeConfig::decode(value).warn { "Warning" } else { "Error" };
+            vec![("No-Deallocate Response Mode (NODRM)", mode.to_owned())]
+        }
+        Fid::ENDURANCE_GROUP_EVENT => {
+            let events = EnduranceGroupEvents::decode(value);
+            vec![
+                ("Endurance Group Identifier (ENDGID)", events.group.to_string()),
+                ("Endurance Group Critical Warnings", format!("{:#04x}", events.warnings)),
+            ]
+        }
+        Fid::RESERVATION_NOTIFICATION_MASK => {
+            let mask = ReservationMask::decode(value);
+            let masked = |event| if mask.masks(event) { "True" } else { "False" }.to_owned();
+            vec![
+                ("Mask Reservation Preempted Notification", masked(ReservationEvent::ReservationPreempted)),
+                ("Mask Reservation Released Notification", masked(ReservationEvent::ReservationReleased)),
+                ("Mask Registration Preempted Notification", masked(ReservationEvent::RegistrationPreempted)),
+            ]
+        }
+        Fid::RESERVATION_PERSISTENCE => {
+            vec![("Persist Through Power Loss (PTPL)", enabled(ReservationPersistence::decode(value).persist))]
+        }
         _ => Vec::new(),
     }
 }

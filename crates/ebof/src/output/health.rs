@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ebof_nvme::Nsid;
 use ebof_nvme::log::{ErrorInformation, FirmwareSlots, SmartHealth, TrType};
+use ebof_nvme::{Nsid, opcode};
 use zerocopy::IntoBytes as _;
 
 use super::View;
@@ -142,10 +142,11 @@ impl View for ErrorLogView {
                 let _infallible = writeln!(text, "{name:<16}: {value}");
             };
             let status = entry.status();
+            let name = status_name(entry).unwrap_or("Unknown");
             line("error_count", entry.ec.to_string());
             line("sqid", entry.sqid.to_string());
             line("cmdid", hex(entry.cid.get()));
-            line("status_field", format!("{} ({})", hex(status.0), status.name().unwrap_or("Unknown")));
+            line("status_field", format!("{} ({name})", hex(status.0)));
             line("phase_tag", hex(entry.si.get() & 1));
             line("parm_err_loc", hex(entry.pel.get()));
             line("lba", hex(entry.lba.get()));
@@ -169,7 +170,7 @@ impl View for ErrorLogView {
                 .with("sqid", entry.sqid.get())
                 .with("cmdid", entry.cid.get())
                 .with("status_field", entry.status().0)
-                .with("status", entry.status().name())
+                .with("status", status_name(entry))
                 .with("phase_tag", entry.si.get() & 1)
                 .with("parm_error_location", entry.pel.get())
                 .with("lba", entry.lba.get())
@@ -188,6 +189,12 @@ impl View for ErrorLogView {
     fn binary(&self) -> Option<&[u8]> {
         Some(self.entries.as_bytes())
     }
+}
+
+/// The name of an entry's status: that of an I/O command where it came through an I/O queue and was none of Fabrics.
+fn status_name(entry: &ErrorInformation) -> Option<&'static str> {
+    let admin = entry.sqid.get() == 0 || (entry.lpver > 0 && entry.opc == opcode::FABRICS);
+    if admin { entry.status().name() } else { entry.status().nvm_name() }
 }
 
 fn transport(trtype: u8) -> &'static str {

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes as _;
 use super::View;
 use super::fields::{Bits, Fields};
 use super::json::Object;
-use super::text::{digits, dump, hex};
+use super::text::{digits, dump, hex, si};
 
 /// Identify Namespace.
 pub(crate) struct NamespaceView {
@@ -52,6 +52,41 @@ const FLBAS: &[Bits] = &[
         set: "Least significant 4 bits of Current LBA Format Selected",
         clear: "Least significant 4 bits of Current LBA Format Selected",
     },
+];
+
+const MC: &[Bits] = &[
+    Bits::one(1, "Metadata in a Separate Buffer Supported", "Metadata in a Separate Buffer Not Supported"),
+    Bits::one(0, "Metadata at End of Data LBA Supported", "Metadata at End of Data LBA Not Supported"),
+];
+
+const DPC: &[Bits] = &[
+    Bits::one(
+        4,
+        "Protection Information in Last Bytes of Metadata Supported",
+        "Protection Information in Last Bytes of Metadata Not Supported",
+    ),
+    Bits::one(
+        3,
+        "Protection Information in First Bytes of Metadata Supported",
+        "Protection Information in First Bytes of Metadata Not Supported",
+    ),
+    Bits::one(2, "Protection Information Type 3 Supported", "Protection Information Type 3 Not Supported"),
+    Bits::one(1, "Protection Information Type 2 Supported", "Protection Information Type 2 Not Supported"),
+    Bits::one(0, "Protection Information Type 1 Supported", "Protection Information Type 1 Not Supported"),
+];
+
+const DPS: &[Bits] = &[
+    Bits::one(
+        3,
+        "Protection Information is Transferred as First Bytes of Metadata",
+        "Protection Information is Transferred as Last Bytes of Metadata",
+    ),
+    Bits { range: (2, 0), set: "Protection Information Type", clear: "Protection Information Disabled" },
+];
+
+const FPI: &[Bits] = &[
+    Bits::one(7, "Format Progress Indicator Supported", "Format Progress Indicator Not Supported"),
+    Bits { range: (6, 0), set: "Percentage of Format to be Completed", clear: "Not Being Formatted" },
 ];
 
 const NMIC: &[Bits] = &[Bits::one(0, "Namespace Multipath Capable", "Namespace Not Multipath Capable")];
@@ -138,14 +173,17 @@ impl NamespaceView {
         fields.hex("nsfeat", data.nsfeat).bits(data.nsfeat, NSFEAT);
         fields.dec("nlbaf", data.nlbaf);
         fields.hex("flbas", data.flbas).bits(data.flbas, FLBAS);
-        fields.hex("mc", data.mc).hex("dpc", data.dpc).hex("dps", data.dps);
+        fields.hex("mc", data.mc).bits(data.mc, MC);
+        fields.hex("dpc", data.dpc).bits(data.dpc, DPC);
+        fields.hex("dps", data.dps).bits(data.dps, DPS);
         fields.hex("nmic", data.nmic).bits(data.nmic, NMIC);
         fields.hex("rescap", data.rescap).bits(data.rescap, RESCAP);
-        fields.hex("fpi", data.fpi);
+        fields.hex("fpi", data.fpi).bits(data.fpi, FPI);
         fields.dec("dlfeat", data.dlfeat).bits(data.dlfeat, DLFEAT);
         fields.dec("nawun", data.nawun.get()).dec("nawupf", data.nawupf.get()).dec("nacwu", data.nacwu.get());
         fields.dec("nabsn", data.nabsn.get()).dec("nabo", data.nabo.get()).dec("nabspf", data.nabspf.get());
-        fields.dec("noiob", data.noiob.get()).dec("nvmcap", data.nvmcap.get());
+        fields.dec("noiob", data.noiob.get());
+        fields.dec("nvmcap", data.nvmcap.get()).detail(format!("  {}", si(data.nvmcap.get())));
         fields.dec("npwg", data.npwg.get()).dec("npwa", data.npwa.get()).dec("npdg", data.npdg.get());
         fields.dec("npda", data.npda.get()).dec("nows", data.nows.get());
         fields.dec("mssrl", data.mssrl.get()).dec("mcl", data.mcl.get()).dec("msrc", data.msrc);

@@ -103,6 +103,9 @@ fn health() {
     assert_view!("smart-log", SmartView { device: "nvme0".to_owned(), nsid: Nsid::ALL, data });
     let entry = *read::<ErrorInformation>(&bytes!("error_information.hex"));
     assert_view!("error-log", ErrorLogView { device: "nvme0".to_owned(), entries: vec![entry] });
+    let io = ErrorInformation { si: (0x183 << 1).into(), ..entry };
+    let shown = ErrorLogView { device: "nvme0".to_owned(), entries: vec![io] }.text(false);
+    assert!(shown.contains("Command Size Limit Exceeded"), "{shown}");
     let data = read::<FirmwareSlots>(&bytes!("firmware_slots.hex"));
     assert_view!("fw-log", FirmwareView { device: "nvme0".to_owned(), data });
 }
@@ -193,6 +196,10 @@ fn features() {
     assert_view!("get-feature-supported", feature(Fid::VOLATILE_WRITE_CACHE, Select::Supported, 5, &[]));
     assert_view!("get-feature-timestamp", feature(Fid::TIMESTAMP, Select::Current, 0, &[1, 0, 0, 0, 0, 0, 2, 0]));
     assert_view!("get-feature-temperature", feature(Fid::TEMPERATURE_THRESHOLD, Select::Current, 0x0156, &[]));
+    let mask = feature(Fid::RESERVATION_NOTIFICATION_MASK, Select::Current, 4, &[]);
+    assert_view!("get-feature-reservation-mask", mask);
+    assert!(feature(Fid::SANITIZE_CONFIG, Select::Current, 1, &[]).text(true).contains(": Warning"));
+    assert!(feature(Fid::THERMAL_MANAGEMENT, Select::Current, 0x0150_0160, &[]).text(true).contains("TMT2"));
     let set = FeatureSetView { fid: Fid::VOLATILE_WRITE_CACHE, value: 1, saved: false, result: 0 };
     assert_view!("set-feature", set);
 }

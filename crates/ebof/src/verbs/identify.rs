@@ -64,7 +64,7 @@ impl IdCtrl {
 pub(crate) struct IdNs {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Which namespace, where DEVICE does not say
+    /// Which namespace, where DEVICE does not say; 0xffffffff shows what all have in common
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
@@ -83,6 +83,9 @@ impl IdNs {
         let nsid = namespace_of(&*device, self.namespace_id)?;
         let data = if self.force {
             command::identify(&mut *device, Identify::of(Cns::ALLOCATED_NAMESPACE, nsid))?
+        } else if nsid == Nsid::ALL {
+            // What is common to all namespaces, whose size is 0.
+            command::identify(&mut *device, Identify::of(Cns::NAMESPACE, nsid))?
         } else {
             command::identify_namespace(&mut *device, nsid)?
         };

@@ -7,12 +7,16 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use ebof_initiator::AdminData;
+use ebof_nvme::Nsid;
+use ebof_nvme::identify::{Cns, IdentifyNamespace, NvmNamespace, ProtectionFormat, ProtectionType};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
+use ebof_nvme::protection::prinfo as prinfo_bits;
 
 use super::Outcome;
 use super::number;
-use crate::command;
+use super::tags::TagArgs;
+use crate::command::{self, Identify};
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
 use crate::global::{Format, Global};
@@ -58,34 +62,69 @@ pub(crate) struct Transfer {
     #[arg(short = 'w', long, visible_alias = "show-command")]
     dry_run: bool,
     #[command(flatten)]
+    tags: TagArgs,
+    #[command(flatten)]
     metadata: Metadata,
 }
 
-/// Options of nvme-cli that need metadata.
+/// Options of nvme-cli for metadata in a buffer of its own, which no message-based transport has.
 #[derive(Clone, Debug, clap::Args)]
 struct Metadata {
     #[arg(short = 'y', long, hide = true)]
     metadata_size: Option<String>,
     #[arg(short = 'M', long, hide = true)]
     metadata: Option<String>,
-    #[arg(short = 'r', long, hide = true)]
-    ref_tag: Option<String>,
-    #[arg(short = 'a', long, hide = true)]
-    app_tag: Option<String>,
-    #[arg(short = 'm', long, hide = true)]
-    app_tag_mask: Option<String>,
 }
 
 impl Metadata {
     fn refuse(&self) -> Result<(), Failure> {
-        let given = [&self.metadata_size, &self.metadata, &self.ref_tag, &self.app_tag, &self.app_tag_mask];
-        if given.iter().all(|option| option.is_none()) {
+        if self.metadata_size.is_none() && self.metadata.is_none() {
             return Ok(());
         }
         Err(Failure::unsupported(
-            "metadata and protection information are not supported by this version of ebof",
-            "leave --metadata, --metadata-size, --ref-tag, --app-tag and --app-tag-mask away",
+            "over a fabric metadata has no buffer of its own",
+            "where a namespace has metadata, it stands at the end of each block: give blocks and metadata in one file",
         ))
+    }
+}
+
+/// Bytes that each block has in the data of a command: its metadata too, unless `generated`: the controller inserts and
+/// strips protection information of `protection_bytes`, and there is no other metadata (NVM Command Set, "Protection
+/// Information and Read Commands": PRACT).
+///
+/// # Errors
+/// The format cannot be used over a fabric.
+fn transfer_bytes(
+    nsid: Nsid,
+    namespace: &IdentifyNamespace,
+    generated: bool,
+    protection_bytes: u32,
+) -> Result<u32, Failure> {
+    let metadata = u32::from(namespace.format().ms.get());
+    let unusable = |message: String| {
+        let advice = "use a namespace without metadata, or with metadata at the end of each block (`ebof id-ns`)";
+        Failure::unsupported(message, advice)
+    };
+    let Some(block) = namespace.format().block_bytes() else {
+        return Err(unusable(format!("namespace {nsid} has a format that does not exist")));
+    };
+    let stripped = generated && namespace.protection() != ProtectionType::None && metadata == protection_bytes;
+    if metadata == 0 || stripped {
+        return Ok(block);
+    }
+    if !namespace.metadata_extended() {
+        let message = format!("namespace {nsid} has metadata in a buffer of its own, which no fabric carries");
+        return Err(unusable(message));
+    }
+    block.checked_add(metadata).ok_or_else(|| unusable(format!("the blocks of namespace {nsid} are too large")))
+}
+
+/// Bytes of a block's protection information; a controller that does not tell has guards of 16 bits.
+fn protection_bytes(device: &mut dyn Device, nsid: Nsid, namespace: &IdentifyNamespace) -> u32 {
+    let extended = command::identify::<NvmNamespace>(device, Identify::of(Cns::IOCS_NAMESPACE, nsid));
+    match extended.map(|data| data.protection_format(namespace.format_index())) {
+        Ok(ProtectionFormat::Guard32 | ProtectionFormat::Guard64) => 16,
+        Ok(ProtectionFormat::Guard16 | ProtectionFormat::Qualified) | Err(_) => 8,
     }
 }
 
@@ -155,15 +194,11 @@ impl Transfer {
         self.metadata.refuse()?;
         let mut device = self.device.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
-        let format = command::identify_namespace(&mut *device, nsid)?.format();
-        match format.block_bytes() {
-            Some(block_bytes) if format.ms.get() == 0 => Ok((device, block_bytes)),
-            _ => Err(Failure::unsupported(
-                format!("namespace {nsid} is formatted with metadata, which this version of ebof does not support"),
-                "use a namespace without metadata; `ebof id-ns` shows the format",
-            )
-            .into()),
-        }
+        let namespace = command::identify_namespace(&mut *device, nsid)?;
+        let generated = self.prinfo & prinfo_bits::ACTION != 0;
+        let protection = if generated { protection_bytes(&mut *device, nsid, &namespace) } else { 0 };
+        let block_bytes = transfer_bytes(nsid, &namespace, generated, protection)?;
+        Ok((device, block_bytes))
     }
 
     /// The blocks that `bytes` of data and the options name.
@@ -225,7 +260,7 @@ impl Transfer {
         device: &mut dyn Device,
     ) -> anyhow::Result<bool> {
         let nsid = namespace_of(device, self.namespace_id)?;
-        let sqe = range.encode(opcode, nsid);
+        let sqe = self.tags.apply(device, nsid, range.encode(opcode, nsid))?;
         if self.dry_run {
             say(&format!(
                 "{verb}: opcode {opcode:02x} nsid {nsid:08x} cdw10 {:08x} cdw11 {:08x} cdw12 {:08x}; nothing was sent",
@@ -266,4 +301,27 @@ fn buffer_bytes(range: &BlockRange, block_bytes: u32) -> Result<usize, Failure> 
     let bytes = u64::from(range.blocks) * u64::from(block_bytes);
     usize::try_from(bytes)
         .map_err(|_too_large| Failure::usage("that is more than fits into memory", "use several commands"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebof_nvme::identify::LbaFormat;
+
+    #[test]
+    fn metadata_travels_with_its_block_unless_the_controller_makes_it() {
+        let namespace = |metadata: u16, flbas, dps| {
+            let mut namespace = IdentifyNamespace { flbas, dps, ..IdentifyNamespace::default() };
+            namespace.lbaf[0] = LbaFormat { ms: metadata.into(), lbads: 12, rp: 0 };
+            namespace
+        };
+        let bytes = |namespace, generated| transfer_bytes(Nsid(1), &namespace, generated, 8).ok();
+        assert_eq!(bytes(namespace(0, 0, 0), false), Some(4096));
+        assert_eq!(bytes(namespace(8, 0x10, 1), false), Some(4104));
+        assert_eq!(bytes(namespace(8, 0x10, 1), true), Some(4096));
+        assert_eq!(bytes(namespace(16, 0x10, 1), true), Some(4112));
+        assert_eq!(bytes(namespace(8, 0x10, 0), true), Some(4104));
+        assert_eq!(bytes(namespace(8, 0, 1), false), None);
+        assert_eq!(bytes(IdentifyNamespace::default(), false), None);
+    }
 }

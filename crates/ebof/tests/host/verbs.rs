@@ -177,7 +177,7 @@ fn refusals_say_what_they_mean() {
         (vec!["connect", "-a", "h", "-n", "x", "-S", "DHHC-1:x"], vec!["--dhchap-secret cannot be used"]),
         (vec!["connect", "-a", "h"], vec!["--nqn (-n) is missing"]),
         (vec!["discover", "-a", "h", "-p"], vec!["--persistent cannot be used", "run discovery again"]),
-        (vec!["read", &namespace, "-M", "x"], vec!["metadata and protection information are not supported"]),
+        (vec!["read", &namespace, "-M", "x"], vec!["over a fabric metadata has no buffer of its own"]),
     ] {
         let run = rig.run(&args);
         for text in expected {
@@ -230,4 +230,39 @@ fn host_names_are_made_and_shown() {
     let make = || rig.run(&["gen-hostnqn"]).ok();
     assert!(make().starts_with("nqn.2014-08.org.nvmexpress:uuid:") && make() != make());
     assert_eq!(rig.run(&["show-hostnqn"]).ok(), rig.run(&["show-hostnqn"]).ok());
+}
+
+#[test]
+fn a_target_without_a_drive_refuses_what_only_drives_have() {
+    let rig = Rig::new();
+    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let image = rig.path("image");
+    write(&image, &[0; 64]);
+    for (args, texts) in [
+        (vec!["create-ns", &controller, "-s", "8"], ["Namespace Management: the controller answered", "bit 3 of oacs"]),
+        (vec!["attach-ns", &controller, "-n", "1"], ["Namespace Attachment: the controller answered", "bit 3 of oacs"]),
+        (vec!["format", &namespace, "--force"], ["Format NVM: the controller answered", "bit 1 of oacs"]),
+        (vec!["sanitize", &controller, "-a", "2", "--force"], ["Sanitize: the controller answered", "sanicap"]),
+        (vec!["device-self-test", &controller], ["0x06 (Device Self-test)", "supported-log-pages"]),
+        (vec!["fw-download", &controller, "-f", &image], ["Firmware Image Download: the controller", "bit 2 of oacs"]),
+        (vec!["security-recv", &controller, "-x", "8"], ["Security Receive: the controller answered", "bit 0 of oacs"]),
+        (vec!["get-lba-status", &namespace, "-a", "2"], ["Get LBA Status: the controller answered", "bit 9 of oacs"]),
+        (vec!["persistent-event-log", &controller], ["0x0d (Persistent Event Log)", "supported-log-pages"]),
+    ] {
+        let run = rig.run(&args);
+        let text = run.failed();
+        for expected in texts {
+            assert!(text.contains(expected), "{args:?} does not say {expected:?}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_undone_wants_a_word() {
+    let rig = Rig::new();
+    let namespace = rig.uri(NQN, "/1");
+    let run = rig.run(&["format", &namespace, "-o", "json"]);
+    assert_eq!((run.code, &run.json()["error"]["kind"]), (Some(1), &"not-confirmed".into()));
+    let run = rig.run_with_input(&["sanitize", &rig.uri(NQN, ""), "-a", "start-block-erase"], b"yes\n");
+    assert!(run.failed().contains("say --force where it is meant"), "{}", run.stderr);
 }
