@@ -3,6 +3,7 @@
 
 mod fabrics;
 mod nvme;
+mod nvme_drive;
 mod tcp;
 
 pub use fabrics::{connected_queue, fabrics_submit};

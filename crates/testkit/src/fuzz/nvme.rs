@@ -24,8 +24,10 @@ use ebof_nvme::uri::Uri;
 use ebof_nvme::{ControllerId, Cqe, HostId, Nqn, Nsid, Sgl, Sqe, Uuid};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::nvme_drive;
+
 /// Reads a `T` off the front and writes it back.
-fn read<T: FromBytes + IntoBytes + Immutable + KnownLayout>(input: &[u8]) -> Option<T> {
+pub(super) fn read<T: FromBytes + IntoBytes + Immutable + KnownLayout>(input: &[u8]) -> Option<T> {
     let (value, rest) = T::read_from_prefix(input).ok()?;
     assert_eq!(value.as_bytes(), &input[..input.len() - rest.len()]);
     Some(value)
@@ -38,6 +40,7 @@ fn read<T: FromBytes + IntoBytes + Immutable + KnownLayout>(input: &[u8]) -> Opt
 pub fn nvme_command(input: &[u8]) {
     if let Some(sqe) = read::<Sqe>(input) {
         command(&sqe);
+        nvme_drive::command(&sqe);
         for dword in [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13] {
             values(dword.get());
         }
@@ -81,6 +84,7 @@ fn command(sqe: &Sqe) {
 }
 
 fn values(dword: u32) {
+    nvme_drive::values(dword);
     let get = GetFeature::decode(dword);
     assert_eq!(GetFeature::decode(get.encode()), get);
     let set = SetFeature::decode(dword);
@@ -135,6 +139,7 @@ pub fn nvme_descriptors(input: &[u8]) {
 /// # Panics
 /// When something is written back otherwise than it was read.
 pub fn nvme_identify(input: &[u8]) {
+    nvme_drive::identify(input);
     if let Some(controller) = read::<IdentifyController>(input) {
         for text in [controller.serial_number(), controller.model_number(), controller.firmware_revision()] {
             black_box(text.to_string());
@@ -182,6 +187,7 @@ pub fn nvme_identify(input: &[u8]) {
 /// # Panics
 /// When something is written back otherwise than it was read.
 pub fn nvme_logs(input: &[u8]) {
+    nvme_drive::logs(input);
     if let Some(entry) = read::<ErrorInformation>(input) {
         black_box((entry.status().to_string(), entry.parameter_error_location()));
     }
