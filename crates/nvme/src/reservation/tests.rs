@@ -1,3 +1,5 @@
+//! Commands and reports of reservations against golden bytes, and whatever a peer may send.
+
 use super::*;
 use ebof_testkit::hex;
 use proptest::prelude::*;
