@@ -1,5 +1,6 @@
 //! The commands of an Admin Queue: which a controller executes, and where.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use ebof_nvme::connect::Property;
@@ -10,7 +11,7 @@ use crate::controller::{Controller, Kind};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::property::{Effect, Phase};
 use crate::step::{Executing, Step};
-use crate::{feature, identify, log};
+use crate::{drive, feature, identify, log};
 
 /// Takes a command.
 pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
@@ -38,6 +39,10 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         }
         (admin::KEEP_ALIVE, _) => keep_alive(controller),
         (admin::ABORT, Kind::Io(_)) => abort(controller, sqe),
+        (opcode, Kind::Io(subsystem)) if drive::decides(opcode) => match &subsystem.drive {
+            Some(view) => drive::submit(controller, &Arc::clone(view), sqe),
+            None => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
+        },
         // Queue creation and deletion are prohibited on message-based transports; the rest is not supported.
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
     }
@@ -47,6 +52,7 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Outcome {
     match executing.opcode {
         admin::SET_FEATURES => feature::set_data(controller, data),
+        opcode if drive::decides(opcode) => drive::resume(executing, data),
         _ => Err(Fault::new(Status::INTERNAL_ERROR)),
     }
 }

@@ -1,6 +1,7 @@
 //! What the queues of one controller share: who the host is, a few flags, counters and the error log. Written by the
 //! threads that own the queues and by the registry; on the I/O path with plain loads and stores only. It decides nothing.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ebof_nvme::log::TrType;
@@ -39,7 +40,8 @@ pub struct Association {
     pub(crate) io_queues: AtomicU32,
     /// Keep alive time-out in force, 0 for none.
     pub(crate) keep_alive_ms: AtomicU32,
-    pub(crate) errors: ErrorLog,
+    /// Its own, or that of all controllers of a drive.
+    pub(crate) errors: Arc<ErrorLog>,
 }
 
 /// What the host of a new association said, and where.
@@ -56,7 +58,7 @@ pub(crate) struct Identity {
 const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
-    pub(crate) fn new(identity: Identity, port: Port, limits: Limits) -> Self {
+    pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
         let Identity { cntlid, subsystem, host, host_id, discovery } = identity;
         let association = Self {
             cntlid,
@@ -72,7 +74,7 @@ impl Association {
             granted_queues: AtomicU32::new(0),
             io_queues: AtomicU32::new(0),
             keep_alive_ms: AtomicU32::new(0),
-            errors: ErrorLog::new(),
+            errors,
         };
         association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
         association
@@ -122,6 +124,7 @@ pub struct Counters {
     other_commands: AtomicU64,
     errors: AtomicU64,
     media_errors: AtomicU64,
+    busy_ms: AtomicU64,
 }
 
 /// The values of [`Counters`] at one moment.
@@ -141,6 +144,9 @@ pub struct Counts {
     pub errors: u64,
     /// Those among them that say the medium failed (status code type 2h, Compare Failure aside).
     pub media_errors: u64,
+    /// Milliseconds in which commands were outstanding, as far as can be seen when the next one comes. Those of several queues
+    /// at the same time count several times.
+    pub busy_ms: u64,
 }
 
 impl Counters {
@@ -155,12 +161,18 @@ impl Counters {
             other_commands: self.other_commands.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
             media_errors: self.media_errors.load(Ordering::Relaxed),
+            busy_ms: self.busy_ms.load(Ordering::Relaxed),
         }
     }
 
     // The thread that owns the queue is the only writer, so a load and a store need not be one operation.
     fn add(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
+    /// A command comes `since_ms` after the last one; `busy` if others were outstanding all the while.
+    pub(crate) fn count_time(&self, since_ms: u64, busy: bool) {
+        Self::add(&self.busy_ms, if busy { since_ms } else { 1 });
     }
 
     pub(crate) fn count_read(&self, bytes: u32) {
@@ -195,6 +207,7 @@ impl Counts {
             other_commands: self.other_commands.wrapping_add(other.other_commands),
             errors: self.errors.wrapping_add(other.errors),
             media_errors: self.media_errors.wrapping_add(other.media_errors),
+            busy_ms: self.busy_ms.wrapping_add(other.busy_ms),
         }
     }
 }

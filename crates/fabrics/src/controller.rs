@@ -4,15 +4,16 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use ebof_drive::reservation::NotificationLog;
 use ebof_nvme::Nsid;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::AsyncEventConfig;
-use ebof_nvme::log::{ChangedNamespaces, critical_warning};
+use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning};
 
 use crate::association::Association;
 use crate::event::Events;
 use crate::feature::Features;
-use crate::model::{DiscoveryIdentity, Subsystem};
+use crate::model::{DiscoveryIdentity, Namespace, Subsystem};
 use crate::property::Registers;
 
 /// The state of a controller, owned by the thread of its Admin Queue.
@@ -25,6 +26,8 @@ pub(crate) struct Controller {
     pub(crate) events: Events,
     /// Namespaces that changed since the Changed Namespace List was read; more than the list holds are just "many".
     pub(crate) changed: BTreeSet<Nsid>,
+    /// What became of the host's registrations and reservations.
+    pub(crate) reservations: NotificationLog,
     /// Abort commands under way.
     pub(crate) aborts: usize,
     /// Critical warnings that hold, so that only new ones become events.
@@ -50,6 +53,7 @@ impl Controller {
             features,
             events: Events::default(),
             changed: BTreeSet::new(),
+            reservations: NotificationLog::default(),
             aborts: 0,
             warnings: 0,
         }
@@ -67,7 +71,7 @@ impl Controller {
         let Kind::Io(current) = &mut self.kind else { return };
         let last = core::mem::replace(current, next);
         let now = current.namespaces.iter();
-        let of = |subsystem: &Subsystem, nsid| subsystem.namespaces.find(nsid).cloned();
+        let of = |subsystem: &Subsystem, nsid| subsystem.namespaces.find(nsid).map(Namespace::attributes);
         let nsids = last.namespaces.iter().chain(now).map(|namespace| namespace.nsid);
         let changed: BTreeSet<Nsid> = nsids.filter(|&nsid| of(&last, nsid) != of(current, nsid)).collect();
         if !changed.is_empty() {
@@ -81,6 +85,24 @@ impl Controller {
     /// What this host may discover has changed.
     pub(crate) fn discovery_changed(&mut self) {
         self.events.raise(AsyncEvent::DISCOVERY_LOG_CHANGE, self.features.events);
+    }
+
+    /// Another host changed what this one had registered or held.
+    pub(crate) fn on_reservation(&mut self, nsid: Nsid, event: ReservationEvent) {
+        let attached = self.subsystem().is_some_and(|subsystem| subsystem.namespaces.find(nsid).is_some());
+        if attached && !self.features.reservation_mask(nsid).hides(event) {
+            self.reservations.push(nsid, event);
+            self.events.raise(AsyncEvent::RESERVATION_LOG_AVAILABLE, self.features.events);
+        }
+    }
+
+    /// Takes the oldest notice for the host; the event comes again while there are more.
+    pub(crate) fn take_reservation_notice(&mut self) {
+        self.reservations.pop();
+        self.events.log_read(Lid::RESERVATION_NOTIFICATION);
+        if !self.reservations.is_empty() {
+            self.events.raise(AsyncEvent::RESERVATION_LOG_AVAILABLE, self.features.events);
+        }
     }
 
     /// The critical warnings that hold now (SMART log, Critical Warning).
@@ -115,6 +137,7 @@ impl Controller {
         self.features = Features::new(&self.kind);
         self.events.reset();
         self.changed.clear();
+        self.reservations.clear();
         self.warnings = 0;
         let association = &self.association;
         association.write_cache.store(true, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
+use ebof_drive::error_log::Error;
 use ebof_nvme::log::{ErrorInformation, ParameterErrorLocation};
 use ebof_nvme::{Cid, Nsid, QueueId, Status};
 use zerocopy::IntoBytes;
@@ -14,17 +15,8 @@ use zerocopy::IntoBytes;
 /// Entries that the log keeps (ELPE + 1).
 pub(crate) const ENTRIES: usize = 64;
 
-/// What is known of an error.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ErrorEntry {
-    pub(crate) queue: QueueId,
-    pub(crate) cid: Cid,
-    pub(crate) status: Status,
-    pub(crate) location: Option<ParameterErrorLocation>,
-    pub(crate) nsid: Nsid,
-    pub(crate) lba: u64,
-    pub(crate) opcode: u8,
-}
+/// Words of an entry.
+const WORDS: usize = 5;
 
 /// The log.
 #[derive(Debug)]
@@ -33,11 +25,12 @@ pub(crate) struct ErrorLog {
     slots: Box<[Slot]>,
 }
 
-/// Odd `sequence`: being written. The words: error count; queue, CID, status and location; LBA; NSID and opcode.
+/// Odd `sequence`: being written. The words: error count; queue, CID, status and location; LBA; NSID and opcode;
+/// command specific information.
 #[derive(Debug, Default)]
 struct Slot {
     sequence: AtomicU64,
-    words: [AtomicU64; 4],
+    words: [AtomicU64; WORDS],
 }
 
 impl ErrorLog {
@@ -51,7 +44,7 @@ impl ErrorLog {
     }
 
     /// Enters an error; `false` if it was only counted, because another thread was writing the same slot.
-    pub(crate) fn record(&self, entry: &ErrorEntry) -> bool {
+    pub(crate) fn record(&self, entry: &Error) -> bool {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let index = usize::try_from((count - 1) % (ENTRIES as u64)).expect("below 64");
         let slot = &self.slots[index];
@@ -68,7 +61,8 @@ impl ErrorLog {
             | u64::from(entry.cid.0) << 16
             | u64::from(entry.status.0) << 32
             | u64::from(location) << 48;
-        let words = [count, place, entry.lba, u64::from(entry.nsid.0) | u64::from(entry.opcode) << 32];
+        let rest = u64::from(entry.nsid.0) | u64::from(entry.opcode) << 32;
+        let words = [count, place, entry.lba, rest, entry.information];
         for (to, word) in slot.words.iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
@@ -76,9 +70,16 @@ impl ErrorLog {
         true
     }
 
+    /// The errors behind number `after` that are still there, oldest first, with their numbers.
+    pub(crate) fn since(&self, after: u64) -> Vec<(u64, Error)> {
+        let mut entries: Vec<_> = self.slots.iter().filter_map(Slot::read).filter(|words| words[0] > after).collect();
+        entries.sort_by_key(|words| words[0]);
+        entries.into_iter().map(|words| (words[0], error_of(words))).collect()
+    }
+
     /// The log page: [`ENTRIES`] entries, the newest first, the rest zeros.
     pub(crate) fn page(&self, transport: u8) -> Vec<u8> {
-        let mut entries: Vec<[u64; 4]> = self.slots.iter().filter_map(Slot::read).collect();
+        let mut entries: Vec<[u64; WORDS]> = self.slots.iter().filter_map(Slot::read).collect();
         entries.sort_by_key(|words| core::cmp::Reverse(words[0]));
         let mut page = Vec::with_capacity(ENTRIES * size_of::<ErrorInformation>());
         for words in entries {
@@ -90,16 +91,32 @@ impl ErrorLog {
 }
 
 impl Slot {
-    fn read(&self) -> Option<[u64; 4]> {
+    fn read(&self) -> Option<[u64; WORDS]> {
         let before = self.sequence.load(Ordering::Acquire);
-        let words = [0, 1, 2, 3].map(|at: usize| self.words[at].load(Ordering::Relaxed));
+        let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let after = self.sequence.load(Ordering::Relaxed);
-        (before == after && before & 1 == 0 && words[0] != 0).then_some(words)
+        let [count, ..]: [u64; WORDS] = words;
+        (before == after && before & 1 == 0 && count != 0).then_some(words)
     }
 }
 
-fn decode([count, place, lba, rest]: [u64; 4], transport: u8) -> ErrorInformation {
+fn error_of(words: [u64; WORDS]) -> Error {
+    // The transport is not part of it.
+    let entry = decode(words, 0);
+    Error {
+        queue: QueueId(entry.sqid.get()),
+        cid: Cid(entry.cid.get()),
+        status: entry.status(),
+        location: entry.parameter_error_location(),
+        nsid: Nsid(entry.nsid.get()),
+        lba: entry.lba.get(),
+        opcode: entry.opc,
+        information: entry.csinfo.get(),
+    }
+}
+
+fn decode([count, place, lba, rest, information]: [u64; WORDS], transport: u8) -> ErrorInformation {
     let [q0, q1, c0, c1, s0, s1, byte, bit] = place.to_le_bytes();
     let [n0, n1, n2, n3, opcode, ..] = rest.to_le_bytes();
     let mut entry = ErrorInformation {
@@ -110,6 +127,7 @@ fn decode([count, place, lba, rest]: [u64; 4], transport: u8) -> ErrorInformatio
         nsid: u32::from_le_bytes([n0, n1, n2, n3]).into(),
         trtype: transport,
         opc: opcode,
+        csinfo: information.into(),
         lpver: 1,
         ..ErrorInformation::default()
     };
@@ -124,8 +142,8 @@ mod tests {
     use super::*;
     use zerocopy::FromBytes;
 
-    fn entry(cid: u16) -> ErrorEntry {
-        ErrorEntry {
+    fn entry(cid: u16) -> Error {
+        Error {
             queue: QueueId(3),
             cid: Cid(cid),
             status: Status::LBA_OUT_OF_RANGE.dnr().more(),
@@ -133,6 +151,7 @@ mod tests {
             nsid: Nsid(7),
             lba: 0x1234_5678_9abc,
             opcode: 2,
+            information: 0,
         }
     }
 
@@ -164,7 +183,7 @@ mod tests {
                 scope.spawn(move || {
                     for turn in 0..2000_u16 {
                         let cid = writer << 12 | turn;
-                        log.record(&ErrorEntry { lba: cid.into(), nsid: Nsid(cid.into()), ..entry(cid) });
+                        log.record(&Error { lba: cid.into(), nsid: Nsid(cid.into()), ..entry(cid) });
                     }
                 });
             }
@@ -182,9 +201,19 @@ mod tests {
     }
 
     #[test]
+    fn errors_are_given_on_once() {
+        let log = ErrorLog::new();
+        (0..3).for_each(|cid| assert!(log.record(&entry(cid))));
+        let since = |after| log.since(after);
+        assert_eq!(since(0), [(1, entry(0)), (2, entry(1)), (3, entry(2))]);
+        assert_eq!(since(2), [(3, entry(2))]);
+        assert_eq!(since(3), []);
+    }
+
+    #[test]
     fn an_error_without_a_place_says_so() {
         let log = ErrorLog::new();
-        assert!(log.record(&ErrorEntry { location: None, ..entry(1) }));
+        assert!(log.record(&Error { location: None, ..entry(1) }));
         let page = log.page(3);
         let entries = <[ErrorInformation]>::ref_from_bytes(&page).unwrap();
         assert_eq!(entries[0].parameter_error_location(), None);

@@ -4,19 +4,22 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::sync::atomic::Ordering;
 
+use ebof_drive::Request;
+use ebof_drive::health::Thresholds;
+use ebof_drive::reservation::NotificationMask;
 use ebof_nvme::feature::{
     Arbitration, AsyncEventConfig, Capabilities, ErrorRecovery, Fid, GetFeature, HostBehaviorSupport, KeepAliveTimer,
-    NumberOfQueues, PowerManagement, Select, SetFeature, TemperatureThreshold, ThresholdType, VolatileWriteCache,
-    WriteAtomicity, WriteProtection,
+    NumberOfQueues, PowerManagement, ReservationPersistence, Select, SetFeature, TemperatureThreshold, ThresholdType,
+    VolatileWriteCache, WriteAtomicity, WriteProtection,
 };
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::controller::{Controller, Kind};
-use crate::identify;
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::step::{Executing, Step};
+use crate::{drive, identify};
 
 /// Current values of the features that are not kept elsewhere.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub(crate) struct Features {
     atomicity: WriteAtomicity,
     pub(crate) events: AsyncEventConfig,
     behavior: Box<HostBehaviorSupport>,
+    /// Reservation notices that the host does not want, where it said so; of existing namespaces only.
+    masks: BTreeMap<Nsid, NotificationMask>,
 }
 
 impl Features {
@@ -38,7 +43,11 @@ impl Features {
         Self {
             arbitration: Arbitration::decode(0),
             power: PowerManagement::decode(0),
-            over_kelvin: u16::MAX,
+            over_kelvin: match kind {
+                // The threshold is the drive's WCTEMP until the host says otherwise.
+                Kind::Io(subsystem) if subsystem.drive.is_some() => Thresholds::DEFAULT.over,
+                _ => u16::MAX,
+            },
             under_kelvin: 0,
             recovery: BTreeMap::new(),
             atomicity: WriteAtomicity::default(),
@@ -47,13 +56,40 @@ impl Features {
                 Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
             },
             behavior: Box::default(),
+            masks: BTreeMap::new(),
         }
+    }
+
+    /// Temperature thresholds.
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        Thresholds { over: self.over_kelvin, under: self.under_kelvin }
+    }
+
+    /// Which reservation notices about `nsid` the host does not want.
+    pub(crate) fn reservation_mask(&self, nsid: Nsid) -> NotificationMask {
+        self.masks.get(&nsid).copied().unwrap_or_default()
     }
 }
 
 /// The features of a controller.
 pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
     match kind {
+        Kind::Io(subsystem) if subsystem.drive.is_some() => &[
+            Fid::ARBITRATION,
+            Fid::POWER_MANAGEMENT,
+            Fid::TEMPERATURE_THRESHOLD,
+            Fid::ERROR_RECOVERY,
+            Fid::VOLATILE_WRITE_CACHE,
+            Fid::NUMBER_OF_QUEUES,
+            Fid::WRITE_ATOMICITY,
+            Fid::ASYNC_EVENT_CONFIG,
+            Fid::KEEP_ALIVE_TIMER,
+            Fid::HOST_BEHAVIOR_SUPPORT,
+            Fid::HOST_IDENTIFIER,
+            Fid::RESERVATION_NOTIFICATION_MASK,
+            Fid::RESERVATION_PERSISTENCE,
+            Fid::WRITE_PROTECTION,
+        ],
         Kind::Io(_) => &[
             Fid::ARBITRATION,
             Fid::POWER_MANAGEMENT,
@@ -73,7 +109,10 @@ pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
 }
 
 fn is_namespace_specific(fid: Fid) -> bool {
-    matches!(fid, Fid::ERROR_RECOVERY | Fid::WRITE_PROTECTION)
+    matches!(
+        fid,
+        Fid::ERROR_RECOVERY | Fid::WRITE_PROTECTION | Fid::RESERVATION_NOTIFICATION_MASK | Fid::RESERVATION_PERSISTENCE
+    )
 }
 
 fn capabilities(fid: Fid) -> Capabilities {
@@ -104,7 +143,7 @@ pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
             let value = if default { &blank } else { &*controller.features.behavior };
             reply(controller, sqe, value.as_bytes())
         }
-        Fid::ERROR_RECOVERY | Fid::WRITE_PROTECTION => of_namespace(controller, fid, sqe.nsid(), default),
+        fid if is_namespace_specific(fid) => of_namespace(controller, fid, sqe.nsid(), default),
         Fid::TEMPERATURE_THRESHOLD => temperature_threshold(controller, sqe.cdw11.get(), default),
         _ if default => Ok(Action::Done(default_value(controller, fid).into())),
         _ => Ok(Action::Done(current_value(controller, fid).into())),
@@ -127,12 +166,17 @@ fn host_identifier(controller: &Controller, sqe: &Sqe) -> Outcome {
 
 fn of_namespace(controller: &Controller, fid: Fid, nsid: Nsid, default: bool) -> Outcome {
     let Some(subsystem) = controller.subsystem() else { return Err(Fault::field(byte::CDW10)) };
-    let namespace = identify::named(&subsystem.namespaces, nsid)?.ok_or(Fault::field(byte::NSID))?;
+    let namespace = identify::named(subsystem, nsid)?.ok_or(Fault::field(byte::NSID))?;
     let value = match fid {
         _ if default => 0,
         Fid::ERROR_RECOVERY => {
             let time_limit_100ms = controller.features.recovery.get(&nsid).copied().unwrap_or(0);
             ErrorRecovery { time_limit_100ms, deallocated_error: false }.encode()
+        }
+        Fid::RESERVATION_NOTIFICATION_MASK => controller.features.reservation_mask(nsid).0,
+        Fid::RESERVATION_PERSISTENCE => {
+            let reservations = namespace.provision.as_ref().and_then(|provision| provision.reservations.as_ref());
+            u32::from(reservations.is_some_and(|reservations| reservations.is_persistent()))
         }
         _ if namespace.is_protected() => WriteProtection::Protected.encode(),
         _ => WriteProtection::None.encode(),
@@ -148,7 +192,7 @@ fn temperature_threshold(controller: &Controller, cdw11: u32, default: bool) -> 
     }
     let features = &controller.features;
     let kelvin = match wanted.threshold {
-        ThresholdType::Over if default => u16::MAX,
+        ThresholdType::Over if default => Features::new(&controller.kind).over_kelvin,
         ThresholdType::Over => features.over_kelvin,
         ThresholdType::Under if default => 0,
         ThresholdType::Under => features.under_kelvin,
@@ -215,12 +259,24 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         Fid::KEEP_ALIVE_TIMER => return Ok(Action::Go(Step::Shared(Executing::new(sqe, 0)))),
         Fid::WRITE_PROTECTION => {
             return match WriteProtection::decode(value) {
-                WriteProtection::None | WriteProtection::Protected => {
-                    Ok(Action::Go(Step::Shared(Executing::new(sqe, 0))))
+                wanted @ (WriteProtection::None | WriteProtection::Protected) => {
+                    let executing = Executing::new(sqe, 0);
+                    let protect = Request::Protect(sqe.nsid(), wanted == WriteProtection::Protected);
+                    Ok(Action::Go(match drive::of(controller) {
+                        Some(_) => Step::Drive(executing, Box::new(protect)),
+                        None => Step::Shared(executing),
+                    }))
                 }
                 // NWPC announces no other state.
                 _ => Err(Fault::field(byte::CDW11)),
             };
+        }
+        Fid::RESERVATION_PERSISTENCE => {
+            if value & !1 != 0 {
+                return Err(Fault::field(byte::CDW11));
+            }
+            let request = Request::Persist(sqe.nsid(), ReservationPersistence::decode(value).persist);
+            return Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))));
         }
         Fid::HOST_BEHAVIOR_SUPPORT => {
             let bytes = size_of::<HostBehaviorSupport>() as u64;
@@ -235,14 +291,13 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 }
 
 fn check_namespace(controller: &Controller, fid: Fid, nsid: Nsid) -> Result<(), Fault> {
-    let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.namespaces.nsid_max());
+    let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.nsid_max());
     if is_namespace_specific(fid) {
-        // The whole subsystem at once: for Error Recovery only.
-        if nsid == Nsid::ALL && fid == Fid::ERROR_RECOVERY {
+        // The whole subsystem at once: not for write protection.
+        if nsid == Nsid::ALL && fid != Fid::WRITE_PROTECTION {
             return Ok(());
         }
-        let table = controller.subsystem().map(|subsystem| &subsystem.namespaces);
-        let named = table.map_or(Ok(None), |table| identify::named(table, nsid))?;
+        let named = controller.subsystem().map_or(Ok(None), |subsystem| identify::named(subsystem, nsid))?;
         return named.map(|_| ()).ok_or(Fault::field(byte::NSID));
     }
     if nsid == Nsid::NONE || nsid == Nsid::ALL {
@@ -292,6 +347,7 @@ fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> R
             controller.check_health();
         }
         Fid::ERROR_RECOVERY => set_error_recovery(controller, nsid, value)?,
+        Fid::RESERVATION_NOTIFICATION_MASK => set_reservation_mask(controller, nsid, value)?,
         Fid::VOLATILE_WRITE_CACHE => {
             if !has_cache {
                 return Err(Fault::field(byte::CDW10));
@@ -313,13 +369,18 @@ fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> R
 /// The events that a host may switch on.
 fn event_bits(kind: &Kind) -> AsyncEventConfig {
     match kind {
-        Kind::Io(_) => AsyncEventConfig::NAMESPACE_ATTRIBUTE
+        Kind::Io(subsystem) => AsyncEventConfig::NAMESPACE_ATTRIBUTE
             .with(AsyncEventConfig::SPARE)
             .with(AsyncEventConfig::TEMPERATURE)
             .with(AsyncEventConfig::DEGRADED)
             .with(AsyncEventConfig::READ_ONLY)
             .with(AsyncEventConfig::VOLATILE_BACKUP)
-            .with(AsyncEventConfig::PERSISTENT_MEMORY),
+            .with(AsyncEventConfig::PERSISTENT_MEMORY)
+            .with(if subsystem.drive.is_some() {
+                AsyncEventConfig::FIRMWARE_ACTIVATION
+            } else {
+                AsyncEventConfig::default()
+            }),
         Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
     }
 }
@@ -336,6 +397,16 @@ fn set_error_recovery(controller: &mut Controller, nsid: Nsid, value: u32) -> Re
     // Namespaces that are gone are forgotten at the next opportunity.
     recovery.retain(|&kept, _| subsystem.namespaces.find(kept).is_some());
     recovery.extend(chosen.filter(|&at| nsid == Nsid::ALL || nsid == at).map(|at| (at, wanted.time_limit_100ms)));
+    Ok(())
+}
+
+fn set_reservation_mask(controller: &mut Controller, nsid: Nsid, value: u32) -> Result<(), Fault> {
+    let mask = NotificationMask::decode(value).ok_or(Fault::field(byte::CDW11))?;
+    let Kind::Io(subsystem) = &controller.kind else { return Ok(()) };
+    let chosen = subsystem.namespaces.iter().map(|namespace| namespace.nsid);
+    let masks = &mut controller.features.masks;
+    masks.retain(|&kept, _| subsystem.namespaces.find(kept).is_some());
+    masks.extend(chosen.filter(|&at| nsid == Nsid::ALL || nsid == at).map(|at| (at, mask)));
     Ok(())
 }
 

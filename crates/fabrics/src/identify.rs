@@ -4,12 +4,15 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use ebof_drive::firmware::{GRANULARITY_BYTES, Personality};
+use ebof_drive::{FORMATS, event_log, health};
 use ebof_nvme::identify::field::{
-    cmic, ctratt, dlfeat, frmw, lpa, nmic, nsattr, nstat, nwpc, oaes, ofcs, oncs, sgls, vwc,
+    cmic, ctratt, dlfeat, frmw, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs, sgls, vwc,
 };
 use ebof_nvme::identify::{
-    Cns, ControllerType, Csi, DescriptorWriter, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace,
-    IndependentNamespace, IoCommandSets, LbaFormat, NamespaceIdDescriptor, NamespaceList, NvmController, NvmNamespace,
+    Cns, ControllerType, Csi, DescriptorWriter, EnduranceGroupList, IDENTIFY_BYTES, IdentifyController,
+    IdentifyNamespace, IndependentNamespace, IoCommandSets, LbaFormat, NamespaceGranularityList, NamespaceIdDescriptor,
+    NamespaceList, NvmController, NvmNamespace,
 };
 use ebof_nvme::log::TrType;
 use ebof_nvme::opcode::Direction;
@@ -19,7 +22,7 @@ use zerocopy::IntoBytes;
 
 use crate::association::Association;
 use crate::error_log;
-use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Subsystem};
+use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::property::VERSION;
 use crate::step::{Executing, Step};
@@ -37,25 +40,41 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
     let nsid = sqe.nsid();
     let [cns, _, cntid @ ..] = sqe.cdw10.to_bytes();
     let csi = Csi(sqe.cdw11.to_bytes()[3]);
-    let table = &subsystem.namespaces;
+    let (table, drive) = (&subsystem.namespaces, subsystem.drive.as_deref());
     let data = match Cns(cns) {
-        Cns::NAMESPACE => named(table, nsid)?.map(|namespace| bytes(&namespace_data(namespace))),
+        // What all namespaces have in common, for a host that wants to make one.
+        Cns::NAMESPACE if nsid == Nsid::ALL && drive.is_some() => Some(bytes(&common_namespace_data())),
+        Cns::NAMESPACE => named(subsystem, nsid)?.map(|namespace| bytes(&namespace_data(namespace))),
         Cns::CONTROLLER => Some(bytes(&*controller_data(association, subsystem))),
         Cns::ACTIVE_NAMESPACE_LIST => Some(list(table, nsid)?),
         Cns::NAMESPACE_ID_DESCRIPTORS => {
-            let namespace = named(table, nsid)?.ok_or(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))?;
+            let namespace = named(subsystem, nsid)?.ok_or(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))?;
             Some(descriptors(namespace))
         }
-        Cns::IOCS_NAMESPACE if csi == Csi::NVM => named(table, nsid)?.map(|_| bytes(&NvmNamespace::default())),
+        Cns::IOCS_NAMESPACE if csi == Csi::NVM => {
+            let common = nsid == Nsid::ALL && drive.is_some();
+            (common || named(subsystem, nsid)?.is_some()).then(|| bytes(&NvmNamespace::default()))
+        }
         Cns::IOCS_CONTROLLER if csi == Csi::NVM => Some(bytes(&nvm_controller_data(&association.limits))),
         Cns::IOCS_ACTIVE_NAMESPACE_LIST if csi == Csi::NVM => Some(list(table, nsid)?),
         Cns::IOCS_NAMESPACE | Cns::IOCS_CONTROLLER | Cns::IOCS_ACTIVE_NAMESPACE_LIST => {
             return Err(Fault::field(byte::CDW11 + 3));
         }
-        Cns::INDEPENDENT_NAMESPACE => named(table, nsid)?.map(|namespace| bytes(&independent_data(namespace))),
+        Cns::INDEPENDENT_NAMESPACE => named(subsystem, nsid)?.map(|namespace| bytes(&independent_data(namespace))),
+        Cns::ALLOCATED_NAMESPACE_LIST if drive.is_some() => Some(list(subsystem.allocated(), nsid)?),
+        Cns::ALLOCATED_NAMESPACE if drive.is_some() => {
+            named_in(subsystem, subsystem.allocated(), nsid)?.map(|namespace| bytes(&namespace_data(namespace)))
+        }
+        Cns::ENDURANCE_GROUP_LIST if drive.is_some() => {
+            let [low, high, ..] = sqe.cdw11.to_bytes();
+            Some(bytes(&EnduranceGroupList::starting_at(u16::from_le_bytes([low, high]), [1])))
+        }
+        Cns::NAMESPACE_GRANULARITY_LIST if drive.is_some() => {
+            drive.map(|drive| bytes(&NamespaceGranularityList::of_all_formats(drive.capacity.extent_bytes)))
+        }
         // These need a view of all controllers.
         Cns::NAMESPACE_CONTROLLER_LIST => {
-            named(table, nsid)?.ok_or(Fault::field(byte::NSID))?;
+            named_in(subsystem, subsystem.allocated(), nsid)?.ok_or(Fault::field(byte::NSID))?;
             return Ok(Action::Go(Step::Shared(executing)));
         }
         Cns::CONTROLLER_LIST => return Ok(Action::Go(Step::Shared(executing))),
@@ -90,9 +109,13 @@ pub(crate) fn discovery_controller(association: &Association, identity: &Discove
     Ok(Action::Go(Step::Reply(Executing::new(sqe, length), bytes(&*data))))
 }
 
-/// What `nsid` names: `None` if it could name a namespace and does not.
-pub(crate) fn named(table: &NamespaceTable, nsid: Nsid) -> Result<Option<&Namespace>, Fault> {
-    if !nsid.names_one() || nsid > table.nsid_max() {
+/// What `nsid` names for this controller: `None` if it could name a namespace and does not, or one that is not attached.
+pub(crate) fn named(subsystem: &Subsystem, nsid: Nsid) -> Result<Option<&Namespace>, Fault> {
+    named_in(subsystem, &subsystem.namespaces, nsid)
+}
+
+fn named_in<'a>(subsystem: &Subsystem, table: &'a NamespaceTable, nsid: Nsid) -> Result<Option<&'a Namespace>, Fault> {
+    if !nsid.names_one() || nsid > subsystem.nsid_max() {
         return Err(Fault::at(Status::INVALID_NAMESPACE, byte::NSID));
     }
     Ok(table.find(nsid))
@@ -135,13 +158,58 @@ fn namespace_data(namespace: &Namespace) -> IdentifyNamespace {
     data.nsattr = if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 };
     data.nguid = namespace.nguid;
     data.eui64 = namespace.eui64;
-    data.lbaf[0] = LbaFormat::data_only(namespace.block_shift);
+    match &namespace.provision {
+        Some(provision) => provision_data(&mut data, namespace, provision),
+        None => data.lbaf[0] = LbaFormat::data_only(namespace.block_shift),
+    }
     data
 }
 
+/// What Identify says of a namespace that was cut from a drive.
+fn provision_data(data: &mut IdentifyNamespace, namespace: &Namespace, provision: &Provision) {
+    set_formats(data);
+    data.set_format(provision.format, false);
+    data.nsfeat = nsfeat::THIN | nsfeat::ID_NOT_REUSED | nsfeat::OPTIMAL_IO;
+    data.ncap.set(provision.capacity_blocks);
+    data.nuse.set((provision.used.bytes() >> namespace.block_shift).min(provision.capacity_blocks));
+    data.nvmcap.set(provision.claimed_bytes.into());
+    data.rescap = RESERVATIONS;
+    data.endgid.set(1);
+    data.nmic = if provision.shared { nmic::SHARED } else { 0 };
+    // Deallocating less than an extent only zeroes; 0's based, and 65535 where it does not fit.
+    let extent_blocks = (provision.extent_bytes >> namespace.block_shift).clamp(1, 1 << 16);
+    let granularity = u16::try_from(extent_blocks - 1).unwrap_or(u16::MAX);
+    data.npdg.set(granularity);
+    data.npda.set(granularity);
+}
+
+/// All types of reservations, which outlive power losses where a host wants that (RESCAP).
+const RESERVATIONS: u8 = 0xff;
+
+/// What all namespaces of a drive have in common (CNS 00h with NSID FFFFFFFFh).
+fn common_namespace_data() -> IdentifyNamespace {
+    let mut data = IdentifyNamespace::default();
+    set_formats(&mut data);
+    data.nsfeat = nsfeat::THIN | nsfeat::ID_NOT_REUSED;
+    data.nmic = nmic::SHARED;
+    data.rescap = RESERVATIONS;
+    data.dlfeat = dlfeat::READS_ZEROS | dlfeat::WRITE_ZEROES_DEALLOCATE;
+    data
+}
+
+fn set_formats(data: &mut IdentifyNamespace) {
+    data.nlbaf = u8::try_from(FORMATS.len() - 1).expect("a handful");
+    for (entry, format) in data.lbaf.iter_mut().zip(FORMATS) {
+        *entry = LbaFormat::data_only(format.block_shift);
+        entry.ms.set(format.metadata_bytes);
+    }
+}
+
 fn independent_data(namespace: &Namespace) -> IndependentNamespace {
+    let shared = namespace.provision.as_ref().is_none_or(|provision| provision.shared);
     IndependentNamespace {
-        nmic: nmic::SHARED,
+        nmic: if shared { nmic::SHARED } else { 0 },
+        rescap: if namespace.provision.is_some() { RESERVATIONS } else { 0 },
         nsattr: if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 },
         nstat: nstat::READY,
         ..IndependentNamespace::default()
@@ -163,10 +231,26 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     // Entries are 64 and 16 bytes, at least and at most.
     data.sqes = 0x66;
     data.cqes = 0x44;
-    data.nn.set(subsystem.namespaces.nsid_max().0);
+    data.nn.set(subsystem.nsid_max().0);
     // Linux refuses a controller whose MNAN is above NN.
-    data.mnan.set(u32::try_from(NamespaceTable::MAX).expect("1024 fits"));
+    data.mnan.set(subsystem.namespaces_max());
     data.oncs.set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::VERIFY);
+    if let Some(drive) = &subsystem.drive {
+        data.oacs.set(oacs::NAMESPACE_MANAGEMENT | oacs::FIRMWARE);
+        data.frmw = drive.frmw;
+        data.fwug = u8::try_from(GRANULARITY_BYTES / 4096).expect("small");
+        data.oaes.set(oaes::NAMESPACE_ATTRIBUTE | oaes::FIRMWARE_ACTIVATION);
+        data.lpa |= lpa::SMART_PER_NAMESPACE | lpa::PERSISTENT_EVENT;
+        data.pels.set(event_log::PELS);
+        data.elpe = zero_based(u16::try_from(drive.error_entries).unwrap_or(256));
+        data.wctemp.set(health::WARNING_KELVIN);
+        data.cctemp.set(health::CRITICAL_KELVIN);
+        data.endgidmax.set(1);
+        data.oncs.set(commands(&drive.personality));
+        data.tnvmcap.set(drive.capacity.total_bytes.into());
+        data.unvmcap.set(drive.unallocated_bytes.into());
+        data.ctratt.set(data.ctratt.get() | ctratt::NAMESPACE_GRANULARITY | ctratt::ENDURANCE_GROUPS);
+    }
     data.vwc = vwc::FLUSH_NO_BROADCAST | if has_cache(subsystem) { vwc::PRESENT } else { 0 };
     data.nwpc = nwpc::WRITE_PROTECT;
     data.ioccsz.set((64 + association.port.in_capsule_bytes) / 16);
@@ -174,6 +258,18 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.msdbd = 1;
     data.ofcs.set(ofcs::DISCONNECT);
     data
+}
+
+/// ONCS of a drive, as its firmware has it.
+fn commands(personality: &Personality) -> u16 {
+    let offered = [
+        (personality.compare, oncs::COMPARE),
+        (personality.dataset_management, oncs::DATASET_MANAGEMENT),
+        (personality.write_zeroes, oncs::WRITE_ZEROES),
+        (personality.reservations, oncs::RESERVATIONS),
+        (personality.verify, oncs::VERIFY),
+    ];
+    offered.iter().filter(|(on, _)| *on).fold(oncs::SAVE_SELECT, |bits, (_, bit)| bits | bit)
 }
 
 /// What all controllers have in common.

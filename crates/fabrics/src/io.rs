@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use ebof_drive::reservation::Access;
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::{Direction, fabrics, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -12,6 +13,7 @@ use zerocopy::FromBytes;
 use crate::association::Association;
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::reservation;
 use crate::step::{ByteRange, Executing, Extent, Step};
 
 /// NVM Command Set, Invalid Protection Information.
@@ -35,12 +37,31 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     if sqe.flags & 0x03 != 0 {
         return Err(Fault::field(byte::FLAGS));
     }
+    if sqe.opcode > nvm::READ && !is_offered(subsystem, sqe.opcode) {
+        return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
+    }
     match sqe.opcode {
         nvm::READ | nvm::WRITE | nvm::COMPARE => transfer(association, subsystem, sqe),
         nvm::WRITE_ZEROES | nvm::VERIFY => without_data(association, subsystem, sqe),
         nvm::FLUSH => flush(subsystem, sqe),
         nvm::DATASET_MANAGEMENT => dataset_management(association, subsystem, sqe),
+        opcode if reservation::is_one(opcode) => {
+            reservation::submit(association, namespace(subsystem, sqe.nsid())?, sqe)
+        }
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
+    }
+}
+
+/// Whether the firmware that runs on the drive has the command; the mandatory ones it has.
+fn is_offered(subsystem: &Subsystem, opcode: u8) -> bool {
+    let Some(drive) = &subsystem.drive else { return true };
+    match opcode {
+        nvm::COMPARE => drive.personality.compare,
+        nvm::WRITE_ZEROES => drive.personality.write_zeroes,
+        nvm::DATASET_MANAGEMENT => drive.personality.dataset_management,
+        nvm::VERIFY => drive.personality.verify,
+        opcode if reservation::is_one(opcode) => drive.personality.reservations,
+        _ => true,
     }
 }
 
@@ -48,6 +69,9 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
 pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Outcome {
     if executing.opcode == nvm::DATASET_MANAGEMENT {
         return deallocate(association, subsystem, executing, data);
+    }
+    if reservation::is_one(executing.opcode) {
+        return reservation::resume(executing, data);
     }
     Err(Fault::new(Status::INTERNAL_ERROR))
 }
@@ -71,11 +95,14 @@ fn transfer(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outc
     let range = BlockRange::decode(sqe);
     let write = sqe.opcode == nvm::WRITE;
     if write {
+        reservation::check(namespace, Access::Write)?;
         writable(namespace)?;
         // DTYPE: no directives.
         if sqe.cdw12.get() & 0x00f0_0000 != 0 {
             return Err(Fault::field(byte::CDW12 + 2));
         }
+    } else {
+        reservation::check(namespace, Access::Read)?;
     }
     let mut extent = extent(namespace, range, association.limits.transfer_bytes)?;
     let direction = if sqe.opcode == nvm::READ { Direction::ControllerToHost } else { Direction::HostToController };
@@ -97,9 +124,11 @@ fn without_data(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> 
     let range = BlockRange::decode(sqe);
     let limits = &association.limits;
     if sqe.opcode == nvm::VERIFY {
+        reservation::check(namespace, Access::Read)?;
         let extent = extent(namespace, range, limits.verify_bytes)?;
         return Ok(Action::Go(Step::Verify(Executing::new(sqe, extent.length_bytes), extent)));
     }
+    reservation::check(namespace, Access::Write)?;
     writable(namespace)?;
     let mut extent = extent(namespace, range, limits.write_zeroes_bytes)?;
     extent.fua |= !association.write_cache.load(Ordering::Relaxed);
@@ -110,11 +139,13 @@ fn without_data(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> 
 fn flush(subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     // VWC says that FFFFFFFFh is refused; it names no namespace.
     let namespace = namespace(subsystem, sqe.nsid())?;
+    reservation::check(namespace, Access::Write)?;
     Ok(Action::Go(Step::Flush(Executing::new(sqe, 0), namespace.device)))
 }
 
 fn dataset_management(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     let namespace = namespace(subsystem, sqe.nsid())?;
+    reservation::check(namespace, Access::Write)?;
     let dsm = Dsm::decode(sqe);
     if dsm.ranges > association.limits.dsm_ranges {
         return Err(Fault::at(COMMAND_SIZE_LIMIT_EXCEEDED, byte::CDW10));
@@ -153,7 +184,8 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
     if !wanted || !namespace.deallocates || chosen.is_empty() {
         return Ok(Action::Done(0));
     }
-    // It may have become write protected while the data was on its way.
+    // It may have become reserved or write protected while the data was on its way.
+    reservation::check(namespace, Access::Write)?;
     writable(namespace)?;
     Ok(Action::Go(Step::Deallocate(executing.carried(), namespace.device, chosen)))
 }

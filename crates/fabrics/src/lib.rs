@@ -16,6 +16,7 @@ pub mod association;
 pub mod connect;
 mod controller;
 mod discovery;
+mod drive;
 mod error_log;
 mod event;
 mod feature;
@@ -25,15 +26,21 @@ mod log;
 pub mod model;
 mod outcome;
 mod property;
+mod provision;
 pub mod queue;
 pub mod registry;
+mod reservation;
 pub mod step;
+
+pub use ebof_drive::reservation::Right;
 
 pub use association::{Association, Counters, Counts};
 pub use connect::{Arrival, Refusal, RefusalReason};
 pub use model::{
-    DeviceId, DiscoveryIdentity, Health, Limits, Model, Namespace, NamespaceTable, Port, PortId, Subsystem, TableError,
+    DeviceId, DiscoveryIdentity, Health, Limits, Model, Namespace, NamespaceTable, Port, PortId, Provision, Subsystem,
+    TableError, Usage,
 };
+pub use provision::Backing;
 pub use queue::Queue;
 pub use registry::{CloseReason, ControllerInfo, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry};
 pub use step::{ByteRange, Executing, Extent, Quiesce, Step};

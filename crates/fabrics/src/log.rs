@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use crate::association::Counts;
 use crate::controller::{Controller, Kind};
+use crate::drive;
 use crate::model::{Health, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::step::{Executing, Step};
@@ -77,6 +78,9 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, log.bytes)?;
     check(controller, sqe, log)?;
     let executing = Executing::new(sqe, length);
+    if drive::of(controller).is_some() && ebof_drive::keeps(log.lid) {
+        return drive::log(controller, sqe, executing);
+    }
     let page = match log.lid {
         Lid::SMART_HEALTH | Lid::DISCOVERY => return Ok(Action::Go(Step::Shared(executing))),
         Lid::SUPPORTED_LOG_PAGES => supported(&controller.kind).as_bytes().to_vec(),
@@ -86,11 +90,16 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             let list = ChangedNamespaces::new(controller.changed.iter().copied());
             list.as_bytes().to_vec()
         }
-        Lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
+        Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
+        Lid::COMMAND_EFFECTS => command_effects(drive::of(controller).is_some()).as_bytes().to_vec(),
         _ => feature_effects(&controller.kind).as_bytes().to_vec(),
     };
     let answer = log.answer(executing, page)?;
     if !log.retain {
+        if log.lid == Lid::RESERVATION_NOTIFICATION {
+            controller.take_reservation_notice();
+            return Ok(answer);
+        }
         if log.lid == Lid::CHANGED_NAMESPACES {
             controller.changed.clear();
         }
@@ -101,10 +110,11 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 
 /// Checks of NSID, offset and index that are the same for all log pages.
 fn check(controller: &Controller, sqe: &Sqe, log: LogRequest) -> Result<(), Fault> {
-    // No log page is kept for each namespace (LPA).
+    // A drive keeps health for each namespace; no other page is (LPA).
     let nsid = sqe.nsid();
-    if nsid != Nsid::NONE && nsid != Nsid::ALL {
-        let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.namespaces.nsid_max());
+    let of_namespaces = log.lid == Lid::SMART_HEALTH && drive::of(controller).is_some();
+    if nsid != Nsid::NONE && nsid != Nsid::ALL && !of_namespaces {
+        let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.nsid_max());
         let status = if nsid > highest { Status::INVALID_NAMESPACE } else { Status::INVALID_FIELD };
         return Err(Fault::at(status, byte::NSID));
     }
@@ -125,6 +135,18 @@ fn check(controller: &Controller, sqe: &Sqe, log: LogRequest) -> Result<(), Faul
 /// The log pages of a controller.
 fn pages(kind: &Kind) -> &'static [Lid] {
     match kind {
+        Kind::Io(subsystem) if subsystem.drive.is_some() => &[
+            Lid::SUPPORTED_LOG_PAGES,
+            Lid::ERROR_INFORMATION,
+            Lid::SMART_HEALTH,
+            Lid::FIRMWARE_SLOTS,
+            Lid::CHANGED_NAMESPACES,
+            Lid::COMMAND_EFFECTS,
+            Lid::FEATURE_EFFECTS,
+            Lid::ENDURANCE_GROUP,
+            Lid::PERSISTENT_EVENT,
+            Lid::RESERVATION_NOTIFICATION,
+        ],
         Kind::Io(_) => &[
             Lid::SUPPORTED_LOG_PAGES,
             Lid::ERROR_INFORMATION,
@@ -141,7 +163,12 @@ fn pages(kind: &Kind) -> &'static [Lid] {
 fn supported(kind: &Kind) -> SupportedLogPages {
     let mut log = SupportedLogPages::default();
     for &lid in pages(kind) {
-        let lidsp = if lid == Lid::DISCOVERY { u16::from(lsp::PORT_LOCAL) } else { 0 };
+        let lidsp = match lid {
+            Lid::DISCOVERY => u16::from(lsp::PORT_LOCAL),
+            // The header alone can be had, with the context that it establishes.
+            Lid::PERSISTENT_EVENT => 1,
+            _ => 0,
+        };
         log.set(lid, LidSupport::with_parameter(lidsp));
     }
     log
@@ -157,7 +184,7 @@ fn firmware(controller: &Controller) -> FirmwareSlots {
 }
 
 /// Commands Supported and Effects: the admin and I/O commands of an I/O controller.
-fn command_effects() -> CommandsSupportedAndEffects {
+fn command_effects(managed: bool) -> CommandsSupportedAndEffects {
     let mut log = CommandsSupportedAndEffects::default();
     let supported = CommandEffects::CSUPP;
     let of_controller = supported.with_scope(scope::CONTROLLER);
@@ -174,10 +201,26 @@ fn command_effects() -> CommandsSupportedAndEffects {
     }
     // Namespace Write Protection Config changes what a namespace can do.
     log.set_admin(admin::SET_FEATURES, of_controller.with(CommandEffects::NCC));
+    if managed {
+        // A namespace that is created or deleted changes the inventory; so does one that is attached.
+        let inventory = supported.with(CommandEffects::NIC).with_scope(scope::SUBSYSTEM);
+        log.set_admin(admin::NAMESPACE_MANAGEMENT, inventory);
+        log.set_admin(admin::NAMESPACE_ATTACHMENT, inventory);
+        log.set_admin(admin::FIRMWARE_DOWNLOAD, supported.with_scope(scope::SUBSYSTEM));
+        log.set_admin(admin::FIRMWARE_COMMIT, supported.with(CommandEffects::CCC).with_scope(scope::SUBSYSTEM));
+    }
     // Deviation: Linux (6.12) takes every bit of an I/O command besides CSUPP and LBCC, the scope too, for an unusual
     // effect and warns. No scope is as legal as one.
     for opcode in [nvm::FLUSH, nvm::READ, nvm::COMPARE, nvm::VERIFY, FABRICS] {
         log.set_io(opcode, supported);
+    }
+    if managed {
+        // Reservations change what others may do, which the host of the command need not look at again.
+        for opcode in
+            [nvm::RESERVATION_REGISTER, nvm::RESERVATION_REPORT, nvm::RESERVATION_ACQUIRE, nvm::RESERVATION_RELEASE]
+        {
+            log.set_io(opcode, supported);
+        }
     }
     for opcode in [nvm::WRITE, nvm::WRITE_ZEROES, nvm::DATASET_MANAGEMENT] {
         log.set_io(opcode, supported.with(CommandEffects::LBCC));
@@ -190,7 +233,9 @@ fn feature_effects(kind: &Kind) -> FeaturesSupportedAndEffects {
     let mut log = FeaturesSupportedAndEffects::default();
     for &fid in crate::feature::identifiers(kind) {
         let effects = match fid {
-            Fid::ERROR_RECOVERY => FeatureEffects::FSUPP.with_scope(scope::NAMESPACE),
+            Fid::ERROR_RECOVERY | Fid::RESERVATION_NOTIFICATION_MASK | Fid::RESERVATION_PERSISTENCE => {
+                FeatureEffects::FSUPP.with_scope(scope::NAMESPACE)
+            }
             Fid::WRITE_PROTECTION => FeatureEffects::FSUPP.with(FeatureEffects::NCC).with_scope(scope::NAMESPACE),
             _ => FeatureEffects::FSUPP.with_scope(scope::CONTROLLER),
         };

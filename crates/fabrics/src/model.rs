@@ -1,12 +1,16 @@
 //! What is served: ports, subsystems, namespaces, limits. A model is immutable; a change is a whole new model
 //! (`Registry::replace_model`). It owns no state of a connection and does not know what a device is.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
+use ebof_drive::View;
+use ebof_drive::reservation::{Reservations, Right};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
-use ebof_nvme::{ControllerId, Nqn, Nsid, Uuid};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Uuid};
 
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,8 +67,12 @@ pub struct Subsystem {
     pub cntlid_min: ControllerId,
     /// Highest controller ID to give out, at most FFEFh.
     pub cntlid_max: ControllerId,
-    /// The namespaces, all of them attached to every controller.
+    /// The namespaces: all of them in a model, those that are attached to its host in what a controller knows.
     pub namespaces: NamespaceTable,
+    /// In what a controller knows: all of them, where some are not attached to its host.
+    pub allocated: Option<Arc<NamespaceTable>>,
+    /// The drive behind the subsystem, which its hosts may manage.
+    pub drive: Option<Arc<View>>,
     /// What the SMART log says about the medium.
     pub health: Health,
 }
@@ -92,7 +100,7 @@ pub struct Health {
     pub unsafe_shutdowns: u64,
 }
 
-/// A namespace, attached to every controller of its subsystem.
+/// A namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Namespace {
     /// Its identifier.
@@ -121,7 +129,39 @@ pub struct Namespace {
     pub uuid: Uuid,
     /// ANA group, 1 where there is only one.
     pub ana_group: u32,
+    /// What a reservation leaves to the host: everything in a model, the host's own right in what its controller knows.
+    pub right: Right,
+    /// What only a namespace of a drive has. Without it a namespace is attached to every controller, and shared.
+    pub provision: Option<Arc<Provision>>,
 }
+
+/// What only a namespace of a drive has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Provision {
+    /// Blocks that may be allocated (NCAP).
+    pub capacity_blocks: u64,
+    /// Bytes that it takes from the drive's capacity (NVMCAP).
+    pub claimed_bytes: u64,
+    /// Bytes that are allocated now (NUSE).
+    pub used: Usage,
+    /// Bytes that are allocated at a time.
+    pub extent_bytes: u64,
+    /// Index of its LBA format.
+    pub format: u8,
+    /// Whether several hosts may be attached to it (NMIC).
+    pub shared: bool,
+    /// NQNs of the hosts that are attached to it; `None` is every host.
+    pub hosts: Option<BTreeSet<String>>,
+    /// Registrants and the reservation; `None` where there never were any.
+    pub reservations: Option<Arc<Reservations>>,
+}
+
+/// Bytes of a namespace that are allocated, as whoever allocates them keeps count. All are equal: a namespace is the same,
+/// and no host has to be told, when more of it is allocated.
+#[derive(Clone)]
+pub struct Usage(Arc<Count>);
+
+type Count = dyn Fn() -> u64 + Send + Sync;
 
 /// Namespaces in ascending order of NSID.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -243,6 +283,8 @@ impl Subsystem {
             cntlid_min: ControllerId(1),
             cntlid_max: ControllerId::MAX,
             namespaces: NamespaceTable::default(),
+            allocated: None,
+            drive: None,
             health: Health::default(),
         }
     }
@@ -252,9 +294,72 @@ impl Subsystem {
     pub fn allows(&self, host: &Nqn) -> bool {
         self.allow_any_host || self.allowed_hosts.contains(host)
     }
+
+    /// What a controller of `host` knows of it: only the namespaces that are attached to that host, with its rights to them.
+    ///
+    /// Deviation: attachment is a host's. All controllers of a host have its namespaces, private ones too: a host that comes
+    /// back before its old controller is given up would find none otherwise.
+    #[must_use]
+    pub fn shown_to(self: &Arc<Self>, host: &Nqn, host_id: HostId) -> Arc<Self> {
+        let everything = self.namespaces.iter().all(|namespace| namespace.is_attached(host));
+        if everything && self.namespaces.iter().all(|namespace| namespace.right_of(host_id) == Right::Free) {
+            return Arc::clone(self);
+        }
+        let mut shown = Self::clone(self);
+        shown.namespaces.sorted.retain(|namespace| namespace.is_attached(host));
+        for namespace in &mut shown.namespaces.sorted {
+            namespace.right = namespace.right_of(host_id);
+        }
+        if !everything {
+            shown.allocated = Some(Arc::new(self.namespaces.clone()));
+        }
+        Arc::new(shown)
+    }
+
+    /// All namespaces, those included that are not attached.
+    #[must_use]
+    pub fn allocated(&self) -> &NamespaceTable {
+        self.allocated.as_deref().unwrap_or(&self.namespaces)
+    }
+
+    /// Namespaces at most (MNAN).
+    #[must_use]
+    pub fn namespaces_max(&self) -> u32 {
+        let most = u32::try_from(NamespaceTable::MAX).expect("1024 fits");
+        self.drive.as_ref().map_or(most, |drive| drive.profile.namespaces.min(most))
+    }
+
+    /// The highest NSID that may be used (NN).
+    #[must_use]
+    pub fn nsid_max(&self) -> Nsid {
+        let last = self.allocated().sorted.last().map_or(0, |last| last.nsid.0);
+        Nsid(last.max(self.namespaces_max()))
+    }
 }
 
 impl Namespace {
+    /// Whether `host` sees it.
+    #[must_use]
+    pub fn is_attached(&self, host: &Nqn) -> bool {
+        let hosts = self.provision.as_ref().and_then(|provision| provision.hosts.as_ref());
+        hosts.is_none_or(|hosts| hosts.contains(host.as_str()))
+    }
+
+    /// The namespace as Identify shows it: who else is attached and what is reserved are no attributes of it.
+    pub(crate) fn attributes(&self) -> Self {
+        let provision = self.provision.as_deref().map(|provision| {
+            let bare = Provision { hosts: None, reservations: None, used: provision.used.clone(), ..*provision };
+            Arc::new(bare)
+        });
+        Self { right: Right::Free, provision, ..self.clone() }
+    }
+
+    /// What reservations leave to `host`.
+    fn right_of(&self, host: HostId) -> Right {
+        let reservations = self.provision.as_ref().and_then(|provision| provision.reservations.as_ref());
+        reservations.map_or(Right::Free, |reservations| reservations.right_of(host))
+    }
+
     /// Size in bytes; a table holds only namespaces for which this does not overflow.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -330,13 +435,6 @@ impl NamespaceTable {
         self.sorted.is_empty()
     }
 
-    /// The highest NSID that may be used (NN of Identify Controller): [`Self::MAX`], or more if one in use is higher.
-    #[must_use]
-    pub fn nsid_max(&self) -> Nsid {
-        let least = u32::try_from(Self::MAX).expect("1024 fits");
-        Nsid(self.sorted.last().map_or(0, |last| last.nsid.0).max(least))
-    }
-
     /// The same table with the namespace `nsid` write protected or not.
     pub(crate) fn with_write_protection(&self, nsid: Nsid, protected: bool) -> Self {
         let mut table = self.clone();
@@ -344,6 +442,31 @@ impl NamespaceTable {
             namespace.write_protected = protected;
         }
         table
+    }
+}
+
+impl Usage {
+    /// Asks `count` whenever it is wanted to be known; from any thread.
+    pub fn new(count: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(count))
+    }
+
+    /// Bytes that are allocated now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Usage").field(&self.bytes()).finish()
+    }
+}
+
+impl PartialEq for Usage {
+    fn eq(&self, _: &Self) -> bool {
+        true
     }
 }
 

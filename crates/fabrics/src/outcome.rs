@@ -26,6 +26,8 @@ pub(crate) struct Fault {
     /// Result of the completion, for the statuses that have one.
     pub(crate) result: u64,
     pub(crate) location: Option<ParameterErrorLocation>,
+    /// Command Specific Information of the error log entry, 0 for none.
+    pub(crate) information: u64,
 }
 
 pub(crate) type Outcome = Result<Action, Fault>;
@@ -33,17 +35,17 @@ pub(crate) type Outcome = Result<Action, Fault>;
 impl Fault {
     /// The command is wrong as it stands: repeating it is pointless.
     pub(crate) const fn new(status: Status) -> Self {
-        Self { status: status.dnr(), result: 0, location: None }
+        Self { status: status.dnr(), result: 0, location: None, information: 0 }
     }
 
     /// The same, with the byte of the command that is wrong.
     pub(crate) const fn at(status: Status, byte: u8) -> Self {
-        Self { status: status.dnr(), result: 0, location: Some(ParameterErrorLocation { byte, bit: 0 }) }
+        Self { location: Some(ParameterErrorLocation { byte, bit: 0 }), ..Self::new(status) }
     }
 
     /// The command may succeed later.
     pub(crate) const fn transient(status: Status) -> Self {
-        Self { status, result: 0, location: None }
+        Self { status, result: 0, location: None, information: 0 }
     }
 
     /// Invalid Field in Command, with the byte of the command that is wrong.

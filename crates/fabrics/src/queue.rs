@@ -9,12 +9,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use ebof_drive::error_log::Error;
 use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics, nvm};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 
 use crate::association::{Association, Counters};
 use crate::controller::Controller;
-use crate::error_log::ErrorEntry;
 use crate::model::Subsystem;
 use crate::outcome::{Action, Fault, Outcome};
 use crate::registry::{Handle, Notice};
@@ -142,6 +142,10 @@ impl Queue {
             (Notice::Close(_), _) => self.closing = true,
             (Notice::Subsystem(next), Some(Role::Io(subsystem))) => *subsystem = next,
             (Notice::Subsystem(next), Some(Role::Admin(controller))) => controller.replace_subsystem(next),
+            (Notice::Event(event), Some(Role::Admin(controller))) => {
+                controller.events.raise(event, controller.features.events);
+            }
+            (Notice::Reservation(nsid, event), Some(Role::Admin(controller))) => controller.on_reservation(nsid, event),
             (Notice::Discovery, Some(Role::Admin(controller))) => controller.discovery_changed(),
             _ => {}
         }
@@ -246,6 +250,13 @@ impl Queue {
         self.live.as_ref()
     }
 
+    pub(crate) fn io_subsystem(&self) -> Option<&Arc<Subsystem>> {
+        match &self.live {
+            Some(Live { role: Role::Io(subsystem), .. }) => Some(subsystem),
+            _ => None,
+        }
+    }
+
     pub(crate) fn controller_mut(&mut self) -> Option<&mut Controller> {
         match &mut self.live {
             Some(Live { role: Role::Admin(controller), .. }) => Some(controller),
@@ -282,6 +293,9 @@ impl Queue {
         if let Some(live) = &mut self.live
             && live.last_command_ms != now_ms
         {
+            if !live.id.is_admin() {
+                live.counters.count_time(now_ms.saturating_sub(live.last_command_ms), self.outstanding > 0);
+            }
             live.last_command_ms = now_ms;
             live.counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         }
@@ -374,7 +388,7 @@ impl Live {
         }
         self.counters.count_error(status.code_type() == 2);
         let io = matches!(self.role, Role::Io(_));
-        let entry = ErrorEntry {
+        let entry = Error {
             queue: self.id,
             cid: subject.cid,
             status: status.more(),
@@ -382,6 +396,7 @@ impl Live {
             nsid: if subject.opcode == FABRICS { Nsid::NONE } else { subject.nsid },
             lba: if io { subject.lba } else { 0 },
             opcode: subject.opcode,
+            information: fault.information,
         };
         if self.association.errors.record(&entry) { status.more() } else { status }
     }

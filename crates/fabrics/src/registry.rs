@@ -10,11 +10,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use ebof_drive::error_log::Error;
+use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::KeepAliveTimer;
+use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId};
 
 use crate::association::{Association, Counters, Counts};
 use crate::discovery;
+use crate::error_log::ErrorLog;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
 
@@ -31,6 +35,10 @@ pub enum Notice {
     Subsystem(Arc<Subsystem>),
     /// What this host may discover has changed.
     Discovery,
+    /// Something happened to the drive.
+    Event(AsyncEvent),
+    /// Another host changed what this one had registered or held.
+    Reservation(Nsid, ReservationEvent),
 }
 
 /// Notices and whom they are for.
@@ -127,6 +135,8 @@ pub struct Registry {
     next_key: u64,
     /// Where the search for a free controller ID begins.
     next_cntlid: BTreeMap<Nqn, u16>,
+    /// Errors of all controllers of a drive.
+    errors: BTreeMap<Nqn, Arc<ErrorLog>>,
     /// What queues that are gone have done.
     retired: BTreeMap<Nqn, Counts>,
 }
@@ -188,6 +198,7 @@ impl Registry {
             handles: BTreeMap::new(),
             next_key: 0,
             next_cntlid: BTreeMap::new(),
+            errors: BTreeMap::new(),
             retired: BTreeMap::new(),
         }
     }
@@ -208,6 +219,7 @@ impl Registry {
             subsystems.map(|subsystem| (subsystem.nqn.clone(), self.with_protection(subsystem))).collect();
         let before = core::mem::replace(&mut self.effective, next);
         self.retired.retain(|nqn, _| self.effective.contains_key(nqn));
+        self.errors.retain(|nqn, _| self.effective.contains_key(nqn));
         self.next_cntlid.retain(|nqn, _| self.effective.contains_key(nqn) || *nqn == self.model.discovery.nqn);
         let mut notices = Notices::new();
         for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
@@ -226,6 +238,16 @@ impl Registry {
             }
         }
         notices
+    }
+
+    /// Serves `subsystem` in place of the one with its NQN; nothing happens if there is none. Deliver the notices.
+    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> Notices {
+        let mut model = Model::clone(&self.model);
+        let Some(place) = model.subsystems.iter_mut().find(|served| served.nqn == subsystem.nqn) else {
+            return Notices::new();
+        };
+        *place = subsystem;
+        self.replace_model(Arc::new(model))
     }
 
     /// What hosts changed in the write protection of namespaces since the last call.
@@ -256,7 +278,11 @@ impl Registry {
         }
         if entry.queues.is_empty() {
             self.entries.remove(&key);
-            self.names.remove(&(association.subsystem.clone(), association.cntlid));
+            let name = (association.subsystem.clone(), association.cntlid);
+            // A host that came back has taken the name over, where it is kept for the host.
+            if self.names.get(&name) == Some(&key) {
+                self.names.remove(&name);
+            }
         }
         notices
     }
@@ -318,6 +344,20 @@ impl Registry {
         })
     }
 
+    /// The errors of a drive's controllers behind number `after`, with their numbers: for whoever keeps them for life.
+    #[must_use]
+    pub fn errors_since(&self, nqn: &Nqn, after: u64) -> Vec<(u64, Error)> {
+        self.errors.get(nqn).map(|log| log.since(after)).unwrap_or_default()
+    }
+
+    /// Has all controllers of a subsystem raise an event. Deliver the notices.
+    #[must_use]
+    pub fn raise(&self, nqn: &Nqn, event: AsyncEvent) -> Notices {
+        let entries = self.entries.values().filter(|entry| entry.association.subsystem == *nqn);
+        let live = entries.filter(|entry| !entry.association.is_closing() && !entry.association.discovery);
+        live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
+    }
+
     /// What the hosts of a subsystem have done since the registry was made: controllers that are gone included.
     #[must_use]
     pub fn subsystem_counts(&self, nqn: &Nqn) -> Counts {
@@ -377,10 +417,11 @@ impl Entry {
         notices.extend(self.queues.iter().map(|queue| (queue.handle, Notice::Close(reason))));
     }
 
-    /// Tells every queue of the changed subsystem.
+    /// Tells every queue of the changed subsystem what its host may see of it.
     fn tell(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
+        let subsystem = subsystem.shown_to(&self.association.host, self.association.host_id);
         let queues = self.queues.iter().filter(|queue| !queue.detached);
-        notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(subsystem)))));
+        notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(&subsystem)))));
     }
 
     fn last_command_ms(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! What the target has to do next with a command, and the ticket that it gives back when it has done so.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe};
@@ -129,6 +130,8 @@ pub enum Step {
     Connect(Executing),
     /// `Registry::execute`, under the target's lock.
     Shared(Executing),
+    /// Ask the drive of the queue's subsystem, then `Queue::answer`.
+    Drive(Executing, Box<ebof_drive::Request>),
     /// Read the extent and send it, then complete.
     Read(Executing, Extent),
     /// Fetch the extent's data from the host and write it, then complete.

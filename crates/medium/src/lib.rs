@@ -39,3 +39,13 @@ pub use medium::{Capacity, Medium};
 pub use options::{Notice, Notify, Opened, Options};
 pub use store::{Job, Progress, Store};
 pub use thin::{Run, Thin};
+
+/// Bytes that a backing device must have for a drive of `capacity_bytes` (rounded up to extents): what
+/// [`Options::create`] then makes of it.
+///
+/// # Errors
+/// `Layout`: no drive has that capacity.
+pub fn medium_bytes(capacity_bytes: u64) -> Result<u64, OpenError> {
+    let _ = capacity_bytes;
+    todo!("follows")
+}

@@ -1,6 +1,7 @@
 //! A command on its way through the target: what is to be done with it, and where it stands.
 
 use ebof_backend::Buffer;
+use ebof_drive::Answer;
 use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent};
 use ebof_nvme::{Cid, Nsid, Status};
 
@@ -23,10 +24,17 @@ pub(crate) enum Work {
     Connect,
     /// An Abort that waits for another queue's answer.
     Abort,
+    /// A request that waits for the drive's answer; with the answer, for so many queues whose commands it preempts.
+    Drive {
+        waiting: usize,
+        answer: Option<Answer>,
+    },
     /// A reset or shutdown of the controller: so many connections are still to close, then these devices are flushed.
     Reset {
         closing: usize,
         flush: Vec<DeviceId>,
+        /// The drive has been told, and has not answered yet.
+        telling: bool,
     },
 }
 
@@ -44,7 +52,7 @@ pub(crate) enum Phase {
     Receiving,
     /// Waits for the device.
     AtDevice,
-    /// Waits for another queue (Abort, reset).
+    /// Waits for another queue (Abort, reset) or the drive.
     Elsewhere,
 }
 
@@ -87,7 +95,12 @@ impl Work {
         match self {
             Self::Compare(_) => 2 * length as usize,
             Self::Read(_) | Self::Write(_) | Self::Verify(_) | Self::Parameter | Self::Connect => length as usize,
-            Self::WriteZeroes(_) | Self::Flush(_) | Self::Deallocate(..) | Self::Abort | Self::Reset { .. } => 0,
+            Self::WriteZeroes(_)
+            | Self::Flush(_)
+            | Self::Deallocate(..)
+            | Self::Abort
+            | Self::Drive { .. }
+            | Self::Reset { .. } => 0,
         }
     }
 
@@ -98,7 +111,7 @@ impl Work {
 
     /// Whether a device does it.
     pub(crate) fn is_io(&self) -> bool {
-        !matches!(self, Self::Parameter | Self::Connect | Self::Abort | Self::Reset { .. })
+        !matches!(self, Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. })
     }
 
     /// Whether the host sends data.

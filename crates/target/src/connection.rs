@@ -110,6 +110,8 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// Resets that wait until nothing of this connection is left at a device.
     pub(crate) close_askers: Vec<Asker>,
+    /// Who waits until nothing for a namespace is left at a device.
+    pub(crate) preempting: Vec<(Nsid, Asker)>,
     incoming: Option<Incoming>,
     /// The data of the last command follow in its capsule.
     data_announced: bool,
@@ -164,6 +166,7 @@ impl Connection {
             stats: Vec::new(),
             state: State::Handshake { deadline_ms },
             close_askers: Vec::new(),
+            preempting: Vec::new(),
             incoming: None,
             data_announced: false,
             stash: Vec::new(),

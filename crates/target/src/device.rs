@@ -1,9 +1,20 @@
 //! The block devices behind the namespaces, by the identifier that the model uses.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use ebof_backend::Device;
 use ebof_fabrics::DeviceId;
+
+/// Names for devices, each given out once; whoever has a clone gives out of the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceIds(Arc<AtomicU32>);
+
+impl DeviceIds {
+    pub(crate) fn next(&self) -> DeviceId {
+        DeviceId(self.0.fetch_add(1, Relaxed) + 1)
+    }
+}
 
 /// Every device that is served; replaced as a whole when namespaces come and go.
 #[derive(Debug, Default)]

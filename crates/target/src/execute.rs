@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ebof_backend::{Class, Completion, Device, Operation, Request, Submitted};
+use ebof_drive::error_log::is_severe;
 use ebof_fabrics::{Arrival, DeviceId, Executing, Extent, Step};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
@@ -26,6 +27,13 @@ pub(crate) struct Origin {
     sgl: Sgl,
     /// Bytes of data behind the command in its capsule.
     in_capsule: u32,
+}
+
+impl Origin {
+    /// A command of which no more data will come.
+    pub(crate) fn without_data(cid: Cid, nsid: Nsid) -> Self {
+        Self { cid, nsid, sgl: Sgl::None, in_capsule: 0 }
+    }
 }
 
 impl Connection {
@@ -65,7 +73,7 @@ impl Connection {
     }
 
     /// Does the next thing for a command. Returns whether the command takes the data in its capsule.
-    fn advance(&mut self, step: Step, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
+    pub(crate) fn advance(&mut self, step: Step, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
         let (executing, work, length) = match step {
             Step::Complete(cqe) => {
                 self.respond(&cqe, turn);
@@ -95,6 +103,10 @@ impl Connection {
                 shared.wake_control();
                 return self.advance(step, origin, turn);
             }
+            Step::Drive(executing, request) => {
+                self.ask_drive(origin, executing, *request, turn);
+                return Ok(false);
+            }
             Step::Abort(executing, handle, cid) => {
                 let command = self.command(origin, executing, Work::Abort, 0, turn);
                 let reply = Asker { handle: self.handle, slot: self.commands.insert(command) };
@@ -102,7 +114,7 @@ impl Connection {
                 return Ok(false);
             }
             Step::Reset(executing, quiesce) => {
-                let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush };
+                let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, telling: false };
                 let command = self.command(origin, executing, work, 0, turn);
                 let slot = self.commands.insert(command);
                 for handle in quiesce.close {
@@ -126,7 +138,14 @@ impl Connection {
         self.start(command, origin, turn)
     }
 
-    fn command(&mut self, origin: Origin, executing: Executing, work: Work, length: u32, turn: &Turn<'_>) -> Command {
+    pub(crate) fn command(
+        &mut self,
+        origin: Origin,
+        executing: Executing,
+        work: Work,
+        length: u32,
+        turn: &Turn<'_>,
+    ) -> Command {
         // Only work that the queue let through is counted: its namespace exists.
         let stats = if work.is_io() { self.stats_of(origin.nsid, turn) } else { None };
         let Origin { cid, nsid, .. } = origin;
@@ -230,7 +249,7 @@ impl Connection {
         }
         match command.work {
             Work::Parameter | Work::Connect => self.parameters_complete(slot, turn),
-            Work::Abort | Work::Reset { .. } => Ok(()),
+            Work::Abort | Work::Drive { .. } | Work::Reset { .. } => Ok(()),
             Work::Read(extent) | Work::Verify(extent) | Work::Compare(extent) => {
                 let buffer = command.buffer.take();
                 let operation = buffer.map(|buffer| Operation::Read {
@@ -277,7 +296,7 @@ impl Connection {
         let Some(mut command) = self.commands.remove(slot) else { return Ok(()) };
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
-        let origin = Origin { cid: command.cid, nsid: command.nsid, sgl: Sgl::None, in_capsule: 0 };
+        let origin = Origin::without_data(command.cid, command.nsid);
         let step = match command.work {
             Work::Connect => self.connect(command.executing, data, turn),
             _ => self.queue.resume(command.executing, data, turn.now_ms),
@@ -305,6 +324,9 @@ impl Connection {
             self.commands.set_max(entries);
             if matches!(self.state, State::Handshake { .. }) {
                 self.state = State::Open;
+            }
+            if id.is_admin() {
+                self.take_seat(turn);
             }
             turn.shared.wake_control();
             if let Some(parameters) = self.transport.initialized() {
@@ -362,18 +384,27 @@ impl Connection {
             self.go_on_resetting(slot, turn);
             return;
         }
+        let mut severe = false;
         let status = match completion.result {
             Ok(()) => compare(command),
             Err(error) => {
-                let status = status_of(&error, command.work.kind());
+                let aborted = command.failed.filter(|_| error.class() == Class::Aborted);
+                let status = aborted.unwrap_or_else(|| status_of(&error, command.work.kind()));
                 if error.class() != Class::Aborted {
                     let host = text(self.queue.host());
                     tracing::error!(host, nsid = command.nsid.0, work = ?command.work, %status, "device error: {error}");
+                    severe = is_severe(status);
                 }
                 status
             }
         };
         self.finish(slot, status, turn);
+        if severe {
+            self.hurry_drive(turn);
+        }
+        if !self.preempting.is_empty() {
+            self.settle_preempting(turn);
+        }
     }
 
     /// The answer to an Abort that this connection sent to another queue.
@@ -397,13 +428,15 @@ impl Connection {
 
     /// A reset completes when the other queues are gone, and what it names is flushed.
     fn go_on_resetting(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Reset { closing: 0, flush }, .. }) = self.commands.get_mut(slot) else { return };
+        let Some(Command { work: Work::Reset { closing: 0, flush, .. }, .. }) = self.commands.get_mut(slot) else {
+            return;
+        };
         let devices = turn.devices;
         // A device whose namespace was removed meanwhile has nothing to flush for anybody.
         let next = std::iter::from_fn(|| flush.pop()).find(|device| devices.device(*device).is_some());
         match next {
             Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), turn),
-            None => self.finish(slot, Status::SUCCESS, turn),
+            None => self.tell_reset(slot, turn),
         }
     }
 

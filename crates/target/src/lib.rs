@@ -7,6 +7,7 @@
 //! own the connections that were given to them, from socket to device and back.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod at_once;
 mod buffer;
 mod busy;
@@ -14,6 +15,7 @@ mod command;
 mod connection;
 mod control;
 mod device;
+mod drives;
 mod execute;
 mod mailbox;
 mod metrics;
@@ -31,6 +33,7 @@ mod target;
 mod turn;
 mod zerocopy;
 
+pub use drives::KeeperError;
 pub use realise::StartError;
 pub use settings::Settings;
 pub use stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};

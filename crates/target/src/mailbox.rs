@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ebof_drive::Refusal;
 use ebof_fabrics::{Handle, Notice};
-use ebof_nvme::Cid;
+use ebof_nvme::{Cid, Nsid};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::DeviceTable;
+use crate::drives::Told;
 use crate::port::PortState;
 
 /// What a reactor is told.
@@ -26,6 +28,12 @@ pub(crate) enum Message {
     Abort { handle: Handle, cid: Cid, reply: Asker },
     /// The answer to an earlier `Abort`.
     AbortAnswer { reply: Asker, aborted: bool },
+    /// What the drive says to a request.
+    Answer { reply: Asker, answer: Result<Told, Refusal> },
+    /// End the commands of the queue `handle` to a namespace; `reply` is told when nothing of them is left at a device.
+    Preempt { handle: Handle, nsid: Nsid, reply: Asker },
+    /// The answer to an earlier `Preempt`.
+    Preempted { reply: Asker },
     /// End the connection `handle`; `reply` is told when nothing of it is left at a device.
     Close { handle: Handle, reply: Asker },
     /// The answer to an earlier `Close`.

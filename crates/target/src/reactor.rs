@@ -264,6 +264,9 @@ impl Reactor {
             // Closing the socket takes it out of the epoll set.
             self.free.push(place);
             self.shared.connection_gone(&connection.port);
+            for &(_, reply) in &connection.preempting {
+                self.shared.post(reply.handle, Message::Preempted { reply });
+            }
             for &reply in &connection.close_askers {
                 self.shared.post(reply.handle, Message::Closed { reply });
             }

@@ -3,19 +3,23 @@
 //! Nothing here is visible to a host until all of it has succeeded.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::sync::Arc;
 
 use ebof_backend::{BlockBytes, Device, Source, Spec};
+use ebof_drive::View;
 use ebof_fabrics::{self as fabrics, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
-use ebof_manage::config::{BlockSize, Config, Namespace, Port, Subsystem};
+use ebof_manage::api::DriveStatus;
+use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::{Drive, Listen};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::device::DeviceTable;
+use crate::device::DeviceIds;
+use crate::drives::{self, Keeper, KeeperError};
 use crate::port::PortState;
 use crate::sockets;
 
@@ -31,6 +35,14 @@ pub enum StartError {
         nsid: u32,
         /// Why.
         error: ebof_backend::OpenError,
+    },
+    /// A drive whose hosts cut namespaces from it.
+    #[error("drive {name}: {error}")]
+    ManagedDrive {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: Box<KeeperError>,
     },
     /// The namespaces of a subsystem do not fit together.
     #[error("subsystem {subsystem}: {error}")]
@@ -68,13 +80,28 @@ pub(crate) struct DeviceKey {
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     open: HashMap<DeviceKey, (DeviceId, Arc<dyn Device>)>,
-    next: u32,
+    keepers: Vec<Kept>,
+    ids: DeviceIds,
+}
+
+/// A drive that is open, and whose it is.
+#[derive(Clone)]
+struct Kept {
+    config: ManagedDrive,
+    subsystem: Subsystem,
+    keeper: Arc<Keeper>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Devices {
     /// The devices of `config`: those of `self` that it still has, and new ones.
     pub(crate) fn for_config(&self, config: &Config) -> Result<Self, StartError> {
-        let mut devices = Self { open: HashMap::new(), next: self.next };
+        let mut devices = Self { open: HashMap::new(), keepers: Vec::new(), ids: self.ids.clone() };
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
                 let key = key_of(subsystem, namespace);
@@ -85,18 +112,76 @@ impl Devices {
                             let device = ebof_backend::open(&spec_of(namespace)).map_err(|error| {
                                 StartError::Drive { subsystem: subsystem.nqn.clone(), nsid: namespace.nsid, error }
                             })?;
-                            devices.next += 1;
-                            (DeviceId(devices.next), device)
+                            (devices.ids.next(), device)
                         }
                     };
                 devices.open.insert(key, entry);
+            }
+            let named = |name: &String| config.drives.iter().find(|drive| drive.name == *name);
+            if let Some(drive) = subsystem.drive.as_ref().and_then(named) {
+                devices.keepers.push(self.kept(drive, subsystem)?);
             }
         }
         Ok(devices)
     }
 
-    pub(crate) fn table(&self) -> DeviceTable {
-        DeviceTable::new(self.open.values().map(|(id, device)| (*id, Arc::clone(device))))
+    /// The keeper of a drive: the one that has it open already, or a new one.
+    fn kept(&self, config: &ManagedDrive, subsystem: &Subsystem) -> Result<Kept, StartError> {
+        let same = |kept: &&Kept| {
+            kept.config.name == config.name
+                && kept.config.backing.path() == config.backing.path()
+                && kept.subsystem.nqn == subsystem.nqn
+        };
+        let keeper = match self.keepers.iter().find(same) {
+            Some(kept) => Arc::clone(&kept.keeper),
+            None => drives::open(config, subsystem)
+                .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?,
+        };
+        Ok(Kept { config: config.clone(), subsystem: subsystem.clone(), keeper })
+    }
+
+    /// Names for devices.
+    pub(crate) fn ids(&self) -> DeviceIds {
+        self.ids.clone()
+    }
+
+    /// The devices of namespaces that are not a drive's.
+    pub(crate) fn plain(&self) -> Vec<(DeviceId, Arc<dyn Device>)> {
+        self.open.values().map(|(id, device)| (*id, Arc::clone(device))).collect()
+    }
+
+    /// The open drives, with their subsystems.
+    pub(crate) fn keepers(&self) -> Vec<(Nqn, Arc<Keeper>)> {
+        self.keepers.iter().map(|kept| (kept.subsystem.nqn.clone(), Arc::clone(&kept.keeper))).collect()
+    }
+
+    /// What there is to report about the drives.
+    pub(crate) fn drive_status(&self) -> Vec<DriveStatus> {
+        let status = |kept: &Kept| {
+            let view = kept.keeper.view();
+            DriveStatus {
+                name: kept.config.name.clone(),
+                subsystem_nqn: Some(kept.subsystem.nqn.to_string()),
+                backing: kept.config.backing.to_string(),
+                profile: kept.config.profile.to_string(),
+                capacity_bytes: view.capacity.total_bytes,
+                unallocated_bytes: view.unallocated_bytes,
+                namespaces: u32::try_from(view.namespaces.len()).unwrap_or(u32::MAX),
+                namespaces_max: view.profile.namespaces,
+            }
+        };
+        self.keepers.iter().map(status).collect()
+    }
+
+    /// The drive behind a subsystem: its name, and what it is now.
+    pub(crate) fn drive_of(&self, subsystem: &Nqn) -> Option<(&str, Arc<View>)> {
+        let kept = self.keepers.iter().find(|kept| kept.subsystem.nqn == *subsystem)?;
+        Some((&kept.config.name, kept.keeper.view()))
+    }
+
+    /// Tells the drives what the configuration now says about them.
+    pub(crate) fn configure(&self) {
+        self.keepers.iter().for_each(|kept| kept.keeper.configure(drives::settings(&kept.config, &kept.subsystem)));
     }
 
     /// The open device of a namespace.
@@ -149,6 +234,8 @@ impl Devices {
             cntlid_min: ControllerId(config.cntlid_min),
             cntlid_max: ControllerId(config.cntlid_max),
             namespaces,
+            allocated: None,
+            drive: None,
             health: Health { temperature_kelvin: TEMPERATURE_KELVIN, ..Health::default() },
         })
     }
@@ -200,6 +287,8 @@ fn namespace_of(config: &Namespace, device_id: DeviceId, device: &dyn Device) ->
         eui64: config.eui64.map_or([0; 8], |eui64| eui64.0),
         uuid: config.uuid,
         ana_group: config.ana_group,
+        right: fabrics::Right::Free,
+        provision: None,
     }
 }
 

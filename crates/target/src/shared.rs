@@ -15,6 +15,7 @@ use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
 use crate::connection::{Connection, End, State};
+use crate::drives::Drives;
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
 use crate::settings::Settings;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) connections: AtomicU32,
     pub(crate) zerocopy: Counts,
+    pub(crate) drives: Drives,
     registry: Mutex<Registry>,
     journal: Mutex<Journal>,
     stats: Mutex<Stats>,
@@ -64,13 +66,20 @@ struct Stats {
 }
 
 impl Shared {
-    pub(crate) fn new(settings: Settings, registry: Registry, reactors: Vec<Mailbox>, control: Mailbox) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        registry: Registry,
+        drives: Drives,
+        reactors: Vec<Mailbox>,
+        control: Mailbox,
+    ) -> Self {
         Self {
             journal: Mutex::new(Journal::new(settings.refused_journal)),
             settings,
             clock: Clock::start(),
             connections: AtomicU32::new(0),
             zerocopy: Counts::default(),
+            drives,
             registry: Mutex::new(registry),
             stats: Mutex::default(),
             digests: Mutex::default(),
@@ -87,9 +96,14 @@ impl Shared {
         &self.reactors
     }
 
+    /// The mailbox of the reactor that serves `handle`.
+    pub(crate) fn mailbox_of(&self, handle: Handle) -> Option<&Mailbox> {
+        self.reactors.get(reactor_of(handle))
+    }
+
     /// Leaves a message with the reactor that serves `handle`.
     pub(crate) fn post(&self, handle: Handle, message: Message) {
-        if let Some(mailbox) = self.reactors.get(reactor_of(handle)) {
+        if let Some(mailbox) = self.mailbox_of(handle) {
             mailbox.post(message);
         }
     }

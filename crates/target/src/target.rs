@@ -12,10 +12,11 @@ use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
     self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, PortStatus, QueueStatus, Status, SubsystemStatus,
 };
-use ebof_manage::plan::Change;
+use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Plan};
 
 use crate::control::{Control, Order, Orders, Placement};
+use crate::drives::Drives;
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics;
 use crate::port::PortState;
@@ -51,18 +52,24 @@ impl Target {
         let devices = Devices::default().for_config(&config)?;
         let (listeners, ports) = listen_all(&config, &[])?;
         let generation = first_generation();
-        let model = Arc::new(devices.model(&config, &ports, generation)?);
+        let model = devices.model(&config, &ports, generation)?;
+        let drives = Drives::new(devices.ids());
+        let mut first = None;
+        drives
+            .put_in_force(devices.plain(), &devices.keepers(), model, |table, model| first = Some((table, model)))
+            .map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
+        let (table, model) = first.expect("shown once when nothing failed");
         let processors = place_reactors(&settings);
         let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
         let bell = Mailbox::new()?;
-        let registry = Registry::new(Limits::default(), model, generation);
-        let shared = Arc::new(Shared::new(settings, registry, mailboxes.clone(), bell.clone()));
+        let registry = Registry::new(Limits::default(), Arc::new(model), generation);
+        let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.clone(), bell.clone()));
+        Drives::connect(&shared, &devices.keepers());
         let (orders, receiver) = Orders::new(bell.clone());
         let control = Control::new(Arc::clone(&shared), bell, receiver, Placement::new(&processors))?;
         let state = Mutex::new(InForce { config, devices, ports, generation });
         let target = Self { shared, orders, threads: Mutex::default(), state };
         target.spawn("ebof-control".to_owned(), None, move || control.run())?;
-        let table = Arc::new(target.in_force().devices.table());
         for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
             let (shared, table) = (Arc::clone(&target.shared), Arc::clone(&table));
             // The ring of a reactor belongs to the thread that makes it.
@@ -132,6 +139,8 @@ impl Target {
                 tracing::error!("a thread of the target panicked");
             }
         }
+        // Nobody asks the drives for anything any more.
+        self.shared.drives.keepers().iter().for_each(|(_, keeper)| keeper.stop());
     }
 
     fn in_force(&self) -> MutexGuard<'_, InForce> {
@@ -172,7 +181,7 @@ impl api::Target for Target {
             connections_max: self.shared.settings.connections_max,
             ports,
             subsystems,
-            drives: Vec::new(),
+            drives: state.devices.drive_status(),
             controllers,
         }
     }
@@ -191,9 +200,18 @@ impl api::Target for Target {
         let restart: Vec<Change> = plan
             .changes
             .iter()
-            .filter(|change| matches!(change, Change::AlterTarget { .. } | Change::AlterPort { .. }))
+            .filter(|change| match change {
+                Change::AlterTarget { .. } | Change::AlterPort { .. } => true,
+                Change::AlterDrive { .. } => change.effect() == Effect::Restart,
+                _ => false,
+            })
             .cloned()
             .collect();
+        let impossible: Vec<Change> =
+            plan.changes.iter().filter(|change| change.effect() == Effect::Impossible).cloned().collect();
+        if !impossible.is_empty() {
+            return Err(ApplyError::Impossible { changes: impossible });
+        }
         if !restart.is_empty() {
             return Err(ApplyError::NeedsRestart { changes: restart });
         }
@@ -223,14 +241,23 @@ impl Target {
 
     fn put_in_force(&self, state: &mut InForce, prepared: Prepared) {
         let Prepared { next, listeners, model } = prepared;
-        // Devices first: a queue that is told of a namespace finds its device.
-        let table = Arc::new(next.devices.table());
-        self.shared.post_all(|| Message::Devices(Arc::clone(&table)));
-        {
+        next.devices.configure();
+        let keepers = next.devices.keepers();
+        let surplus = self.shared.drives.put_in_force(next.devices.plain(), &keepers, model, |table, model| {
+            // Devices first: a queue that is told of a namespace finds its device.
+            self.shared.post_all(|| Message::Devices(Arc::clone(&table)));
             // Delivered under the lock, so that no queue hears of an older model later.
             let mut registry = self.shared.registry();
             let notices = registry.replace_model(Arc::new(model));
             self.shared.deliver(notices);
+        });
+        match surplus {
+            Ok(surplus) => {
+                Drives::connect(&self.shared, &keepers);
+                surplus.iter().for_each(|keeper| keeper.stop());
+            }
+            // Whatever a drive holds made a table when it was opened or changed.
+            Err((subsystem, error)) => tracing::error!(%subsystem, "the configuration stays as it was: {error}"),
         }
         for gone in state.ports.iter().filter(|port| !next.ports.iter().any(|kept| Arc::ptr_eq(kept, port))) {
             self.orders.give(Order::Unlisten(Arc::clone(gone)));
@@ -308,8 +335,31 @@ fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, to
         allow_any_host: config.allow_any_host,
         allowed_hosts: config.allowed_hosts.iter().map(ToString::to_string).collect(),
         ports: config.ports.clone(),
-        namespaces: config.namespaces.iter().map(namespace_status).collect(),
+        namespaces: match state.devices.drive_of(&config.nqn) {
+            Some((name, view)) => of_drive(config, name, &view, totals),
+            None => config.namespaces.iter().map(namespace_status).collect(),
+        },
     }
+}
+
+/// The namespaces that hosts have cut from a drive.
+fn of_drive(
+    config: &ebof_manage::config::Subsystem,
+    name: &str,
+    view: &ebof_drive::View,
+    totals: &Totals,
+) -> Vec<NamespaceStatus> {
+    let status = |(nsid, namespace): &(ebof_nvme::Nsid, ebof_drive::Namespace)| NamespaceStatus {
+        nsid: nsid.0,
+        drive: name.to_owned(),
+        size_bytes: namespace.bytes(),
+        block_size_bytes: 1 << namespace.format().block_shift,
+        uuid: ebof_nvme::Uuid(namespace.uuid).to_string(),
+        write_protect: namespace.write_protected,
+        ana_group: 1,
+        io: counters(totals, config.nqn.as_str(), nsid.0),
+    };
+    view.namespaces.iter().map(status).collect()
 }
 
 fn counters(totals: &Totals, subsystem: &str, nsid: u32) -> IoCounters {

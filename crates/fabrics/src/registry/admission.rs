@@ -12,6 +12,7 @@ use super::{Attached, Entry, Key, Registry};
 use crate::association::{Association, Counters, Identity};
 use crate::connect::{self, Arrival, Refusal, RefusalReason, Wish};
 use crate::controller::{Controller, Kind};
+use crate::error_log::ErrorLog;
 use crate::model::Port;
 use crate::queue::{Live, Queue, Role};
 use crate::step::{Executing, Step};
@@ -71,12 +72,12 @@ impl Registry {
                 return Err(RefusalReason::HostNotAllowed);
             }
             self.check_host_id(wish)?;
-            (subsystem.nqn.clone(), Kind::Io(Arc::clone(subsystem)))
+            (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&wish.host, wish.host_id)))
         };
-        let cntlid = self.free_cntlid(&nqn, &kind).ok_or(RefusalReason::ControllersExhausted)?;
+        let cntlid = self.free_cntlid(&nqn, &kind, &wish.host).ok_or(RefusalReason::ControllersExhausted)?;
         let identity =
             Identity { cntlid, subsystem: nqn.clone(), host: wish.host.clone(), host_id: wish.host_id, discovery };
-        let association = Arc::new(Association::new(identity, port, self.limits.clone()));
+        let association = Arc::new(Association::new(identity, port, self.limits.clone(), self.error_log(&nqn, &kind)));
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         let attached = attached(wish, arrival, entries, &counters);
@@ -134,7 +135,15 @@ impl Registry {
             entry.count_io_queues();
         }
         self.handles.insert(arrival.handle, key);
-        Ok(granted(wish, arrival, entries, association, counters, now_ms, Role::Io(subsystem)))
+        Ok(granted(
+            wish,
+            arrival,
+            entries,
+            association,
+            counters,
+            now_ms,
+            Role::Io(subsystem.shown_to(&wish.host, wish.host_id)),
+        ))
     }
 
     /// SQSIZE: at least two entries, at most CAP.MQES.
@@ -158,7 +167,7 @@ impl Registry {
     }
 
     /// A controller ID that is not in use. They are given out in turn, so that an old one is not soon another host's.
-    fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind) -> Option<ControllerId> {
+    fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind, host: &Nqn) -> Option<ControllerId> {
         if self.entries.len() >= usize::try_from(self.limits.controllers).unwrap_or(usize::MAX) {
             return None;
         }
@@ -166,6 +175,11 @@ impl Registry {
             Kind::Io(subsystem) => (subsystem.cntlid_min.0, subsystem.cntlid_max.0.min(ControllerId::MAX.0)),
             Kind::Discovery(_) => (1, ControllerId::MAX.0),
         };
+        if let Kind::Io(subsystem) = kind
+            && let Some(drive) = &subsystem.drive
+        {
+            return drive.seat_for(host.as_str(), least, most, |cntlid| self.is_in_use(nqn, cntlid));
+        }
         let span = u64::from(most.checked_sub(least)?) + 1;
         let start = match self.next_cntlid.get(nqn) {
             Some(next) => u64::from(next.saturating_sub(least)) % span,
@@ -178,6 +192,24 @@ impl Registry {
         let free = candidates.find(|&cntlid| !self.names.contains_key(&(nqn.clone(), cntlid)))?;
         self.next_cntlid.insert(nqn.clone(), free.0 + 1);
         Some(free)
+    }
+}
+
+impl Registry {
+    /// The log that a new controller writes its errors to.
+    fn error_log(&mut self, nqn: &Nqn, kind: &Kind) -> Arc<ErrorLog> {
+        match kind {
+            Kind::Io(subsystem) if subsystem.drive.is_some() => {
+                Arc::clone(self.errors.entry(nqn.clone()).or_insert_with(|| Arc::new(ErrorLog::new())))
+            }
+            _ => Arc::new(ErrorLog::new()),
+        }
+    }
+
+    /// Whether the controller exists and is there to stay.
+    fn is_in_use(&self, nqn: &Nqn, cntlid: ControllerId) -> bool {
+        let key = self.names.get(&(nqn.clone(), cntlid));
+        key.and_then(|key| self.entries.get(key)).is_some_and(|entry| !entry.association.is_closing())
     }
 }
 

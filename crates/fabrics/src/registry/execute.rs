@@ -2,22 +2,25 @@
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use ebof_nvme::feature::{Fid, SetFeature, WriteProtection};
 use ebof_nvme::identify::{Cns, ControllerList};
-use ebof_nvme::log::Lid;
+use ebof_nvme::log::{Lid, ReservationEvent};
 use ebof_nvme::opcode::{FABRICS, admin};
-use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 use zerocopy::IntoBytes;
 
-use super::{Key, Notices, ProtectionChange, Registry};
+use super::{Entry, Handle, Key, Notice, Notices, ProtectionChange, Registry};
+use crate::association::Association;
 use crate::controller::{Controller, Kind};
 use crate::log::{self, LogRequest};
+use crate::model::Subsystem;
 use crate::outcome::{Action, Fault, Outcome};
 use crate::property::Phase;
 use crate::queue::Queue;
 use crate::step::{Executing, Quiesce, Step};
-use crate::{admin as admin_commands, discovery};
+use crate::{admin as admin_commands, discovery, reservation};
 
 impl Registry {
     /// Executes a [`Step::Shared`] command of `queue`. Deliver the notices also when the step is a refusal, and before the
@@ -25,6 +28,10 @@ impl Registry {
     pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
         let mut notices = Notices::new();
         let key = queue.live().and_then(|live| self.handles.get(&live.handle)).copied();
+        if let (Some(_), Some(subsystem)) = (key, queue.io_subsystem().cloned()) {
+            let outcome = self.report(&subsystem, &executing);
+            return (queue.settle(executing, outcome), notices);
+        }
         let outcome = match (key, queue.controller_mut()) {
             (Some(key), Some(controller)) => self.decide(key, controller, &executing, now_ms, &mut notices),
             _ => Err(Fault::transient(Status::ABORTED_SQ_DELETION)),
@@ -105,15 +112,56 @@ impl Registry {
         Ok(answer)
     }
 
-    /// CNS 12h and 13h: all controllers of the subsystem, for every namespace is attached to each of them.
+    /// Reservation Report, the one command of I/O queues that needs a view of the whole.
+    fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Outcome {
+        let entries = || self.entries.values().map(|entry| &entry.association);
+        let here = |association: &&Arc<Association>| {
+            association.subsystem == subsystem.nqn && !association.discovery && !association.is_closing()
+        };
+        reservation::report(subsystem, executing, |host| {
+            entries().filter(here).find(|association| association.host_id == host).map(|association| association.cntlid)
+        })
+    }
+
+    /// Has the controllers of hosts know what became of their registrations and reservations. Deliver the notices.
+    pub fn reservation_notices(&self, nqn: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
+        let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.is_closing();
+        let mut notices = Notices::new();
+        for entry in self.entries.values().filter(of_subsystem) {
+            let own = events.iter().filter(|(_, host, _)| *host == entry.association.host_id);
+            let admin = entry.queues.first().filter(|queue| queue.id.is_admin());
+            notices
+                .extend(own.filter_map(|(nsid, _, event)| Some((admin?.handle, Notice::Reservation(*nsid, *event)))));
+        }
+        notices
+    }
+
+    /// The I/O queues of a host's controllers.
+    pub fn queues_of(&self, nqn: &Nqn, host: HostId) -> Vec<Handle> {
+        let of_host = |entry: &&Entry| entry.association.subsystem == *nqn && entry.association.host_id == host;
+        let queues = self.entries.values().filter(of_host).flat_map(|entry| &entry.queues);
+        queues.filter(|queue| !queue.id.is_admin() && !queue.detached).map(|queue| queue.handle).collect()
+    }
+
+    /// CNS 12h and 13h: the controllers that a namespace is attached to, and all of the subsystem.
     fn controller_list(&self, controller: &Controller, executing: &Executing) -> Action {
         let [_, _, low, high] = executing.cdw10.to_le_bytes();
         let from = ControllerId(u16::from_le_bytes([low, high]));
         let nqn = &controller.association.subsystem;
-        let names = self.names.keys().filter(|(subsystem, _)| subsystem == nqn);
-        let list = ControllerList::starting_at(from, names.map(|&(_, cntlid)| cntlid));
+        let cns = Cns(executing.cdw10.to_le_bytes()[0]);
+        let allocated = self.effective.get(nqn).map(|subsystem| subsystem.allocated());
+        let namespace = allocated.and_then(|table| table.find(executing.nsid));
+        let sees = |key: &Key| match (cns, namespace, self.entries.get(key)) {
+            (Cns::NAMESPACE_CONTROLLER_LIST, Some(namespace), Some(entry)) => {
+                namespace.is_attached(&entry.association.host)
+            }
+            (Cns::NAMESPACE_CONTROLLER_LIST, ..) => false,
+            _ => true,
+        };
+        let names = self.names.iter().filter(|((subsystem, _), key)| subsystem == nqn && sees(key));
+        let list = ControllerList::starting_at(from, names.map(|(&(_, cntlid), _)| cntlid));
         debug_assert!(
-            matches!(Cns(executing.cdw10.to_le_bytes()[0]), Cns::NAMESPACE_CONTROLLER_LIST | Cns::CONTROLLER_LIST),
+            matches!(cns, Cns::NAMESPACE_CONTROLLER_LIST | Cns::CONTROLLER_LIST),
             "other structures need no view of the whole"
         );
         Action::Go(Step::Reply(executing.carried(), list.as_bytes().to_vec()))

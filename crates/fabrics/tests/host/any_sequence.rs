@@ -221,6 +221,9 @@ impl Run {
                 quiesce.close.iter().for_each(|&Handle(io)| self.close(io));
                 Step::Complete(self.world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS))
             }
+            Step::Drive(executing, request) => {
+                return self.world.ask_drive(at, executing, &request).map_or((), |next| self.settle(at, next));
+            }
             Step::Abort(executing, ..) => Step::Complete(queue.complete_with(executing, Status::SUCCESS, 1)),
             Step::Reply(executing, data) => {
                 assert!(!data.is_empty() && data.len() <= executing.length() as usize);
@@ -328,6 +331,7 @@ fn ticket(step: Step) -> Executing {
         | Step::Shared(executing)
         | Step::Reset(executing, _)
         | Step::Abort(executing, ..)
+        | Step::Drive(executing, _)
         | Step::Reply(executing, _)
         | Step::Read(executing, _)
         | Step::Write(executing, _)

@@ -7,4 +7,6 @@ mod commands;
 mod discovery;
 mod events;
 mod identify;
+mod managed;
+mod reserved;
 mod support;

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ebof_drive::reservation::Right;
+use ebof_drive::{Capacity, Drive, Identity, Managers, Moment, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, CloseReason, DeviceId, DiscoveryIdentity, Handle, Limits, Model, Namespace, NamespaceTable, Notice,
-    Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem,
+    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Handle, Limits, Model, Namespace,
+    NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
@@ -16,6 +18,8 @@ use ebof_nvme::{ControllerId, Cqe, HostId, Nqn, Nsid, QueueId, Sgl, Sqe, Status,
 use zerocopy::IntoBytes;
 
 pub(crate) const DRIVE: &str = "nqn.2014-08.org.example:drive0";
+/// A subsystem with a drive of 1 GiB in extents of 1 MiB, which Alice may manage.
+pub(crate) const MANAGED: &str = "nqn.2014-08.org.example:managed";
 pub(crate) const OTHER: &str = "nqn.2014-08.org.example:other";
 pub(crate) const OWN_DISCOVERY: &str = "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff";
 pub(crate) const ALICE: &str = "nqn.2014-08.org.example:alice";
@@ -42,6 +46,8 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         eui64: [byte; 8],
         uuid: Uuid([byte; 16]),
         ana_group: 1,
+        right: Right::Free,
+        provision: None,
     }
 }
 
@@ -91,6 +97,26 @@ pub(crate) fn model() -> Model {
     model
 }
 
+/// The drive of the managed subsystem, as it is at first.
+pub(crate) fn drive_of_model() -> Drive {
+    let identity = Identity { serial: "S0003".to_string(), model: "ebof drive".to_string(), uuid: [3; 16] };
+    let managers = Managers::Only([ALICE.to_string()].into());
+    let (revision, subsystem) = ("1.0".to_string(), MANAGED.to_string());
+    let settings = Settings { managers, revision, subsystem, error_entries: 64, ..Settings::default() };
+    let capacity = Capacity { total_bytes: 1 << 30, extent_bytes: 1 << 20 };
+    Drive::new(State { identity, ..State::default() }, settings, capacity)
+}
+
+/// Device 1000 + instance behind every namespace.
+fn adopt(subsystem: &mut Subsystem, view: Arc<View>) {
+    let backing = |namespace: &ebof_drive::Namespace| {
+        let device = DeviceId(1000 + u32::try_from(namespace.instance.0).unwrap());
+        let used = Usage::new(|| 4096);
+        Some(Backing { device, used, deallocates: true, volatile_cache: true, read_only: false })
+    };
+    subsystem.adopt(view, backing).unwrap();
+}
+
 /// What came of a command.
 #[derive(Debug)]
 pub(crate) struct Done {
@@ -121,6 +147,7 @@ pub(crate) struct World {
     pub(crate) port: PortId,
     /// The status with which devices answer.
     pub(crate) device_status: Status,
+    pub(crate) drive: Drive,
     next_handle: u64,
     next_cid: u16,
 }
@@ -128,6 +155,18 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         Self::with(Limits::default(), model())
+    }
+
+    /// With the managed subsystem too.
+    pub(crate) fn managed() -> Self {
+        let mut managed = Subsystem::new(nqn(MANAGED), "S0003".to_string());
+        managed.allow_any_host = true;
+        managed.cntlid_min = ControllerId(0);
+        managed.ports = vec![PortId(1)];
+        adopt(&mut managed, drive_of_model().view());
+        let mut model = model();
+        model.subsystems.push(Arc::new(managed));
+        Self::with(Limits::default(), model)
     }
 
     pub(crate) fn with(limits: Limits, model: Model) -> Self {
@@ -139,6 +178,7 @@ impl World {
             now_ms: 1000,
             port: PortId(1),
             device_status: Status::SUCCESS,
+            drive: drive_of_model(),
             next_handle: 0,
             next_cid: 0,
         }
@@ -188,6 +228,39 @@ impl World {
     pub(crate) fn expire_at(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         let notices = self.registry.expire(now_ms);
+        self.deliver(notices);
+    }
+
+    /// Has the drive decide, and shows what it became; `None` where the queue is gone.
+    pub(crate) fn ask_drive(&mut self, at: u64, executing: Executing, request: &Request) -> Option<Step> {
+        let origin = self.queues.get(&at)?.association().expect("a connected queue").origin();
+        let moment = Moment { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [7; 32] };
+        let answer = self.drive.decide(request, &origin, &moment).map(|decision| {
+            decision.changes.into_iter().for_each(|change| self.drive.apply(change));
+            (decision.answer, decision.notices)
+        });
+        let told = answer.as_ref().map(|(_, notices)| notices.clone()).unwrap_or_default();
+        let answer = answer.map(|(answer, _)| answer);
+        self.publish_drive();
+        let notices = self.registry.reservation_notices(&nqn(MANAGED), &told);
+        self.deliver(notices);
+        Some(self.queues.get_mut(&at)?.answer(executing, answer))
+    }
+
+    /// Has the drive told something that is no command's own step.
+    pub(crate) fn tell_drive(&mut self, at: u64, request: &Request) {
+        let origin = self.queues[&at].association().unwrap().origin();
+        let moment = Moment { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [7; 32] };
+        let decision = self.drive.decide(request, &origin, &moment).unwrap();
+        decision.changes.into_iter().for_each(|change| self.drive.apply(change));
+        self.publish_drive();
+    }
+
+    fn publish_drive(&mut self) {
+        let subsystem = self.registry.model().subsystem(&nqn(MANAGED)).expect("it is never removed");
+        let mut next = Subsystem::clone(subsystem);
+        adopt(&mut next, self.drive.view());
+        let notices = self.registry.replace_subsystem(Arc::new(next));
         self.deliver(notices);
     }
 
@@ -243,6 +316,10 @@ impl World {
                     step = next;
                     continue;
                 }
+                Step::Drive(executing, request) => {
+                    step = self.ask_drive(at, executing, &request).expect("an open connection");
+                    continue;
+                }
                 Step::Reset(executing, quiesce) => {
                     for &Handle(io) in &quiesce.close {
                         self.close(io);
@@ -287,6 +364,9 @@ impl World {
         assert_eq!(refusal, None);
         let set = self.run(at, Property::set(offset::CC, Cc::ENABLE.0));
         assert!(set.status().is_success());
+        if subsystem == MANAGED {
+            self.tell_drive(at, &Request::Seat);
+        }
         (at, ebof_nvme::connect::ConnectResult::connected(cqe.result()).0)
     }
 

@@ -5,12 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use ebof_fabrics::{Handle, Notice, Queue};
+use ebof_nvme::Nsid;
 use rustix::event::epoll;
 
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
 use crate::connection::{Connection, End, State};
-use crate::mailbox::Message;
+use crate::mailbox::{Asker, Message};
 use crate::port::PortState;
 use crate::turn::{Turn, handle, place_of};
 
@@ -41,6 +42,15 @@ impl Reactor {
                     Ok(())
                 });
             }
+            Message::Answer { reply, answer } => {
+                self.with_handle(reply.handle, now_us, |connection, turn| {
+                    connection.on_answer(reply.slot, answer, turn)
+                });
+            }
+            Message::Preempt { handle, nsid, reply } => self.preempt(handle, nsid, reply, now_us),
+            Message::Preempted { reply } => {
+                self.with_handle(reply.handle, now_us, |connection, turn| connection.on_preempted(reply.slot, turn));
+            }
             Message::Close { handle, reply } => {
                 // The connection goes away now; its end is known when no device works for it any more, also where its
                 // socket is gone already.
@@ -70,6 +80,20 @@ impl Reactor {
                 }
             }
             Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
+        }
+    }
+
+    /// Also for a connection whose socket is gone: what it has at devices can still reach the medium.
+    fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: Asker, now_us: u64) {
+        let place = place_of(handle);
+        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        if known.is_some_and(|connection| connection.handle == handle) {
+            self.with(place, now_us, |connection, turn| {
+                connection.on_preempt(nsid, reply, turn);
+                Ok(())
+            });
+        } else {
+            self.shared.post(reply.handle, Message::Preempted { reply });
         }
     }
 

@@ -18,6 +18,8 @@ use socket2::{Domain, Socket, Type};
 use self::config::{NQN, one_subsystem};
 use self::hosts::{Host, Load};
 use super::{ASK_EVERY, Reactor};
+use crate::device::DeviceTable;
+use crate::drives::Drives;
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
 use crate::realise::Devices;
@@ -60,8 +62,9 @@ impl Rig {
         let registry = Registry::new(Limits::default(), Arc::new(model), 1);
         let mailbox = Mailbox::new().unwrap();
         let (settings, control) = (Settings::default(), Mailbox::new().unwrap());
-        let shared = Arc::new(Shared::new(settings, registry, vec![mailbox.clone()], control));
-        let reactor = Reactor::new(0, shared, mailbox, Arc::new(devices.table())).unwrap();
+        let shared =
+            Arc::new(Shared::new(settings, registry, Drives::new(devices.ids()), vec![mailbox.clone()], control));
+        let reactor = Reactor::new(0, shared, mailbox, Arc::new(DeviceTable::new(devices.plain()))).unwrap();
         Self {
             reactor,
             admin: Vec::new(),

@@ -316,7 +316,7 @@ fn ticket(step: Step) -> Executing {
             assert!(data.len() <= 1 << 20 && u32::try_from(data.len()).is_ok_and(|bytes| bytes <= executing.length()));
             executing
         }
-        Step::Flush(executing, _) | Step::Abort(executing, ..) | Step::Reset(executing, _) => executing,
+        Step::Drive(executing, _) | Step::Flush(executing, _) | Step::Abort(executing, ..) | Step::Reset(executing, _) => executing,
         other => unreachable!("{other:?} is carried out at once"),
     }
 }
@@ -411,6 +411,8 @@ fn model(namespaces: u32) -> Model {
         eui64: [0; 8],
         uuid: Uuid([2; 16]),
         ana_group: 1,
+        right: ebof_fabrics::Right::Free,
+        provision: None,
     };
     drive.namespaces = NamespaceTable::new((1..=namespaces).map(namespace).collect()).expect("a legal table");
     let identity = DiscoveryIdentity {

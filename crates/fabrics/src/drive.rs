@@ -1,0 +1,204 @@
+//! The commands that a drive decides: checked here as far as the command itself tells, then handed on as what the drive
+//! understands ([`Step::Drive`]), and answered with what it says ([`Queue::answer`]).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use ebof_drive::{Answer, LogWish, Origin, Refusal, Request, View};
+use ebof_nvme::firmware::{Commit, Download};
+use ebof_nvme::identify::{ControllerList, Csi, IDENTIFY_BYTES, field};
+use ebof_nvme::log::GetLogPage;
+use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement, NewNamespace};
+use ebof_nvme::opcode::{Direction, admin};
+use ebof_nvme::{Nsid, Sqe, Status};
+use zerocopy::FromBytes;
+
+use crate::association::Association;
+use crate::controller::Controller;
+use crate::log::LogRequest;
+use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::queue::Queue;
+use crate::step::{Executing, Step};
+
+/// Whether the Admin Queue of a subsystem with a drive takes the command.
+pub(crate) fn decides(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        admin::NAMESPACE_MANAGEMENT | admin::NAMESPACE_ATTACHMENT | admin::FIRMWARE_DOWNLOAD | admin::FIRMWARE_COMMIT
+    )
+}
+
+/// Takes a command.
+pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcome {
+    let association = &controller.association;
+    if !drive.managers.contains(association.host.as_str()) {
+        return Err(Fault::new(Status::OPERATION_DENIED));
+    }
+    match sqe.opcode {
+        admin::NAMESPACE_MANAGEMENT => manage(association, drive, sqe),
+        admin::NAMESPACE_ATTACHMENT => attach(association, drive, sqe),
+        admin::FIRMWARE_DOWNLOAD => download(association, sqe),
+        admin::FIRMWARE_COMMIT => {
+            association.admin_sgl().exactly(sqe, Direction::HostToController, 0)?;
+            let request = Request::Commit(Commit::decode(sqe));
+            Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
+        }
+        _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
+    }
+}
+
+/// Goes on with a command whose data has come.
+pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
+    let request = match executing.opcode {
+        admin::NAMESPACE_MANAGEMENT => created(data)?,
+        admin::FIRMWARE_DOWNLOAD => Request::Download(u64::from(executing.cdw11) * 4, data.to_vec()),
+        _ => attached(executing, data)?,
+    };
+    Ok(Action::Go(Step::Drive(executing.carried(), Box::new(request))))
+}
+
+/// Get Log Page of a page that the drive keeps, checked as far as all pages are.
+pub(crate) fn log(controller: &mut Controller, sqe: &Sqe, executing: Executing) -> Outcome {
+    let GetLogPage { lid, lsp, retain_event, bytes, lsi, offset, .. } = GetLogPage::decode(sqe);
+    if !retain_event {
+        controller.events.log_read(lid);
+    }
+    let wish = LogWish {
+        lid,
+        parameter: lsp,
+        identifier: lsi,
+        nsid: sqe.nsid(),
+        offset,
+        bytes,
+        thresholds: controller.features.thresholds(),
+        transport: controller.association.port.trtype.0,
+    };
+    Ok(Action::Go(Step::Drive(executing, Box::new(Request::Log(wish)))))
+}
+
+fn download(association: &Association, sqe: &Sqe) -> Outcome {
+    let bytes = Download::decode(sqe).bytes;
+    if bytes > association.limits.transfer_bytes.into() {
+        return Err(Fault::field(byte::CDW10));
+    }
+    let length = association.admin_sgl().exactly(sqe, Direction::HostToController, bytes)?;
+    Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
+}
+
+fn manage(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
+    let NamespaceManagement { select, csi } = NamespaceManagement::decode(sqe);
+    match select {
+        ManagementSelect::Create => {
+            if csi != Csi::NVM {
+                return Err(Fault::at(Status::COMMAND_SET_NOT_SUPPORTED, byte::CDW11 + 3));
+            }
+            // NSID is reserved, and nvme-cli sends 0.
+            if sqe.nsid() != Nsid::NONE {
+                return Err(Fault::field(byte::NSID));
+            }
+            parameters(association, sqe)
+        }
+        ManagementSelect::Delete => {
+            check_nsid(drive, sqe.nsid())?;
+            association.admin_sgl().exactly(sqe, Direction::HostToController, 0)?;
+            let request = Request::Delete(sqe.nsid());
+            Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
+        }
+        ManagementSelect::Reserved(_) => Err(Fault::field(byte::CDW10)),
+    }
+}
+
+fn attach(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
+    if let AttachmentSelect::Reserved(_) = AttachmentSelect::decode(sqe) {
+        return Err(Fault::field(byte::CDW10));
+    }
+    if sqe.nsid() == Nsid::ALL {
+        return Err(Fault::field(byte::NSID));
+    }
+    check_nsid(drive, sqe.nsid())?;
+    parameters(association, sqe)
+}
+
+/// Fetches the 4096 bytes of the command's data.
+fn parameters(association: &Association, sqe: &Sqe) -> Outcome {
+    let length = association.admin_sgl().exactly(sqe, Direction::HostToController, IDENTIFY_BYTES as u64)?;
+    Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
+}
+
+fn check_nsid(drive: &View, nsid: Nsid) -> Result<(), Fault> {
+    if nsid == Nsid::ALL || nsid.names_one() && nsid.0 <= drive.profile.namespaces {
+        return Ok(());
+    }
+    Err(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))
+}
+
+fn created(data: &[u8]) -> Result<Request, Fault> {
+    let data = NewNamespace::ref_from_bytes(data).map_err(|_| Fault::new(Status::DATA_SGL_LENGTH_INVALID))?;
+    // Neither NVM sets nor placement handles, one endurance group, one ANA group.
+    let sets = data.nvmsetid.get() != 0 || data.endgid.get() > 1;
+    let unknown = data.nmic & !field::nmic::SHARED != 0 || data.lbstm.get() != 0 || data.nphndls.get() != 0;
+    if sets || unknown {
+        return Err(Fault::new(Status::INVALID_FIELD));
+    }
+    if data.anagrpid.get() > 1 {
+        return Err(Fault::new(Status::ANA_GROUP_INVALID));
+    }
+    if data.dps != 0 || data.metadata_extended() {
+        return Err(Fault::new(Status::INVALID_FORMAT));
+    }
+    Ok(Request::Create(ebof_drive::NewNamespace {
+        blocks: data.nsze.get(),
+        capacity_blocks: data.ncap.get(),
+        format: data.format_index(),
+        shared: data.nmic & field::nmic::SHARED != 0,
+    }))
+}
+
+fn attached(executing: &Executing, data: &[u8]) -> Result<Request, Fault> {
+    let list = ControllerList::ref_from_bytes(data).map_err(|_| Fault::new(Status::DATA_SGL_LENGTH_INVALID))?;
+    let controllers: Vec<_> = list.legal().map_err(Fault::new)?.collect();
+    let attach = executing.cdw10 & 0x0f == 0;
+    let nsid = executing.nsid;
+    Ok(if attach { Request::Attach(nsid, controllers) } else { Request::Detach(nsid, controllers) })
+}
+
+impl Queue {
+    /// Goes on with a [`Step::Drive`] that the drive has answered.
+    pub fn answer(&mut self, executing: Executing, answer: Result<Answer, Refusal>) -> Step {
+        let outcome = match answer {
+            Ok(Answer::Done(result)) => Ok(Action::Done(result)),
+            Ok(Answer::Warned(status, result)) => Err(Fault { result, ..Fault::transient(status) }),
+            Ok(Answer::Part(part)) if part.is_empty() => Ok(Action::Done(0)),
+            Ok(Answer::Part(part)) => Ok(Action::Go(Step::Reply(executing.carried(), part))),
+            Ok(Answer::Data(page)) if executing.opcode == admin::GET_LOG_PAGE => {
+                LogRequest::of(&executing).answer(executing.carried(), page)
+            }
+            Ok(Answer::Data(mut data)) => {
+                data.truncate(executing.length as usize);
+                Ok(Action::Go(Step::Reply(executing.carried(), data)))
+            }
+            Err(refusal) => Err(refusal.into()),
+        };
+        self.settle(executing, outcome)
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self { status: refusal.status, result: 0, location: refusal.location, information: refusal.information }
+    }
+}
+
+impl Association {
+    /// Whose commands these are, for the drive.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        Origin { cntlid: self.cntlid, host: self.host.clone(), host_id: self.host_id }
+    }
+}
+
+/// The drive of a controller's subsystem.
+pub(crate) fn of(controller: &Controller) -> Option<&Arc<View>> {
+    controller.subsystem()?.drive.as_ref()
+}

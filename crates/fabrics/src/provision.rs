@@ -1,0 +1,97 @@
+//! From a drive's view to what its subsystem's hosts are shown.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use ebof_drive::View;
+use ebof_drive::health::SPARE_THRESHOLD_PERCENT;
+use ebof_drive::reservation::Right;
+use ebof_nvme::{Nsid, Uuid};
+
+use crate::model::{DeviceId, Health, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage};
+
+/// The device behind a namespace of a drive.
+#[derive(Clone, Debug)]
+pub struct Backing {
+    /// The target's name for it.
+    pub device: DeviceId,
+    /// What is allocated on it.
+    pub used: Usage,
+    /// Whether deallocation does something.
+    pub deallocates: bool,
+    /// Whether it has a volatile write cache.
+    pub volatile_cache: bool,
+    /// It cannot be written.
+    pub read_only: bool,
+}
+
+impl Subsystem {
+    /// Becomes the subsystem of a drive: its namespaces, limits and identity. A namespace for which `backing` has nothing is
+    /// left out.
+    ///
+    /// # Errors
+    /// The namespaces do not make a table.
+    pub fn adopt(
+        &mut self,
+        view: Arc<View>,
+        backing: impl Fn(&ebof_drive::Namespace) -> Option<Backing>,
+    ) -> Result<(), TableError> {
+        let namespaces = view.namespaces.iter();
+        let namespaces: Vec<_> = namespaces
+            .filter_map(|(nsid, namespace)| Some(shown(&view, *nsid, namespace, backing(namespace)?)))
+            .collect();
+        self.namespaces = NamespaceTable::new(namespaces)?;
+        self.serial.clone_from(&view.serial);
+        self.model.clone_from(&view.model);
+        self.firmware.clone_from(&view.revision);
+        let condition = &view.condition;
+        self.health = Health {
+            temperature_kelvin: condition.kelvin,
+            available_spare: condition.spare_percent(),
+            available_spare_threshold: SPARE_THRESHOLD_PERCENT,
+            percentage_used: view.percentage_used,
+            read_only: condition.read_only,
+            degraded: condition.degraded,
+            ..self.health
+        };
+        self.drive = Some(view);
+        Ok(())
+    }
+}
+
+fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Backing) -> Namespace {
+    let Backing { device, used, deallocates, volatile_cache, read_only } = backing;
+    let shift = namespace.format().block_shift;
+    let extent_bytes = view.capacity.extent_bytes;
+    let claimed = (namespace.capacity_blocks << shift).checked_next_multiple_of(extent_bytes);
+    let hosts: Option<BTreeSet<String>> = (!namespace.for_everyone).then(|| namespace.hosts.clone());
+    let provision = Provision {
+        capacity_blocks: namespace.capacity_blocks,
+        claimed_bytes: claimed.unwrap_or(u64::MAX),
+        used,
+        extent_bytes,
+        format: namespace.format,
+        shared: namespace.shared,
+        hosts,
+        reservations: view.reservations.get(&nsid.0).cloned(),
+    };
+    Namespace {
+        nsid,
+        device,
+        offset_bytes: 0,
+        blocks: namespace.blocks,
+        block_shift: shift,
+        read_only,
+        write_protected: namespace.write_protected,
+        deallocates,
+        volatile_cache,
+        nguid: namespace.nguid,
+        eui64: namespace.eui64,
+        uuid: Uuid(namespace.uuid),
+        ana_group: 1,
+        right: Right::Free,
+        provision: Some(Arc::new(provision)),
+    }
+}

@@ -1,0 +1,207 @@
+//! The drives of a target, and what all threads and hosts are shown of them: the table of devices, and the model.
+//!
+//! The configuration's thread and the drives' threads change both. One lock orders them; it is taken before the registry's, and never
+//! while a drive's thread is waited for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ebof_backend::Device;
+use ebof_drive::Instance;
+use ebof_drive::health::Usage as Work;
+use ebof_fabrics::model::TableError;
+use ebof_fabrics::{Backing, DeviceId, Model, Subsystem, Usage};
+use ebof_nvme::Nqn;
+use ebof_nvme::event::AsyncEvent;
+
+use crate::device::{DeviceIds, DeviceTable};
+use crate::mailbox::Message;
+use crate::shared::Shared;
+use crate::stats::Kind;
+
+mod keeper;
+mod open;
+mod sensor;
+mod upkeep;
+
+pub use keeper::KeeperError;
+pub(crate) use keeper::{Around, Event, Keeper, Told};
+pub(crate) use open::{open, settings};
+use upkeep::Observed;
+
+/// See the module's description.
+#[derive(Default)]
+pub(crate) struct Drives {
+    state: Mutex<Shown>,
+    ids: DeviceIds,
+}
+
+/// What is shown.
+#[derive(Default)]
+pub(crate) struct Shown {
+    /// Devices of the configuration's own namespaces.
+    plain: Vec<(DeviceId, Arc<dyn Device>)>,
+    /// Keepers by the subsystem of the drive.
+    keepers: HashMap<Nqn, Kept>,
+}
+
+/// A drive, and the names of its namespaces' devices.
+#[derive(Clone)]
+struct Kept {
+    keeper: Arc<Keeper>,
+    names: HashMap<Instance, (DeviceId, Arc<dyn Device>)>,
+}
+
+impl Drives {
+    /// With the names of devices that `ids` gives out.
+    pub(crate) fn new(ids: DeviceIds) -> Self {
+        Self { state: Mutex::default(), ids }
+    }
+
+    /// The keeper of the drive behind a subsystem.
+    pub(crate) fn keeper(&self, subsystem: &Nqn) -> Option<Arc<Keeper>> {
+        Some(Arc::clone(&self.shown().keepers.get(subsystem)?.keeper))
+    }
+
+    /// All keepers.
+    pub(crate) fn keepers(&self) -> Vec<(Nqn, Arc<Keeper>)> {
+        self.shown().keepers.iter().map(|(nqn, kept)| (nqn.clone(), Arc::clone(&kept.keeper))).collect()
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows what the configuration says: its own devices, its drives, and `model` with the namespaces of the drives put in. Gives the
+    /// keepers that are no longer needed, to be stopped.
+    ///
+    /// # Errors
+    /// The namespaces of a drive do not make a table; nothing has changed then.
+    pub(crate) fn put_in_force(
+        &self,
+        plain: Vec<(DeviceId, Arc<dyn Device>)>,
+        keepers: &[(Nqn, Arc<Keeper>)],
+        mut model: Model,
+        show: impl FnOnce(Arc<DeviceTable>, Model),
+    ) -> Result<Vec<Arc<Keeper>>, (Nqn, TableError)> {
+        let mut shown = self.shown();
+        let mut next = Shown { plain, keepers: HashMap::new() };
+        for (nqn, keeper) in keepers {
+            let before = shown.keepers.get(nqn).filter(|kept| Arc::ptr_eq(&kept.keeper, keeper));
+            let kept = Kept {
+                keeper: Arc::clone(keeper),
+                names: self.names(keeper, before.map_or(&HashMap::new(), |kept| &kept.names)),
+            };
+            if let Some(subsystem) = model.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn) {
+                kept.adopt(Arc::make_mut(subsystem)).map_err(|error| (nqn.clone(), error))?;
+            }
+            next.keepers.insert(nqn.clone(), kept);
+        }
+        show(Arc::new(next.table()), model);
+        let before = std::mem::replace(&mut *shown, next);
+        let kept = |keeper: &Arc<Keeper>| shown.keepers.values().any(|kept| Arc::ptr_eq(&kept.keeper, keeper));
+        Ok(before.keepers.into_values().map(|kept| kept.keeper).filter(|keeper| !kept(keeper)).collect())
+    }
+
+    /// Shows what the drive of a subsystem has become. On the drive's thread.
+    pub(crate) fn publish(&self, nqn: &Nqn, reservations: &[Event], events: &[AsyncEvent], shared: &Shared) {
+        let mut shown = self.shown();
+        let Some(kept) = shown.keepers.get(nqn) else { return };
+        let kept = Kept { keeper: Arc::clone(&kept.keeper), names: self.names(&kept.keeper, &kept.names) };
+        shown.keepers.insert(nqn.clone(), kept.clone());
+        // Devices first: a queue that is told of a namespace finds its device.
+        let table = Arc::new(shown.table());
+        shared.post_all(|| Message::Devices(Arc::clone(&table)));
+        let mut registry = shared.registry();
+        let Some(subsystem) = registry.model().subsystem(nqn) else { return };
+        let mut subsystem = Subsystem::clone(subsystem);
+        match kept.adopt(&mut subsystem) {
+            Ok(()) => {
+                // Delivered under the lock, so that no queue hears of an older model later.
+                let notices = registry.replace_subsystem(Arc::new(subsystem));
+                shared.deliver(notices);
+                shared.deliver(registry.reservation_notices(nqn, reservations));
+                events.iter().for_each(|&event| shared.deliver(registry.raise(nqn, event)));
+            }
+            Err(error) => tracing::error!(%nqn, "the namespaces of the drive cannot be shown: {error}"),
+        }
+    }
+
+    /// Has every drive publish through `shared`.
+    pub(crate) fn connect(shared: &Arc<Shared>, keepers: &[(Nqn, Arc<Keeper>)]) {
+        for (nqn, keeper) in keepers {
+            let of_publish: (Weak<Shared>, Nqn) = (Arc::downgrade(shared), nqn.clone());
+            let of_observe = of_publish.clone();
+            keeper.join(Around {
+                publish: Box::new(move |reservations, events| {
+                    let (shared, nqn) = &of_publish;
+                    if let Some(shared) = shared.upgrade() {
+                        shared.drives.publish(nqn, reservations, events, &shared);
+                    }
+                }),
+                observe: Box::new(move |after| {
+                    let (shared, nqn) = &of_observe;
+                    shared.upgrade().map(|shared| observe(&shared, nqn, after)).unwrap_or_default()
+                }),
+            });
+        }
+    }
+
+    /// The devices of a drive's namespaces; those that had a name keep it.
+    fn names(
+        &self,
+        keeper: &Keeper,
+        before: &HashMap<Instance, (DeviceId, Arc<dyn Device>)>,
+    ) -> HashMap<Instance, (DeviceId, Arc<dyn Device>)> {
+        let named = |(instance, thin): (Instance, _)| {
+            let known = before.get(&instance).cloned();
+            (instance, known.unwrap_or_else(|| (self.ids.next(), thin as Arc<dyn Device>)))
+        };
+        keeper.devices().into_iter().map(named).collect()
+    }
+}
+
+impl Shown {
+    fn table(&self) -> DeviceTable {
+        let plain = self.plain.iter().map(|(id, device)| (*id, Arc::clone(device)));
+        let named = self.keepers.values().flat_map(|kept| kept.names.values());
+        DeviceTable::new(plain.chain(named.map(|(id, device)| (*id, Arc::clone(device)))))
+    }
+}
+
+impl Kept {
+    /// Makes `subsystem` that of the drive.
+    fn adopt(&self, subsystem: &mut Subsystem) -> Result<(), TableError> {
+        subsystem.adopt(self.keeper.view(), |namespace| {
+            let (device, backing) = self.names.get(&namespace.instance)?;
+            let geometry = backing.geometry();
+            let thin = self.keeper.medium().thin(namespace.instance)?;
+            Some(Backing {
+                device: *device,
+                used: Usage::new(move || thin.allocated_bytes()),
+                deallocates: geometry.deallocates,
+                volatile_cache: geometry.volatile_cache,
+                read_only: geometry.read_only,
+            })
+        })
+    }
+}
+
+/// What the hosts of a drive did since the target was started.
+fn observe(shared: &Shared, nqn: &Nqn, after: u64) -> Observed {
+    let mut usage: BTreeMap<u32, Work> = BTreeMap::new();
+    let totals = shared.totals();
+    for (series, kinds) in totals.iter().filter(|(series, _)| series.subsystem == nqn.as_str()) {
+        let [read, write] = [Kind::Read, Kind::Write].map(|kind| kinds[kind as usize]);
+        usage.entry(series.nsid).or_default().add(&Work {
+            bytes_read: read.bytes,
+            bytes_written: write.bytes,
+            read_commands: read.commands,
+            write_commands: write.commands,
+        });
+    }
+    let registry = shared.registry();
+    let counts = registry.subsystem_counts(nqn);
+    let errors = registry.errors_since(nqn, after);
+    Observed { errors, usage, busy_ms: counts.busy_ms, media_errors: counts.media_errors }
+}

@@ -1,0 +1,325 @@
+//! The keeper of one drive: what the drive decides, in the order in which its thread makes it true.
+//!
+//! Everything runs on the drive's thread: the medium is changed, the changes are made durable, the drive is told, the hosts
+//! are shown, and only then is the command answered. Nothing waits for it but who asked.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ebof_backend::Device;
+use ebof_drive::{
+    Answer, Change, Drive, Effect, Identity, Instance, Moment, Origin, Refusal, Request, RestoreError, Settings, State,
+    View,
+};
+use ebof_medium::{Medium, Notify, OpenError, Opened, Store, Thin};
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::log::ReservationEvent;
+use ebof_nvme::{HostId, Nsid, Status};
+
+use super::sensor::Sensor;
+use super::upkeep::{self, Observed, Round, Upkeep};
+
+/// Why a drive is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// Its backing device.
+    #[error(transparent)]
+    Backing(#[from] ebof_backend::OpenError),
+    /// Its medium.
+    #[error(transparent)]
+    Medium(#[from] OpenError),
+    /// What it remembers.
+    #[error(transparent)]
+    State(#[from] RestoreError),
+    /// Its first changes.
+    #[error("the drive cannot be put in order: {0}")]
+    Repair(#[from] ebof_medium::Error),
+}
+
+/// What is to be known about a drive to open it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// What the configuration calls it.
+    pub(crate) name: String,
+    pub(crate) backing: Arc<dyn Device>,
+    pub(crate) options: ebof_medium::Options,
+    pub(crate) settings: Settings,
+    /// Who a new drive is.
+    pub(crate) identity: Identity,
+    pub(crate) sensor: Option<Sensor>,
+}
+
+/// The keeper of one drive.
+pub(crate) struct Keeper {
+    name: String,
+    medium: Medium,
+    drive: Mutex<Drive>,
+    opened: Instant,
+    /// The target around it, until the drive is stopped.
+    around: Mutex<Option<Around>>,
+    round: Mutex<Round>,
+}
+
+type Publish = Box<dyn Fn(&[Event], &[AsyncEvent]) + Send>;
+
+/// What a keeper wants of the target; called on the drive's thread.
+pub(crate) struct Around {
+    /// Shows hosts what the drive has become, and tells them what happened to it and to their reservations.
+    pub(crate) publish: Publish,
+    /// What hosts did so far, and errors behind a number.
+    pub(crate) observe: Box<dyn Fn(u64) -> Observed + Send>,
+}
+
+/// What became of a host's registration or reservation.
+pub(crate) type Event = (Nsid, HostId, ReservationEvent);
+
+/// What a drive answers.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) answer: Answer,
+    /// Commands of these hosts to the namespace are to be ended first.
+    pub(crate) abort: Vec<(Nsid, HostId)>,
+}
+
+/// The answer to a request; the one who asked is told when it is dropped without one, too.
+struct Reply(Option<Taker>);
+
+type Taker = Box<dyn FnOnce(Result<Told, Refusal>) + Send>;
+
+impl Keeper {
+    /// Opens the drive and puts in order what a sudden end has left.
+    pub(crate) fn open(plan: Plan) -> Result<Arc<Self>, KeeperError> {
+        let Plan { name, backing, mut options, settings, identity, sensor } = plan;
+        let itself: Arc<OnceLock<Weak<Self>>> = Arc::default();
+        let told = Arc::clone(&itself);
+        options.notify = Some(Notify(Arc::new(move |notice| {
+            if let Some(keeper) = told.get().and_then(Weak::upgrade) {
+                keeper.on_notice(notice);
+            }
+        })));
+        let Opened { medium, snapshot, changes, was_clean, created } = Store::open(backing, options)?;
+        let state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
+        let new = state.identity == Identity::default();
+        let capacity = medium.capacity();
+        let sizes = ebof_drive::Capacity { total_bytes: capacity.total_bytes, extent_bytes: capacity.extent_bytes };
+        tracing::info!(
+            drive = name,
+            created,
+            was_clean,
+            capacity_bytes = sizes.total_bytes,
+            namespaces = state.namespaces.len(),
+            "drive opened"
+        );
+        let drive = Mutex::new(Drive::new(state, settings, sizes));
+        let round = Mutex::new(Round::new(sensor));
+        let keeper = Arc::new(Self { name, medium, drive, opened: Instant::now(), around: Mutex::default(), round });
+        let _first = itself.set(Arc::downgrade(&keeper));
+        let (done, outcome) = std::sync::mpsc::channel();
+        let own = Arc::clone(&keeper);
+        keeper.medium.run(Box::new(move |store| {
+            let snapshot = Arc::downgrade(&own);
+            // Asked on the thread of this closure, between requests: the drive has every change that is durable.
+            store.set_snapshot(Box::new(move || {
+                snapshot.upgrade().map_or_else(Vec::new, |keeper| keeper.drive().state().to_bytes())
+            }));
+            let mut changes = own.drive().opened(&upkeep::itself(), &own.moment());
+            if new {
+                changes.insert(0, Change::Made { identity });
+            }
+            let made = own.commit(store, changes);
+            store.start(Box::new(Upkeep(Arc::downgrade(&own))));
+            // Whoever opens the drive may be gone already, with a thread that could not be had.
+            let _ = done.send(made.and_then(|()| own.remove_orphans(store)));
+        }));
+        outcome.recv().unwrap_or(Err(ebof_medium::Error::Stopped))?;
+        Ok(keeper)
+    }
+
+    /// What the configuration calls it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The medium.
+    pub(crate) fn medium(&self) -> &Medium {
+        &self.medium
+    }
+
+    /// What the drive is now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.drive().view()
+    }
+
+    /// The namespaces' devices.
+    pub(crate) fn devices(&self) -> HashMap<Instance, Arc<Thin>> {
+        let instances = self.medium.instances();
+        instances.into_iter().filter_map(|instance| Some((instance, self.medium.thin(instance)?))).collect()
+    }
+
+    /// From now on the drive is part of a target.
+    pub(crate) fn join(&self, around: Around) {
+        *self.around() = Some(around);
+    }
+
+    /// Another configuration.
+    pub(crate) fn configure(&self, settings: Settings) {
+        self.drive().configure(settings);
+    }
+
+    /// Has the drive decide a request and make it true; `reply` is called on the drive's thread.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        request: Request,
+        origin: Origin,
+        reply: impl FnOnce(Result<Told, Refusal>) + Send + 'static,
+    ) {
+        let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
+        self.medium.run(Box::new(move |store| {
+            let answer = own.carry_out(store, &request, &origin);
+            if let Err(refusal) = &answer {
+                let status = refusal.status;
+                tracing::info!(drive = own.name, host = %origin.host, ?request, %status, "refused");
+            }
+            reply.give(answer);
+        }));
+    }
+
+    /// Ends the drive's thread when what was asked is done; the medium is marked as left in order.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        let (done, closed) = std::sync::mpsc::channel();
+        let own = Arc::clone(self);
+        self.medium.run(Box::new(move |store| {
+            own.upkeep(store, true);
+            let changes = own.drive().closed();
+            if let Err(error) = own.commit(store, changes) {
+                tracing::error!(drive = own.name, "the drive cannot be closed in order: {error}");
+            }
+            let _waiting = done.send(());
+        }));
+        // An error means that the thread has ended already.
+        let _closed = closed.recv();
+        *self.around() = None;
+        self.medium.stop();
+    }
+
+    fn around(&self) -> MutexGuard<'_, Option<Around>> {
+        self.around.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn round(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What hosts did so far.
+    pub(super) fn observe(&self, after: u64) -> Observed {
+        self.around().as_ref().map(|around| (around.observe)(after)).unwrap_or_default()
+    }
+
+    pub(super) fn drive(&self) -> MutexGuard<'_, Drive> {
+        self.drive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn carry_out(&self, store: &mut Store, request: &Request, origin: &Origin) -> Result<Told, Refusal> {
+        let decision = self.drive().decide(request, origin, &self.moment())?;
+        let mut made = Vec::new();
+        let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
+        let committed = prepared.and_then(|()| self.commit(store, decision.changes));
+        if let Err(error) = committed {
+            tracing::error!(drive = self.name, ?request, "the drive cannot do what it was asked: {error}");
+            for instance in made {
+                if let Err(error) = store.remove(instance) {
+                    tracing::error!(
+                        drive = self.name,
+                        instance = instance.0,
+                        "left on the medium until the next start: {error}"
+                    );
+                }
+            }
+            return Err(Refusal::transient(Status::INTERNAL_ERROR));
+        }
+        // Hosts lose a namespace before its blocks are given to others.
+        self.show(&decision.notices, &decision.events);
+        for effect in decision.after {
+            if let Err(error) = self.take_effect(store, effect, &mut Vec::new()) {
+                tracing::error!(drive = self.name, ?effect, "put off until the next start: {error}");
+            }
+        }
+        Ok(Told { answer: decision.answer, abort: decision.abort })
+    }
+
+    fn take_effect(
+        &self,
+        store: &mut Store,
+        effect: Effect,
+        made: &mut Vec<Instance>,
+    ) -> Result<(), ebof_medium::Error> {
+        match effect {
+            Effect::Create { instance, size_bytes, quota_bytes, block_bytes } => {
+                store.create(instance, size_bytes, quota_bytes, block_bytes)?;
+                made.push(instance);
+                Ok(())
+            }
+            Effect::Remove(instance) => store.remove(instance),
+        }
+    }
+
+    /// Makes changes durable, then tells the drive.
+    pub(super) fn commit(&self, store: &mut Store, changes: Vec<Change>) -> Result<(), ebof_medium::Error> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let bytes: Vec<Vec<u8>> = changes.iter().map(Change::to_bytes).collect();
+        store.commit(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        let mut drive = self.drive();
+        changes.into_iter().for_each(|change| drive.apply(change));
+        Ok(())
+    }
+
+    /// What is on the medium and belongs to no namespace was being made or removed when the drive ended.
+    fn remove_orphans(&self, store: &mut Store) -> Result<(), ebof_medium::Error> {
+        let known: Vec<Instance> = self.drive().state().instances().collect();
+        for orphan in self.medium.instances().into_iter().filter(|instance| !known.contains(instance)) {
+            tracing::info!(drive = self.name, instance = orphan.0, "removing what was left half made or half removed");
+            store.remove(orphan)?;
+        }
+        Ok(())
+    }
+
+    /// Shows hosts what the drive has become.
+    pub(super) fn show(&self, reservations: &[Event], events: &[AsyncEvent]) {
+        if let Some(around) = &*self.around() {
+            (around.publish)(reservations, events);
+        }
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        let mut entropy = [0; 32];
+        for half in entropy.chunks_exact_mut(16) {
+            half.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Moment {
+            unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX),
+            entropy,
+        }
+    }
+}
+
+impl Reply {
+    fn give(mut self, answer: Result<Told, Refusal>) {
+        if let Some(reply) = self.0.take() {
+            reply(answer);
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(reply) = self.0.take() {
+            // The drive's thread has ended, and the target is about to.
+            reply(Err(Refusal::transient(Status::INTERNAL_ERROR)));
+        }
+    }
+}

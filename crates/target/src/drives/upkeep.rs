@@ -1,0 +1,196 @@
+//! What a keeper does unasked: errors and counters are collected and written down, and warnings are raised.
+//!
+//! Errors wait ten seconds at most, those that tell of lost data not at all; counters that moved wait a minute, and time alone ten
+//! of them. A drive that is killed loses what was not written down yet, and nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use ebof_drive::health::{Activity, TEMPERATURE_KELVIN, Usage};
+use ebof_drive::{Change, Origin, error_log};
+use ebof_medium::{Job, Notice, Progress, Store};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid};
+
+use super::keeper::Keeper;
+use super::sensor::Sensor;
+
+/// What the target has counted since it was started, and errors behind the last that the drive knows.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// Errors with their numbers in the target.
+    pub(crate) errors: Vec<(u64, error_log::Error)>,
+    /// What hosts did, by namespace.
+    pub(crate) usage: BTreeMap<u32, Usage>,
+    /// Milliseconds in which I/O commands were outstanding.
+    pub(crate) busy_ms: u64,
+    /// Uncorrected data integrity errors.
+    pub(crate) media_errors: u64,
+}
+
+/// What a keeper remembers of the last time.
+#[derive(Debug)]
+pub(crate) struct Round {
+    sensor: Option<Sensor>,
+    last: Observed,
+    /// Number of the last error that the drive was given.
+    pub(crate) errors: u64,
+    advanced: Instant,
+    /// When counters were written down last.
+    kept: Instant,
+    /// Counters moved since.
+    moved: bool,
+    full: bool,
+    failing: bool,
+}
+
+/// How often there is a look, in milliseconds.
+const EVERY_MS: u64 = 10_000;
+
+/// How long counters that moved wait to be written down, and how long those do that only tell the time.
+const KEEP_MOVED_S: u64 = 60;
+const KEEP_S: u64 = 600;
+
+impl Round {
+    pub(crate) fn new(sensor: Option<Sensor>) -> Self {
+        let now = Instant::now();
+        Self {
+            sensor,
+            last: Observed::default(),
+            errors: 0,
+            advanced: now,
+            kept: now,
+            moved: false,
+            full: false,
+            failing: false,
+        }
+    }
+
+    /// What happened since the last time.
+    fn advance(&mut self, now: Observed) -> (Activity, Vec<error_log::Error>) {
+        let kelvin = self.sensor.as_ref().and_then(Sensor::kelvin).unwrap_or(TEMPERATURE_KELVIN);
+        let elapsed_ms = u64::try_from(self.advanced.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.advanced = Instant::now();
+        let mut namespaces = Vec::new();
+        for (&nsid, usage) in &now.usage {
+            let before = self.last.usage.get(&nsid).copied().unwrap_or_default();
+            let new = Usage {
+                bytes_read: usage.bytes_read.saturating_sub(before.bytes_read),
+                bytes_written: usage.bytes_written.saturating_sub(before.bytes_written),
+                read_commands: usage.read_commands.saturating_sub(before.read_commands),
+                write_commands: usage.write_commands.saturating_sub(before.write_commands),
+            };
+            if new != Usage::default() {
+                namespaces.push((Nsid(nsid), new));
+            }
+        }
+        self.moved |= !namespaces.is_empty();
+        let activity = Activity {
+            elapsed_ms,
+            busy_ms: now.busy_ms.saturating_sub(self.last.busy_ms),
+            namespaces,
+            overhead_bytes: 0,
+            media_errors: now.media_errors.saturating_sub(self.last.media_errors),
+            kelvin,
+        };
+        if let Some((count, _)) = now.errors.last() {
+            self.errors = *count;
+        }
+        let errors = now.errors.iter().map(|(_, error)| *error).collect();
+        self.last = Observed { errors: Vec::new(), ..now };
+        (activity, errors)
+    }
+
+    /// Whether counters are to be written down now.
+    fn is_due(&self) -> bool {
+        self.kept.elapsed().as_secs() >= if self.moved { KEEP_MOVED_S } else { KEEP_S }
+    }
+}
+
+/// The look every ten seconds.
+pub(crate) struct Upkeep(pub(crate) Weak<Keeper>);
+
+impl Job for Upkeep {
+    fn step(&mut self, store: &mut Store) -> Progress {
+        let Some(keeper) = self.0.upgrade() else { return Progress::Done };
+        keeper.upkeep(store, false);
+        Progress::Later(EVERY_MS)
+    }
+}
+
+impl Keeper {
+    /// Collects what happened, writes down what has to be (all of it if `all`), and raises events. On the drive's thread.
+    pub(super) fn upkeep(&self, store: &mut Store, all: bool) {
+        let mut round = self.round();
+        let observed = self.observe(round.errors);
+        let (activity, errors) = round.advance(observed);
+        let keep = all || round.is_due();
+        let capacity = self.medium().capacity();
+        let turned = {
+            let mut drive = self.drive();
+            drive.note(&errors);
+            let mut condition = drive.condition();
+            condition.kelvin = activity.kelvin;
+            condition.sensors = round.sensor.iter().map(|_| activity.kelvin).collect();
+            // A full drive has nothing to spare, whatever is being given back just now.
+            condition.free_bytes =
+                if round.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) };
+            condition.degraded = round.failing;
+            drive.advance(&activity, condition, keep, &itself(), &self.moment())
+        };
+        if turned.changes.is_empty() {
+            return;
+        }
+        if turned.changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
+            (round.kept, round.moved) = (Instant::now(), false);
+        }
+        drop(round);
+        if let Err(error) = self.commit(store, turned.changes) {
+            tracing::error!(drive = self.name(), "health and errors cannot be written down: {error}");
+        }
+        self.show(&[], &turned.events);
+    }
+
+    /// Something cannot wait for the next look: data was lost, or the medium changed its state.
+    pub(crate) fn hurry(self: &Arc<Self>) {
+        let own = Arc::clone(self);
+        self.medium().run(Box::new(move |store| own.upkeep(store, false)));
+    }
+
+    /// What the medium says by itself. On the drive's thread.
+    pub(super) fn on_notice(self: &Arc<Self>, notice: Notice) {
+        let drive = self.name();
+        match notice {
+            Notice::Full(instance) => {
+                tracing::error!(drive, instance = instance.0, "the drive is full: writes that need space are refused");
+            }
+            Notice::QuotaReached(instance) => {
+                tracing::warn!(
+                    drive,
+                    instance = instance.0,
+                    "a namespace has all that it may have: writes are refused"
+                );
+            }
+            Notice::Room => tracing::info!(drive, "there is space on the drive again"),
+            Notice::JournalFailed(class) => {
+                tracing::error!(drive, ?class, "the journal cannot be written: changes are refused until it can");
+            }
+            Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
+        }
+        let mut round = self.round();
+        match notice {
+            Notice::Full(_) => round.full = true,
+            Notice::Room => round.full = false,
+            Notice::JournalFailed(_) => round.failing = true,
+            Notice::JournalRecovered => round.failing = false,
+            Notice::QuotaReached(_) => return,
+        }
+        drop(round);
+        self.hurry();
+    }
+}
+
+/// The drive itself, as the one whose events these are.
+pub(super) fn itself() -> Origin {
+    Origin { cntlid: ControllerId::DYNAMIC, host: Nqn::discovery(), host_id: HostId::default() }
+}
