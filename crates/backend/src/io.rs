@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::job::Job;
+use crate::remote::Remote;
 use crate::threads::Threads;
 use crate::uring::Ring;
 use crate::{Completion, Error};
@@ -44,7 +45,7 @@ pub struct IoStats {
 /// The caller's turn: `Device::submit` as often as there is work, [`kick`](Io::kick) once, [`poll`](Io::poll) until it
 /// returns `None`, and only then sleep on the file descriptor.
 ///
-/// Dropping it waits for everything in flight, without telling anyone how it ended.
+/// Dropping it waits for everything in flight, without telling anyone how it ended; but not for what other threads end.
 #[derive(Debug)]
 pub struct Io {
     backing: Backing,
@@ -109,6 +110,18 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.start(job),
             Backing::Threads(threads) => threads.start(job),
+        }
+    }
+
+    /// For a device that hands a request to a thread of its own and answers [`Submitted::Pending`](crate::Submitted::Pending): the way back
+    /// for its completion. From now on the request counts as in flight. `None` when as much is in flight as allowed: the
+    /// answer is [`Submitted::Busy`](crate::Submitted::Busy).
+    ///
+    /// [`cancel`](Io::cancel) does not find such a request.
+    pub fn remote(&mut self) -> Option<Remote> {
+        match &mut self.backing {
+            Backing::Ring(ring) => ring.remote(),
+            Backing::Threads(threads) => threads.remote(),
         }
     }
 

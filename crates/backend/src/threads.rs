@@ -6,15 +6,16 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::job::{Job, Progress, Step};
+use crate::remote::{Inbox, Remote};
 use crate::{Completion, Error, IoStats};
 
 /// Threads per engine. Beyond a few, more of them wait for the same medium.
@@ -39,9 +40,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Signalled when jobs were added, or at the end.
     work: Condvar,
-    done: Mutex<Vec<Completion>>,
-    /// Written when `done` stops being empty.
-    event: OwnedFd,
+    done: Arc<Inbox>,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +53,8 @@ struct Queue {
 
 impl Threads {
     pub(crate) fn new(entries: usize) -> Result<Threads, Error> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|source| engine_error("create an eventfd", source.into()))?;
-        let shared = Shared { queue: Mutex::default(), work: Condvar::new(), done: Mutex::default(), event };
+        let done = Inbox::new().map_err(|source| engine_error("create an eventfd", source))?;
+        let shared = Shared { queue: Mutex::default(), work: Condvar::new(), done };
         Ok(Threads {
             shared: Arc::new(shared),
             workers: Vec::new(),
@@ -76,6 +74,16 @@ impl Threads {
         self.in_flight += 1;
         self.stats.accepted += 1;
         Ok(())
+    }
+
+    /// Counts a request that another thread ends; `None` when as many as allowed are in flight.
+    pub(crate) fn remote(&mut self) -> Option<Remote> {
+        if self.in_flight == self.in_flight_max {
+            return None;
+        }
+        self.in_flight += 1;
+        self.stats.accepted += 1;
+        Some(Remote::new(&self.shared.done))
     }
 
     pub(crate) fn kick(&mut self) -> Result<(), Error> {
@@ -110,23 +118,12 @@ impl Threads {
 
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         if self.finished.is_empty() && self.in_flight > 0 {
-            self.collect();
+            self.shared.done.collect(&mut self.finished);
         }
         let completion = self.finished.pop_front()?;
         self.in_flight -= 1;
         self.stats.completed += 1;
         Some(completion)
-    }
-
-    fn collect(&mut self) {
-        let mut done = lock(&self.shared.done);
-        if done.is_empty() {
-            return;
-        }
-        // Under the lock: nobody adds between the reading and the taking, so that whoever adds next finds it empty
-        // and writes again. An error here can only be EAGAIN, when the counter is 0 already.
-        let _counter: Result<usize, Errno> = rustix::io::read(&self.shared.event, &mut [0_u8; 8]);
-        self.finished.extend(done.drain(..));
     }
 
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
@@ -140,7 +137,7 @@ impl Threads {
                 return Ok(None);
             }
             self.kick()?;
-            let mut set = [PollFd::new(&self.shared.event, PollFlags::IN)];
+            let mut set = [PollFd::new(&*self.shared.done, PollFlags::IN)];
             match rustix::event::poll(&mut set, timeout.as_ref()) {
                 Ok(0) => return Ok(self.poll()),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -160,7 +157,7 @@ impl Threads {
     pub(crate) fn cancel(&mut self, tag: u64) -> bool {
         if let Some(index) = self.batch.iter().position(|job| job.tag() == tag) {
             let job = self.batch.remove(index);
-            self.shared.finish(job.aborted());
+            self.shared.done.finish(job.aborted());
             return true;
         }
         let mut queue = lock(&self.shared.queue);
@@ -168,7 +165,7 @@ impl Threads {
             let job = queue.jobs.remove(index);
             drop(queue);
             if let Some(job) = job {
-                self.shared.finish(job.aborted());
+                self.shared.done.finish(job.aborted());
             }
             return true;
         }
@@ -180,14 +177,13 @@ impl Threads {
         }
         drop(queue);
         // Done, but not returned yet: too late to stop, and still in flight as far as the caller knows.
-        self.finished.iter().any(|completion| completion.tag == tag)
-            || lock(&self.shared.done).iter().any(|completion| completion.tag == tag)
+        self.finished.iter().any(|completion| completion.tag == tag) || self.shared.done.holds(tag)
     }
 }
 
 impl AsFd for Threads {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
+        self.shared.done.as_fd()
     }
 }
 
@@ -220,7 +216,7 @@ impl Shared {
                 }
             };
             // In this order: a request is always to be found somewhere, else `cancel` would call it unknown.
-            self.finish(job.complete(result));
+            self.done.finish(job.complete(result));
             lock(&self.queue).running[index] = None;
         }
     }
@@ -236,15 +232,6 @@ impl Shared {
                 return None;
             }
             queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn finish(&self, completion: Completion) {
-        let mut done = lock(&self.done);
-        done.push(completion);
-        if done.len() == 1 {
-            // Cannot fail: the counter is far from its limit, and the descriptor is ours.
-            let _written: Result<usize, Errno> = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 }

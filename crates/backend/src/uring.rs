@@ -4,14 +4,17 @@
 //! entry is pushed until the kernel has completed that entry, and nobody touches it in between. When the engine is
 //! dropped it waits for the kernel; should the kernel refuse to let it wait, the slots are leaked rather than freed.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
 use crate::job::{Job, Progress, Step};
+use crate::remote::{Inbox, Remote};
 use crate::{Completion, Error, IoStats};
 
 /// See the module's description.
@@ -26,7 +29,23 @@ pub(crate) struct Ring {
     pushed: bool,
     /// A step of a request that was under way already was pushed: the caller does not know that it has to kick.
     continued: bool,
+    /// Where other threads leave their completions; the ring looks at it for whoever sleeps on the ring.
+    inbox: Arc<Inbox>,
+    /// Requests that other threads end.
+    remote: usize,
+    /// Taken from the inbox, not yet returned.
+    arrived: VecDeque<Completion>,
+    watch: Watch,
     stats: IoStats,
+}
+
+/// Whether the ring tells when something is in the inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    Off,
+    /// It should, but the submission queue was full.
+    Wanted,
+    On,
 }
 
 #[derive(Debug)]
@@ -38,6 +57,8 @@ struct Slot {
 
 /// The user data of a cancel entry, whose own completion means nothing.
 const CANCEL: u64 = u64::MAX;
+/// The user data of the entry that watches the inbox.
+const INBOX: u64 = u64::MAX - 1;
 /// How often the kernel may answer that it is short of memory before that becomes the caller's problem.
 const ENTER_ATTEMPTS_MAX: u32 = 16;
 
@@ -57,6 +78,10 @@ impl Ring {
             unpushed: Vec::new(),
             pushed: false,
             continued: false,
+            inbox: Inbox::new()?,
+            remote: 0,
+            arrived: VecDeque::new(),
+            watch: Watch::Off,
             stats: IoStats::default(),
         })
     }
@@ -75,7 +100,10 @@ impl Ring {
     }
 
     pub(crate) fn kick(&mut self) -> Result<(), Error> {
-        while self.pushed || !self.unpushed.is_empty() {
+        while self.pushed || self.has_unpushed() {
+            if self.watch == Watch::Wanted {
+                self.watch_inbox();
+            }
             for index in std::mem::take(&mut self.unpushed) {
                 self.push_step(index);
             }
@@ -83,6 +111,47 @@ impl Ring {
         }
         self.continued = false;
         Ok(())
+    }
+
+    /// Whether something found the submission queue full.
+    fn has_unpushed(&self) -> bool {
+        !self.unpushed.is_empty() || self.watch == Watch::Wanted
+    }
+
+    /// Counts a request that another thread ends; `None` when as many as allowed are in flight.
+    pub(crate) fn remote(&mut self) -> Option<Remote> {
+        if self.in_flight() >= self.slots.len() {
+            return None;
+        }
+        self.remote += 1;
+        self.stats.accepted += 1;
+        if self.watch == Watch::Off {
+            self.watch_inbox();
+        }
+        Some(Remote::new(&self.inbox))
+    }
+
+    /// Has the ring tell, once, when something is in the inbox.
+    fn watch_inbox(&mut self) {
+        let fd = types::Fd(self.inbox.as_fd().as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, u32::from(libc::POLLIN.cast_unsigned())).build().user_data(INBOX);
+        // SAFETY: the entry refers to no memory, and the kernel holds the descriptor's file itself.
+        // JUSTIFICATION: io_uring has no safe interface for pushing entries.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        self.pushed |= pushed.is_ok();
+        self.watch = if pushed.is_ok() { Watch::On } else { Watch::Wanted };
+    }
+
+    /// What another thread has ended.
+    #[cold]
+    fn poll_remote(&mut self) -> Option<Completion> {
+        if self.arrived.is_empty() {
+            self.inbox.collect(&mut self.arrived);
+        }
+        let completion = self.arrived.pop_front()?;
+        self.remote -= 1;
+        self.stats.completed += 1;
+        Some(completion)
     }
 
     /// Hands over the whole submission queue.
@@ -106,6 +175,11 @@ impl Ring {
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         let mut entered = false;
         loop {
+            if self.remote != 0
+                && let Some(completion) = self.poll_remote()
+            {
+                return Some(completion);
+            }
             let entry = self.ring.completion().next();
             if let Some(entry) = entry {
                 if let Some(completion) = self.take_in(entry.user_data(), entry.result()) {
@@ -114,7 +188,7 @@ impl Ring {
                 }
                 continue;
             }
-            if !entered && (self.continued || !self.unpushed.is_empty()) {
+            if !entered && (self.continued || self.has_unpushed()) {
                 // If the kernel takes none now, they stay queued for the caller's next kick, which will report it.
                 let _queued: Result<(), Error> = self.kick();
                 entered = true;
@@ -142,7 +216,7 @@ impl Ring {
             if self.in_flight() == 0 {
                 return Ok(None);
             }
-            if !self.unpushed.is_empty() {
+            if self.has_unpushed() {
                 self.kick()?;
             }
             self.stats.handovers += u64::from(self.pushed);
@@ -163,7 +237,7 @@ impl Ring {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() + self.remote
     }
 
     pub(crate) fn stats(&self) -> IoStats {
@@ -192,6 +266,14 @@ impl Ring {
     /// Takes in a completion entry. `None`: it was a cancel's, or the request goes on with another step.
     fn take_in(&mut self, user_data: u64, result: i32) -> Option<Completion> {
         if user_data == CANCEL {
+            return None;
+        }
+        if user_data == INBOX {
+            self.watch = Watch::Off;
+            if self.remote != 0 {
+                self.watch_inbox();
+                self.continued = true;
+            }
             return None;
         }
         let index = u32::try_from(user_data & u64::from(u32::MAX)).expect("masked to 32 bits");
@@ -246,7 +328,7 @@ impl Ring {
         let mut attempts = 0;
         loop {
             while let Some(entry) = self.ring.completion().next() {
-                if entry.user_data() != CANCEL {
+                if entry.user_data() < INBOX {
                     let index = u32::try_from(entry.user_data() & u64::from(u32::MAX)).expect("masked to 32 bits");
                     self.slots[place(index)].job = None;
                 }

@@ -8,3 +8,4 @@ mod flight;
 mod model;
 #[cfg(test)]
 mod refusals;
+mod remote;

@@ -1,0 +1,150 @@
+//! Requests that another thread ends, on both engines, and what accompanies a request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::{LIMIT, engines, open_text, write_of};
+use ebof_backend::{After, Buffer, Completion, Io, Operation, Remote, Request, Submitted};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+fn completion(tag: u64) -> Completion {
+    Completion { tag, result: Ok(()), buffer: None }
+}
+
+/// Delivers from another thread, `pause` after it was asked.
+fn deliver(remotes: Vec<(u64, Remote)>, pause: Duration) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        for (tag, remote) in remotes {
+            std::thread::sleep(pause);
+            remote.deliver(completion(tag));
+        }
+    })
+}
+
+/// Sleeps on the descriptor alone, as a reactor does.
+fn sleep_on(io: &Io) {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll set");
+    epoll::add(&set, io, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+        .expect("a descriptor that can be watched");
+    let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
+    match epoll::wait(&set, spare_capacity(&mut Vec::with_capacity(1)), Some(&timeout)) {
+        Ok(0) => panic!("{:?}: nobody woke the sleeper", io.engine()),
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn whoever_sleeps_on_the_descriptor_is_woken_each_time() {
+    for mut io in engines(8) {
+        // Again and again: the watch has to be renewed, with something left in flight and with nothing.
+        for round in 0..50 {
+            let remotes = (0..=round % 3).map(|tag| (tag, io.remote().unwrap())).collect::<Vec<_>>();
+            let count = remotes.len();
+            assert_eq!(io.in_flight(), count);
+            io.kick().unwrap();
+            assert!(io.poll().is_none());
+            let thread = deliver(remotes, Duration::from_millis(1));
+            let mut tags = Vec::new();
+            while tags.len() < count {
+                while let Some(completion) = io.poll() {
+                    tags.push(completion.tag);
+                }
+                if tags.len() < count {
+                    io.kick().unwrap();
+                    sleep_on(&io);
+                }
+            }
+            assert_eq!(tags, (0..=round % 3).collect::<Vec<_>>());
+            assert_eq!((io.in_flight(), io.poll().is_none()), (0, true));
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn waiting_returns_what_other_threads_end_beside_what_the_medium_ends() {
+    for mut io in engines(8) {
+        let directory = tempfile::tempdir().unwrap();
+        let device = open_text(&format!("{}/disk.img:1M", directory.path().display()));
+        for _ in 0..20 {
+            let remotes = vec![(100, io.remote().unwrap()), (101, io.remote().unwrap())];
+            for tag in 0..3 {
+                let submitted = device.submit(&mut io, Request::new(tag, write_of(tag * 4096, &[1; 4096], false)));
+                assert!(matches!(submitted, Submitted::Pending));
+            }
+            let thread = deliver(remotes, Duration::from_millis(1));
+            let mut tags = Vec::new();
+            while let Some(completion) = io.wait(LIMIT).unwrap() {
+                completion.result.unwrap();
+                tags.push(completion.tag);
+            }
+            tags.sort_unstable();
+            assert_eq!(tags, [0, 1, 2, 100, 101]);
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_more_than_allowed_are_in_flight_and_the_way_back_outlives_the_io() {
+    for mut io in engines(2) {
+        let (first, second) = (io.remote().unwrap(), io.remote().unwrap());
+        assert!(io.remote().is_none());
+        assert!(!io.cancel(1), "only its device could stop it");
+        assert!(io.wait(Some(Duration::from_millis(1))).unwrap().is_none());
+        first.deliver(completion(1));
+        assert_eq!(io.wait(LIMIT).unwrap().unwrap().tag, 1);
+        let third = io.remote().unwrap();
+        drop(io);
+        second.deliver(completion(2));
+        third.deliver(completion(3));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Spoiler {
+    seen: Mutex<Vec<u64>>,
+    held: AtomicU64,
+}
+
+impl After for Spoiler {
+    fn finish(&self, completion: &mut Completion) {
+        self.seen.lock().unwrap().push(completion.tag);
+        self.held.fetch_add(1, Ordering::SeqCst);
+        if let Some(buffer) = &mut completion.buffer {
+            buffer.as_mut_slice()[0] ^= 0xff;
+        }
+    }
+}
+
+#[test]
+fn what_accompanies_a_request_sees_its_completion_first_and_is_dropped_with_it() {
+    for mut io in engines(8) {
+        let directory = tempfile::tempdir().unwrap();
+        for drive in [format!("{}/disk.img:1M", directory.path().display()), "mem:1M".to_owned(), "null:1M".to_owned()]
+        {
+            let device = open_text(&drive);
+            let after = Arc::new(Spoiler::default());
+            for tag in 0..4 {
+                let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+                let request =
+                    Request { after: Some(Arc::clone(&after) as Arc<dyn After>), ..Request::new(tag, operation) };
+                let done = match device.submit(&mut io, request) {
+                    Submitted::Done(completion) => completion,
+                    Submitted::Pending => {
+                        assert_eq!(Arc::strong_count(&after), 2, "held while the request is under way");
+                        io.wait(LIMIT).unwrap().unwrap()
+                    }
+                    Submitted::Busy(_) => panic!("nothing else is in flight"),
+                };
+                assert_eq!(done.buffer.unwrap().as_slice()[0], 0xff, "{drive}");
+                assert_eq!(Arc::strong_count(&after), 1);
+            }
+            assert_eq!(*after.seen.lock().unwrap(), [0, 1, 2, 3]);
+        }
+    }
+}
