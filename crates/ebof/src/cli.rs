@@ -59,6 +59,16 @@ enum Command {
     ListCtrl(verbs::identify::ListCtrl),
     /// Show a namespace's identifiers
     NsDescs(verbs::identify::NsDescs),
+    /// Show Identify Controller of the NVM command set
+    NvmIdCtrl(verbs::identify_more::OfController),
+    /// Show Identify Namespace of the NVM command set
+    NvmIdNs(verbs::identify_more::OfNamespace),
+    /// Show Identify Namespace without regard to I/O command sets
+    CmdsetIndIdNs(verbs::identify_more::OfNamespace),
+    /// Show which sizes of namespaces waste nothing
+    IdNsGranularity(verbs::identify_more::OfController),
+    /// List the endurance groups
+    ListEndgrp(verbs::identify_more::OfController),
     /// Show the controller's properties
     ShowRegs(verbs::controller::ShowRegs),
     /// Read any log page
@@ -184,6 +194,11 @@ const GROUPS: [(&str, &[&str]); 10] = [
             "list-ns",
             "list-ctrl",
             "ns-descs",
+            "nvm-id-ctrl",
+            "nvm-id-ns",
+            "cmdset-ind-id-ns",
+            "id-ns-granularity",
+            "list-endgrp",
             "show-regs",
             "get-feature",
             "get-log",
@@ -241,6 +256,7 @@ DEVICE is a connected device (nvme0, nvme0n1) or a URI, which needs no connectio
 `ebof VERB --help` tells more. The manual is docs/cli.md, the JSON output docs/json.md.";
 
 impl Command {
+    #[expect(clippy::too_many_lines, reason = "a line for each verb")]
     fn run(self, global: &Global) -> Outcome {
         match self {
             Self::Serve(args) => crate::serve::run(&args, global),
@@ -256,6 +272,11 @@ impl Command {
             Self::ListNs(verb) => verb.run(global),
             Self::ListCtrl(verb) => verb.run(global),
             Self::NsDescs(verb) => verb.run(global),
+            Self::NvmIdCtrl(verb) => verb.nvm(global),
+            Self::NvmIdNs(verb) => verb.nvm(global),
+            Self::CmdsetIndIdNs(verb) => verb.independent(global),
+            Self::IdNsGranularity(verb) => verb.granularity(global),
+            Self::ListEndgrp(verb) => verb.endurance_groups(global),
             Self::ShowRegs(verb) => verb.run(global),
             Self::GetLog(verb) => verb.run(global),
             Self::SmartLog(verb) => verb.run(global),

@@ -12,6 +12,7 @@ pub(crate) mod endurance;
 pub(crate) mod features;
 pub(crate) mod fields;
 pub(crate) mod health;
+pub(crate) mod identify_more;
 pub(crate) mod json;
 pub(crate) mod lba_status;
 pub(crate) mod lists;

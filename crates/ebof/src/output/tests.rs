@@ -3,7 +3,10 @@
 use ebof_attach::state::State;
 use ebof_attach::{Attached, Device, Request};
 use ebof_nvme::feature::{Fid, Select};
-use ebof_nvme::identify::{ControllerList, IdentifyController, IdentifyNamespace, NamespaceList};
+use ebof_nvme::identify::{
+    ControllerList, EnduranceGroupList, IdentifyController, IdentifyNamespace, IndependentNamespace,
+    NamespaceGranularityList, NamespaceList, NvmController, NvmNamespace,
+};
 use ebof_nvme::lba_status::{Completion, status_list};
 use ebof_nvme::log::persistent_event::{
     ControllerResetInformation, HardwareErrorEvent, SetFeatureEvent, hardware_error,
@@ -29,6 +32,9 @@ use super::effects::{EffectsView, SupportedView};
 use super::endurance::EnduranceView;
 use super::features::{FeatureSetView, FeatureView};
 use super::health::{ErrorLogView, FirmwareView, SmartView};
+use super::identify_more::{
+    EnduranceGroupsView, GranularityView, IndependentView, NvmControllerView, NvmNamespaceView,
+};
 use super::lba_status::LbaStatusView;
 use super::lists::{ChangedView, ControllerListView, NamespaceListView};
 use super::managed::Managed;
@@ -76,6 +82,20 @@ fn identify() {
     let descriptors = bytes!("namespace_descriptors.hex");
     data[..descriptors.len()].copy_from_slice(&descriptors);
     assert_view!("ns-descs", DescriptorsView { nsid: Nsid(1), data });
+}
+
+#[test]
+fn smaller_identify_structures() {
+    let data = Box::new(NvmController { vsl: 8, wzsl: 5, dmrsl: 65_536.into(), ..NvmController::default() });
+    assert_view!("nvm-id-ctrl", NvmControllerView { data });
+    let data = read::<NvmNamespace>(&bytes!("nvm_command_set.hex"));
+    assert_view!("nvm-id-ns", NvmNamespaceView { nsid: Nsid(1), data, formats: 3, in_use: 1 });
+    let data = read::<IndependentNamespace>(&bytes!("independent_namespace.hex"));
+    assert_view!("cmdset-ind-id-ns", IndependentView { nsid: Nsid(1), data });
+    let data = Box::new(NamespaceGranularityList::of_all_formats(1 << 20));
+    assert_view!("id-ns-granularity", GranularityView { data });
+    let data = Box::new(EnduranceGroupList::starting_at(0, [1, 16]));
+    assert_view!("list-endgrp", EnduranceGroupsView { data });
 }
 
 #[test]

@@ -30,6 +30,8 @@ use crate::output::{say, show};
 
 /// The longest persistent event log that is read.
 const PERSISTENT_BYTES_MAX: u64 = 64 << 20;
+/// The most telemetry data that are read: a controller that says anything must not fill the disk.
+const TELEMETRY_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of telemetry data that are read before they are written to the file.
 const TELEMETRY_CHUNK: u64 = 1 << 20;
 
@@ -170,6 +172,11 @@ impl TelemetryLog {
         let first = LogPage { lsp: if create { lsp } else { 0 }, ..page };
         let header: Box<TelemetryHeader> = command::log(device, &first)?;
         let total = header.bytes_up_to(area);
+        if total > TELEMETRY_BYTES_MAX {
+            let message = format!("data area {area} ends after {total} bytes, which is more than is read");
+            let advice = format!("give a lower --data-area; at most {TELEMETRY_BYTES_MAX} bytes are read");
+            return Err(Failure::new("too-large", message, advice).into());
+        }
         let mut offset = 0;
         let mut buffer = Vec::new();
         while offset < total {
@@ -397,5 +404,10 @@ mod tests {
         telemetry("x nvme0 -O file -c -d 4", &mut fake).0.unwrap();
         assert_eq!((fake.asked[2].sqe.opcode, fake.asked[2].data[1]), (0x09, 1));
         assert!(telemetry("x nvme0 -O file -d 4", &mut Fake::controller([])).0.is_err());
+
+        let endless = Answer::data(TelemetryHeader::new(Lid::TELEMETRY_CONTROLLER, [1, 1, 1], u32::MAX).as_bytes());
+        let mut fake = Fake::controller([Answer::data(lpa.as_bytes()), Answer::ok(), Answer::ok(), endless]);
+        let (done, written) = telemetry("x nvme0 -O file -c -d 4", &mut fake);
+        assert!(done.is_err() && written == 0);
     }
 }

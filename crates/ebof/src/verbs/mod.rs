@@ -13,6 +13,7 @@ pub(crate) mod firmware;
 pub(crate) mod generate;
 pub(crate) mod host;
 pub(crate) mod identify;
+pub(crate) mod identify_more;
 pub(crate) mod io;
 pub(crate) mod lba_status;
 pub(crate) mod list;
