@@ -450,6 +450,20 @@ mod tests {
     }
 
     #[test]
+    fn no_verb_has_an_argument_by_the_name_of_a_global_one() {
+        // clap would hand the verb's value to the global option, or the other way round, and panic.
+        let command = Cli::command();
+        let globals: Vec<_> = command.get_arguments().filter(|argument| argument.is_global_set()).collect();
+        assert!(globals.len() > 2);
+        for verb in command.get_subcommands() {
+            for argument in verb.get_arguments() {
+                let taken = globals.iter().any(|global| global.get_id() == argument.get_id());
+                assert!(!taken, "{}: {}", verb.get_name(), argument.get_id());
+            }
+        }
+    }
+
+    #[test]
     fn every_verb_that_is_shown_is_in_one_group() {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
         let command = Cli::command();

@@ -78,8 +78,8 @@ pub(crate) struct CopyBlocks {
     dir_spec: u16,
     /// Descriptor format of the ranges: 0 and 1 within the namespace, 2 and 3 from any; 1 and 3 for guards of 32 and 64
     /// bits [default: 0, 2 with --snsids]
-    #[arg(short = 'F', long, value_name = "FORMAT", value_parser = number::parse::<u8>)]
-    format: Option<u8>,
+    #[arg(short = 'F', long = "format", value_name = "FORMAT", value_parser = number::parse::<u8>)]
+    descriptor_format: Option<u8>,
 }
 
 impl CopyBlocks {
@@ -92,7 +92,7 @@ impl CopyBlocks {
 
     fn sources(&self) -> Result<(CopyFormat, Vec<CopySource>), Failure> {
         let named = self.snsids.is_some();
-        let number = self.format.unwrap_or(if named { 2 } else { 0 });
+        let number = self.descriptor_format.unwrap_or(if named { 2 } else { 0 });
         let Some(format) = CopyFormat::decode(number) else {
             return Err(Failure::usage(format!("there is no descriptor format {number}"), "formats are 0 to 3"));
         };
@@ -131,7 +131,7 @@ impl CopyBlocks {
             ..CopySource::default()
         };
         let tag: u32 = pick(self.expected_ref_tags.as_ref(), index);
-        match self.format {
+        match self.descriptor_format {
             // Formats 1 and 3 have the tag big endian at the end of the field.
             Some(1 | 3) => source.expected_tags[6..].copy_from_slice(&tag.to_be_bytes()),
             _ => source.set_reference_tag(tag),
