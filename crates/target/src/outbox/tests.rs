@@ -124,7 +124,8 @@ fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
         assert!(!outbox.is_empty(), "what this test is about did not happen");
     }
     let (kept, unsent) = (outbox.arena.capacity(), outbox.len());
-    assert!(kept <= 4 * (16 << 20), "{kept} bytes for {unsent} unsent");
+    // Half of it may be sent, and a vector grows to twice its size.
+    assert!(kept <= 4 * unsent + (1 << 20), "{kept} bytes for {unsent} unsent");
 }
 
 /// A pair whose first end may send without a copy, and an outbox that does.
