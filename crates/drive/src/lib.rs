@@ -8,14 +8,17 @@
 
 extern crate alloc;
 
+pub mod allocator;
 pub mod change;
 pub mod drive;
 pub mod error_log;
 pub mod event_log;
 pub mod firmware;
+pub mod frame;
 pub mod health;
 mod hex;
 pub mod layout;
+pub mod map;
 pub mod namespace;
 pub mod profile;
 pub mod request;

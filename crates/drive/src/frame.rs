@@ -1,0 +1,492 @@
+//! Journal frames and checkpoints: records to bytes and back.
+//!
+//! A frame has 4 KiB: who wrote it (drive, generation, sequence number), records, and a CRC-32C over all of it. A checkpoint has
+//! a header of the same size, which is written last, and a body with a CRC-32C of its own. Whatever is read here may be
+//! garbage: it is found out, and no length is believed.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crc_fast::CrcAlgorithm;
+
+use crate::namespace::Instance;
+
+/// Bytes of a frame, and of a checkpoint's header.
+pub const FRAME_BYTES: usize = 4096;
+/// Bytes of a [`Record::Change`] at most.
+pub const CHANGE_BYTES_MAX: usize = 1 << 20;
+
+const HEADER_BYTES: usize = 48;
+const PAYLOAD_BYTES: usize = FRAME_BYTES - HEADER_BYTES - 4;
+const FRAME_MAGIC: [u8; 8] = *b"EBOFJRN1";
+const CHECKPOINT_MAGIC: [u8; 8] = *b"EBOFCHK1";
+/// Extents that one map record holds at most, so that a frame has room for it.
+const MAP_EXTENTS_MAX: usize = 900;
+/// Bytes of a part of a change, so that a frame has room for it.
+const PART_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
+
+/// What the journal keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A namespace is on the medium.
+    Create {
+        /// Its name.
+        instance: Instance,
+        /// Bytes that can be addressed.
+        size_bytes: u64,
+        /// Extents that it may have.
+        quota: u32,
+        /// Bytes of a block.
+        block_bytes: u32,
+    },
+    /// A namespace is not on the medium any more.
+    Remove(Instance),
+    /// A namespace has no extents and no bad blocks any more.
+    Clear(Instance),
+    /// Extents of a namespace have places.
+    Map {
+        /// Whose.
+        instance: Instance,
+        /// The first of them.
+        first: u32,
+        /// Their places.
+        extents: Vec<u32>,
+    },
+    /// Extents of a namespace have none any more.
+    Unmap {
+        /// Whose.
+        instance: Instance,
+        /// The first of them.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
+    /// Blocks of a namespace are bad, or are not any more.
+    Bad {
+        /// Whose.
+        instance: Instance,
+        /// The first of them.
+        start: u64,
+        /// How many.
+        blocks: u64,
+        /// Whether they are bad now.
+        bad: bool,
+    },
+    /// From this extent on none was ever used.
+    Water(u32),
+    /// Something of the owner of the medium.
+    Change(Vec<u8>),
+}
+
+/// Which journal a frame is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Series {
+    /// The drive.
+    pub id: [u8; 16],
+    /// The generation of the journal.
+    pub generation: u64,
+}
+
+/// CRC-32C.
+#[must_use]
+pub fn crc(bytes: &[u8]) -> u32 {
+    u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff).unwrap_or_default()
+}
+
+/// Frames with these records, the first of them number `sequence`: bytes that go to the journal in one piece.
+#[must_use]
+pub fn encode_frames(series: Series, sequence: u64, records: &[Record]) -> Vec<u8> {
+    let mut frames = Frames { series, sequence, bytes: Vec::new(), payload: Vec::new() };
+    for record in records {
+        frames.push(record);
+    }
+    frames.seal();
+    frames.bytes
+}
+
+struct Frames {
+    series: Series,
+    sequence: u64,
+    bytes: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl Frames {
+    fn push(&mut self, record: &Record) {
+        match record {
+            Record::Map { instance, first, extents } => {
+                for (at, part) in (0_u32..).zip(extents.chunks(MAP_EXTENTS_MAX)) {
+                    let first = first + at * u32::try_from(MAP_EXTENTS_MAX).unwrap_or_default();
+                    self.put(4, |out| {
+                        out.extend(instance.0.to_le_bytes());
+                        out.extend(first.to_le_bytes());
+                        out.extend(length(part.len()));
+                        part.iter().for_each(|extent| out.extend(extent.to_le_bytes()));
+                    });
+                }
+            }
+            Record::Change(change) => {
+                let total = length(change.len());
+                let parts = change.chunks(PART_BYTES_MAX).chain(change.is_empty().then_some(&change[..]));
+                for (at, part) in parts.enumerate() {
+                    self.put(8, |out| {
+                        out.extend(total);
+                        out.extend(length(at * PART_BYTES_MAX));
+                        out.extend(length(part.len()));
+                        out.extend(part);
+                    });
+                }
+            }
+            Record::Create { instance, size_bytes, quota, block_bytes } => self.put(1, |out| {
+                out.extend(instance.0.to_le_bytes());
+                out.extend(size_bytes.to_le_bytes());
+                out.extend(quota.to_le_bytes());
+                out.extend(block_bytes.to_le_bytes());
+            }),
+            Record::Remove(instance) => self.put(2, |out| out.extend(instance.0.to_le_bytes())),
+            Record::Clear(instance) => self.put(3, |out| out.extend(instance.0.to_le_bytes())),
+            Record::Unmap { instance, first, count } => self.put(5, |out| {
+                out.extend(instance.0.to_le_bytes());
+                out.extend(first.to_le_bytes());
+                out.extend(count.to_le_bytes());
+            }),
+            Record::Bad { instance, start, blocks, bad } => self.put(6, |out| {
+                out.extend(instance.0.to_le_bytes());
+                out.extend(start.to_le_bytes());
+                out.extend(blocks.to_le_bytes());
+                out.push(u8::from(*bad));
+            }),
+            Record::Water(extent) => self.put(7, |out| out.extend(extent.to_le_bytes())),
+        }
+    }
+
+    /// A record goes into one frame, whole.
+    fn put(&mut self, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut record = vec![kind];
+        write(&mut record);
+        if self.payload.len() + record.len() > PAYLOAD_BYTES {
+            self.seal();
+        }
+        self.payload.extend(record);
+    }
+
+    fn seal(&mut self) {
+        if self.payload.is_empty() {
+            return;
+        }
+        let begin = self.bytes.len();
+        self.bytes.extend(FRAME_MAGIC);
+        self.bytes.extend(self.series.id);
+        self.bytes.extend(self.series.generation.to_le_bytes());
+        self.bytes.extend(self.sequence.to_le_bytes());
+        self.bytes.extend(length(self.payload.len()));
+        self.bytes.resize(begin + HEADER_BYTES, 0);
+        self.bytes.append(&mut self.payload);
+        self.bytes.resize(begin + FRAME_BYTES - 4, 0);
+        let sum = crc(&self.bytes[begin..]);
+        self.bytes.extend(sum.to_le_bytes());
+        self.sequence += 1;
+    }
+}
+
+fn length(value: usize) -> [u8; 4] {
+    u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// A record as a frame holds it: a change may be in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// A whole record.
+    Whole(Record),
+    /// A part of a change.
+    Part {
+        /// Bytes of the whole change.
+        total: usize,
+        /// Where this part begins.
+        at: usize,
+        /// The part.
+        bytes: Vec<u8>,
+    },
+}
+
+/// What frame number `sequence` holds; `None` if these bytes are not that frame.
+#[must_use]
+pub fn decode_frame(series: Series, sequence: u64, bytes: &[u8]) -> Option<Vec<Piece>> {
+    let frame = bytes.first_chunk::<FRAME_BYTES>()?;
+    let (covered, sum) = frame.split_at(FRAME_BYTES - 4);
+    let mut reader = Reader(covered);
+    let head = reader.take(8)? == FRAME_MAGIC && reader.take(16)? == series.id;
+    if !head || reader.u64()? != series.generation || reader.u64()? != sequence || sum != crc(covered).to_le_bytes() {
+        return None;
+    }
+    let used = usize::try_from(reader.u32()?).ok()?;
+    let mut reader = Reader(covered.get(HEADER_BYTES..HEADER_BYTES.checked_add(used)?)?);
+    let mut pieces = Vec::new();
+    while !reader.0.is_empty() {
+        pieces.push(reader.piece()?);
+    }
+    Some(pieces)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.array()?))
+    }
+
+    fn size(&mut self) -> Option<usize> {
+        usize::try_from(self.u32()?).ok()
+    }
+
+    fn extents(&mut self) -> Option<Vec<u32>> {
+        let count = self.size()?;
+        let bytes = self.take(count.checked_mul(4)?)?;
+        let extent = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        Some(bytes.chunks_exact(4).map(extent).collect())
+    }
+
+    fn piece(&mut self) -> Option<Piece> {
+        let [kind] = self.array()?;
+        if kind == 8 {
+            let (total, at, bytes) = (self.size()?, self.size()?, self.size()?);
+            let bytes = self.take(bytes)?.to_vec();
+            let fits = total <= CHANGE_BYTES_MAX && at.checked_add(bytes.len())? <= total;
+            return fits.then_some(Piece::Part { total, at, bytes });
+        }
+        let record = match kind {
+            1 => Record::Create {
+                instance: Instance(self.u64()?),
+                size_bytes: self.u64()?,
+                quota: self.u32()?,
+                block_bytes: self.u32()?,
+            },
+            2 => Record::Remove(Instance(self.u64()?)),
+            3 => Record::Clear(Instance(self.u64()?)),
+            4 => Record::Map { instance: Instance(self.u64()?), first: self.u32()?, extents: self.extents()? },
+            5 => Record::Unmap { instance: Instance(self.u64()?), first: self.u32()?, count: self.u32()? },
+            6 => Record::Bad {
+                instance: Instance(self.u64()?),
+                start: self.u64()?,
+                blocks: self.u64()?,
+                bad: self.array::<1>()? != [0],
+            },
+            7 => Record::Water(self.u32()?),
+            _ => return None,
+        };
+        Some(Piece::Whole(record))
+    }
+}
+
+/// What is known of everything at one moment: the records that make it, and the owner's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The owner's state.
+    pub state: Vec<u8>,
+    /// Records that lead from an empty medium to this one; without changes.
+    pub records: Vec<Record>,
+    /// Whether nothing was to come after it.
+    pub clean: bool,
+}
+
+/// The header of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Generation of the journal that goes on from here.
+    pub generation: u64,
+    /// Bytes of the body.
+    pub body_bytes: u64,
+    body_sum: u32,
+    /// Whether nothing was to come after it.
+    pub clean: bool,
+}
+
+impl Checkpoint {
+    /// The header, and the body that lies behind it and is written first.
+    #[must_use]
+    pub fn encode(&self, series: Series) -> (Vec<u8>, Vec<u8>) {
+        let mut body = Vec::with_capacity(self.state.len() + 4096);
+        body.extend(length(self.state.len()));
+        body.extend(&self.state);
+        // Records are those of frames, without the frames around them.
+        let mut frames = Frames { series, sequence: 0, bytes: Vec::new(), payload: Vec::new() };
+        for record in &self.records {
+            frames.push(record);
+            // A record that was larger than what was left has sealed a frame: only its payload is wanted.
+            for frame in frames.bytes.chunks_exact(FRAME_BYTES) {
+                let used = u32::from_le_bytes([frame[40], frame[41], frame[42], frame[43]]) as usize;
+                body.extend(&frame[HEADER_BYTES..HEADER_BYTES + used]);
+            }
+            frames.bytes.clear();
+            body.append(&mut frames.payload);
+        }
+        let mut header = Vec::with_capacity(FRAME_BYTES);
+        header.extend(CHECKPOINT_MAGIC);
+        header.extend(series.id);
+        header.extend(series.generation.to_le_bytes());
+        header.extend((body.len() as u64).to_le_bytes());
+        header.extend(crc(&body).to_le_bytes());
+        header.push(u8::from(self.clean));
+        header.resize(FRAME_BYTES - 4, 0);
+        let sum = crc(&header);
+        header.extend(sum.to_le_bytes());
+        body.resize(body.len().next_multiple_of(FRAME_BYTES), 0);
+        (header, body)
+    }
+
+    /// What a header says; `None` if it is none of drive `id`.
+    #[must_use]
+    pub fn header(id: [u8; 16], bytes: &[u8]) -> Option<Header> {
+        let bytes = bytes.first_chunk::<FRAME_BYTES>()?;
+        let (covered, sum) = bytes.split_at(FRAME_BYTES - 4);
+        let mut reader = Reader(covered);
+        if reader.take(8)? != CHECKPOINT_MAGIC || reader.take(16)? != id || sum != crc(covered).to_le_bytes() {
+            return None;
+        }
+        let (generation, body_bytes, body_sum) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        Some(Header { generation, body_bytes, body_sum, clean: reader.array::<1>()? != [0] })
+    }
+
+    /// What the body says; `None` if it is not that of `header`.
+    #[must_use]
+    pub fn decode(header: &Header, body: &[u8]) -> Option<Self> {
+        let body = body.get(..usize::try_from(header.body_bytes).ok()?)?;
+        if crc(body) != header.body_sum {
+            return None;
+        }
+        let mut reader = Reader(body);
+        let state = reader.size()?;
+        let state = reader.take(state)?.to_vec();
+        let mut records = Vec::new();
+        while !reader.0.is_empty() {
+            match reader.piece()? {
+                Piece::Whole(record) => records.push(record),
+                Piece::Part { .. } => return None,
+            }
+        }
+        Some(Self { state, records, clean: header.clean })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SERIES: Series = Series { id: [9; 16], generation: 5 };
+
+    fn record() -> impl Strategy<Value = Record> {
+        let instance = any::<u64>().prop_map(Instance);
+        prop_oneof![
+            (instance.clone(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
+                |(instance, size_bytes, quota, block_bytes)| Record::Create {
+                    instance,
+                    size_bytes,
+                    quota,
+                    block_bytes
+                }
+            ),
+            instance.clone().prop_map(Record::Remove),
+            instance.clone().prop_map(Record::Clear),
+            (instance.clone(), 0..1_u32 << 20, proptest::collection::vec(any::<u32>(), 1..2000).no_shrink())
+                .prop_map(|(instance, first, extents)| Record::Map { instance, first, extents }),
+            (instance.clone(), any::<u32>(), any::<u32>()).prop_map(|(instance, first, count)| Record::Unmap {
+                instance,
+                first,
+                count
+            }),
+            (instance, any::<u64>(), any::<u64>(), any::<bool>())
+                .prop_map(|(instance, start, blocks, bad)| Record::Bad { instance, start, blocks, bad }),
+            any::<u32>().prop_map(Record::Water),
+        ]
+    }
+
+    /// Map records that were cut to fit are put together again.
+    fn joined(records: Vec<Record>) -> Vec<Record> {
+        let mut out: Vec<Record> = Vec::new();
+        for record in records {
+            if let (Some(Record::Map { instance, first, extents }), Record::Map { instance: i, first: f, extents: e }) =
+                (out.last_mut(), &record)
+                && instance == i
+                && u64::from(*first) + extents.len() as u64 == u64::from(*f)
+            {
+                extents.extend(e);
+                continue;
+            }
+            out.push(record);
+        }
+        out
+    }
+
+    fn read(frames: &[u8], sequence: u64) -> Vec<Piece> {
+        let frames = frames.chunks_exact(FRAME_BYTES).zip(sequence..);
+        frames.flat_map(|(frame, sequence)| decode_frame(SERIES, sequence, frame).unwrap()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..30), sequence in 0..1000_u64) {
+            let frames = encode_frames(SERIES, sequence, &records);
+            prop_assert!(frames.len().is_multiple_of(FRAME_BYTES));
+            let pieces = read(&frames, sequence).into_iter().map(|piece| match piece {
+                Piece::Whole(record) => record,
+                Piece::Part { .. } => Record::Water(0),
+            });
+            prop_assert!(joined(pieces.collect()) == joined(records.clone()));
+            let checkpoint = Checkpoint { state: vec![7; 5000], records, clean: sequence % 2 == 0 };
+            let (header, body) = checkpoint.encode(SERIES);
+            let header = Checkpoint::header(SERIES.id, &header).unwrap();
+            prop_assert_eq!(header.generation, 5);
+            let read = Checkpoint::decode(&header, &body).unwrap();
+            prop_assert_eq!((read.state, read.clean), (checkpoint.state, checkpoint.clean));
+            prop_assert!(joined(read.records) == joined(checkpoint.records));
+        }
+
+        #[test]
+        fn garbage_is_no_frame_and_no_checkpoint(bytes in proptest::collection::vec(any::<u8>(), 0..FRAME_BYTES * 2), at in 0..FRAME_BYTES, flip in 1..=255_u8) {
+            prop_assert_eq!(decode_frame(SERIES, 0, &bytes), None);
+            prop_assert_eq!(Checkpoint::header(SERIES.id, &bytes), None);
+            let mut frame = encode_frames(SERIES, 3, &[Record::Water(7), Record::Change(vec![1; 100])]);
+            frame[at] ^= flip;
+            prop_assert_eq!(decode_frame(SERIES, 3, &frame), None);
+        }
+    }
+
+    #[test]
+    fn a_change_may_be_longer_than_a_frame() {
+        for len in [0, 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, CHANGE_BYTES_MAX] {
+            let change: Vec<u8> = (0..=255).cycle().take(len).collect();
+            let frames = encode_frames(SERIES, 0, &[Record::Change(change.clone())]);
+            let mut whole = Vec::new();
+            for piece in read(&frames, 0) {
+                let Piece::Part { total, at, bytes } = piece else { panic!("a change is in parts") };
+                assert_eq!((total, at), (len, whole.len()));
+                whole.extend(bytes);
+            }
+            assert_eq!(whole, change);
+        }
+    }
+
+    #[test]
+    fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
+        let frame = encode_frames(SERIES, 3, &[Record::Water(7)]);
+        assert!(decode_frame(SERIES, 3, &frame).is_some());
+        assert!(decode_frame(SERIES, 4, &frame).is_none());
+        assert!(decode_frame(Series { generation: 4, ..SERIES }, 3, &frame).is_none());
+        assert!(decode_frame(Series { id: [8; 16], ..SERIES }, 3, &frame).is_none());
+    }
+}
