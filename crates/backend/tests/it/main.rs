@@ -8,4 +8,5 @@ mod flight;
 mod model;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
 mod remote;
