@@ -165,6 +165,20 @@ pub enum Error {
         /// What was tried.
         action: Action,
     },
+    /// A device that lies on another one refuses it for a reason of its own.
+    #[error("{action} of {len} bytes at offset {offset}: {reason}")]
+    Refused {
+        /// What was tried.
+        action: Action,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// What it means.
+        class: Class,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
     /// The kernel's I/O interface failed as a whole.
     #[error("cannot {what}: {source}{hint}")]
     Engine {
@@ -189,6 +203,7 @@ impl Error {
             Error::Device { action, source, .. } => classify(*action, source),
             Error::Truncated { action, .. } => medium(*action),
             Error::CacheLost { .. } => Class::MediumWrite,
+            Error::Refused { class, .. } => *class,
             Error::Engine { .. } => Class::Internal,
         }
     }

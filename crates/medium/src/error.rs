@@ -69,7 +69,9 @@ pub enum OpenError {
         device: String,
     },
     /// The drive that is there has another size.
-    #[error("{device}: the drive on it has {actual_bytes} bytes, not {asked_bytes}; leave the size out to use it as it is")]
+    #[error(
+        "{device}: the drive on it has {actual_bytes} bytes, not {asked_bytes}; leave the size out to use it as it is"
+    )]
     SizeDiffers {
         /// The backing device.
         device: String,
@@ -87,7 +89,9 @@ pub enum OpenError {
         source: ebof_drive::layout::LayoutError,
     },
     /// Something else is on it.
-    #[error("{device}: something that is not a drive is on it, and is not overwritten; wipe its first MiB if it may go")]
+    #[error(
+        "{device}: something that is not a drive is on it, and is not overwritten; wipe its first MiB if it may go"
+    )]
     Foreign {
         /// The backing device.
         device: String,

@@ -11,7 +11,7 @@
 //! use ebof_medium::{Instance, Options, Store};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let backing = Arc::new(Memory::new(64 << 20, 512, false));
+//! let backing = Arc::new(Memory::new(ebof_medium::medium_bytes(16 << 20)?, 512, false));
 //! let opened = Store::open(backing, Options { create: Some(16 << 20), ..Options::default() })?;
 //! let (answer, answers) = mpsc::channel();
 //! opened.medium.run(Box::new(move |store| {
@@ -27,11 +27,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bad;
+mod batch;
+mod disk;
 mod error;
+mod journal;
 mod medium;
 mod options;
+mod shared;
 mod store;
 mod thin;
+mod worker;
 
 pub use ebof_drive::Instance;
 pub use error::{Error, OpenError};
@@ -46,6 +52,8 @@ pub use thin::{Run, Thin};
 /// # Errors
 /// `Layout`: no drive has that capacity.
 pub fn medium_bytes(capacity_bytes: u64) -> Result<u64, OpenError> {
-    let _ = capacity_bytes;
-    todo!("follows")
+    match ebof_drive::layout::Layout::new(capacity_bytes, [0; 16]) {
+        Ok(layout) => Ok(layout.medium_bytes()),
+        Err(source) => Err(OpenError::Layout { device: "a drive".to_owned(), source }),
+    }
 }

@@ -1,14 +1,26 @@
 //! The handle of a drive's thread, for all other threads.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use ebof_backend::Device;
 
+use crate::shared::{Message, Shared};
+use crate::thin::ThinDevice;
 use crate::{Instance, Store, Thin};
 
 /// The handle of a drive's thread. When the last one goes, the thread stops as [`stop`](Medium::stop) has it.
 #[derive(Clone, Debug)]
-pub struct Medium {}
+pub struct Medium {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
 
 /// Sizes of a medium, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,42 +34,73 @@ pub struct Capacity {
 }
 
 impl Medium {
+    pub(crate) fn new(shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
+        Self { handle: Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) }) }
+    }
+
     /// Has the drive's thread do something, in order with everything else that is asked of it this way. Not done, and dropped, when the
     /// thread has ended.
     pub fn run(&self, work: Box<dyn FnOnce(&mut Store) + Send>) {
-        drop(work);
-        todo!("follows")
+        self.handle.shared.post(Message::Run(work));
     }
 
     /// The namespace with this name.
     #[must_use]
     pub fn device(&self, instance: Instance) -> Option<Arc<dyn Device>> {
         let thin = self.thin(instance)?;
-        Some(thin)
+        Some(Arc::new(ThinDevice(thin)))
     }
 
     /// The same, with what is particular to it.
     #[must_use]
     pub fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {
-        let _ = instance;
-        todo!("follows")
+        self.handle.shared.thin(instance)
     }
 
     /// All namespaces on the medium.
     #[must_use]
     pub fn instances(&self) -> Vec<Instance> {
-        todo!("follows")
+        self.handle.shared.instances()
     }
 
     /// How much there is, and how much of it is used. From counters: never waits.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
-        todo!("follows")
+        let Shared { layout, used, .. } = &*self.handle.shared;
+        Capacity {
+            total_bytes: layout.capacity_bytes,
+            used_bytes: u64::from(used.load(Ordering::Relaxed)) * layout.extent_bytes,
+            extent_bytes: layout.extent_bytes,
+        }
     }
 
     /// Does what was asked for, writes a checkpoint, marks the medium clean and ends the thread. Requests that come later
     /// end as [`Class::Gone`](ebof_backend::Class::Gone) where they need the thread.
     pub fn stop(&self) {
-        todo!("follows")
+        self.handle.stop();
+    }
+}
+
+impl Handle {
+    fn stop(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return };
+        self.shared.post(Message::Stop);
+        // The last handle may have been with work on that thread: it ends when that work does.
+        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            tracing::error!("the drive's thread panicked");
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("layout", &self.shared.layout).finish_non_exhaustive()
     }
 }

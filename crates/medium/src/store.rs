@@ -1,15 +1,45 @@
 //! A drive's medium as its own thread has it: everything here is done when it returns.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use ebof_backend::{Completion, Device, Operation};
+use ebof_backend::{Class, Completion, Device, Error as DeviceError, Operation, Request};
+use ebof_drive::allocator::Allocator;
+use ebof_drive::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Record};
+use ebof_drive::layout::SLOT_BYTES;
 
-use crate::{Error, Instance, OpenError, Opened, Options, Thin};
+use crate::bad::Bad;
+use crate::disk::Disk;
+use crate::journal::{Found, Journal};
+use crate::options::Notify;
+use crate::shared::{Epoch, Shared};
+use crate::thin::ThinDevice;
+use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
+
+/// Namespaces on a medium at most.
+const INSTANCES_MAX: usize = 4096;
+/// Extents by which the water mark rises: so many are taken for each flush of it.
+const WATER_STEP: u32 = 4096;
+/// Extents that are zeroed at a time.
+pub(crate) const WASH: usize = 64;
 
 /// A drive's medium, in the hands of the drive's thread.
-#[derive(Debug)]
-pub struct Store {}
+pub struct Store {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disk: Disk,
+    journal: Journal,
+    pub(crate) allocator: Allocator,
+    /// Extents that were given back, behind the epoch in which they were still looked up. The oldest first: an epoch is over
+    /// when those before it are.
+    quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
+    pub(crate) jobs: Vec<worker::Due>,
+    snapshot: Option<Box<dyn Fn() -> Vec<u8>>>,
+    notify: Option<Notify>,
+    full: bool,
+    failing: bool,
+}
 
 /// Background work in steps, between which requests are served.
 pub trait Job: Send {
@@ -34,8 +64,90 @@ impl Store {
     /// # Errors
     /// Says what is wrong with the medium and what to do.
     pub fn open(backing: Arc<dyn Device>, options: Options) -> Result<Opened, OpenError> {
-        let _ = (backing, options);
-        todo!("follows")
+        worker::start(backing, options)
+    }
+
+    /// Puts together what was found.
+    pub(crate) fn restore(disk: Disk, found: Found, notify: Option<Notify>) -> Result<Self, OpenError> {
+        let shared = Shared::new(Arc::clone(disk.base()), found.layout);
+        let extents = found.layout.extents();
+        let mut store = Self {
+            shared,
+            disk,
+            journal: found.journal,
+            allocator: Allocator::new(extents, 0),
+            quarantine: VecDeque::new(),
+            jobs: Vec::new(),
+            snapshot: None,
+            notify,
+            full: false,
+            failing: false,
+        };
+        let name = store.disk.base().describe();
+        let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
+        let mut water = 0;
+        for record in found.checkpoint.records.iter().chain(&found.records) {
+            if let Record::Water(extent) = record {
+                water = water.max(*extent);
+            }
+            store.replay(record).map_err(damaged)?;
+        }
+        // Only now it is known what is in use; the rest below the mark may hold anything.
+        store.allocator = Allocator::new(extents, water);
+        for thin in store.shared.thins() {
+            let mut used = 0;
+            for place in thin.map.runs().flat_map(|(_, places)| places) {
+                if !store.allocator.claim(place) {
+                    return Err(damaged(format!("extent {place} is used twice, or does not exist")));
+                }
+                used += 1;
+            }
+            thin.used.store(used, Ordering::Relaxed);
+        }
+        store.count();
+        Ok(store)
+    }
+
+    fn replay(&mut self, record: &Record) -> Result<(), String> {
+        let thin =
+            |instance: &Instance| self.shared.thin(*instance).ok_or(format!("namespace {} was never made", instance.0));
+        match record {
+            Record::Create { instance, size_bytes, quota, block_bytes } => {
+                let legal = matches!(block_bytes, 512 | 4096);
+                let thin = Thin::new(&self.shared, *instance, *size_bytes, *quota, *block_bytes).filter(|_| legal);
+                let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
+                self.shared.insert(Arc::new(thin));
+            }
+            Record::Remove(instance) => self.shared.remove(*instance),
+            Record::Clear(instance) => {
+                let thin = thin(instance)?;
+                for index in 0..thin.map.len() {
+                    thin.map.set(index, None);
+                }
+                thin.change_bad(Bad::clear);
+            }
+            Record::Map { instance, first, extents } => {
+                let thin = thin(instance)?;
+                for (index, place) in (*first..).zip(extents) {
+                    if index >= thin.map.len() || *place >= self.shared.layout.extents() {
+                        return Err(format!("extent {index} of namespace {} is out of range", instance.0));
+                    }
+                    thin.map.set(index, Some(*place));
+                }
+            }
+            Record::Unmap { instance, first, count } => {
+                let thin = thin(instance)?;
+                (*first..first.saturating_add(*count)).take(thin.map.len() as usize).for_each(|index| {
+                    thin.map.set(index, None);
+                });
+            }
+            Record::Bad { instance, start, blocks, bad } => {
+                let range = *start..start.saturating_add(*blocks);
+                thin(instance)?.change_bad(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
+            }
+            Record::Water(_) | Record::Change(_) => {}
+        }
+        Ok(())
     }
 
     /// Makes changes durable: all of them or, after an error, none. They come back from [`Store::open`] until a snapshot
@@ -44,8 +156,12 @@ impl Store {
     /// # Errors
     /// `TooLarge`, or `Device`: nothing of it has happened, and nothing has to be restarted when the cause is gone.
     pub fn commit(&mut self, changes: &[&[u8]]) -> Result<(), Error> {
-        let _ = changes;
-        todo!("follows")
+        let bytes = changes.iter().map(|change| change.len()).sum();
+        if bytes > CHANGE_BYTES_MAX {
+            return Err(Error::TooLarge { bytes, bytes_max: CHANGE_BYTES_MAX });
+        }
+        let records: Vec<Record> = changes.iter().map(|change| Record::Change(change.to_vec())).collect();
+        self.append(&records, true)
     }
 
     /// Makes a namespace of `size_bytes`, which may allocate `quota_bytes` (rounded up to extents). Durable when it
@@ -60,8 +176,20 @@ impl Store {
         quota_bytes: u64,
         logical_block_bytes: u32,
     ) -> Result<Arc<dyn Device>, Error> {
-        let _ = (instance, size_bytes, quota_bytes, logical_block_bytes);
-        todo!("follows")
+        if self.shared.thin(instance).is_some() {
+            return Err(Error::Exists(instance));
+        }
+        if self.shared.instances().len() >= INSTANCES_MAX {
+            return Err(Error::TooMany { what: "namespaces", max: INSTANCES_MAX });
+        }
+        let extent_bytes = self.shared.layout.extent_bytes;
+        let quota = u32::try_from(quota_bytes.div_ceil(extent_bytes)).unwrap_or(u32::MAX);
+        let thin = Thin::new(&self.shared, instance, size_bytes, quota, logical_block_bytes);
+        let bytes_max = extent_bytes.saturating_mul(u64::from(u32::MAX) - 1);
+        let thin = Arc::new(thin.ok_or(Error::TooBig { size_bytes, bytes_max })?);
+        self.append(&[Record::Create { instance, size_bytes, quota, block_bytes: logical_block_bytes }], true)?;
+        self.shared.insert(Arc::clone(&thin));
+        Ok(Arc::new(ThinDevice(thin)))
     }
 
     /// Removes a namespace, durably. Requests that are under way end; later ones find it gone. Its extents are given back
@@ -70,8 +198,11 @@ impl Store {
     /// # Errors
     /// `Unknown` or `Device`.
     pub fn remove(&mut self, instance: Instance) -> Result<(), Error> {
-        let _ = instance;
-        todo!("follows")
+        let thin = self.shared.thin(instance).ok_or(Error::Unknown(instance))?;
+        self.append(&[Record::Remove(instance)], true)?;
+        self.shared.remove(instance);
+        self.release(&thin, 0..thin.map.len());
+        Ok(())
     }
 
     /// Takes everything out of a namespace, durably: it reads as zeros, and has no bad blocks.
@@ -79,8 +210,11 @@ impl Store {
     /// # Errors
     /// `Unknown` or `Device`.
     pub fn clear(&mut self, instance: Instance) -> Result<(), Error> {
-        let _ = instance;
-        todo!("follows")
+        let thin = self.shared.thin(instance).ok_or(Error::Unknown(instance))?;
+        self.append(&[Record::Clear(instance)], true)?;
+        thin.change_bad(Bad::clear);
+        self.release(&thin, 0..thin.map.len());
+        Ok(())
     }
 
     /// Marks blocks bad, durably: reading them fails as [`Class::MediumRead`](ebof_backend::Class::MediumRead) until they
@@ -89,34 +223,47 @@ impl Store {
     /// # Errors
     /// `Unknown`, `TooMany` or `Device` (out of range).
     pub fn mark_bad(&mut self, instance: Instance, blocks: Range<u64>) -> Result<(), Error> {
-        let _ = (instance, blocks);
-        todo!("follows")
+        let thin = self.shared.thin(instance).ok_or(Error::Unknown(instance))?;
+        if thin.bad().len() >= Bad::MAX {
+            return Err(Error::TooMany { what: "ranges of bad blocks in a namespace", max: Bad::MAX });
+        }
+        let geometry = ThinDevice(Arc::clone(&thin)).geometry();
+        let block = u64::from(geometry.logical_block_bytes);
+        let (offset, len) = (blocks.start.saturating_mul(block), (blocks.end - blocks.start).saturating_mul(block));
+        geometry.check_transfer(ebof_backend::Action::Write, offset, len)?;
+        let record = Record::Bad { instance, start: blocks.start, blocks: blocks.end - blocks.start, bad: true };
+        self.append(&[record], true)?;
+        thin.change_bad(|bad| bad.add(blocks));
+        Ok(())
     }
 
     /// Runs one operation on a namespace, and returns when it is over. Up to a few MiB: the drive waits meanwhile.
     pub fn execute(&mut self, instance: Instance, operation: Operation) -> Completion {
-        let _ = (instance, operation);
-        todo!("follows")
+        let request = Request::new(0, operation);
+        match self.shared.thin(instance) {
+            Some(thin) => self.execute_on(&thin, request),
+            None => {
+                let error = crate::thin::refused(&request.operation, Class::Gone, "the namespace was deleted");
+                request.complete(Err(error))
+            }
+        }
     }
 
     /// The namespace with this name.
     #[must_use]
     pub fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {
-        let _ = instance;
-        todo!("follows")
+        self.shared.thin(instance)
     }
 
     /// Starts background work; the works take turns, a step at a time.
     pub fn start(&mut self, job: Box<dyn Job>) {
-        drop(job);
-        todo!("follows")
+        self.jobs.push(worker::Due::now(job));
     }
 
     /// Who is asked for the owner's state when a checkpoint is written. It must contain every change committed so far, and
     /// none that is not. At most 4 MiB; asked on the drive's thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
-        drop(snapshot);
-        todo!("follows")
+        self.snapshot = Some(snapshot);
     }
 
     /// Reads a firmware slot (1 to 7) from `offset`, as much as the buffer takes.
@@ -124,8 +271,12 @@ impl Store {
     /// # Errors
     /// `Device`, also when it is out of range.
     pub fn read_slot(&mut self, slot: u8, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let _ = (slot, offset, into);
-        todo!("follows")
+        let at = self.slot(slot, offset, into.len())?;
+        let begin = at - at % FRAME_BYTES as u64;
+        let skip = usize::try_from(at - begin).unwrap_or_default();
+        let read = self.disk.read(begin, (skip + into.len()).next_multiple_of(FRAME_BYTES))?;
+        into.copy_from_slice(&read.as_slice()[skip..skip + into.len()]);
+        Ok(())
     }
 
     /// Writes a firmware slot (1 to 7; 1 MiB each) from its beginning, durably. Not atomic: a slot's contents have a
@@ -134,7 +285,161 @@ impl Store {
     /// # Errors
     /// `Device`, also when it is out of range.
     pub fn write_slot(&mut self, slot: u8, bytes: &[u8]) -> Result<(), Error> {
-        let _ = (slot, bytes);
-        todo!("follows")
+        let at = self.slot(slot, 0, bytes.len())?;
+        let mut whole = bytes.to_vec();
+        whole.resize(bytes.len().next_multiple_of(FRAME_BYTES), 0);
+        self.disk.write(at, &whole)?;
+        self.disk.flush()?;
+        Ok(())
+    }
+
+    fn slot(&self, slot: u8, offset: u64, len: usize) -> Result<u64, Error> {
+        let fits = offset.checked_add(len as u64).is_some_and(|end| end <= SLOT_BYTES);
+        let at = self.shared.layout.slot(slot).filter(|_| fits);
+        let (len, capacity) = (len as u64, SLOT_BYTES);
+        let out = DeviceError::OutOfRange { action: ebof_backend::Action::Read, offset, len, capacity };
+        at.map(|at| at + offset).ok_or(Error::Device(out))
+    }
+
+    /// Puts records into the journal; durably if asked for. After an error nothing of it has happened.
+    pub(crate) fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
+        let outcome = self.try_append(records, durable);
+        match &outcome {
+            Err(Error::Device(error)) if !self.failing => {
+                self.failing = true;
+                self.tell(Notice::JournalFailed(error.class()));
+            }
+            Ok(()) if self.failing => {
+                self.failing = false;
+                self.tell(Notice::JournalRecovered);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    fn try_append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
+        let mut frames = self.journal.encode(records);
+        if !self.journal.has_room(frames.len()) {
+            self.checkpoint(false)?;
+            frames = self.journal.encode(records);
+        }
+        self.journal.append(&mut self.disk, &frames)?;
+        if durable {
+            self.disk.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything down at once, and begins a new journal.
+    pub(crate) fn checkpoint(&mut self, clean: bool) -> Result<(), Error> {
+        let mut records = vec![Record::Water(self.allocator.water())];
+        for thin in self.shared.thins() {
+            let geometry = ThinDevice(Arc::clone(&thin)).geometry();
+            let (instance, quota) = (thin.instance, thin.quota);
+            let (size_bytes, block_bytes) = (geometry.capacity_bytes, geometry.logical_block_bytes);
+            records.push(Record::Create { instance, size_bytes, quota, block_bytes });
+            records.extend(thin.map.runs().map(|(first, extents)| Record::Map { instance, first, extents }));
+            let bad = |range: Range<u64>| Record::Bad {
+                instance,
+                start: range.start,
+                blocks: range.end - range.start,
+                bad: true,
+            };
+            records.extend(thin.bad().iter().map(bad));
+        }
+        let state = self.snapshot.as_ref().map_or_else(Vec::new, |snapshot| snapshot());
+        self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
+        Ok(())
+    }
+
+    /// Sees to it that `count` extents can be taken that read as zeros: as many as there are.
+    pub(crate) fn prepare(&mut self, count: u32) -> Result<(), Error> {
+        while self.ready() < count {
+            let water = self.allocator.water();
+            if water < self.shared.layout.extents() {
+                let next = water.saturating_add(WATER_STEP.max(count)).min(self.shared.layout.extents());
+                self.append(&[Record::Water(next)], true)?;
+                self.allocator.raise(next);
+            } else if !self.wash()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Free extents below the water mark that read as zeros.
+    fn ready(&self) -> u32 {
+        let above = self.shared.layout.extents().saturating_sub(self.allocator.water());
+        self.allocator.clean().saturating_sub(above)
+    }
+
+    /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.
+    pub(crate) fn wash(&mut self) -> Result<bool, Error> {
+        let stained = self.allocator.stained(WASH);
+        if stained.is_empty() {
+            return Ok(false);
+        }
+        let layout = self.shared.layout;
+        self.disk.zero(stained.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes)))?;
+        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss.
+        self.disk.flush()?;
+        stained.into_iter().for_each(|extent| self.allocator.wash(extent));
+        Ok(true)
+    }
+
+    /// Takes extents from a namespace; they are free when nobody can reach them any more.
+    pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) {
+        let taken: Vec<u32> = range.filter_map(|index| thin.map.set(index, None)).collect();
+        if taken.is_empty() {
+            return;
+        }
+        thin.used.fetch_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.quarantine.push_back((self.shared.turn(), taken));
+    }
+
+    /// Gives back what nobody can reach any more; whether anything still waits for that.
+    pub(crate) fn settle(&mut self) -> bool {
+        while let Some((epoch, _)) = self.quarantine.front()
+            && Arc::strong_count(epoch) == 1
+        {
+            let Some((_, extents)) = self.quarantine.pop_front() else { break };
+            extents.into_iter().for_each(|extent| self.allocator.give_back(extent));
+            self.count();
+            if self.full {
+                self.full = false;
+                self.tell(Notice::Room);
+            }
+        }
+        !self.quarantine.is_empty()
+    }
+
+    /// Counts what is in use, for other threads.
+    pub(crate) fn count(&self) {
+        let used = self.shared.layout.extents() - self.allocator.free();
+        self.shared.used.store(used, Ordering::Relaxed);
+    }
+
+    /// A write found no free extent.
+    pub(crate) fn is_full(&mut self, instance: Instance) {
+        if !self.full {
+            self.full = true;
+            self.tell(Notice::Full(instance));
+        }
+    }
+
+    pub(crate) fn tell(&self, notice: Notice) {
+        if let Some(Notify(notify)) = &self.notify {
+            notify(notice);
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("layout", &self.shared.layout)
+            .field("journal", &self.journal)
+            .finish_non_exhaustive()
     }
 }

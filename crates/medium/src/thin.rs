@@ -1,14 +1,33 @@
 //! A thin namespace as a block device: the quick way for what is allocated, the drive's thread for everything else.
 
+use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use ebof_backend::{Device, Geometry, Io, Request, Submitted};
+use ebof_backend::{Class, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+use ebof_drive::map::{ExtentMap, Run as Places};
 
 use crate::Instance;
+use crate::bad::Bad;
+use crate::shared::{Errand, Shared};
 
 /// A thin namespace.
-#[derive(Debug)]
-pub struct Thin {}
+pub struct Thin {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) instance: Instance,
+    pub(crate) map: ExtentMap,
+    /// Extents that it may have.
+    pub(crate) quota: u32,
+    /// Extents that it has.
+    pub(crate) used: AtomicU32,
+    /// It is not on the medium any more.
+    pub(crate) removed: AtomicBool,
+    bad: RwLock<Bad>,
+    /// Whether any block is bad, so that the others need no lock.
+    has_bad: AtomicBool,
+    geometry: Geometry,
+}
 
 /// A part of a namespace of which all or nothing is allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,46 +38,255 @@ pub struct Run {
     pub allocated: bool,
 }
 
+/// Where the bytes of a request are.
+enum Place {
+    /// Nowhere: they are zeros.
+    Nowhere,
+    /// In one piece from there on.
+    At(u64),
+    /// In several, or not yet.
+    Elsewhere,
+}
+
 impl Thin {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        instance: Instance,
+        size_bytes: u64,
+        quota: u32,
+        block_bytes: u32,
+    ) -> Option<Self> {
+        let base = shared.base.geometry();
+        let extents = u32::try_from(size_bytes.div_ceil(shared.layout.extent_bytes)).ok()?;
+        let extent_bytes = u32::try_from(shared.layout.extent_bytes).unwrap_or(1 << 31);
+        let geometry = Geometry {
+            capacity_bytes: size_bytes,
+            block_bytes: base.block_bytes,
+            logical_block_bytes: block_bytes,
+            read_only: false,
+            deallocates: true,
+            deallocate_granularity_bytes: extent_bytes,
+            writes_zeroes: true,
+            volatile_cache: base.volatile_cache,
+        };
+        Some(Self {
+            shared: Arc::clone(shared),
+            instance,
+            map: ExtentMap::new(extents)?,
+            quota,
+            used: AtomicU32::new(0),
+            removed: AtomicBool::new(false),
+            bad: RwLock::default(),
+            has_bad: AtomicBool::new(false),
+            geometry,
+        })
+    }
+
     /// Its name.
     #[must_use]
     pub fn instance(&self) -> Instance {
-        todo!("follows")
+        self.instance
     }
 
     /// What is allocated in a range of bytes, in order and without gaps; at most `runs_max` runs, from the beginning. What
     /// lies beyond the end is not in them.
     #[must_use]
     pub fn allocated(&self, range: Range<u64>, runs_max: usize) -> Vec<Run> {
-        let _ = (range, runs_max);
-        todo!("follows")
+        let extent_bytes = self.shared.layout.extent_bytes;
+        let end = range.end.min(self.geometry.capacity_bytes);
+        let mut runs: Vec<Run> = Vec::new();
+        let mut at = range.start;
+        while at < end {
+            let next = (at / extent_bytes + 1).saturating_mul(extent_bytes).min(end);
+            let allocated = self.map.place(self.index(at)).is_some();
+            let full = runs.len() == runs_max;
+            match runs.last_mut() {
+                Some(last) if last.allocated == allocated => last.range.end = next,
+                _ if full => break,
+                _ => runs.push(Run { range: at..next, allocated }),
+            }
+            at = next;
+        }
+        runs
     }
 
     /// Bytes allocated (NUSE).
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        todo!("follows")
+        let bytes = u64::from(self.used.load(Ordering::Relaxed)) * self.shared.layout.extent_bytes;
+        bytes.min(self.geometry.capacity_bytes)
     }
 
     /// Whether any of the blocks is marked bad, see [`Store::mark_bad`](crate::Store::mark_bad).
     #[must_use]
     pub fn is_bad(&self, blocks: Range<u64>) -> bool {
-        let _ = blocks;
-        todo!("follows")
+        self.has_bad.load(Ordering::Acquire) && self.bad().touches(&blocks)
+    }
+
+    /// The ranges of blocks that are marked bad and touch `blocks`, at most `max`.
+    #[must_use]
+    pub fn bad_ranges(&self, blocks: &Range<u64>, max: usize) -> Vec<Range<u64>> {
+        let bad = self.bad();
+        let touching = bad.iter().filter(|range| range.start < blocks.end && range.end > blocks.start);
+        touching.take(max).collect()
+    }
+
+    pub(crate) fn bad(&self) -> RwLockReadGuard<'_, Bad> {
+        self.bad.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the bad blocks.
+    pub(crate) fn change_bad(&self, change: impl FnOnce(&mut Bad)) {
+        let mut bad: RwLockWriteGuard<'_, Bad> = self.bad.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut bad);
+        self.has_bad.store(!bad.is_empty(), Ordering::Release);
+    }
+
+    /// Whether the bytes touch bad blocks.
+    pub(crate) fn is_bad_at(&self, offset: u64, len: u64) -> bool {
+        self.has_bad.load(Ordering::Acquire) && self.bad().touches(&self.blocks(offset, len))
+    }
+
+    pub(crate) fn blocks(&self, offset: u64, len: u64) -> Range<u64> {
+        let block = u64::from(self.geometry.logical_block_bytes);
+        offset / block..(offset + len).div_ceil(block)
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.geometry.capacity_bytes
+    }
+
+    /// Number of the extent that holds byte `offset`.
+    pub(crate) fn index(&self, offset: u64) -> u32 {
+        u32::try_from(offset / self.shared.layout.extent_bytes).unwrap_or(u32::MAX)
+    }
+
+    fn place(&self, offset: u64, len: u64) -> Place {
+        if len == 0 {
+            return Place::Nowhere;
+        }
+        let (first, last) = (self.index(offset), self.index(offset + len - 1));
+        match self.map.run(first, last - first + 1) {
+            Places::Empty => Place::Nowhere,
+            Places::Together(extent) => {
+                Place::At(self.shared.layout.extent(extent) + offset % self.shared.layout.extent_bytes)
+            }
+            Places::Mixed => Place::Elsewhere,
+        }
+    }
+
+    /// What is wrong with it, as its geometry and the medium's state say.
+    pub(crate) fn check(&self, operation: &Operation) -> Result<(), Error> {
+        self.geometry.check(operation)?;
+        if self.removed.load(Ordering::Acquire) {
+            return Err(refused(operation, Class::Gone, "the namespace was deleted"));
+        }
+        if let Operation::Read { offset, len, .. } = operation
+            && self.is_bad_at(*offset, *len as u64)
+        {
+            let reason = "a host has marked blocks of it as uncorrectable; write them to use them again";
+            return Err(refused(operation, Class::MediumRead, reason));
+        }
+        Ok(())
+    }
+
+    /// Has the drive's thread do it.
+    fn hand_over(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
+        let Some(remote) = io.remote() else { return Submitted::Busy(request) };
+        let errand = Errand { thin: Arc::clone(self), request, remote };
+        if let Err(errand) = self.shared.send(errand) {
+            errand.finish(Err(stopped));
+        }
+        Submitted::Pending
     }
 }
 
-impl Device for Thin {
+/// A refusal of `operation`.
+pub(crate) fn refused(operation: &Operation, class: Class, reason: &'static str) -> Error {
+    let (offset, len) = match operation {
+        Operation::Read { offset, len, .. } | Operation::Write { offset, len, .. } => (*offset, *len as u64),
+        Operation::WriteZeroes { offset, len, .. } => (*offset, *len),
+        Operation::Flush | Operation::Deallocate { .. } => (0, 0),
+    };
+    Error::Refused { action: operation.action(), offset, len, class, reason }
+}
+
+/// What the end of the drive's thread means to an operation.
+pub(crate) fn stopped(operation: &Operation) -> Error {
+    refused(operation, Class::Gone, "the drive is being closed")
+}
+
+/// What makes errors of requests where they are handed back.
+pub(crate) type Refusal = fn(&Operation) -> Error;
+
+/// The device of a namespace: an [`Arc`] of its own, so that requests can be handed to another thread.
+#[derive(Debug)]
+pub(crate) struct ThinDevice(pub(crate) Arc<Thin>);
+
+impl Device for ThinDevice {
     fn geometry(&self) -> Geometry {
-        todo!("follows")
+        self.0.geometry
     }
 
-    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
-        let _ = (io, request);
-        todo!("follows")
+    fn submit(&self, io: &mut Io, mut request: Request) -> Submitted {
+        let thin = &self.0;
+        if let Err(error) = thin.check(&request.operation) {
+            return Submitted::Done(request.complete(Err(error)));
+        }
+        // Held until the request is over. It has to be had before the map is looked at: extents that are given back are not used
+        // again while anybody has it.
+        let epoch = thin.shared.epoch();
+        let asked = offset_of(&mut request.operation).map(|offset| *offset);
+        match &mut request.operation {
+            Operation::Read { offset, len, buffer } => match thin.place(*offset, *len as u64) {
+                Place::Nowhere => {
+                    buffer.as_mut_slice()[..*len].fill(0);
+                    return Submitted::Done(request.complete(Ok(())));
+                }
+                Place::At(at) => *offset = at,
+                Place::Elsewhere => return thin.hand_over(io, request),
+            },
+            Operation::Write { offset, len, .. } => match thin.place(*offset, *len as u64) {
+                _ if *len == 0 => return Submitted::Done(request.complete(Ok(()))),
+                Place::At(at) if !thin.is_bad_at(*offset, *len as u64) => *offset = at,
+                _ => return thin.hand_over(io, request),
+            },
+            Operation::Flush => {}
+            Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => return thin.hand_over(io, request),
+        }
+        request.after = Some(epoch);
+        match thin.shared.base.submit(io, request) {
+            // The caller may come back when the map is another one: it gets back what it gave.
+            Submitted::Busy(mut request) => {
+                request.after = None;
+                if let (Some(offset), Some(asked)) = (offset_of(&mut request.operation), asked) {
+                    *offset = asked;
+                }
+                Submitted::Busy(request)
+            }
+            submitted => submitted,
+        }
     }
 
     fn describe(&self) -> String {
-        todo!("follows")
+        let size = format_size(self.0.geometry.capacity_bytes);
+        format!("namespace {} of a drive, {size}, on {}", self.0.instance.0, self.0.shared.base.describe())
+    }
+}
+
+impl fmt::Debug for Thin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thin")
+            .field("instance", &self.instance)
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a transfer begins.
+fn offset_of(operation: &mut Operation) -> Option<&mut u64> {
+    match operation {
+        Operation::Read { offset, .. } | Operation::Write { offset, .. } => Some(offset),
+        Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => None,
     }
 }

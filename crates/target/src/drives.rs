@@ -153,9 +153,9 @@ impl Drives {
         keeper: &Keeper,
         before: &HashMap<Instance, (DeviceId, Arc<dyn Device>)>,
     ) -> HashMap<Instance, (DeviceId, Arc<dyn Device>)> {
-        let named = |(instance, thin): (Instance, _)| {
+        let named = |(instance, device): (Instance, _)| {
             let known = before.get(&instance).cloned();
-            (instance, known.unwrap_or_else(|| (self.ids.next(), thin as Arc<dyn Device>)))
+            (instance, known.unwrap_or_else(|| (self.ids.next(), device)))
         };
         keeper.devices().into_iter().map(named).collect()
     }

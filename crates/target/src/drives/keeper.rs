@@ -12,7 +12,7 @@ use ebof_drive::{
     Answer, Change, Drive, Effect, Identity, Instance, Moment, Origin, Refusal, Request, RestoreError, Settings, State,
     View,
 };
-use ebof_medium::{Medium, Notify, OpenError, Opened, Store, Thin};
+use ebof_medium::{Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::{HostId, Nsid, Status};
@@ -152,9 +152,9 @@ impl Keeper {
     }
 
     /// The namespaces' devices.
-    pub(crate) fn devices(&self) -> HashMap<Instance, Arc<Thin>> {
+    pub(crate) fn devices(&self) -> HashMap<Instance, Arc<dyn Device>> {
         let instances = self.medium.instances();
-        instances.into_iter().filter_map(|instance| Some((instance, self.medium.thin(instance)?))).collect()
+        instances.into_iter().filter_map(|instance| Some((instance, self.medium.device(instance)?))).collect()
     }
 
     /// From now on the drive is part of a target.

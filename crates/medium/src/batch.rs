@@ -1,0 +1,372 @@
+//! Requests that the drive's thread does itself, several at a time: first writes, whatever spans extents that do not lie
+//! together, zeroes and deallocation.
+//!
+//! The order: extents are taken and are in the journal, and what is taken from namespaces is; then the data move; then
+//! requests are answered.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, Request};
+use ebof_drive::frame::Record;
+
+use crate::shared::Errand;
+use crate::thin::refused;
+use crate::{Error, Instance, Notice, Store, Thin};
+
+/// A request, and what has become of it.
+struct Item {
+    thin: Arc<Thin>,
+    request: Request,
+    result: Result<(), DeviceError>,
+    /// Extents that it needs, by number in the namespace.
+    fresh: BTreeMap<u32, u32>,
+    /// Extents that it takes from the namespace.
+    gone: Vec<Range<u32>>,
+    /// What is done on the backing device.
+    pieces: Vec<Piece>,
+}
+
+/// A part of a request on the backing device.
+struct Piece {
+    operation: Operation,
+    /// Which bytes of the request's buffer a read is for.
+    into: Option<Range<usize>>,
+}
+
+impl Store {
+    /// Does what was left with the drive's thread, and answers.
+    pub(crate) fn run_errands(&mut self, errands: Vec<Errand>) {
+        let mut remotes = Vec::with_capacity(errands.len());
+        let mut items = Vec::with_capacity(errands.len());
+        for Errand { thin, request, remote } in errands {
+            remotes.push(remote);
+            items.push((thin, request));
+        }
+        for (remote, completion) in remotes.into_iter().zip(self.run_batch(items)) {
+            remote.deliver(completion);
+        }
+    }
+
+    /// The same for one request of the drive's own.
+    pub(crate) fn execute_on(&mut self, thin: &Arc<Thin>, request: Request) -> Completion {
+        let mut done = self.run_batch(vec![(Arc::clone(thin), request)]);
+        done.pop().expect("one request has one completion")
+    }
+
+    fn run_batch(&mut self, requests: Vec<(Arc<Thin>, Request)>) -> Vec<Completion> {
+        let mut items: Vec<Item> = requests
+            .into_iter()
+            .map(|(thin, request)| {
+                let result = thin.check(&request.operation);
+                let gone = if result.is_ok() { emptied(&thin, &request.operation) } else { Vec::new() };
+                Item { thin, request, result, fresh: BTreeMap::new(), gone, pieces: Vec::new() }
+            })
+            .collect();
+        self.allocate(&mut items);
+        let records = records_of(&items);
+        if !records.is_empty()
+            && let Err(error) = self.append(&records, false)
+        {
+            self.take_back(&mut items, &error);
+        }
+        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+            for (&index, &place) in &item.fresh {
+                item.thin.map.set(index, Some(place));
+            }
+        }
+        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+            item.cut(self.shared.layout.extent_bytes);
+        }
+        self.move_data(&mut items);
+        for item in &mut items {
+            // Whatever became of the rest of the request: the journal has it.
+            let gone = std::mem::take(&mut item.gone);
+            gone.into_iter().for_each(|range| self.release(&item.thin, range));
+        }
+        self.heal(&mut items);
+        self.make_durable(&mut items);
+        self.count();
+        items.into_iter().map(|item| item.request.complete(item.result)).collect()
+    }
+
+    /// Takes the extents that first writes need.
+    fn allocate(&mut self, items: &mut [Item]) {
+        let wanted: usize = items.iter().filter(|item| item.result.is_ok()).map(|item| item.missing().len()).sum();
+        if wanted > 0
+            && let Err(error) = self.prepare(u32::try_from(wanted).unwrap_or(u32::MAX))
+        {
+            tracing::error!("no extents can be made ready: {error}");
+        }
+        // What earlier requests of the same turn have taken is there for later ones.
+        let mut taken: BTreeMap<(Instance, u32), u32> = BTreeMap::new();
+        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+            let thin = Arc::clone(&item.thin);
+            for index in item.missing() {
+                if taken.contains_key(&(thin.instance, index)) {
+                    continue;
+                }
+                let allowed = thin.used.load(Ordering::Relaxed) < thin.quota;
+                match allowed.then(|| self.allocator.take()).flatten() {
+                    Some(place) => {
+                        item.fresh.insert(index, place);
+                        taken.insert((thin.instance, index), place);
+                        thin.used.fetch_add(1, Ordering::Relaxed);
+                    }
+                    None => {
+                        item.result = Err(self.no_space(&thin, allowed, &item.request.operation));
+                        break;
+                    }
+                }
+            }
+            if item.result.is_err() {
+                for (index, place) in std::mem::take(&mut item.fresh) {
+                    taken.remove(&(thin.instance, index));
+                    self.allocator.give_back_clean(place);
+                    thin.used.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn no_space(&mut self, thin: &Thin, allowed: bool, operation: &Operation) -> DeviceError {
+        if !allowed {
+            self.tell(Notice::QuotaReached(thin.instance));
+            let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
+            return refused(operation, Class::OutOfSpace, reason);
+        }
+        if self.allocator.free() > 0 {
+            let reason = "the space that was freed cannot be zeroed: see the log";
+            return refused(operation, Class::MediumWrite, reason);
+        }
+        self.is_full(thin.instance);
+        let reason =
+            "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
+        refused(operation, Class::OutOfSpace, reason)
+    }
+
+    /// The journal could not be written: nothing has happened.
+    fn take_back(&mut self, items: &mut [Item], error: &Error) {
+        // Also those that count on extents which others of the turn were to have.
+        let needs = |item: &Item| !item.gone.is_empty() || !item.missing().is_empty();
+        for item in items.iter_mut().filter(|item| item.result.is_ok() && needs(item)) {
+            for (_, place) in std::mem::take(&mut item.fresh) {
+                self.allocator.give_back_clean(place);
+                item.thin.used.fetch_sub(1, Ordering::Relaxed);
+            }
+            item.gone.clear();
+            let class = if error.class() == Class::OutOfSpace { Class::OutOfSpace } else { Class::MediumWrite };
+            let reason = "the drive's journal cannot be written: see the log";
+            item.result = Err(refused(&item.request.operation, class, reason));
+        }
+    }
+
+    /// Moves the bytes of all requests at the same time.
+    fn move_data(&mut self, items: &mut [Item]) {
+        let mut operations = Vec::new();
+        let mut whose = Vec::new();
+        for (at, item) in items.iter_mut().enumerate().filter(|(_, item)| item.result.is_ok()) {
+            for Piece { operation, into } in item.pieces.drain(..) {
+                operations.push(operation);
+                whose.push((at, into));
+            }
+        }
+        if operations.is_empty() {
+            return;
+        }
+        for ((at, into), completion) in whose.into_iter().zip(self.disk.run(operations)) {
+            let item = &mut items[at];
+            match (completion.result, into, completion.buffer, &mut item.request.operation) {
+                (Err(error), ..) => item.result = Err(error),
+                (Ok(()), Some(into), Some(read), Operation::Read { buffer, .. }) => {
+                    let len = into.len();
+                    buffer.as_mut_slice()[into].copy_from_slice(&read.as_slice()[..len]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Blocks that were bad and have been written are not any more.
+    fn heal(&mut self, items: &mut [Item]) {
+        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+            for (offset, len) in written(&item.request.operation) {
+                if !item.thin.is_bad_at(offset, len) {
+                    continue;
+                }
+                let range = item.thin.blocks(offset, len);
+                let (instance, start, blocks) = (item.thin.instance, range.start, range.end - range.start);
+                match self.append(&[Record::Bad { instance, start, blocks, bad: false }], false) {
+                    Ok(()) => item.thin.change_bad(|bad| bad.remove(&range)),
+                    Err(_) => {
+                        let reason = "the drive's journal cannot be written: see the log";
+                        item.result = Err(refused(&item.request.operation, Class::MediumWrite, reason));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Brings everything to the medium where a request asks for it.
+    fn make_durable(&mut self, items: &mut [Item]) {
+        let wants = |item: &Item| match &item.request.operation {
+            Operation::Write { fua, .. } | Operation::WriteZeroes { fua, .. } => *fua,
+            Operation::Flush => true,
+            _ => false,
+        };
+        if items.iter().any(|item| item.result.is_ok() && wants(item))
+            && let Err(error) = self.disk.flush()
+        {
+            tracing::error!("what was written cannot be brought to the medium: {error}");
+            for item in items.iter_mut().filter(|item| item.result.is_ok() && wants(item)) {
+                let reason = "it cannot be brought to the medium: see the log";
+                item.result = Err(refused(&item.request.operation, Class::MediumWrite, reason));
+            }
+        }
+    }
+}
+
+/// The ranges that an operation writes in some way.
+fn written(operation: &Operation) -> Vec<(u64, u64)> {
+    match operation {
+        Operation::Write { offset, len, .. } => vec![(*offset, *len as u64)],
+        Operation::WriteZeroes { offset, len, .. } => vec![(*offset, *len)],
+        Operation::Deallocate { ranges } => {
+            ranges.iter().map(|range| (range.start, range.end.saturating_sub(range.start))).collect()
+        }
+        Operation::Read { .. } | Operation::Flush => Vec::new(),
+    }
+}
+
+/// What the journal has to know before the data move.
+fn records_of(items: &[Item]) -> Vec<Record> {
+    let mut records: Vec<Record> = Vec::new();
+    for item in items.iter().filter(|item| item.result.is_ok()) {
+        let instance = item.thin.instance;
+        for (&index, &place) in &item.fresh {
+            match records.last_mut() {
+                Some(Record::Map { instance: last, first, extents })
+                    if *last == instance && u64::from(*first) + extents.len() as u64 == u64::from(index) =>
+                {
+                    extents.push(place);
+                }
+                _ => records.push(Record::Map { instance, first: index, extents: vec![place] }),
+            }
+        }
+        let unmap = |range: &Range<u32>| Record::Unmap { instance, first: range.start, count: range.end - range.start };
+        records.extend(item.gone.iter().map(unmap));
+    }
+    records
+}
+
+/// The ranges whose storage an operation gives back, in bytes.
+fn given_back(operation: &Operation) -> Vec<(u64, u64)> {
+    match operation {
+        Operation::WriteZeroes { deallocate: true, .. } | Operation::Deallocate { .. } => written(operation),
+        _ => Vec::new(),
+    }
+}
+
+/// The extents that an operation empties: those that it covers and that have places.
+fn emptied(thin: &Thin, operation: &Operation) -> Vec<Range<u32>> {
+    let mut gone: Vec<Range<u32>> = Vec::new();
+    for (offset, len) in given_back(operation) {
+        for index in covered(thin, offset, len).filter(|&index| thin.map.place(index).is_some()) {
+            if gone.iter().any(|range| range.contains(&index)) {
+                continue;
+            }
+            match gone.last_mut() {
+                Some(last) if last.end == index => last.end += 1,
+                _ => gone.push(index..index + 1),
+            }
+        }
+    }
+    gone
+}
+
+/// Extents that lie in a range of bytes with all that the namespace has of them.
+fn covered(thin: &Thin, offset: u64, len: u64) -> Range<u32> {
+    let extent_bytes = thin.shared.layout.extent_bytes;
+    let end = offset + len;
+    let first = thin.index(offset.next_multiple_of(extent_bytes));
+    let last = if end == thin.size_bytes() { thin.map.len() } else { thin.index(end) };
+    first..last.max(first)
+}
+
+impl Item {
+    /// Extents that a write needs and the namespace does not have.
+    fn missing(&self) -> Vec<u32> {
+        let Operation::Write { offset, len, .. } = &self.request.operation else { return Vec::new() };
+        if *len == 0 {
+            return Vec::new();
+        }
+        let (first, last) = (self.thin.index(*offset), self.thin.index(*offset + *len as u64 - 1));
+        (first..=last).filter(|&index| self.thin.map.place(index).is_none()).collect()
+    }
+
+    /// Cuts the request into what lies in one extent each.
+    fn cut(&mut self, extent_bytes: u64) {
+        let layout = self.thin.shared.layout;
+        let (thin, gone) = (Arc::clone(&self.thin), self.gone.clone());
+        let stays = |at: u64| !gone.iter().any(|range| range.contains(&thin.index(at)));
+        let parts = |offset: u64, len: u64| {
+            let end = offset + len;
+            let mut at = offset;
+            std::iter::from_fn(move || {
+                let begin = at;
+                at = (begin / extent_bytes + 1).saturating_mul(extent_bytes).min(end);
+                (begin < end).then_some((begin, at - begin))
+            })
+        };
+        let place = |at: u64| Some(layout.extent(thin.map.place(thin.index(at))?) + at % extent_bytes);
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        match &mut self.request.operation {
+            Operation::Read { offset, len, buffer } => {
+                for (at, bytes) in parts(*offset, *len as u64) {
+                    let into = size(at - *offset)..size(at - *offset + bytes);
+                    match place(at) {
+                        None => buffer.as_mut_slice()[into].fill(0),
+                        Some(place) => {
+                            let len = into.len();
+                            let operation = Operation::Read { offset: place, len, buffer: Buffer::zeroed(len) };
+                            self.pieces.push(Piece { operation, into: Some(into) });
+                        }
+                    }
+                }
+            }
+            Operation::Write { offset, len, buffer, .. } => {
+                for (at, bytes) in parts(*offset, *len as u64) {
+                    // It has just been given its places.
+                    let Some(place) = place(at) else { continue };
+                    let from = size(at - *offset)..size(at - *offset + bytes);
+                    let mut part = Buffer::zeroed(from.len());
+                    let len = from.len();
+                    part.as_mut_slice()[..len].copy_from_slice(&buffer.as_slice()[from]);
+                    let operation = Operation::Write { offset: place, len, buffer: part, fua: false };
+                    self.pieces.push(Piece { operation, into: None });
+                }
+            }
+            Operation::WriteZeroes { offset, len, deallocate, .. } => {
+                let deallocate = *deallocate;
+                for (at, len) in parts(*offset, *len).filter(|(at, _)| stays(*at)) {
+                    if let Some(offset) = place(at) {
+                        let operation = Operation::WriteZeroes { offset, len, deallocate, fua: false };
+                        self.pieces.push(Piece { operation, into: None });
+                    }
+                }
+            }
+            Operation::Deallocate { ranges } => {
+                let all = ranges.iter().flat_map(|range| parts(range.start, range.end.saturating_sub(range.start)));
+                for (at, len) in all.filter(|(at, _)| stays(*at)) {
+                    if let Some(offset) = place(at) {
+                        let operation = Operation::WriteZeroes { offset, len, deallocate: true, fua: false };
+                        self.pieces.push(Piece { operation, into: None });
+                    }
+                }
+            }
+            Operation::Flush => {}
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The backing device in the hands of the drive's thread: operations that are over when the call returns.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Submitted};
+
+/// Operations in flight at a time.
+const ENTRIES: u32 = 256;
+
+/// See the module's description.
+pub(crate) struct Disk {
+    base: Arc<dyn Device>,
+    io: Io,
+}
+
+impl Disk {
+    /// To be made on the thread that uses it.
+    pub(crate) fn new(base: Arc<dyn Device>, engine: Engine) -> Result<Self, Error> {
+        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)? })
+    }
+
+    pub(crate) fn base(&self) -> &Arc<dyn Device> {
+        &self.base
+    }
+
+    /// Runs all of them at the same time; the completions come in the order of the operations.
+    pub(crate) fn run(&mut self, operations: Vec<Operation>) -> Vec<Completion> {
+        let mut done: Vec<Option<Completion>> = operations.iter().map(|_| None).collect();
+        let mut waiting: VecDeque<Request> =
+            (0..).zip(operations).map(|(tag, operation)| Request::new(tag, operation)).collect();
+        let mut left = done.len();
+        let mut finish = |completion: Completion, left: &mut usize| {
+            let at = usize::try_from(completion.tag).unwrap_or(usize::MAX);
+            if let Some(place) = done.get_mut(at) {
+                *place = Some(completion);
+                *left -= 1;
+            }
+        };
+        while left > 0 {
+            while let Some(request) = waiting.pop_front() {
+                match self.base.submit(&mut self.io, request) {
+                    Submitted::Done(completion) => finish(completion, &mut left),
+                    Submitted::Pending => {}
+                    Submitted::Busy(request) => {
+                        waiting.push_front(request);
+                        break;
+                    }
+                }
+            }
+            if left == 0 {
+                break;
+            }
+            match self.io.wait(None) {
+                Ok(Some(completion)) => finish(completion, &mut left),
+                // Everything in flight is over, and what is left found no place: it does now.
+                Ok(None) => {}
+                Err(error) => {
+                    // It keeps what it has: the next call tries again.
+                    tracing::error!("the I/O of a drive's thread: {error}");
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+            }
+        }
+        done.into_iter().flatten().collect()
+    }
+
+    /// Runs one operation.
+    pub(crate) fn one(&mut self, operation: Operation) -> Completion {
+        let mut done = self.run(vec![operation]);
+        done.pop().expect("one operation has one completion")
+    }
+
+    /// `len` bytes from `offset`.
+    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Buffer, Error> {
+        let completion = self.one(Operation::Read { offset, len, buffer: Buffer::zeroed(len) });
+        completion.result?;
+        Ok(completion.buffer.unwrap_or_else(|| Buffer::zeroed(len)))
+    }
+
+    /// Writes a whole number of 4 KiB.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let mut operations = Vec::new();
+        for (at, part) in (0_u64..).zip(bytes.chunks(PART_BYTES)) {
+            let mut buffer = Buffer::zeroed(part.len());
+            buffer.as_mut_slice()[..part.len()].copy_from_slice(part);
+            let offset = offset + at * PART_BYTES as u64;
+            operations.push(Operation::Write { offset, len: part.len(), buffer, fua: false });
+        }
+        self.run(operations).into_iter().try_for_each(|completion| completion.result)
+    }
+
+    /// Makes a range read as zeros, and gives its storage back.
+    pub(crate) fn zero(&mut self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<(), Error> {
+        let zeroes = |(offset, len)| Operation::WriteZeroes { offset, len, deallocate: true, fua: false };
+        self.run(ranges.map(zeroes).collect()).into_iter().try_for_each(|completion| completion.result)
+    }
+
+    /// Brings everything so far to the medium.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        self.one(Operation::Flush).result
+    }
+}
+
+/// Bytes of one write of something larger.
+const PART_BYTES: usize = 1 << 20;

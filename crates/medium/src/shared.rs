@@ -1,0 +1,158 @@
+//! What the drive's thread shares with all others: the way to it, the epoch, and the namespaces.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use ebof_backend::{After, Completion, Device, Error, Remote, Request};
+use ebof_drive::layout::Layout;
+
+use crate::thin::Refusal;
+use crate::{Instance, Store, Thin};
+
+/// A request that the drive's thread does, and the way back.
+pub(crate) struct Errand {
+    pub(crate) thin: Arc<Thin>,
+    pub(crate) request: Request,
+    pub(crate) remote: Remote,
+}
+
+impl Errand {
+    /// Answers it.
+    pub(crate) fn finish(self, result: Result<(), Refusal>) {
+        let result = result.map_err(|refusal| refusal(&self.request.operation));
+        self.answer(result);
+    }
+
+    pub(crate) fn answer(self, result: Result<(), Error>) {
+        self.remote.deliver(self.request.complete(result));
+    }
+}
+
+/// What the drive's thread is asked for.
+pub(crate) enum Message {
+    Errand(Box<Errand>),
+    Run(Box<dyn FnOnce(&mut Store) + Send>),
+    Stop,
+}
+
+/// Extents that were given back while this was current are not used again before nobody has it any more.
+#[derive(Debug, Default)]
+pub(crate) struct Epoch;
+
+impl After for Epoch {
+    fn finish(&self, _: &mut Completion) {}
+}
+
+/// See the module's description.
+pub(crate) struct Shared {
+    pub(crate) base: Arc<dyn Device>,
+    pub(crate) layout: Layout,
+    /// Extents that are in use, or were and are not free yet.
+    pub(crate) used: AtomicU32,
+    epoch: RwLock<Arc<Epoch>>,
+    thins: RwLock<BTreeMap<Instance, Arc<Thin>>>,
+    queue: Mutex<Queue>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<Message>,
+    stopped: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(base: Arc<dyn Device>, layout: Layout) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            layout,
+            used: AtomicU32::new(0),
+            epoch: RwLock::default(),
+            thins: RwLock::default(),
+            queue: Mutex::default(),
+            bell: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn epoch(&self) -> Arc<Epoch> {
+        Arc::clone(&self.epoch.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Starts a new epoch; gives the one that ended.
+    pub(crate) fn turn(&self) -> Arc<Epoch> {
+        let mut epoch = self.epoch.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut epoch, Arc::new(Epoch))
+    }
+
+    pub(crate) fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {
+        self.thins.read().unwrap_or_else(PoisonError::into_inner).get(&instance).cloned()
+    }
+
+    pub(crate) fn instances(&self) -> Vec<Instance> {
+        self.thins.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    pub(crate) fn thins(&self) -> Vec<Arc<Thin>> {
+        self.thins.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn insert(&self, thin: Arc<Thin>) {
+        self.thins.write().unwrap_or_else(PoisonError::into_inner).insert(thin.instance, thin);
+    }
+
+    pub(crate) fn remove(&self, instance: Instance) {
+        if let Some(thin) = self.thins.write().unwrap_or_else(PoisonError::into_inner).remove(&instance) {
+            thin.removed.store(true, Ordering::Release);
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a request with the drive's thread, or gives it back when that has ended.
+    pub(crate) fn send(&self, errand: Errand) -> Result<(), Errand> {
+        let mut queue = self.queue();
+        if queue.stopped {
+            return Err(errand);
+        }
+        queue.messages.push_back(Message::Errand(Box::new(errand)));
+        drop(queue);
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// Leaves work with the drive's thread; `false` when that has ended.
+    pub(crate) fn post(&self, message: Message) -> bool {
+        let mut queue = self.queue();
+        if queue.stopped {
+            return false;
+        }
+        queue.messages.push_back(message);
+        drop(queue);
+        self.bell.notify_one();
+        true
+    }
+
+    /// Everything that there is to do, after `patience` at the latest; `None` is for ever.
+    pub(crate) fn take(&self, patience: Option<Duration>) -> VecDeque<Message> {
+        let mut queue = self.queue();
+        if queue.messages.is_empty() {
+            queue = match patience {
+                Some(Duration::ZERO) => queue,
+                Some(patience) => self.bell.wait_timeout(queue, patience).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        std::mem::take(&mut queue.messages)
+    }
+
+    /// From now on nothing is taken; gives what is left.
+    pub(crate) fn stop(&self) -> VecDeque<Message> {
+        let mut queue = self.queue();
+        queue.stopped = true;
+        std::mem::take(&mut queue.messages)
+    }
+}

@@ -1,0 +1,248 @@
+//! Namespaces on one medium: reading and writing, space, errors, and what is there after closing and opening.
+
+use ebof_backend::{Class, Device, Engine, Io, Memory, Operation};
+use ebof_medium::{Instance, Notice, Notify, OpenError, Options, Store, medium_bytes};
+use std::sync::{Arc, Mutex};
+
+use crate::rig::{create, deallocate, drive, flush, on, open, read, run, write};
+
+const EXTENT: u64 = 256 << 10;
+
+#[test]
+fn what_is_written_is_read_and_the_rest_is_zeros() {
+    for engine in [Engine::Auto, Engine::Threads] {
+        let (_, opened) = drive(16 << 20);
+        let mut io = Io::with_engine(64, engine).unwrap();
+        let device = create(&opened.medium, 1, 8 << 20);
+        assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![0; 4096]));
+        // Inside an extent, across two, and across many.
+        for (offset, len, byte) in [(8192, 4096, 1), (EXTENT - 4096, 8192, 2), (2 * EXTENT, 1 << 20, 3)] {
+            write(&device, &mut io, offset, &vec![byte; len]).unwrap();
+            assert_eq!(read(&device, &mut io, offset, len), Ok(vec![byte; len]));
+        }
+        assert_eq!(read(&device, &mut io, 4096, 4096), Ok(vec![0; 4096]));
+        // Half of it was never written.
+        let mixed = read(&device, &mut io, 5 * EXTENT, 512 << 10).unwrap();
+        assert!(mixed[..256 << 10].iter().all(|byte| *byte == 3) && mixed[256 << 10..].iter().all(|byte| *byte == 0));
+        assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_bytes(), 6 * EXTENT);
+        assert_eq!(write(&device, &mut io, (8 << 20) - 4096, &[1; 8192]), Err(Class::OutOfRange));
+    }
+}
+
+#[test]
+fn deallocated_blocks_are_zeros_and_their_extents_go_to_others_without_their_bytes() {
+    let (base, opened) = drive(1 << 20);
+    let mut io = Io::new(64).unwrap();
+    let first = create(&opened.medium, 1, 1 << 20);
+    let second = create(&opened.medium, 2, 1 << 20);
+    write(&first, &mut io, 0, &vec![7; 1 << 20]).unwrap();
+    assert_eq!(write(&second, &mut io, 0, &[1; 4096]), Err(Class::OutOfSpace));
+    // Half an extent is only zeroed.
+    deallocate(&first, &mut io, 0, EXTENT / 2).unwrap();
+    assert_eq!(read(&first, &mut io, 0, 4096), Ok(vec![0; 4096]));
+    assert_eq!(read(&first, &mut io, EXTENT / 2, 4096), Ok(vec![7; 4096]));
+    assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_bytes(), 1 << 20);
+    deallocate(&first, &mut io, EXTENT, 2 * EXTENT + 4096).unwrap();
+    assert_eq!(read(&first, &mut io, EXTENT, 4096), Ok(vec![0; 4096]));
+    assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_bytes(), 2 * EXTENT);
+    write(&second, &mut io, 4096, &[9; 4096]).unwrap();
+    let all = read(&second, &mut io, 0, 256 << 10).unwrap();
+    assert!(all.iter().enumerate().all(|(at, byte)| *byte == if at / 4096 == 1 { 9 } else { 0 }));
+    let runs = opened.medium.thin(Instance(2)).unwrap().allocated(0..1 << 20, 9);
+    assert_eq!(
+        runs.iter().map(|run| (run.range.clone(), run.allocated)).collect::<Vec<_>>(),
+        [(0..EXTENT, true), (EXTENT..1 << 20, false)]
+    );
+    drop(base);
+}
+
+#[test]
+fn a_namespace_has_no_more_than_its_quota_and_the_drive_says_when_it_is_full() {
+    let told: Arc<Mutex<Vec<Notice>>> = Arc::default();
+    let notices = Arc::clone(&told);
+    let base = Arc::new(Memory::new(medium_bytes(1 << 20).unwrap(), 512, false));
+    let notify = Notify(Arc::new(move |notice| notices.lock().unwrap().push(notice)));
+    let options = Options { create: Some(1 << 20), zeroed: true, notify: Some(notify), ..Options::default() };
+    let medium = Store::open(base, options).unwrap().medium;
+    let mut io = Io::new(64).unwrap();
+    let small = on(&medium, |store| store.create(Instance(1), 1 << 30, EXTENT, 512)).unwrap();
+    let large = create(&medium, 2, 1 << 30);
+    write(&small, &mut io, 0, &[1; 4096]).unwrap();
+    assert_eq!(write(&small, &mut io, 1 << 20, &[1; 4096]), Err(Class::OutOfSpace));
+    for at in 0..3 {
+        write(&large, &mut io, at << 24, &[1; 4096]).unwrap();
+    }
+    assert_eq!(write(&large, &mut io, 1 << 29, &[1; 4096]), Err(Class::OutOfSpace));
+    // A write that needs two and finds one leaves none behind.
+    deallocate(&large, &mut io, 0, EXTENT).unwrap();
+    assert_eq!(write(&large, &mut io, EXTENT * 5 - 4096, &[1; 8192]), Err(Class::OutOfSpace));
+    write(&large, &mut io, 1 << 29, &[1; 4096]).unwrap();
+    // Whether it was told to be full once more depends on when the extent came back.
+    let told = told.lock().unwrap();
+    assert_eq!(told[..3], [Notice::QuotaReached(Instance(1)), Notice::Full(Instance(2)), Notice::Room]);
+    assert_eq!(medium.capacity().used_bytes, 1 << 20);
+}
+
+#[test]
+fn all_of_it_is_there_again_when_the_drive_is_opened_again() {
+    let (base, opened) = drive(16 << 20);
+    assert!(opened.created && opened.was_clean && opened.snapshot.is_none());
+    let mut io = Io::new(64).unwrap();
+    let device = create(&opened.medium, 1, 8 << 20);
+    let gone = create(&opened.medium, 2, 8 << 20);
+    write(&device, &mut io, EXTENT, &[5; 4096]).unwrap();
+    write(&gone, &mut io, 0, &[6; 4096]).unwrap();
+    on(&opened.medium, |store| store.commit(&[b"one", b"two"])).unwrap();
+    on(&opened.medium, |store| store.remove(Instance(2))).unwrap();
+    assert_eq!(read(&gone, &mut io, 0, 4096), Err(Class::Gone));
+    on(&opened.medium, |store| store.mark_bad(Instance(1), 3..5)).unwrap();
+    // Killed: the thread that would write to the same memory is forgotten.
+    std::mem::forget(opened.medium);
+    for clean in [false, true, true] {
+        let again = open(&base, None);
+        assert_eq!(again.was_clean, clean);
+        let changes: Vec<Vec<u8>> = if clean { Vec::new() } else { vec![b"one".to_vec(), b"two".to_vec()] };
+        assert_eq!((again.snapshot, again.changes), (clean.then(|| b"state".to_vec()), changes));
+        assert_eq!(again.medium.instances(), [Instance(1)]);
+        let device = again.medium.device(Instance(1)).unwrap();
+        assert_eq!(read(&device, &mut io, EXTENT, 4096), Ok(vec![5; 4096]));
+        assert_eq!(read(&device, &mut io, 3 * 4096, 4096), Err(Class::MediumRead));
+        on(&again.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
+        again.medium.stop();
+    }
+}
+
+#[test]
+fn bad_blocks_cannot_be_read_until_they_are_written() {
+    let (_, opened) = drive(16 << 20);
+    let mut io = Io::new(64).unwrap();
+    let device = create(&opened.medium, 1, 8 << 20);
+    write(&device, &mut io, 0, &[1; 32768]).unwrap();
+    on(&opened.medium, |store| store.mark_bad(Instance(1), 2..6)).unwrap();
+    assert_eq!(read(&device, &mut io, 4096, 4096), Ok(vec![1; 4096]));
+    assert_eq!(read(&device, &mut io, 4096, 8192), Err(Class::MediumRead));
+    write(&device, &mut io, 3 * 4096, &[2; 4096]).unwrap();
+    assert_eq!(read(&device, &mut io, 3 * 4096, 4096), Ok(vec![2; 4096]));
+    assert_eq!(opened.medium.thin(Instance(1)).unwrap().bad_ranges(&(0..100), 9), [2..3, 4..6]);
+    deallocate(&device, &mut io, 0, 1 << 20).unwrap();
+    assert_eq!(read(&device, &mut io, 0, 32768), Ok(vec![0; 32768]));
+}
+
+#[test]
+fn an_error_of_the_device_is_told_and_forgotten_when_it_is_gone() {
+    let (base, opened) = drive(16 << 20);
+    let mut io = Io::new(64).unwrap();
+    let device = create(&opened.medium, 1, 8 << 20);
+    write(&device, &mut io, 0, &[1; 4096]).unwrap();
+    for after in 0..2 {
+        base.fail_after(after);
+        assert_eq!(write(&device, &mut io, (2 + after) * EXTENT, &[2; 4096]), Err(Class::MediumWrite), "{after}");
+        assert!(on(&opened.medium, |store| store.commit(&[b"lost"])).is_err());
+        base.heal();
+        assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![1; 4096]));
+        write(&device, &mut io, (2 + after) * EXTENT, &[3; 4096]).unwrap();
+        on(&opened.medium, |store| store.commit(&[b"kept"])).unwrap();
+    }
+    flush(&device, &mut io).unwrap();
+    let again = open(&base, None);
+    assert_eq!(again.changes, vec![b"kept".to_vec(); 2]);
+    let device = again.medium.device(Instance(1)).unwrap();
+    for at in 2..4 {
+        assert_eq!(read(&device, &mut io, at * EXTENT, 4096), Ok(vec![3; 4096]));
+    }
+}
+
+#[test]
+fn many_journals_later_everything_is_still_there() {
+    let (base, opened) = drive(4 << 20);
+    let mut io = Io::new(64).unwrap();
+    let device = create(&opened.medium, 1, 4 << 20);
+    on(&opened.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
+    let change = vec![7_u8; 900_000];
+    for turn in 0..60_u8 {
+        write(&device, &mut io, u64::from(turn % 16) * EXTENT, &[turn; 4096]).unwrap();
+        let change = change.clone();
+        on(&opened.medium, move |store| store.commit(&[&change])).unwrap();
+        if turn % 3 == 0 {
+            deallocate(&device, &mut io, u64::from(turn % 16) * EXTENT, EXTENT).unwrap();
+        }
+    }
+    let again = open(&base, None);
+    assert_eq!(again.snapshot.as_deref(), Some(&b"state"[..]));
+    assert!(again.changes.len() < 20 && again.changes.iter().all(|kept| *kept == change));
+    let again = again.medium.device(Instance(1)).unwrap();
+    for turn in 44..60_u8 {
+        let offset = u64::from(turn % 16) * EXTENT;
+        assert_eq!(read(&again, &mut io, offset, 4096), read(&device, &mut io, offset, 4096), "{turn}");
+    }
+}
+
+#[test]
+fn what_is_no_drive_is_refused_and_not_overwritten() {
+    let refused = |base: Arc<dyn Device>, create: Option<u64>| {
+        Store::open(base, Options { create, ..Options::default() }).map(|_| ()).unwrap_err()
+    };
+    let memory = |bytes| Arc::new(Memory::new(bytes, 512, false));
+    assert!(matches!(refused(memory(1 << 30), None), OpenError::NoDrive { .. }));
+    assert!(matches!(refused(memory(1 << 20), Some(1 << 20)), OpenError::Layout { .. }));
+    assert!(matches!(refused(memory(1 << 30), Some(1 << 40)), OpenError::Layout { .. }));
+    let foreign: Arc<dyn Device> = memory(1 << 30);
+    let mut io = Io::new(8).unwrap();
+    write(&foreign, &mut io, 0, &[0x5a; 4096]).unwrap();
+    assert!(matches!(refused(Arc::clone(&foreign), Some(1 << 20)), OpenError::Foreign { .. }));
+    assert_eq!(read(&foreign, &mut io, 0, 4096), Ok(vec![0x5a; 4096]));
+    let read_only = Arc::new(Memory::new(1 << 30, 512, true));
+    assert!(matches!(refused(read_only, Some(1 << 20)), OpenError::ReadOnly { .. }));
+    let (base, opened) = drive(16 << 20);
+    opened.medium.stop();
+    let error = refused(base, Some(32 << 20));
+    assert!(matches!(error, OpenError::SizeDiffers { .. }), "{error}");
+}
+
+#[test]
+fn requests_after_the_end_are_answered() {
+    let (_, opened) = drive(16 << 20);
+    let mut io = Io::new(8).unwrap();
+    let device = create(&opened.medium, 1, 1 << 20);
+    opened.medium.stop();
+    assert_eq!(write(&device, &mut io, 0, &[1; 4096]), Err(Class::Gone));
+    let zeroes = Operation::WriteZeroes { offset: 0, len: 4096, deallocate: true, fua: false };
+    assert_eq!(run(&device, &mut io, zeroes).result.unwrap_err().class(), Class::Gone);
+}
+
+#[test]
+fn several_threads_use_namespaces_that_come_and_go() {
+    let (_, opened) = drive(32 << 20);
+    let medium = &opened.medium;
+    let shared = create(medium, 0, 16 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let shared = Arc::clone(&shared);
+            let engine = if thread % 2 == 0 { Engine::Auto } else { Engine::Threads };
+            scope.spawn(move || {
+                let mut io = Io::with_engine(32, engine).unwrap();
+                let base = u64::from(thread) << 22;
+                for turn in 0..60_u64 {
+                    let at = base + (turn % 16) * EXTENT;
+                    let stamp = [thread + 1; 4096];
+                    write(&shared, &mut io, at, &stamp).unwrap();
+                    assert_eq!(read(&shared, &mut io, at, 4096), Ok(stamp.to_vec()));
+                    if turn % 3 == 0 {
+                        deallocate(&shared, &mut io, at, EXTENT).unwrap();
+                        assert_eq!(read(&shared, &mut io, at, 4096), Ok(vec![0; 4096]));
+                    }
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut io = Io::new(32).unwrap();
+            for turn in 1..40_u64 {
+                let own = create(medium, turn, 1 << 20);
+                assert_eq!(read(&own, &mut io, 0, 1 << 20), Ok(vec![0; 1 << 20]));
+                write(&own, &mut io, 4096, &[0xaa; 4096]).unwrap();
+                assert_eq!(read(&own, &mut io, 0, 4096), Ok(vec![0; 4096]), "bytes of another namespace");
+                on(medium, move |store| store.remove(Instance(turn))).unwrap();
+            }
+        });
+    });
+}

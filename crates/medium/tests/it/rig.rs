@@ -1,0 +1,146 @@
+//! Devices to put a drive on: one that remembers every write and flush, and fails on command.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use ebof_backend::{Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted};
+use ebof_medium::{Instance, Medium, Opened, Options, Store, medium_bytes};
+
+/// What happened on the device, in order.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Write(u64, Vec<u8>),
+    Zero(u64, u64),
+    Flush,
+}
+
+/// A device in memory that remembers.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    memory: Memory,
+    pub(crate) events: Mutex<Vec<Event>>,
+    /// Writes from this one on fail; `u64::MAX` for none.
+    pub(crate) fail_from: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Recorder {
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self {
+            memory: Memory::new(bytes, 512, false),
+            events: Mutex::default(),
+            fail_from: AtomicU64::new(u64::MAX),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// From the `next`th write on they fail.
+    pub(crate) fn fail_after(&self, next: u64) {
+        self.fail_from.store(self.writes.load(Ordering::SeqCst) + next, Ordering::SeqCst);
+    }
+
+    pub(crate) fn heal(&self) {
+        self.fail_from.store(u64::MAX, Ordering::SeqCst);
+    }
+}
+
+impl Device for Recorder {
+    fn geometry(&self) -> Geometry {
+        Geometry { volatile_cache: true, ..self.memory.geometry() }
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        let event = match &request.operation {
+            Operation::Write { offset, len, buffer, .. } => {
+                Some(Event::Write(*offset, buffer.as_slice()[..*len].to_vec()))
+            }
+            Operation::WriteZeroes { offset, len, .. } => Some(Event::Zero(*offset, *len)),
+            Operation::Flush => Some(Event::Flush),
+            Operation::Read { .. } | Operation::Deallocate { .. } => None,
+        };
+        if let Some(event) = event {
+            let fails = !matches!(event, Event::Flush)
+                && self.writes.fetch_add(1, Ordering::SeqCst) >= self.fail_from.load(Ordering::SeqCst);
+            if fails {
+                let action = request.operation.action();
+                let error = Error::Refused {
+                    action,
+                    offset: 0,
+                    len: 0,
+                    class: Class::MediumWrite,
+                    reason: "as the test wants",
+                };
+                return Submitted::Done(request.complete(Err(error)));
+            }
+            self.events.lock().expect("nobody panicked with it").push(event);
+        }
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "a device that remembers".to_owned()
+    }
+}
+
+/// A drive with `capacity` bytes on a device that remembers.
+pub(crate) fn drive(capacity: u64) -> (Arc<Recorder>, Opened) {
+    let base = Arc::new(Recorder::new(medium_bytes(capacity).expect("a legal size")));
+    let opened = open(&base, Some(capacity));
+    (base, opened)
+}
+
+pub(crate) fn open(base: &Arc<Recorder>, create: Option<u64>) -> Opened {
+    let base: Arc<dyn Device> = Arc::clone(base) as Arc<dyn Device>;
+    Store::open(base, Options { create, zeroed: true, ..Options::default() }).expect("a drive")
+}
+
+/// Has the drive's thread do something, and waits for it.
+pub(crate) fn on<T: Send + 'static>(medium: &Medium, work: impl FnOnce(&mut Store) -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    medium.run(Box::new(move |store| {
+        let _gone = sender.send(work(store));
+    }));
+    receiver.recv().expect("the drive's thread answers")
+}
+
+pub(crate) fn create(medium: &Medium, instance: u64, size: u64) -> Arc<dyn Device> {
+    on(medium, move |store| store.create(Instance(instance), size, size, 4096)).expect("room for it")
+}
+
+/// Runs one operation.
+pub(crate) fn run(device: &Arc<dyn Device>, io: &mut Io, operation: Operation) -> Completion {
+    match device.submit(io, Request::new(1, operation)) {
+        Submitted::Done(completion) => completion,
+        Submitted::Pending => io.wait(None).expect("an engine").expect("its completion"),
+        Submitted::Busy(request) => {
+            let reason = "one request has room";
+            let error =
+                Error::Refused { action: request.operation.action(), offset: 0, len: 0, class: Class::Busy, reason };
+            request.complete(Err(error))
+        }
+    }
+}
+
+pub(crate) fn write(device: &Arc<dyn Device>, io: &mut Io, offset: u64, bytes: &[u8]) -> Result<(), Class> {
+    let mut buffer = Buffer::zeroed(bytes.len());
+    buffer.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+    let operation = Operation::Write { offset, len: bytes.len(), buffer, fua: false };
+    run(device, io, operation).result.map_err(|error| error.class())
+}
+
+pub(crate) fn read(device: &Arc<dyn Device>, io: &mut Io, offset: u64, len: usize) -> Result<Vec<u8>, Class> {
+    let mut buffer = Buffer::zeroed(len);
+    buffer.as_mut_slice().fill(0xEE);
+    let completion = run(device, io, Operation::Read { offset, len, buffer });
+    completion.result.map_err(|error| error.class())?;
+    Ok(completion.buffer.expect("a read has one").as_slice()[..len].to_vec())
+}
+
+pub(crate) fn deallocate(device: &Arc<dyn Device>, io: &mut Io, offset: u64, len: u64) -> Result<(), Class> {
+    let operation = Operation::Deallocate { ranges: std::iter::once(offset..offset + len).collect() };
+    run(device, io, operation).result.map_err(|error| error.class())
+}
+
+pub(crate) fn flush(device: &Arc<dyn Device>, io: &mut Io) -> Result<(), Class> {
+    run(device, io, Operation::Flush).result.map_err(|error| error.class())
+}
