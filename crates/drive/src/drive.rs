@@ -108,6 +108,27 @@ pub enum Request {
     Commit(Commit),
 }
 
+impl Request {
+    /// What is asked for, without its data: for a person.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create a namespace",
+            Self::Delete(_) => "delete a namespace",
+            Self::Attach(..) => "attach a namespace",
+            Self::Detach(..) => "detach a namespace",
+            Self::Protect(..) => "change the write protection",
+            Self::Reserve(..) => "change reservations",
+            Self::Persist(..) => "change the persistence of reservations",
+            Self::Seat => "take a controller",
+            Self::Reset => "reset",
+            Self::Log(_) => "read a log page",
+            Self::Download(..) => "download firmware",
+            Self::Commit(_) => "commit firmware",
+        }
+    }
+}
+
 /// What of which log page is wanted, and of whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogWish {

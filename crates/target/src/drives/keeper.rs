@@ -179,7 +179,7 @@ impl Keeper {
             let answer = own.carry_out(store, &request, &origin);
             if let Err(refusal) = &answer {
                 let status = refusal.status;
-                tracing::info!(drive = own.name, host = %origin.host, ?request, %status, "refused");
+                tracing::info!(drive = own.name, host = %origin.host, request = request.name(), %status, "refused");
             }
             reply.give(answer);
         }));
@@ -226,7 +226,7 @@ impl Keeper {
         let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
         let committed = prepared.and_then(|()| self.commit(store, decision.changes));
         if let Err(error) = committed {
-            tracing::error!(drive = self.name, ?request, "the drive cannot do what it was asked: {error}");
+            tracing::error!(drive = self.name, request = request.name(), "the drive cannot do what it was asked: {error}");
             for instance in made {
                 if let Err(error) = store.remove(instance) {
                     tracing::error!(
