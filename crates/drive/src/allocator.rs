@@ -99,7 +99,13 @@ impl Allocator {
         self.wash(extent);
     }
 
-    /// Up to `count` free extents that may hold old bytes.
+    /// Whether any free extent may hold old bytes.
+    #[must_use]
+    pub fn is_stained(&self) -> bool {
+        self.clean < self.free
+    }
+
+    /// Up to `count` free extents that may hold old bytes, in order.
     pub fn stained(&self, count: usize) -> Vec<u32> {
         let words = self.dirty.0.iter().enumerate().filter(|(_, word)| **word != 0);
         let extents = words.flat_map(|(at, word)| {

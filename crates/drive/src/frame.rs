@@ -1,8 +1,9 @@
 //! Journal frames and checkpoints: records to bytes and back.
 //!
-//! A frame has 4 KiB: who wrote it (drive, generation, sequence number), records, and a CRC-32C over all of it. A checkpoint has
-//! a header of the same size, which is written last, and a body with a CRC-32C of its own. Whatever is read here may be
-//! garbage: it is found out, and no length is believed.
+//! A frame has 4 KiB: who wrote it (drive, generation, life, sequence number), records, and a CRC-32C over all of it. Frames that
+//! were written together are a group: all of them count, or none. A checkpoint has a header of the same size, which is
+//! written last, and a body with a CRC-32C of its own. Whatever is read here may be garbage: it is found out, and no length is
+//! believed.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,7 +17,10 @@ pub const FRAME_BYTES: usize = 4096;
 /// Bytes of a [`Record::Change`] at most.
 pub const CHANGE_BYTES_MAX: usize = 1 << 20;
 
-const HEADER_BYTES: usize = 48;
+const HEADER_BYTES: usize = 64;
+/// Where a frame says how many bytes of records it has, and how many frames of its group follow.
+const USED_AT: usize = 48;
+const LEFT_AT: usize = 52;
 const PAYLOAD_BYTES: usize = FRAME_BYTES - HEADER_BYTES - 4;
 const FRAME_MAGIC: [u8; 8] = *b"EBOFJRN1";
 const CHECKPOINT_MAGIC: [u8; 8] = *b"EBOFCHK1";
@@ -93,19 +97,28 @@ pub fn crc(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff).unwrap_or_default()
 }
 
-/// Frames with these records, the first of them number `sequence`: bytes that go to the journal in one piece.
+/// A group of frames with these records, the first of them number `sequence`, written in life `life` of the drive: bytes that go
+/// to the journal in one piece.
 #[must_use]
-pub fn encode_frames(series: Series, sequence: u64, records: &[Record]) -> Vec<u8> {
-    let mut frames = Frames { series, sequence, bytes: Vec::new(), payload: Vec::new() };
+pub fn encode_frames(series: Series, life: u64, sequence: u64, records: &[Record]) -> Vec<u8> {
+    let mut frames = Frames { series, life, sequence, bytes: Vec::new(), payload: Vec::new() };
     for record in records {
         frames.push(record);
     }
     frames.seal();
-    frames.bytes
+    let mut bytes = frames.bytes;
+    let count = bytes.len() / FRAME_BYTES;
+    for (at, frame) in bytes.chunks_exact_mut(FRAME_BYTES).enumerate() {
+        frame[LEFT_AT..LEFT_AT + 4].copy_from_slice(&length(count - at - 1));
+        let sum = crc(&frame[..FRAME_BYTES - 4]);
+        frame[FRAME_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
 }
 
 struct Frames {
     series: Series,
+    life: u64,
     sequence: u64,
     bytes: Vec<u8>,
     payload: Vec<u8>,
@@ -179,12 +192,12 @@ impl Frames {
         self.bytes.extend(self.series.id);
         self.bytes.extend(self.series.generation.to_le_bytes());
         self.bytes.extend(self.sequence.to_le_bytes());
+        self.bytes.extend(self.life.to_le_bytes());
         self.bytes.extend(length(self.payload.len()));
         self.bytes.resize(begin + HEADER_BYTES, 0);
         self.bytes.append(&mut self.payload);
-        self.bytes.resize(begin + FRAME_BYTES - 4, 0);
-        let sum = crc(&self.bytes[begin..]);
-        self.bytes.extend(sum.to_le_bytes());
+        // The checksum comes when the length of the group is known.
+        self.bytes.resize(begin + FRAME_BYTES, 0);
         self.sequence += 1;
     }
 }
@@ -209,9 +222,44 @@ pub enum Piece {
     },
 }
 
+/// A frame that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// In which life of the drive it was written: a frame of an earlier life than the one before it was left over there.
+    pub life: u64,
+    /// How many frames of its group follow.
+    pub left: u32,
+    /// What it holds.
+    pub pieces: Vec<Piece>,
+}
+
+/// Puts the parts of changes together.
+#[derive(Debug, Default)]
+pub struct Joiner {
+    partial: Vec<u8>,
+}
+
+impl Joiner {
+    /// Takes the next piece; gives a record when it is whole. Parts of what has no beginning, or an end elsewhere, are nothing.
+    pub fn push(&mut self, piece: Piece) -> Option<Record> {
+        match piece {
+            Piece::Whole(record) => Some(record),
+            Piece::Part { total, at, bytes } => {
+                if at == 0 {
+                    self.partial.clear();
+                }
+                if self.partial.len() == at {
+                    self.partial.extend(bytes);
+                }
+                (self.partial.len() == total).then(|| Record::Change(core::mem::take(&mut self.partial)))
+            }
+        }
+    }
+}
+
 /// What frame number `sequence` holds; `None` if these bytes are not that frame.
 #[must_use]
-pub fn decode_frame(series: Series, sequence: u64, bytes: &[u8]) -> Option<Vec<Piece>> {
+pub fn decode_frame(series: Series, sequence: u64, bytes: &[u8]) -> Option<Frame> {
     let frame = bytes.first_chunk::<FRAME_BYTES>()?;
     let (covered, sum) = frame.split_at(FRAME_BYTES - 4);
     let mut reader = Reader(covered);
@@ -219,13 +267,13 @@ pub fn decode_frame(series: Series, sequence: u64, bytes: &[u8]) -> Option<Vec<P
     if !head || reader.u64()? != series.generation || reader.u64()? != sequence || sum != crc(covered).to_le_bytes() {
         return None;
     }
-    let used = usize::try_from(reader.u32()?).ok()?;
+    let (life, used, left) = (reader.u64()?, reader.size()?, reader.u32()?);
     let mut reader = Reader(covered.get(HEADER_BYTES..HEADER_BYTES.checked_add(used)?)?);
     let mut pieces = Vec::new();
     while !reader.0.is_empty() {
         pieces.push(reader.piece()?);
     }
-    Some(pieces)
+    Some(Frame { life, left, pieces })
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -297,7 +345,7 @@ impl<'a> Reader<'a> {
 pub struct Checkpoint {
     /// The owner's state.
     pub state: Vec<u8>,
-    /// Records that lead from an empty medium to this one; without changes.
+    /// Records that lead from an empty medium to this one, and changes that the state does not contain.
     pub records: Vec<Record>,
     /// Whether nothing was to come after it.
     pub clean: bool,
@@ -310,6 +358,8 @@ pub struct Header {
     pub generation: u64,
     /// Bytes of the body.
     pub body_bytes: u64,
+    /// In which life of the drive it was written.
+    pub life: u64,
     body_sum: u32,
     /// Whether nothing was to come after it.
     pub clean: bool,
@@ -318,17 +368,17 @@ pub struct Header {
 impl Checkpoint {
     /// The header, and the body that lies behind it and is written first.
     #[must_use]
-    pub fn encode(&self, series: Series) -> (Vec<u8>, Vec<u8>) {
+    pub fn encode(&self, series: Series, life: u64) -> (Vec<u8>, Vec<u8>) {
         let mut body = Vec::with_capacity(self.state.len() + 4096);
         body.extend(length(self.state.len()));
         body.extend(&self.state);
         // Records are those of frames, without the frames around them.
-        let mut frames = Frames { series, sequence: 0, bytes: Vec::new(), payload: Vec::new() };
+        let mut frames = Frames { series, life, sequence: 0, bytes: Vec::new(), payload: Vec::new() };
         for record in &self.records {
             frames.push(record);
             // A record that was larger than what was left has sealed a frame: only its payload is wanted.
             for frame in frames.bytes.chunks_exact(FRAME_BYTES) {
-                let used = u32::from_le_bytes([frame[40], frame[41], frame[42], frame[43]]) as usize;
+                let used = Reader(&frame[USED_AT..]).size().unwrap_or_default();
                 body.extend(&frame[HEADER_BYTES..HEADER_BYTES + used]);
             }
             frames.bytes.clear();
@@ -339,6 +389,7 @@ impl Checkpoint {
         header.extend(series.id);
         header.extend(series.generation.to_le_bytes());
         header.extend((body.len() as u64).to_le_bytes());
+        header.extend(life.to_le_bytes());
         header.extend(crc(&body).to_le_bytes());
         header.push(u8::from(self.clean));
         header.resize(FRAME_BYTES - 4, 0);
@@ -357,8 +408,9 @@ impl Checkpoint {
         if reader.take(8)? != CHECKPOINT_MAGIC || reader.take(16)? != id || sum != crc(covered).to_le_bytes() {
             return None;
         }
-        let (generation, body_bytes, body_sum) = (reader.u64()?, reader.u64()?, reader.u32()?);
-        Some(Header { generation, body_bytes, body_sum, clean: reader.array::<1>()? != [0] })
+        let (generation, body_bytes, life) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let body_sum = reader.u32()?;
+        Some(Header { generation, body_bytes, life, body_sum, clean: reader.array::<1>()? != [0] })
     }
 
     /// What the body says; `None` if it is not that of `header`.
@@ -371,12 +423,9 @@ impl Checkpoint {
         let mut reader = Reader(body);
         let state = reader.size()?;
         let state = reader.take(state)?.to_vec();
-        let mut records = Vec::new();
+        let (mut records, mut joiner) = (Vec::new(), Joiner::default());
         while !reader.0.is_empty() {
-            match reader.piece()? {
-                Piece::Whole(record) => records.push(record),
-                Piece::Part { .. } => return None,
-            }
+            records.extend(joiner.push(reader.piece()?));
         }
         Some(Self { state, records, clean: header.clean })
     }
@@ -412,6 +461,7 @@ mod tests {
             (instance, any::<u64>(), any::<u64>(), any::<bool>())
                 .prop_map(|(instance, start, blocks, bad)| Record::Bad { instance, start, blocks, bad }),
             any::<u32>().prop_map(Record::Water),
+            proptest::collection::vec(any::<u8>(), 0..9000).no_shrink().prop_map(Record::Change),
         ]
     }
 
@@ -433,24 +483,29 @@ mod tests {
     }
 
     fn read(frames: &[u8], sequence: u64) -> Vec<Piece> {
-        let frames = frames.chunks_exact(FRAME_BYTES).zip(sequence..);
-        frames.flat_map(|(frame, sequence)| decode_frame(SERIES, sequence, frame).unwrap()).collect()
+        let count = u32::try_from(frames.len() / FRAME_BYTES).unwrap();
+        let frames = frames
+            .chunks_exact(FRAME_BYTES)
+            .zip(sequence..)
+            .map(|(frame, at)| (decode_frame(SERIES, at, frame).unwrap(), at));
+        let group = frames.inspect(|(frame, at)| {
+            assert_eq!((frame.life, u64::from(count - frame.left - 1)), (7, at - sequence));
+        });
+        group.flat_map(|(frame, _)| frame.pieces).collect()
     }
 
     proptest! {
         #[test]
         fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..30), sequence in 0..1000_u64) {
-            let frames = encode_frames(SERIES, sequence, &records);
+            let frames = encode_frames(SERIES, 7, sequence, &records);
             prop_assert!(frames.len().is_multiple_of(FRAME_BYTES));
-            let pieces = read(&frames, sequence).into_iter().map(|piece| match piece {
-                Piece::Whole(record) => record,
-                Piece::Part { .. } => Record::Water(0),
-            });
-            prop_assert!(joined(pieces.collect()) == joined(records.clone()));
+            let mut joiner = Joiner::default();
+            let read_records = read(&frames, sequence).into_iter().filter_map(|piece| joiner.push(piece)).collect();
+            prop_assert!(joined(read_records) == joined(records.clone()));
             let checkpoint = Checkpoint { state: vec![7; 5000], records, clean: sequence % 2 == 0 };
-            let (header, body) = checkpoint.encode(SERIES);
+            let (header, body) = checkpoint.encode(SERIES, 4);
             let header = Checkpoint::header(SERIES.id, &header).unwrap();
-            prop_assert_eq!(header.generation, 5);
+            prop_assert_eq!((header.generation, header.life), (5, 4));
             let read = Checkpoint::decode(&header, &body).unwrap();
             prop_assert_eq!((read.state, read.clean), (checkpoint.state, checkpoint.clean));
             prop_assert!(joined(read.records) == joined(checkpoint.records));
@@ -460,7 +515,7 @@ mod tests {
         fn garbage_is_no_frame_and_no_checkpoint(bytes in proptest::collection::vec(any::<u8>(), 0..FRAME_BYTES * 2), at in 0..FRAME_BYTES, flip in 1..=255_u8) {
             prop_assert_eq!(decode_frame(SERIES, 0, &bytes), None);
             prop_assert_eq!(Checkpoint::header(SERIES.id, &bytes), None);
-            let mut frame = encode_frames(SERIES, 3, &[Record::Water(7), Record::Change(vec![1; 100])]);
+            let mut frame = encode_frames(SERIES, 7, 3, &[Record::Water(7), Record::Change(vec![1; 100])]);
             frame[at] ^= flip;
             prop_assert_eq!(decode_frame(SERIES, 3, &frame), None);
         }
@@ -470,20 +525,16 @@ mod tests {
     fn a_change_may_be_longer_than_a_frame() {
         for len in [0, 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, CHANGE_BYTES_MAX] {
             let change: Vec<u8> = (0..=255).cycle().take(len).collect();
-            let frames = encode_frames(SERIES, 0, &[Record::Change(change.clone())]);
-            let mut whole = Vec::new();
-            for piece in read(&frames, 0) {
-                let Piece::Part { total, at, bytes } = piece else { panic!("a change is in parts") };
-                assert_eq!((total, at), (len, whole.len()));
-                whole.extend(bytes);
-            }
-            assert_eq!(whole, change);
+            let frames = encode_frames(SERIES, 7, 0, &[Record::Change(change.clone())]);
+            let mut joiner = Joiner::default();
+            let whole: Vec<Record> = read(&frames, 0).into_iter().filter_map(|piece| joiner.push(piece)).collect();
+            assert!(whole == [Record::Change(change)], "{len}");
         }
     }
 
     #[test]
     fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
-        let frame = encode_frames(SERIES, 3, &[Record::Water(7)]);
+        let frame = encode_frames(SERIES, 7, 3, &[Record::Water(7)]);
         assert!(decode_frame(SERIES, 3, &frame).is_some());
         assert!(decode_frame(SERIES, 4, &frame).is_none());
         assert!(decode_frame(Series { generation: 4, ..SERIES }, 3, &frame).is_none());

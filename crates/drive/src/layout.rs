@@ -27,8 +27,8 @@ pub const SLOTS: u8 = 7;
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Bytes that a checkpoint has for its owner's state, namespaces and bad ranges.
 pub const STATE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes that a mapped extent may take in a checkpoint.
-const EXTENT_RECORD_BYTES: u64 = 16;
+/// Bytes that a mapped extent may take in a checkpoint: a record of its own where none lie together.
+const EXTENT_RECORD_BYTES: u64 = 24;
 
 const MAGIC: [u8; 8] = *b"EBOFDRV1";
 const MIB: u64 = 1 << 20;
@@ -148,7 +148,9 @@ impl Layout {
         self.data() + u64::from(extent) * self.extent_bytes
     }
 
-    fn data(&self) -> u64 {
+    /// Where the extents begin, and everything else ends.
+    #[must_use]
+    pub fn data(&self) -> u64 {
         let slots = self.checkpoint(0) + 2 * self.checkpoint_bytes();
         (slots + u64::from(SLOTS) * SLOT_BYTES).next_multiple_of(self.extent_bytes)
     }

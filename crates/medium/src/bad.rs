@@ -11,8 +11,8 @@ pub(crate) struct Bad {
 }
 
 impl Bad {
-    /// Ranges that a namespace keeps at most.
-    pub(crate) const MAX: usize = 4096;
+    /// Ranges that all namespaces of a medium keep at most.
+    pub(crate) const MAX: usize = 65536;
 
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()

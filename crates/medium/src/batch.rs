@@ -1,8 +1,9 @@
 //! Requests that the drive's thread does itself, several at a time: first writes, whatever spans extents that do not lie
 //! together, zeroes and deallocation.
 //!
-//! The order: extents are taken and are in the journal, and what is taken from namespaces is; then the data move; then
-//! requests are answered.
+//! The order: extents are taken and are in the journal, and what is taken from namespaces is; then the maps say so, in the
+//! order of the journal; then the data move; then requests are answered. Requests that are done together were all under way
+//! at the same time: whatever order they seem to have had is right.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, Request};
 use ebof_drive::frame::Record;
 
+use crate::bad::Bad;
 use crate::shared::Errand;
 use crate::thin::refused;
 use crate::{Error, Instance, Notice, Store, Thin};
@@ -23,7 +25,7 @@ struct Item {
     result: Result<(), DeviceError>,
     /// Extents that it needs, by number in the namespace.
     fresh: BTreeMap<u32, u32>,
-    /// Extents that it takes from the namespace.
+    /// Extents that it takes from the namespace, where they have places.
     gone: Vec<Range<u32>>,
     /// What is done on the backing device.
     pieces: Vec<Piece>,
@@ -35,6 +37,15 @@ struct Piece {
     /// Which bytes of the request's buffer a read is for.
     into: Option<Range<usize>>,
 }
+
+impl Piece {
+    fn zero(offset: u64, len: u64, deallocate: bool) -> Self {
+        Self { operation: Operation::WriteZeroes { offset, len, deallocate, fua: false }, into: None }
+    }
+}
+
+/// Why a request is refused that has to be in the journal.
+const JOURNAL: &str = "the drive's journal cannot be written: see the log";
 
 impl Store {
     /// Does what was left with the drive's thread, and answers.
@@ -65,6 +76,12 @@ impl Store {
                 Item { thin, request, result, fresh: BTreeMap::new(), gone, pieces: Vec::new() }
             })
             .collect();
+        if self.shared.suspect.load(Ordering::Acquire) && self.make_sure().is_err() {
+            for item in items.iter_mut().filter(|item| item.request.operation.action().modifies()) {
+                item.gone.clear();
+                item.refuse(Class::MediumWrite, JOURNAL);
+            }
+        }
         self.allocate(&mut items);
         let records = records_of(&items);
         if !records.is_empty()
@@ -76,16 +93,14 @@ impl Store {
             for (&index, &place) in &item.fresh {
                 item.thin.map.set(index, Some(place));
             }
+            for range in std::mem::take(&mut item.gone) {
+                self.release(&item.thin, range);
+            }
         }
         for item in items.iter_mut().filter(|item| item.result.is_ok()) {
             item.cut(self.shared.layout.extent_bytes);
         }
         self.move_data(&mut items);
-        for item in &mut items {
-            // Whatever became of the rest of the request: the journal has it.
-            let gone = std::mem::take(&mut item.gone);
-            gone.into_iter().for_each(|range| self.release(&item.thin, range));
-        }
         self.heal(&mut items);
         self.make_durable(&mut items);
         self.count();
@@ -137,6 +152,10 @@ impl Store {
             let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
             return refused(operation, Class::OutOfSpace, reason);
         }
+        if self.is_settling() {
+            let reason = "space that was just given back is still being read or written: try again";
+            return refused(operation, Class::Busy, reason);
+        }
         if self.allocator.free() > 0 {
             let reason = "the space that was freed cannot be zeroed: see the log";
             return refused(operation, Class::MediumWrite, reason);
@@ -158,8 +177,7 @@ impl Store {
             }
             item.gone.clear();
             let class = if error.class() == Class::OutOfSpace { Class::OutOfSpace } else { Class::MediumWrite };
-            let reason = "the drive's journal cannot be written: see the log";
-            item.result = Err(refused(&item.request.operation, class, reason));
+            item.refuse(class, JOURNAL);
         }
     }
 
@@ -198,12 +216,14 @@ impl Store {
                 }
                 let range = item.thin.blocks(offset, len);
                 let (instance, start, blocks) = (item.thin.instance, range.start, range.end - range.start);
+                if self.bad_ranges() >= 2 * Bad::MAX {
+                    let reason = "bad blocks lie in too many pieces: deallocate them, or write them in larger ones";
+                    item.refuse(Class::OutOfSpace, reason);
+                    continue;
+                }
                 match self.append(&[Record::Bad { instance, start, blocks, bad: false }], false) {
                     Ok(()) => item.thin.change_bad(|bad| bad.remove(&range)),
-                    Err(_) => {
-                        let reason = "the drive's journal cannot be written: see the log";
-                        item.result = Err(refused(&item.request.operation, Class::MediumWrite, reason));
-                    }
+                    Err(_) => item.refuse(Class::MediumWrite, JOURNAL),
                 }
             }
         }
@@ -217,12 +237,11 @@ impl Store {
             _ => false,
         };
         if items.iter().any(|item| item.result.is_ok() && wants(item))
-            && let Err(error) = self.disk.flush()
+            && let Err(error) = self.flush()
         {
             tracing::error!("what was written cannot be brought to the medium: {error}");
             for item in items.iter_mut().filter(|item| item.result.is_ok() && wants(item)) {
-                let reason = "it cannot be brought to the medium: see the log";
-                item.result = Err(refused(&item.request.operation, Class::MediumWrite, reason));
+                item.refuse(Class::MediumWrite, "it cannot be brought to the medium: see the log");
             }
         }
     }
@@ -269,21 +288,10 @@ fn given_back(operation: &Operation) -> Vec<(u64, u64)> {
     }
 }
 
-/// The extents that an operation empties: those that it covers and that have places.
+/// The extents that an operation empties: those that it covers, where any has a place.
 fn emptied(thin: &Thin, operation: &Operation) -> Vec<Range<u32>> {
-    let mut gone: Vec<Range<u32>> = Vec::new();
-    for (offset, len) in given_back(operation) {
-        for index in covered(thin, offset, len).filter(|&index| thin.map.place(index).is_some()) {
-            if gone.iter().any(|range| range.contains(&index)) {
-                continue;
-            }
-            match gone.last_mut() {
-                Some(last) if last.end == index => last.end += 1,
-                _ => gone.push(index..index + 1),
-            }
-        }
-    }
-    gone
+    let covered = given_back(operation).into_iter().map(|(offset, len)| covered(thin, offset, len));
+    covered.filter(|range| range.clone().any(|index| thin.map.place(index).is_some())).collect()
 }
 
 /// Extents that lie in a range of bytes with all that the namespace has of them.
@@ -295,7 +303,24 @@ fn covered(thin: &Thin, offset: u64, len: u64) -> Range<u32> {
     first..last.max(first)
 }
 
+/// The parts of a range of bytes whose storage cannot be given back, because extents are only covered in part.
+fn edges(thin: &Thin, offset: u64, len: u64) -> [(u64, u64); 2] {
+    let extent_bytes = thin.shared.layout.extent_bytes;
+    let (end, whole) = (offset + len, covered(thin, offset, len));
+    if whole.is_empty() {
+        // In one extent, or in two that lie side by side.
+        let middle = offset.next_multiple_of(extent_bytes).min(end);
+        return [(offset, middle - offset), (middle, end - middle)];
+    }
+    let (begin, after) = (u64::from(whole.start) * extent_bytes, (u64::from(whole.end) * extent_bytes).min(end));
+    [(offset, begin - offset), (after, end - after)]
+}
+
 impl Item {
+    fn refuse(&mut self, class: Class, reason: &'static str) {
+        self.result = Err(refused(&self.request.operation, class, reason));
+    }
+
     /// Extents that a write needs and the namespace does not have.
     fn missing(&self) -> Vec<u32> {
         let Operation::Write { offset, len, .. } = &self.request.operation else { return Vec::new() };
@@ -309,8 +334,7 @@ impl Item {
     /// Cuts the request into what lies in one extent each.
     fn cut(&mut self, extent_bytes: u64) {
         let layout = self.thin.shared.layout;
-        let (thin, gone) = (Arc::clone(&self.thin), self.gone.clone());
-        let stays = |at: u64| !gone.iter().any(|range| range.contains(&thin.index(at)));
+        let thin = Arc::clone(&self.thin);
         let parts = |offset: u64, len: u64| {
             let end = offset + len;
             let mut at = offset;
@@ -338,7 +362,7 @@ impl Item {
             }
             Operation::Write { offset, len, buffer, .. } => {
                 for (at, bytes) in parts(*offset, *len as u64) {
-                    // It has just been given its places.
+                    // It has been given its place, unless another request of the turn has deallocated it behind that.
                     let Some(place) = place(at) else { continue };
                     let from = size(at - *offset)..size(at - *offset + bytes);
                     let mut part = Buffer::zeroed(from.len());
@@ -348,21 +372,15 @@ impl Item {
                     self.pieces.push(Piece { operation, into: None });
                 }
             }
-            Operation::WriteZeroes { offset, len, deallocate, .. } => {
-                let deallocate = *deallocate;
-                for (at, len) in parts(*offset, *len).filter(|(at, _)| stays(*at)) {
-                    if let Some(offset) = place(at) {
-                        let operation = Operation::WriteZeroes { offset, len, deallocate, fua: false };
-                        self.pieces.push(Piece { operation, into: None });
-                    }
+            Operation::WriteZeroes { offset, len, deallocate: false, .. } => {
+                for (at, len) in parts(*offset, *len) {
+                    self.pieces.extend(place(at).map(|place| Piece::zero(place, len, false)));
                 }
             }
-            Operation::Deallocate { ranges } => {
-                let all = ranges.iter().flat_map(|range| parts(range.start, range.end.saturating_sub(range.start)));
-                for (at, len) in all.filter(|(at, _)| stays(*at)) {
-                    if let Some(offset) = place(at) {
-                        let operation = Operation::WriteZeroes { offset, len, deallocate: true, fua: false };
-                        self.pieces.push(Piece { operation, into: None });
+            Operation::WriteZeroes { deallocate: true, .. } | Operation::Deallocate { .. } => {
+                for (offset, len) in given_back(&self.request.operation) {
+                    for (at, len) in edges(&thin, offset, len).into_iter().filter(|(_, len)| *len > 0) {
+                        self.pieces.extend(place(at).map(|place| Piece::zero(place, len, true)));
                     }
                 }
             }

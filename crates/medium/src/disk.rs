@@ -90,9 +90,9 @@ impl Disk {
         self.run(operations).into_iter().try_for_each(|completion| completion.result)
     }
 
-    /// Makes a range read as zeros, and gives its storage back.
-    pub(crate) fn zero(&mut self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<(), Error> {
-        let zeroes = |(offset, len)| Operation::WriteZeroes { offset, len, deallocate: true, fua: false };
+    /// Makes ranges (offset and length) read as zeros; gives their storage back if asked for, else has it.
+    pub(crate) fn zero(&mut self, ranges: impl Iterator<Item = (u64, u64)>, deallocate: bool) -> Result<(), Error> {
+        let zeroes = |(offset, len)| Operation::WriteZeroes { offset, len, deallocate, fua: false };
         self.run(ranges.map(zeroes).collect()).into_iter().try_for_each(|completion| completion.result)
     }
 

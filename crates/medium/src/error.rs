@@ -25,6 +25,14 @@ pub enum Error {
         /// The most.
         bytes_max: usize,
     },
+    /// Blocks that no namespace on this medium can have.
+    #[error("blocks of {bytes} bytes: a namespace on this medium has blocks of 512 or 4096, and at least {bytes_min}")]
+    BlockSize {
+        /// The size asked for.
+        bytes: u32,
+        /// What the backing device has.
+        bytes_min: u32,
+    },
     /// Larger than the map of a namespace can be.
     #[error("a namespace of {size_bytes} bytes: at most {bytes_max} are possible on this medium")]
     TooBig {
@@ -54,7 +62,7 @@ impl Error {
             Error::Device(error) => error.class(),
             Error::Unknown(_) | Error::Stopped => Class::Gone,
             Error::TooMany { .. } | Error::TooBig { .. } => Class::OutOfSpace,
-            Error::Exists(_) | Error::TooLarge { .. } => Class::Invalid,
+            Error::Exists(_) | Error::TooLarge { .. } | Error::BlockSize { .. } => Class::Invalid,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The journal and the checkpoints on the medium: what is appended where, and what is found there at the start.
 
 use ebof_backend::Error as DeviceError;
-use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Header, Piece, Record, Series, decode_frame, encode_frames};
+use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Header, Joiner, Record, Series, decode_frame, encode_frames};
 use ebof_drive::layout::{JOURNAL_BYTES, Layout, SUPERBLOCK_BYTES, Superblock};
 
 use crate::disk::Disk;
-use crate::{OpenError, Options};
+use crate::{Error, OpenError, Options};
 
 /// Frames of a journal.
 const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
@@ -17,6 +17,13 @@ pub(crate) struct Journal {
     generation: u64,
     /// Number of the next frame, and its place.
     next: u64,
+    /// Grows with every opening of the drive and with every failed write: frames that were left over behind the end of the
+    /// journal are of an earlier life than those before them.
+    life: u64,
+    /// Whether the medium knows of this life.
+    begun: bool,
+    /// Where the header of a checkpoint may be on the medium that does not count.
+    doubt: Option<u64>,
 }
 
 /// What was found on a medium.
@@ -24,46 +31,83 @@ pub(crate) struct Journal {
 pub(crate) struct Found {
     pub(crate) layout: Layout,
     pub(crate) journal: Journal,
-    pub(crate) checkpoint: Checkpoint,
-    /// Records behind the checkpoint, changes aside.
+    /// The owner's state at the last checkpoint.
+    pub(crate) state: Vec<u8>,
+    /// Records that lead from an empty medium to what it holds; without changes.
     pub(crate) records: Vec<Record>,
-    /// Changes behind the checkpoint.
+    /// Changes that the state does not contain.
     pub(crate) changes: Vec<Vec<u8>>,
+    pub(crate) was_clean: bool,
     pub(crate) created: bool,
 }
 
 impl Journal {
+    fn new(layout: Layout, generation: u64, life: u64) -> Self {
+        Self { layout, generation, next: 0, life, begun: false, doubt: None }
+    }
+
     fn series(&self) -> Series {
         Series { id: self.layout.id, generation: self.generation }
     }
 
     /// Whether frames for so many bytes fit without a checkpoint.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.next + (bytes / FRAME_BYTES) as u64 <= FRAMES
+        self.next + u64::from(!self.begun) + (bytes / FRAME_BYTES) as u64 <= FRAMES
     }
 
     /// What records become in the journal.
     pub(crate) fn encode(&self, records: &[Record]) -> Vec<u8> {
-        encode_frames(self.series(), self.next, records)
+        encode_frames(self.series(), self.life, self.next, records)
     }
 
-    /// Writes frames. After an error the journal goes on from where it was: what was written in part is written over.
-    pub(crate) fn append(&mut self, disk: &mut Disk, frames: &[u8]) -> Result<(), DeviceError> {
-        disk.write(self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64, frames)?;
-        self.next += (frames.len() / FRAME_BYTES) as u64;
+    /// Whether the end of the journal on the medium is where it is believed to be.
+    pub(crate) fn is_sure(&self) -> bool {
+        self.begun && self.doubt.is_none()
+    }
+
+    /// Sees to it that the journal on the medium ends where it is believed to end, with a record that changes nothing: what
+    /// may be there of writes that failed, or of a life before a power loss, does not count from then on.
+    pub(crate) fn begin(&mut self, disk: &mut Disk, marker: &Record) -> Result<(), DeviceError> {
+        if let Some(at) = self.doubt {
+            disk.write(at, &[0; FRAME_BYTES])?;
+            disk.flush()?;
+            self.doubt = None;
+        }
+        if !self.begun {
+            let frames = self.encode(std::slice::from_ref(marker));
+            self.append(disk, &frames, true)?;
+            self.begun = true;
+        }
         Ok(())
     }
 
+    /// Writes frames. After an error the journal ends where it did, and has to [`begin`](Journal::begin) anew.
+    pub(crate) fn append(&mut self, disk: &mut Disk, frames: &[u8], durable: bool) -> Result<(), DeviceError> {
+        let at = self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64;
+        let written = disk.write(at, frames).and_then(|()| if durable { disk.flush() } else { Ok(()) });
+        match written {
+            Ok(()) => self.next += (frames.len() / FRAME_BYTES) as u64,
+            Err(_) => (self.life, self.begun) = (self.life + 1, false),
+        }
+        written
+    }
+
     /// Writes a checkpoint, and starts a new journal behind it. What was there before holds until that is complete.
-    pub(crate) fn checkpoint(&mut self, disk: &mut Disk, checkpoint: &Checkpoint) -> Result<(), DeviceError> {
+    pub(crate) fn checkpoint(&mut self, disk: &mut Disk, checkpoint: &Checkpoint) -> Result<(), Error> {
         let generation = self.generation + 1;
-        let (header, body) = checkpoint.encode(Series { generation, ..self.series() });
+        let (header, body) = checkpoint.encode(Series { generation, ..self.series() }, self.life);
+        let bytes_max = usize::try_from(self.layout.checkpoint_bytes()).unwrap_or(usize::MAX) - FRAME_BYTES;
+        if body.len() > bytes_max {
+            return Err(Error::TooLarge { bytes: body.len(), bytes_max });
+        }
         let at = self.layout.checkpoint(generation);
         disk.write(at + FRAME_BYTES as u64, &body)?;
         disk.flush()?;
+        // From here on it may be what the next life finds: nothing is added to the old journal before that is settled.
+        self.doubt = Some(at);
         disk.write(at, &header)?;
         disk.flush()?;
-        (self.generation, self.next) = (generation, 0);
+        (self.generation, self.next, self.begun, self.doubt) = (generation, 0, true, None);
         Ok(())
     }
 }
@@ -108,15 +152,24 @@ fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
         return Err(OpenError::Layout { device: name, source });
     }
     let device = |source| OpenError::Device { device: name.clone(), source };
+    // Room for all that the drive has to remember is had at once, so that a full file system cannot take it away later; and
+    // nothing is left there of an earlier drive.
+    let begin = layout.journal(0);
+    disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
     // A first checkpoint before the superblock: a drive that is found is a whole one.
-    let mut journal = Journal { layout, generation: 0, next: 0 };
-    let water = if options.zeroed { 0 } else { layout.extents() };
-    let checkpoint = Checkpoint { state: Vec::new(), records: vec![Record::Water(water)], clean: true };
-    journal.checkpoint(disk, &checkpoint).map_err(device)?;
+    let mut journal = Journal::new(layout, 0, 0);
+    let records = vec![Record::Water(if options.zeroed { 0 } else { layout.extents() })];
+    let checkpoint = Checkpoint { state: Vec::new(), records, clean: true };
+    journal.checkpoint(disk, &checkpoint).map_err(|error| match error {
+        Error::Device(source) => device(source),
+        other => OpenError::Damaged { device: name.clone(), what: other.to_string() },
+    })?;
+    (journal.life, journal.begun) = (1, false);
     let superblock = layout.encode();
     disk.write(0, &superblock).and_then(|()| disk.write(SUPERBLOCK_BYTES as u64, &superblock)).map_err(device)?;
     disk.flush().map_err(device)?;
-    Ok(Found { layout, journal, checkpoint, records: Vec::new(), changes: Vec::new(), created: true })
+    let Checkpoint { state, records, .. } = checkpoint;
+    Ok(Found { layout, journal, state, records, changes: Vec::new(), was_clean: true, created: true })
 }
 
 fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found, OpenError> {
@@ -153,47 +206,48 @@ fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found,
     let mut found = None;
     for header in headers.iter().rev() {
         if let Some(checkpoint) = read(header)? {
-            found = Some((header.generation, checkpoint));
+            found = Some((*header, checkpoint));
             break;
         }
     }
-    let (generation, checkpoint) = found.ok_or_else(|| damaged("no checkpoint can be read"))?;
-    let mut journal = Journal { layout, generation, next: 0 };
-    let (records, changes) = replay(disk, &mut journal).map_err(device)?;
-    Ok(Found { layout, journal, checkpoint, records, changes, created: false })
+    let (header, Checkpoint { state, records, clean }) = found.ok_or_else(|| damaged("no checkpoint can be read"))?;
+    let mut journal = Journal::new(layout, header.generation, header.life);
+    let found = replay(disk, &mut journal).map_err(device)?;
+    let was_clean = clean && journal.next == 0;
+    journal.life += 1;
+    let (changes, records): (Vec<Record>, Vec<Record>) =
+        records.into_iter().chain(found).partition(|record| matches!(record, Record::Change(_)));
+    let bytes = |record| if let Record::Change(change) = record { Some(change) } else { None };
+    let changes = changes.into_iter().filter_map(bytes).collect();
+    Ok(Found { layout, journal, state, records, changes, was_clean, created: false })
 }
 
-/// Reads the journal up to the first frame that is not the expected one.
-fn replay(disk: &mut Disk, journal: &mut Journal) -> Result<(Vec<Record>, Vec<Vec<u8>>), DeviceError> {
+/// Reads the journal up to the last group of frames that is whole.
+fn replay(disk: &mut Disk, journal: &mut Journal) -> Result<Vec<Record>, DeviceError> {
     const AT_ONCE: u64 = 256;
-    let (mut records, mut changes) = (Vec::new(), Vec::new());
-    let mut partial: Vec<u8> = Vec::new();
-    'journal: while journal.next < FRAMES {
-        let count = AT_ONCE.min(FRAMES - journal.next);
-        let at = journal.layout.journal(journal.generation) + journal.next * FRAME_BYTES as u64;
+    let (mut records, mut group, mut joiner) = (Vec::new(), Vec::new(), Joiner::default());
+    // Frames of the group that are still to come, once it has begun.
+    let mut left: Option<u32> = None;
+    let mut at = 0;
+    'journal: while at < FRAMES {
+        let count = AT_ONCE.min(FRAMES - at);
         let len = usize::try_from(count).unwrap_or_default() * FRAME_BYTES;
-        let bytes = disk.read(at, len)?;
-        for frame in bytes.as_slice()[..len].chunks_exact(FRAME_BYTES) {
-            let Some(pieces) = decode_frame(journal.series(), journal.next, frame) else { break 'journal };
-            for piece in pieces {
-                match piece {
-                    Piece::Whole(record) => records.push(record),
-                    Piece::Part { total, at, bytes } => {
-                        // A change whose end was never written is not there.
-                        if at == 0 {
-                            partial.clear();
-                        }
-                        if partial.len() == at {
-                            partial.extend(bytes);
-                        }
-                        if partial.len() == total {
-                            changes.push(std::mem::take(&mut partial));
-                        }
-                    }
-                }
+        let bytes = disk.read(journal.layout.journal(journal.generation) + at * FRAME_BYTES as u64, len)?;
+        for bytes in bytes.as_slice()[..len].chunks_exact(FRAME_BYTES) {
+            let Some(frame) = decode_frame(journal.series(), at, bytes) else { break 'journal };
+            let follows = left.is_none_or(|left| frame.left.checked_add(1) == Some(left) && frame.life == journal.life);
+            if !follows || frame.life < journal.life {
+                break 'journal;
             }
-            journal.next += 1;
+            at += 1;
+            journal.life = frame.life;
+            group.extend(frame.pieces);
+            left = Some(frame.left).filter(|left| *left > 0);
+            if left.is_none() {
+                records.extend(group.drain(..).filter_map(|piece| joiner.push(piece)));
+                journal.next = at;
+            }
         }
     }
-    Ok((records, changes))
+    Ok(records)
 }

@@ -1,7 +1,7 @@
 //! What the drive's thread shares with all others: the way to it, the epoch, and the namespaces.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -45,12 +45,31 @@ impl After for Epoch {
     fn finish(&self, _: &mut Completion) {}
 }
 
+/// An epoch, and what somebody above had attached to the request before.
+#[derive(Debug)]
+pub(crate) struct Both {
+    #[expect(dead_code, reason = "it is there to be held")]
+    pub(crate) epoch: Arc<Epoch>,
+    pub(crate) above: Arc<dyn After>,
+}
+
+impl After for Both {
+    fn finish(&self, completion: &mut Completion) {
+        self.above.finish(completion);
+    }
+}
+
 /// See the module's description.
 pub(crate) struct Shared {
     pub(crate) base: Arc<dyn Device>,
     pub(crate) layout: Layout,
     /// Extents that are in use, or were and are not free yet.
     pub(crate) used: AtomicU32,
+    /// The journal has records that are not flushed: what a namespace was given may be lost with the power.
+    pub(crate) unflushed: AtomicBool,
+    /// The medium may have a record in its journal that takes something from a namespace, and that has failed: what is
+    /// written there must not be acknowledged before that is settled.
+    pub(crate) suspect: AtomicBool,
     epoch: RwLock<Arc<Epoch>>,
     thins: RwLock<BTreeMap<Instance, Arc<Thin>>>,
     queue: Mutex<Queue>,
@@ -69,6 +88,8 @@ impl Shared {
             base,
             layout,
             used: AtomicU32::new(0),
+            unflushed: AtomicBool::new(true),
+            suspect: AtomicBool::new(false),
             epoch: RwLock::default(),
             thins: RwLock::default(),
             queue: Mutex::default(),

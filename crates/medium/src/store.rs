@@ -3,27 +3,34 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
 
 use ebof_backend::{Class, Completion, Device, Error as DeviceError, Operation, Request};
 use ebof_drive::allocator::Allocator;
 use ebof_drive::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Record};
-use ebof_drive::layout::SLOT_BYTES;
+use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
 
 use crate::bad::Bad;
 use crate::disk::Disk;
 use crate::journal::{Found, Journal};
 use crate::options::Notify;
 use crate::shared::{Epoch, Shared};
-use crate::thin::ThinDevice;
+use crate::thin::{INDEX_MAX, ThinDevice};
 use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
 
 /// Namespaces on a medium at most.
 const INSTANCES_MAX: usize = 4096;
 /// Extents by which the water mark rises: so many are taken for each flush of it.
 const WATER_STEP: u32 = 4096;
-/// Extents that are zeroed at a time.
-pub(crate) const WASH: usize = 64;
+/// Extents that are zeroed at a time where the backing device gives their storage back.
+const WASH: usize = 64;
+/// Bytes that are zeroed at a time where it does not.
+const WASH_BYTES: u64 = 4 << 20;
+/// How long a write waits for extents that were given back and that somebody may still reach.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Bytes of the owner's state in a checkpoint.
+const SNAPSHOT_BYTES_MAX: usize = 4 << 20;
 
 /// A drive's medium, in the hands of the drive's thread.
 pub struct Store {
@@ -36,6 +43,8 @@ pub struct Store {
     quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
     pub(crate) jobs: Vec<worker::Due>,
     snapshot: Option<Box<dyn Fn() -> Vec<u8>>>,
+    /// The owner's state and its changes, until it says how to ask for it.
+    kept: (Vec<u8>, Vec<Vec<u8>>),
     notify: Option<Notify>,
     full: bool,
     failing: bool,
@@ -79,6 +88,7 @@ impl Store {
             quarantine: VecDeque::new(),
             jobs: Vec::new(),
             snapshot: None,
+            kept: (found.state, found.changes),
             notify,
             full: false,
             failing: false,
@@ -86,7 +96,7 @@ impl Store {
         let name = store.disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
         let mut water = 0;
-        for record in found.checkpoint.records.iter().chain(&found.records) {
+        for record in &found.records {
             if let Record::Water(extent) = record {
                 water = water.max(*extent);
             }
@@ -121,9 +131,9 @@ impl Store {
             Record::Remove(instance) => self.shared.remove(*instance),
             Record::Clear(instance) => {
                 let thin = thin(instance)?;
-                for index in 0..thin.map.len() {
+                (0..thin.map.len()).filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
                     thin.map.set(index, None);
-                }
+                });
                 thin.change_bad(Bad::clear);
             }
             Record::Map { instance, first, extents } => {
@@ -137,7 +147,8 @@ impl Store {
             }
             Record::Unmap { instance, first, count } => {
                 let thin = thin(instance)?;
-                (*first..first.saturating_add(*count)).take(thin.map.len() as usize).for_each(|index| {
+                let range = *first..first.saturating_add(*count).min(thin.map.len());
+                range.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
                     thin.map.set(index, None);
                 });
             }
@@ -161,14 +172,18 @@ impl Store {
             return Err(Error::TooLarge { bytes, bytes_max: CHANGE_BYTES_MAX });
         }
         let records: Vec<Record> = changes.iter().map(|change| Record::Change(change.to_vec())).collect();
-        self.append(&records, true)
+        self.append(&records, true)?;
+        if self.snapshot.is_none() {
+            self.kept.1.extend(changes.iter().map(|change| change.to_vec()));
+        }
+        Ok(())
     }
 
     /// Makes a namespace of `size_bytes`, which may allocate `quota_bytes` (rounded up to extents). Durable when it
     /// returns. Its blocks have `logical_block_bytes`, a multiple of the backing device's.
     ///
     /// # Errors
-    /// `Exists`, `TooBig`, `TooMany` or `Device`.
+    /// `Exists`, `TooBig`, `TooMany`, `BlockSize` or `Device`.
     pub fn create(
         &mut self,
         instance: Instance,
@@ -182,10 +197,14 @@ impl Store {
         if self.shared.instances().len() >= INSTANCES_MAX {
             return Err(Error::TooMany { what: "namespaces", max: INSTANCES_MAX });
         }
+        let bytes_min = self.shared.base.geometry().block_bytes;
+        if !matches!(logical_block_bytes, 512 | 4096) || logical_block_bytes < bytes_min {
+            return Err(Error::BlockSize { bytes: logical_block_bytes, bytes_min });
+        }
         let extent_bytes = self.shared.layout.extent_bytes;
         let quota = u32::try_from(quota_bytes.div_ceil(extent_bytes)).unwrap_or(u32::MAX);
         let thin = Thin::new(&self.shared, instance, size_bytes, quota, logical_block_bytes);
-        let bytes_max = extent_bytes.saturating_mul(u64::from(u32::MAX) - 1);
+        let bytes_max = extent_bytes.saturating_mul(u64::from(INDEX_MAX));
         let thin = Arc::new(thin.ok_or(Error::TooBig { size_bytes, bytes_max })?);
         self.append(&[Record::Create { instance, size_bytes, quota, block_bytes: logical_block_bytes }], true)?;
         self.shared.insert(Arc::clone(&thin));
@@ -224,17 +243,23 @@ impl Store {
     /// `Unknown`, `TooMany` or `Device` (out of range).
     pub fn mark_bad(&mut self, instance: Instance, blocks: Range<u64>) -> Result<(), Error> {
         let thin = self.shared.thin(instance).ok_or(Error::Unknown(instance))?;
-        if thin.bad().len() >= Bad::MAX {
-            return Err(Error::TooMany { what: "ranges of bad blocks in a namespace", max: Bad::MAX });
+        if self.bad_ranges() >= Bad::MAX {
+            return Err(Error::TooMany { what: "ranges of bad blocks", max: Bad::MAX });
         }
+        let count = blocks.end.saturating_sub(blocks.start);
         let geometry = ThinDevice(Arc::clone(&thin)).geometry();
         let block = u64::from(geometry.logical_block_bytes);
-        let (offset, len) = (blocks.start.saturating_mul(block), (blocks.end - blocks.start).saturating_mul(block));
+        let (offset, len) = (blocks.start.saturating_mul(block), count.saturating_mul(block));
         geometry.check_transfer(ebof_backend::Action::Write, offset, len)?;
-        let record = Record::Bad { instance, start: blocks.start, blocks: blocks.end - blocks.start, bad: true };
+        let record = Record::Bad { instance, start: blocks.start, blocks: count, bad: true };
         self.append(&[record], true)?;
         thin.change_bad(|bad| bad.add(blocks));
         Ok(())
+    }
+
+    /// Ranges of bad blocks on the medium.
+    pub(crate) fn bad_ranges(&self) -> usize {
+        self.shared.thins().iter().map(|thin| thin.bad().len()).sum()
     }
 
     /// Runs one operation on a namespace, and returns when it is over. Up to a few MiB: the drive waits meanwhile.
@@ -264,6 +289,7 @@ impl Store {
     /// none that is not. At most 4 MiB; asked on the drive's thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
         self.snapshot = Some(snapshot);
+        self.kept = (Vec::new(), Vec::new());
     }
 
     /// Reads a firmware slot (1 to 7) from `offset`, as much as the buffer takes.
@@ -301,10 +327,63 @@ impl Store {
         at.map(|at| at + offset).ok_or(Error::Device(out))
     }
 
-    /// Puts records into the journal; durably if asked for. After an error nothing of it has happened.
+    /// Puts records into the journal, all of them or none; durably if asked for. After an error nothing of it has happened.
     pub(crate) fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
         let outcome = self.try_append(records, durable);
-        match &outcome {
+        let takes = |record: &Record| {
+            matches!(record, Record::Remove(_) | Record::Clear(_) | Record::Unmap { .. } | Record::Bad { .. })
+        };
+        if outcome.is_err() && records.iter().any(takes) {
+            self.shared.suspect.store(true, Ordering::Release);
+        }
+        self.note(&outcome);
+        outcome
+    }
+
+    fn try_append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
+        let mut frames = self.journal.encode(records);
+        if !self.is_sure() || !self.journal.has_room(frames.len()) {
+            self.try_make_sure(frames.len())?;
+            frames = self.journal.encode(records);
+        }
+        if !self.journal.has_room(frames.len()) {
+            let bytes_max = usize::try_from(JOURNAL_BYTES).unwrap_or(usize::MAX);
+            return Err(Error::TooLarge { bytes: frames.len(), bytes_max });
+        }
+        self.journal.append(&mut self.disk, &frames, durable)?;
+        self.shared.unflushed.store(!durable, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the end of the journal on the medium is where it is believed to be.
+    pub(crate) fn is_sure(&self) -> bool {
+        self.journal.is_sure()
+    }
+
+    /// Sees to it that it is.
+    pub(crate) fn make_sure(&mut self) -> Result<(), Error> {
+        let outcome = self.try_make_sure(0);
+        self.note(&outcome);
+        outcome
+    }
+
+    /// The same, with room for `bytes` of frames behind it.
+    fn try_make_sure(&mut self, bytes: usize) -> Result<(), Error> {
+        if !self.journal.has_room(bytes) {
+            self.checkpoint(false)?;
+        }
+        if !self.is_sure() {
+            let marker = Record::Water(self.allocator.water());
+            self.journal.begin(&mut self.disk, &marker)?;
+            self.shared.unflushed.store(false, Ordering::Release);
+        }
+        self.shared.suspect.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Tells whether the journal can be written, when that has changed.
+    fn note(&mut self, outcome: &Result<(), Error>) {
+        match outcome {
             Err(Error::Device(error)) if !self.failing => {
                 self.failing = true;
                 self.tell(Notice::JournalFailed(error.class()));
@@ -315,20 +394,6 @@ impl Store {
             }
             _ => {}
         }
-        outcome
-    }
-
-    fn try_append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
-        let mut frames = self.journal.encode(records);
-        if !self.journal.has_room(frames.len()) {
-            self.checkpoint(false)?;
-            frames = self.journal.encode(records);
-        }
-        self.journal.append(&mut self.disk, &frames)?;
-        if durable {
-            self.disk.flush()?;
-        }
-        Ok(())
     }
 
     /// Writes everything down at once, and begins a new journal.
@@ -348,13 +413,23 @@ impl Store {
             };
             records.extend(thin.bad().iter().map(bad));
         }
-        let state = self.snapshot.as_ref().map_or_else(Vec::new, |snapshot| snapshot());
+        let state = match &self.snapshot {
+            Some(snapshot) => snapshot(),
+            None => {
+                records.extend(self.kept.1.iter().cloned().map(Record::Change));
+                self.kept.0.clone()
+            }
+        };
+        if state.len() > SNAPSHOT_BYTES_MAX {
+            return Err(Error::TooLarge { bytes: state.len(), bytes_max: SNAPSHOT_BYTES_MAX });
+        }
         self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
         Ok(())
     }
 
     /// Sees to it that `count` extents can be taken that read as zeros: as many as there are.
     pub(crate) fn prepare(&mut self, count: u32) -> Result<(), Error> {
+        let end = Instant::now() + PATIENCE;
         while self.ready() < count {
             let water = self.allocator.water();
             if water < self.shared.layout.extents() {
@@ -362,7 +437,13 @@ impl Store {
                 self.append(&[Record::Water(next)], true)?;
                 self.allocator.raise(next);
             } else if !self.wash()? {
-                break;
+                // What was just given back may still be read or written by requests that began before.
+                if self.quarantine.is_empty() || Instant::now() > end {
+                    break;
+                }
+                if self.settle() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         }
         Ok(())
@@ -374,23 +455,47 @@ impl Store {
         self.allocator.clean().saturating_sub(above)
     }
 
+    /// Whether the backing device has what is zeroed by the way.
+    pub(crate) fn zeroes_quickly(&self) -> bool {
+        self.shared.base.geometry().deallocates
+    }
+
+    /// Does a part of what can be done when there is nothing else.
+    pub(crate) fn tidy(&mut self) -> Result<(), Error> {
+        self.make_sure()?;
+        self.wash().map(|_some| ())
+    }
+
     /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.
     pub(crate) fn wash(&mut self) -> Result<bool, Error> {
-        let stained = self.allocator.stained(WASH);
+        let layout = self.shared.layout;
+        let slowly = usize::try_from(WASH_BYTES / layout.extent_bytes).unwrap_or(WASH).clamp(1, WASH);
+        let stained = self.allocator.stained(if self.zeroes_quickly() { WASH } else { slowly });
         if stained.is_empty() {
             return Ok(false);
         }
-        let layout = self.shared.layout;
-        self.disk.zero(stained.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes)))?;
-        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss.
-        self.disk.flush()?;
+        let runs = stained.chunk_by(|one, next| one + 1 == *next);
+        let ranges = runs.map(|run| (layout.extent(run[0]), layout.extent_bytes * run.len() as u64));
+        self.disk.zero(ranges, true)?;
+        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss; and that it
+        // was taken from where it was must not be forgotten.
+        self.flush()?;
         stained.into_iter().for_each(|extent| self.allocator.wash(extent));
         Ok(true)
     }
 
+    /// Brings everything to the medium.
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        self.disk.flush()?;
+        self.shared.unflushed.store(false, Ordering::Release);
+        Ok(())
+    }
+
     /// Takes extents from a namespace; they are free when nobody can reach them any more.
     pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) {
-        let taken: Vec<u32> = range.filter_map(|index| thin.map.set(index, None)).collect();
+        // What has no place is not touched: the table takes memory where it is written.
+        let placed = range.filter(|&index| thin.map.place(index).is_some());
+        let taken: Vec<u32> = placed.filter_map(|index| thin.map.set(index, None)).collect();
         if taken.is_empty() {
             return;
         }
@@ -404,6 +509,8 @@ impl Store {
             && Arc::strong_count(epoch) == 1
         {
             let Some((_, extents)) = self.quarantine.pop_front() else { break };
+            // With the end of those who had it everything that they did is over.
+            fence(Ordering::Acquire);
             extents.into_iter().for_each(|extent| self.allocator.give_back(extent));
             self.count();
             if self.full {
@@ -418,6 +525,11 @@ impl Store {
     pub(crate) fn count(&self) {
         let used = self.shared.layout.extents() - self.allocator.free();
         self.shared.used.store(used, Ordering::Relaxed);
+    }
+
+    /// Whether extents were given back that are not free yet.
+    pub(crate) fn is_settling(&self) -> bool {
+        !self.quarantine.is_empty()
     }
 
     /// A write found no free extent.

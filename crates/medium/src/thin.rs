@@ -10,7 +10,7 @@ use ebof_drive::map::{ExtentMap, Run as Places};
 
 use crate::Instance;
 use crate::bad::Bad;
-use crate::shared::{Errand, Shared};
+use crate::shared::{Both, Errand, Shared};
 
 /// A thin namespace.
 pub struct Thin {
@@ -38,6 +38,9 @@ pub struct Run {
     pub allocated: bool,
 }
 
+/// Extents that a namespace has at most, with or without places: its table takes 4 bytes for each, 256 MiB at most.
+pub(crate) const INDEX_MAX: u32 = 1 << 26;
+
 /// Where the bytes of a request are.
 enum Place {
     /// Nowhere: they are zeros.
@@ -57,7 +60,8 @@ impl Thin {
         block_bytes: u32,
     ) -> Option<Self> {
         let base = shared.base.geometry();
-        let extents = u32::try_from(size_bytes.div_ceil(shared.layout.extent_bytes)).ok()?;
+        let extents =
+            u32::try_from(size_bytes.div_ceil(shared.layout.extent_bytes)).ok().filter(|&n| n <= INDEX_MAX)?;
         let extent_bytes = u32::try_from(shared.layout.extent_bytes).unwrap_or(1 << 31);
         let geometry = Geometry {
             capacity_bytes: size_bytes,
@@ -190,6 +194,13 @@ impl Thin {
         Ok(())
     }
 
+    /// Whether a write to an extent that has its place is the drive's thread's all the same.
+    fn is_delicate(&self, fua: bool) -> bool {
+        // What has become of a record that failed has to be settled first; and bytes are not durable before the record of their
+        // extent is.
+        self.shared.suspect.load(Ordering::Acquire) || fua && self.shared.unflushed.load(Ordering::Acquire)
+    }
+
     /// Has the drive's thread do it.
     fn hand_over(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
@@ -246,19 +257,23 @@ impl Device for ThinDevice {
                 Place::At(at) => *offset = at,
                 Place::Elsewhere => return thin.hand_over(io, request),
             },
-            Operation::Write { offset, len, .. } => match thin.place(*offset, *len as u64) {
+            Operation::Write { offset, len, fua, .. } => match thin.place(*offset, *len as u64) {
                 _ if *len == 0 => return Submitted::Done(request.complete(Ok(()))),
-                Place::At(at) if !thin.is_bad_at(*offset, *len as u64) => *offset = at,
+                Place::At(at) if !thin.is_bad_at(*offset, *len as u64) && !thin.is_delicate(*fua) => *offset = at,
                 _ => return thin.hand_over(io, request),
             },
             Operation::Flush => {}
             Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => return thin.hand_over(io, request),
         }
-        request.after = Some(epoch);
+        let above = request.after.take();
+        request.after = Some(match above.clone() {
+            None => epoch,
+            Some(above) => Arc::new(Both { epoch, above }),
+        });
         match thin.shared.base.submit(io, request) {
             // The caller may come back when the map is another one: it gets back what it gave.
             Submitted::Busy(mut request) => {
-                request.after = None;
+                request.after = above;
                 if let (Some(offset), Some(asked)) = (offset_of(&mut request.operation), asked) {
                     *offset = asked;
                 }

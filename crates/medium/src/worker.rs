@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_backend::Device;
-use ebof_drive::frame::Record;
 
 use crate::disk::Disk;
 use crate::shared::{Errand, Message, Shared};
@@ -18,6 +17,9 @@ const BATCH: usize = 256;
 
 /// How soon extents are looked at again that somebody may still reach.
 const SETTLE: Duration = Duration::from_millis(5);
+
+/// How soon what failed is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A job, and when its next step is due.
 pub(crate) struct Due {
@@ -62,11 +64,9 @@ struct Ready {
 fn open(backing: Arc<dyn Device>, options: &Options) -> Result<(Store, Ready), OpenError> {
     let device = backing.describe();
     let mut disk = Disk::new(backing, options.engine).map_err(|source| OpenError::Device { device, source })?;
-    let mut found = journal::open(&mut disk, options)?;
-    let changes = std::mem::take(&mut found.changes);
-    let state = std::mem::take(&mut found.checkpoint.state);
-    let was_clean = found.checkpoint.clean && found.records.is_empty() && changes.is_empty();
-    let created = found.created;
+    let found = journal::open(&mut disk, options)?;
+    let (changes, state) = (found.changes.clone(), found.state.clone());
+    let (was_clean, created) = (found.was_clean, found.created);
     let store = Store::restore(disk, found, options.notify.clone())?;
     let shared = Arc::clone(&store.shared);
     let snapshot = (!state.is_empty()).then_some(state);
@@ -91,37 +91,32 @@ fn refuse(messages: VecDeque<Message>) {
 }
 
 fn serve(mut store: Store) {
-    // A marker in the journal: from here on the drive is not as the checkpoint left it.
-    if let Err(error) = store.append(&[Record::Water(store.allocator.water())], false) {
+    // From here on the drive is not as the checkpoint left it.
+    if let Err(error) = store.make_sure() {
         tracing::error!("the journal of the drive cannot be written: {error}");
     }
+    // When what failed is tried again, beside those who need it.
+    let mut retry = Instant::now();
     loop {
         let unsettled = store.settle();
-        let stained = !store.allocator.stained(1).is_empty();
-        let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(Instant::now())).min();
-        let patience = match (unsettled, stained) {
-            // What was given back is zeroed when there is nothing else to do.
-            (_, true) => Some(Duration::ZERO),
-            (true, false) => Some(due.map_or(SETTLE, |due| due.min(SETTLE))),
-            (false, false) => due,
-        };
-        let messages = store.shared.take(patience);
-        let idle = messages.is_empty();
+        // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
+        let stained = store.allocator.is_stained() && store.zeroes_quickly();
+        let now = Instant::now();
+        let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
+        let settle = unsettled.then_some(SETTLE);
+        let tidy = (stained || !store.is_sure()).then(|| retry.saturating_duration_since(now));
+        let messages = store.shared.take([due, settle, tidy].into_iter().flatten().min());
+        let idle = messages.is_empty() && tidy.is_some() && retry <= Instant::now();
         if !store.answer(messages) {
             break;
         }
         store.step();
-        if idle && stained {
-            // An error is tried again when the extents are needed, or at the next turn without work.
-            if let Err(error) = store.wash() {
-                tracing::warn!("what was given back to the drive cannot be zeroed now: {error}");
-                std::thread::sleep(SETTLE);
-            }
+        if idle && let Err(error) = store.tidy() {
+            tracing::warn!("the drive cannot tidy up now: {error}");
+            retry = Instant::now() + AGAIN;
         }
     }
-    while store.settle() {
-        std::thread::sleep(SETTLE);
-    }
+    // What is given back and still in use by others belongs to no namespace any more: the next life finds it free.
     if let Err(error) = store.checkpoint(true) {
         tracing::error!("the drive cannot be closed in order: {error}");
     }

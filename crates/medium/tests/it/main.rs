@@ -1,5 +1,10 @@
 //! A drive's medium as its owner and its namespaces' users see it.
 
+#[cfg(test)]
 mod basics;
+#[cfg(test)]
 mod cuts;
+#[cfg(test)]
+mod edges;
+#[cfg(test)]
 mod rig;

@@ -1,0 +1,339 @@
+//! What is easily got wrong: ends that are not in order, failures in the middle, and what hosts may do that is not usual.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use ebof_backend::{
+    After, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Null, Operation, Request, Submitted,
+};
+use ebof_medium::{Instance, Options, Store, medium_bytes};
+
+use crate::rig::{Event, create, deallocate, drive, on, open, read, run, write};
+
+const EXTENT: u64 = 256 << 10;
+
+fn options() -> Options {
+    Options { zeroed: true, ..Options::default() }
+}
+
+/// A device with these events on it, whichever are kept.
+fn device(capacity: u64, events: &[Event], keep: impl Fn(usize, &Event) -> bool) -> Arc<dyn Device> {
+    let memory: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(capacity).unwrap(), 512, false));
+    let mut io = Io::new(4).unwrap();
+    for (_, event) in events.iter().enumerate().filter(|(at, event)| keep(*at, event)) {
+        match event {
+            Event::Write(at, bytes) => write(&memory, &mut io, *at, bytes).unwrap(),
+            Event::Zero(offset, len) => {
+                let zeroes = Operation::WriteZeroes { offset: *offset, len: *len, deallocate: true, fua: false };
+                run(&memory, &mut io, zeroes).result.unwrap();
+            }
+            Event::Flush => {}
+        }
+    }
+    memory
+}
+
+fn is_frame(event: &Event) -> bool {
+    matches!(event, Event::Write(_, bytes) if bytes.starts_with(b"EBOFJRN1"))
+}
+
+/// Who opens a drive and stops before `set_snapshot` must not wipe its owner's state.
+#[test]
+fn the_owners_state_survives_a_stop_without_a_snapshot() {
+    let (base, opened) = drive(2 << 20);
+    on(&opened.medium, |store| store.commit(&[b"one"])).unwrap();
+    on(&opened.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
+    opened.medium.stop();
+    open(&base, None).medium.stop();
+    let again = open(&base, None);
+    assert_eq!(again.snapshot.as_deref(), Some(&b"state"[..]));
+}
+
+#[test]
+fn the_owners_changes_survive_a_stop_without_a_snapshot() {
+    let (base, opened) = drive(2 << 20);
+    on(&opened.medium, |store| store.commit(&[b"one"])).unwrap();
+    std::mem::forget(opened);
+    open(&base, None).medium.stop();
+    assert_eq!(open(&base, None).changes, [b"one"]);
+}
+
+/// Frames of before a power loss, behind the place where the journal went on, are not its continuation.
+#[test]
+fn frames_of_an_earlier_life_are_not_replayed() {
+    let (base, opened) = drive(2 << 20);
+    let mut io = Io::new(4).unwrap();
+    let first = create(&opened.medium, 1, 2 << 20);
+    create(&opened.medium, 2, 2 << 20);
+    let before = base.events.lock().unwrap().len();
+    for index in 0..3 {
+        write(&first, &mut io, index * EXTENT, &[1; 4096]).unwrap();
+    }
+    std::mem::forget(opened);
+    let events = base.events.lock().unwrap().clone();
+    // The power goes: of three journal frames the first is lost, the others are not.
+    let lost = (before..events.len()).find(|&at| is_frame(&events[at])).unwrap();
+    let memory = device(2 << 20, &events, |at, _| at != lost);
+    let second_life = Store::open(Arc::clone(&memory), options()).unwrap();
+    let second = second_life.medium.device(Instance(2)).unwrap();
+    // One request, one frame: behind it lies the last one of before.
+    write(&second, &mut io, 0, &vec![2; 768 << 10]).unwrap();
+    std::mem::forget(second_life);
+    let third_life = Store::open(memory, options()).expect("a healthy drive opens");
+    let first = third_life.medium.device(Instance(1)).unwrap();
+    for index in 0..3 {
+        assert!(read(&first, &mut io, index * EXTENT, 4096).unwrap()[0] != 2, "another namespace's bytes");
+    }
+}
+
+/// A deallocation over many pieces takes time in proportion to their number, not to its square.
+#[test]
+fn a_deallocation_of_a_fragmented_namespace_takes_no_ages() {
+    let base = Arc::new(Null::new(medium_bytes(64 << 30).unwrap(), 512, false));
+    let medium = Store::open(base, Options { create: Some(64 << 30), ..options() }).unwrap().medium;
+    create(&medium, 1, 64 << 30);
+    let pieces = 40_000_u64;
+    on(&medium, move |store| {
+        for at in 0..pieces {
+            let operation =
+                Operation::Write { offset: at * 2 * EXTENT, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+            store.execute(Instance(1), operation).result.unwrap();
+        }
+    });
+    let start = Instant::now();
+    deallocate(&medium.device(Instance(1)).unwrap(), &mut Io::new(4).unwrap(), 0, 64 << 30).unwrap();
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?} for {pieces} pieces", start.elapsed());
+}
+
+/// A device whose reads wait until they are let go.
+#[derive(Debug)]
+struct Slow {
+    memory: Memory,
+    held: std::sync::Mutex<Vec<(Request, ebof_backend::Remote)>>,
+    hold: AtomicBool,
+}
+
+impl Device for Slow {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if self.hold.load(Ordering::SeqCst) && matches!(request.operation, Operation::Read { .. }) {
+            let remote = io.remote().unwrap();
+            self.held.lock().unwrap().push((request, remote));
+            return Submitted::Pending;
+        }
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "slow".to_owned()
+    }
+}
+
+fn slow() -> (Arc<Slow>, ebof_medium::Opened) {
+    let memory = Memory::new(medium_bytes(1 << 20).unwrap(), 512, false);
+    let base = Arc::new(Slow { memory, held: Default::default(), hold: AtomicBool::new(false) });
+    let opened = Store::open(Arc::clone(&base) as _, Options { create: Some(1 << 20), ..options() }).unwrap();
+    (base, opened)
+}
+
+/// What was deallocated is there again although a request that began before is still under way for a moment.
+#[test]
+fn a_full_namespace_can_write_what_it_has_just_deallocated() {
+    let (base, opened) = slow();
+    let mut io = Io::new(4).unwrap();
+    let device = create(&opened.medium, 1, 1 << 20);
+    write(&device, &mut io, 0, &vec![1; 1 << 20]).unwrap();
+    let mut other = Io::new(4).unwrap();
+    base.hold.store(true, Ordering::SeqCst);
+    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    assert!(matches!(device.submit(&mut other, Request::new(9, operation)), Submitted::Pending));
+    base.hold.store(false, Ordering::SeqCst);
+    deallocate(&device, &mut io, EXTENT, EXTENT).unwrap();
+    let holder = Arc::clone(&base);
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        for (request, remote) in holder.held.lock().unwrap().drain(..) {
+            remote.deliver(request.complete(Ok(())));
+        }
+    });
+    assert_eq!(write(&device, &mut io, EXTENT, &[2; 4096]), Ok(()));
+    thread.join().unwrap();
+}
+
+/// A request that nobody waits for does not keep the drive from being closed.
+#[test]
+fn stopping_does_not_wait_for_requests_of_others() {
+    let (base, opened) = slow();
+    let mut io = Io::new(4).unwrap();
+    let device = create(&opened.medium, 1, 1 << 20);
+    write(&device, &mut io, 0, &vec![1; 1 << 20]).unwrap();
+    base.hold.store(true, Ordering::SeqCst);
+    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    assert!(matches!(device.submit(&mut io, Request::new(9, operation)), Submitted::Pending));
+    base.hold.store(false, Ordering::SeqCst);
+    on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        opened.medium.stop();
+        sender.send(()).unwrap();
+    });
+    assert!(receiver.recv_timeout(Duration::from_secs(5)).is_ok(), "it still stops");
+}
+
+/// What can be made can be opened again.
+#[test]
+fn a_namespace_that_was_made_is_there_again() {
+    for block in [520, 4096 + 64, 0] {
+        let (base, opened) = drive(2 << 20);
+        let made = on(&opened.medium, move |store| store.create(Instance(1), 1 << 20, 1 << 20, block).is_ok());
+        opened.medium.stop();
+        let again = Store::open(base, options());
+        assert!(again.is_ok_and(|again| again.medium.instances().len() == usize::from(made)), "{block}");
+    }
+}
+
+/// A write with FUA is durable, also where the extent's record in the journal is not yet.
+#[test]
+fn a_write_with_fua_survives_a_power_loss() {
+    let (base, opened) = drive(2 << 20);
+    let mut io = Io::new(4).unwrap();
+    let first = create(&opened.medium, 1, 2 << 20);
+    write(&first, &mut io, 0, &[1; 4096]).unwrap();
+    let mut buffer = Buffer::zeroed(4096);
+    buffer.as_mut_slice().fill(2);
+    run(&first, &mut io, Operation::Write { offset: 4096, len: 4096, buffer, fua: true }).result.unwrap();
+    std::mem::forget(opened);
+    let events = base.events.lock().unwrap().clone();
+    let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
+    // What FUA says of its own bytes is kept, the rest behind the last flush is not.
+    let fua = |event: &Event| matches!(event, Event::Write(_, bytes) if *bytes == vec![2; 4096]);
+    let memory = device(2 << 20, &events, |at, event| at < flushed || fua(event));
+    let again = Store::open(memory, options()).unwrap();
+    let first = again.medium.device(Instance(1)).unwrap();
+    assert!(read(&first, &mut io, 4096, 4096) == Ok(vec![2; 4096]), "the bytes that FUA has acknowledged");
+}
+
+/// A device whose flushes fail when it is told so.
+#[derive(Debug)]
+struct NoFlush {
+    memory: Memory,
+    /// How many flushes still work; then one does not.
+    good: AtomicU64,
+}
+
+impl Device for NoFlush {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if matches!(request.operation, Operation::Flush) {
+            let left = self.good.fetch_sub(1, Ordering::SeqCst);
+            if left == 0 {
+                let action = request.operation.action();
+                let reason = "as the test wants";
+                let error = Error::Refused { action, offset: 0, len: 0, class: Class::MediumWrite, reason };
+                return Submitted::Done(request.complete(Err(error)));
+            }
+        }
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "no flush".to_owned()
+    }
+}
+
+fn no_flush() -> (Arc<NoFlush>, ebof_medium::Opened) {
+    let memory = Memory::new(medium_bytes(2 << 20).unwrap(), 512, false);
+    let base = Arc::new(NoFlush { memory, good: AtomicU64::new(u64::MAX) });
+    let opened = Store::open(Arc::clone(&base) as _, Options { create: Some(2 << 20), ..options() }).unwrap();
+    (base, opened)
+}
+
+/// A checkpoint whose last flush failed is on the medium, perhaps; what is acknowledged afterwards must not be lost to it.
+#[test]
+fn a_checkpoint_that_failed_at_its_end_hides_nothing_later() {
+    for fails in 0..2 {
+        let (base, opened) = no_flush();
+        on(&opened.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
+        let mut small = 0;
+        for _ in 0..15 {
+            on(&opened.medium, |store| store.commit(&[&vec![0; 1 << 20]])).unwrap();
+        }
+        // The next one needs a checkpoint.
+        base.good.store(fails, Ordering::SeqCst);
+        assert!(on(&opened.medium, |store| store.commit(&[&vec![0; 1 << 20]])).is_err());
+        base.good.store(u64::MAX, Ordering::SeqCst);
+        // A small one does not.
+        if on(&opened.medium, |store| store.commit(&[b"small"])).is_ok() {
+            small += 1;
+        }
+        std::mem::forget(opened);
+        let again = Store::open(base, options()).unwrap();
+        let found = again.changes.iter().filter(|change| *change == b"small").count();
+        assert_eq!(found, small, "flush {fails} of the checkpoint failed");
+    }
+}
+
+/// What was refused because it could not be made durable is not there later.
+#[test]
+fn a_commit_that_could_not_be_flushed_has_not_happened() {
+    let (base, opened) = no_flush();
+    on(&opened.medium, |store| store.commit(&[b"before"])).unwrap();
+    base.good.store(0, Ordering::SeqCst);
+    assert!(on(&opened.medium, |store| store.commit(&[b"refused"])).is_err());
+    base.good.store(u64::MAX, Ordering::SeqCst);
+    on(&opened.medium, |store| store.commit(&[b"next"])).unwrap();
+    std::mem::forget(opened);
+    assert_eq!(Store::open(base, options()).unwrap().changes, [b"before".to_vec(), b"next".to_vec()]);
+}
+
+/// A commit is all there or not at all.
+#[test]
+fn the_changes_of_a_commit_are_there_together() {
+    let (base, opened) = drive(2 << 20);
+    let before = base.events.lock().unwrap().len();
+    on(&opened.medium, |store| store.commit(&[&[1; 3000], &[2; 3000], &[3; 3000]])).unwrap();
+    std::mem::forget(opened);
+    let mut events = base.events.lock().unwrap().clone();
+    let at = (before..events.len()).find(|&at| is_frame(&events[at])).unwrap();
+    for torn in 1..24 {
+        let Event::Write(offset, bytes) = base.events.lock().unwrap()[at].clone() else { panic!("it is a write") };
+        events[at] = Event::Write(offset, bytes[..bytes.len().min(torn * 512)].to_vec());
+        let again = Store::open(device(2 << 20, &events[..=at], |_, _| true), options()).unwrap();
+        assert!([0, 3].contains(&again.changes.len()), "{} of 3 changes", again.changes.len());
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen(AtomicU64);
+
+impl After for Seen {
+    fn finish(&self, _: &mut Completion) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// What a device above has attached to a request is not lost.
+#[test]
+fn what_accompanies_a_request_still_does() {
+    let (_, opened) = drive(2 << 20);
+    let mut io = Io::new(4).unwrap();
+    let device = create(&opened.medium, 1, 2 << 20);
+    let seen = Arc::new(Seen::default());
+    for (at, offset) in [0, 0, EXTENT - 4096].into_iter().enumerate() {
+        let operation = Operation::Write { offset, len: 8192, buffer: Buffer::zeroed(8192), fua: false };
+        let request = Request { after: Some(Arc::clone(&seen) as _), ..Request::new(1, operation) };
+        match device.submit(&mut io, request) {
+            Submitted::Pending => io.wait(None).unwrap().unwrap().result.unwrap(),
+            Submitted::Done(completion) => completion.result.unwrap(),
+            Submitted::Busy(_) => panic!("there is room"),
+        }
+        assert_eq!(seen.0.load(Ordering::SeqCst), at as u64 + 1, "request {at}");
+    }
+}
