@@ -35,6 +35,7 @@ mod journal;
 mod medium;
 mod options;
 mod shared;
+mod space;
 mod store;
 mod thin;
 mod worker;

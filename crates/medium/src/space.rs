@@ -1,0 +1,136 @@
+//! Free extents: how they are made ready for use, and how they come back. What may hold old bytes is zeroed, durably, before it
+//! is given to anybody; what somebody may still reach is not free.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use ebof_backend::Error as DeviceError;
+use ebof_drive::frame::Record;
+
+use crate::{Error, Instance, Notice, Store, Thin};
+
+/// Extents by which the water mark rises: so many are taken for each flush of it.
+const WATER_STEP: u32 = 4096;
+/// Extents that are zeroed at a time where the backing device gives their storage back.
+const WASH: usize = 64;
+/// Bytes that are zeroed at a time where it does not.
+const WASH_BYTES: u64 = 4 << 20;
+/// How long a write waits for extents that were given back and that somebody may still reach.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+impl Store {
+    /// Sees to it that `count` extents can be taken that read as zeros: as many as there are.
+    pub(crate) fn prepare(&mut self, count: u32) -> Result<(), Error> {
+        let end = Instant::now() + PATIENCE;
+        while self.ready() < count {
+            let water = self.allocator.water();
+            if water < self.shared.layout.extents() {
+                let next = water.saturating_add(WATER_STEP.max(count)).min(self.shared.layout.extents());
+                self.append(&[Record::Water(next)], true)?;
+                self.allocator.raise(next);
+            } else if !self.wash()? {
+                // What was just given back may still be read or written by requests that began before.
+                if self.quarantine.is_empty() || Instant::now() > end {
+                    break;
+                }
+                if self.settle() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Free extents below the water mark that read as zeros.
+    fn ready(&self) -> u32 {
+        let above = self.shared.layout.extents().saturating_sub(self.allocator.water());
+        self.allocator.clean().saturating_sub(above)
+    }
+
+    /// Whether the backing device has what is zeroed by the way.
+    pub(crate) fn zeroes_quickly(&self) -> bool {
+        self.shared.base.geometry().deallocates
+    }
+
+    /// Does a part of what can be done when there is nothing else.
+    pub(crate) fn tidy(&mut self) -> Result<(), Error> {
+        self.make_sure()?;
+        self.wash().map(|_some| ())
+    }
+
+    /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.
+    pub(crate) fn wash(&mut self) -> Result<bool, Error> {
+        let layout = self.shared.layout;
+        let slowly = usize::try_from(WASH_BYTES / layout.extent_bytes).unwrap_or(WASH).clamp(1, WASH);
+        let stained = self.allocator.stained(if self.zeroes_quickly() { WASH } else { slowly });
+        if stained.is_empty() {
+            return Ok(false);
+        }
+        let runs = stained.chunk_by(|one, next| one + 1 == *next);
+        let ranges = runs.map(|run| (layout.extent(run[0]), layout.extent_bytes * run.len() as u64));
+        self.disk.zero(ranges, true)?;
+        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss; and that it
+        // was taken from where it was must not be forgotten.
+        self.flush()?;
+        stained.into_iter().for_each(|extent| self.allocator.wash(extent));
+        Ok(true)
+    }
+
+    /// Brings everything to the medium.
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        self.disk.flush()?;
+        self.shared.unflushed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes extents from a namespace; they are free when nobody can reach them any more.
+    pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) {
+        // What has no place is not touched: the table takes memory where it is written.
+        let placed = range.filter(|&index| thin.map.place(index).is_some());
+        let taken: Vec<u32> = placed.filter_map(|index| thin.map.set(index, None)).collect();
+        if taken.is_empty() {
+            return;
+        }
+        thin.used.fetch_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.quarantine.push_back((self.shared.turn(), taken));
+    }
+
+    /// Gives back what nobody can reach any more; whether anything still waits for that.
+    pub(crate) fn settle(&mut self) -> bool {
+        while let Some((epoch, _)) = self.quarantine.front()
+            && Arc::strong_count(epoch) == 1
+        {
+            let Some((_, extents)) = self.quarantine.pop_front() else { break };
+            // With the end of those who had it everything that they did is over.
+            fence(Ordering::Acquire);
+            extents.into_iter().for_each(|extent| self.allocator.give_back(extent));
+            self.count();
+            if self.full {
+                self.full = false;
+                self.tell(Notice::Room);
+            }
+        }
+        !self.quarantine.is_empty()
+    }
+
+    /// Counts what is in use, for other threads.
+    pub(crate) fn count(&self) {
+        let used = self.shared.layout.extents() - self.allocator.free();
+        self.shared.used.store(used, Ordering::Relaxed);
+    }
+
+    /// Whether extents were given back that are not free yet.
+    pub(crate) fn is_settling(&self) -> bool {
+        !self.quarantine.is_empty()
+    }
+
+    /// A write found no free extent.
+    pub(crate) fn is_full(&mut self, instance: Instance) {
+        if !self.full {
+            self.full = true;
+            self.tell(Notice::Full(instance));
+        }
+    }
+}
