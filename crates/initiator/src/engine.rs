@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cqe, Sqe};
 use ebof_pinned::Pinned;
 use ebof_tcp::host::{Connection, Event, R2t, Transfer};
@@ -230,6 +231,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         let slot = self.slots.at(index);
         sqe.cid = slot.cid.0.into();
         slot.expected = length;
+        // A report is as long as there are registrants, whatever its buffer would hold.
+        slot.least = if sqe.opcode == nvm::RESERVATION_REPORT { 0 } else { length };
         let to_host = match slot.place {
             Place::None => None,
             Place::ToHost(_) => Some(true),
@@ -430,7 +433,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         if let Some(link) = &mut self.link {
             link.bulk -= self.slots.at(index).bulk;
         }
-        let missing = self.strict && cqe.status().is_success() && transferred < self.slots.at(index).expected;
+        let missing = self.strict && cqe.status().is_success() && transferred < self.slots.at(index).least;
         let result =
             if missing { Err(Error::Malformed("success although not all data were transferred")) } else { Ok(cqe) };
         self.slots.finish(index, result);

@@ -33,8 +33,10 @@ pub(crate) struct Slot<B> {
     pub(crate) cid: Cid,
     pub(crate) user: u64,
     pub(crate) place: Place<B>,
-    /// Bytes that have to be transferred for success.
+    /// Bytes that are to be transferred.
     pub(crate) expected: u32,
+    /// Bytes that have to be transferred for success.
+    pub(crate) least: u32,
     /// Payloads that the send queue refers to: the buffer must stay until they are sent.
     pub(crate) unsent: u32,
     /// Bytes sent, or queued, for R2Ts.
@@ -81,6 +83,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
             user: 0,
             place: Place::None,
             expected: 0,
+            least: 0,
             unsent: 0,
             bulk: 0,
             state: State::Free,
@@ -135,6 +138,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         self.lent += usize::from(matches!(place, Place::Lent { .. }));
         slot.place = place;
         slot.expected = 0;
+        slot.least = 0;
         slot.bulk = 0;
         slot.state = State::Outstanding;
         slot.deadline_ms = now_ms.saturating_add(timeout_ms);
