@@ -221,12 +221,20 @@ impl Keeper {
     }
 
     fn carry_out(&self, store: &mut Store, request: &Request, origin: &Origin) -> Result<Told, Refusal> {
+        if matches!(request, Request::Log(wish) if wish.offset == 0) {
+            // What happened since the last look is in it: a host that saw a command fail with M set looks for the entry.
+            self.upkeep(store, false);
+        }
         let decision = self.drive().decide(request, origin, &self.moment())?;
         let mut made = Vec::new();
         let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
         let committed = prepared.and_then(|()| self.commit(store, decision.changes));
         if let Err(error) = committed {
-            tracing::error!(drive = self.name, request = request.name(), "the drive cannot do what it was asked: {error}");
+            tracing::error!(
+                drive = self.name,
+                request = request.name(),
+                "the drive cannot do what it was asked: {error}"
+            );
             for instance in made {
                 if let Err(error) = store.remove(instance) {
                     tracing::error!(
