@@ -190,6 +190,7 @@ impl Kept {
 /// What the hosts of a drive did since the target was started.
 fn observe(shared: &Shared, nqn: &Nqn, after: u64) -> Observed {
     let mut usage: BTreeMap<u32, Work> = BTreeMap::new();
+    let mut writers: BTreeMap<u32, BTreeMap<String, u64>> = BTreeMap::new();
     let totals = shared.totals();
     for (series, kinds) in totals.iter().filter(|(series, _)| series.subsystem == nqn.as_str()) {
         let [read, write] = [Kind::Read, Kind::Write].map(|kind| kinds[kind as usize]);
@@ -200,8 +201,12 @@ fn observe(shared: &Shared, nqn: &Nqn, after: u64) -> Observed {
             write_commands: write.commands,
         });
     }
+    for (series, kinds) in totals.iter().filter(|(series, _)| series.subsystem == nqn.as_str()) {
+        let count = kinds[Kind::Write as usize].commands;
+        *writers.entry(series.nsid).or_default().entry(series.host.clone()).or_default() += count;
+    }
     let registry = shared.registry();
     let counts = registry.subsystem_counts(nqn);
     let errors = registry.errors_since(nqn, after);
-    Observed { errors, usage, busy_ms: counts.busy_ms, media_errors: counts.media_errors }
+    Observed { errors, usage, writers, busy_ms: counts.busy_ms, media_errors: counts.media_errors }
 }

@@ -3,7 +3,7 @@
 //! Errors wait ten seconds at most, those that tell of lost data not at all; counters that moved wait a minute, and time alone ten
 //! of them. A drive that is killed loses what was not written down yet, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -22,6 +22,8 @@ pub(crate) struct Observed {
     pub(crate) errors: Vec<(u64, error_log::Error)>,
     /// What hosts did, by namespace.
     pub(crate) usage: BTreeMap<u32, Usage>,
+    /// Write commands, by namespace and host.
+    pub(crate) writers: BTreeMap<u32, BTreeMap<String, u64>>,
     /// Milliseconds in which I/O commands were outstanding.
     pub(crate) busy_ms: u64,
     /// Uncorrected data integrity errors.
@@ -42,6 +44,8 @@ pub(crate) struct Round {
     moved: bool,
     full: bool,
     failing: bool,
+    /// Namespaces of which it was told that several hosts write them.
+    warned: BTreeSet<u32>,
 }
 
 /// How often there is a look, in milliseconds.
@@ -63,6 +67,7 @@ impl Round {
             moved: false,
             full: false,
             failing: false,
+            warned: BTreeSet::new(),
         }
     }
 
@@ -101,6 +106,22 @@ impl Round {
         (activity, errors)
     }
 
+    /// Namespaces that several hosts have written since the last time, with those hosts. Each is named once.
+    fn contended(&mut self, now: &Observed) -> Vec<(u32, Vec<String>)> {
+        let mut found = Vec::new();
+        for (&nsid, hosts) in &now.writers {
+            let before = self.last.writers.get(&nsid);
+            let wrote =
+                |host: &String, count: u64| count > before.and_then(|hosts| hosts.get(host)).copied().unwrap_or(0);
+            let writers: Vec<String> =
+                hosts.iter().filter(|(host, count)| wrote(host, **count)).map(|(host, _)| host.clone()).collect();
+            if writers.len() > 1 && self.warned.insert(nsid) {
+                found.push((nsid, writers));
+            }
+        }
+        found
+    }
+
     /// Whether counters are to be written down now.
     fn is_due(&self) -> bool {
         self.kept.elapsed().as_secs() >= if self.moved { KEEP_MOVED_S } else { KEEP_S }
@@ -123,6 +144,8 @@ impl Keeper {
     pub(super) fn upkeep(&self, store: &mut Store, all: bool) {
         let mut round = self.round();
         let observed = self.observe(round.errors);
+        let contended = round.contended(&observed);
+        self.warn_of(&contended);
         let (activity, errors) = round.advance(observed);
         let keep = all || round.is_due();
         let capacity = self.medium().capacity();
@@ -149,6 +172,22 @@ impl Keeper {
             tracing::error!(drive = self.name(), "health and errors cannot be written down: {error}");
         }
         self.show(&[], &turned.events);
+    }
+
+    /// File systems of several hosts on one namespace destroy each other, unless the hosts agree by reservations.
+    fn warn_of(&self, contended: &[(u32, Vec<String>)]) {
+        for (nsid, hosts) in contended {
+            let reserved = self.drive().state().reservations.get(nsid).is_some_and(|kept| kept.kind().is_some());
+            if !reserved {
+                tracing::warn!(
+                    drive = self.name(),
+                    nsid,
+                    ?hosts,
+                    "several hosts write this namespace without a reservation: one that has mounted it loses data; \
+                     detach all but one, or let them use reservations (`exclusive` keeps others away)"
+                );
+            }
+        }
     }
 
     /// Something cannot wait for the next look: data was lost, or the medium changed its state.
@@ -193,4 +232,46 @@ impl Keeper {
 /// The drive itself, as the one whose events these are.
 pub(super) fn itself() -> Origin {
     Origin { cntlid: ControllerId::DYNAMIC, host: Nqn::discovery(), host_id: HostId::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrote(counts: &[(u32, &str, u64)]) -> Observed {
+        let mut observed = Observed::default();
+        for &(nsid, host, count) in counts {
+            observed.writers.entry(nsid).or_default().insert(host.to_owned(), count);
+            let usage = observed.usage.entry(nsid).or_default();
+            usage.write_commands += count;
+            usage.bytes_written += count * 4096;
+        }
+        observed
+    }
+
+    #[test]
+    fn several_writers_of_a_namespace_are_told_of_once() {
+        let mut round = Round::new(None);
+        let look = |round: &mut Round, counts: &[(u32, &str, u64)]| {
+            let observed = wrote(counts);
+            let found = round.contended(&observed);
+            let _counted = round.advance(observed);
+            found.into_iter().map(|(nsid, hosts)| (nsid, hosts.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(look(&mut round, &[(1, "a", 5), (2, "a", 1)]), []);
+        // One after the other is as it should be.
+        assert_eq!(look(&mut round, &[(1, "a", 5), (1, "b", 3), (2, "a", 1)]), []);
+        assert_eq!(look(&mut round, &[(1, "a", 6), (1, "b", 4), (2, "a", 1)]), [(1, 2)]);
+        assert_eq!(look(&mut round, &[(1, "a", 7), (1, "b", 5), (2, "a", 1)]), []);
+    }
+
+    #[test]
+    fn only_what_is_new_is_counted() {
+        let mut round = Round::new(None);
+        let (activity, _) = round.advance(wrote(&[(1, "a", 5)]));
+        assert_eq!(activity.namespaces[0].1.bytes_written, 5 * 4096);
+        let (activity, _) = round.advance(wrote(&[(1, "a", 7)]));
+        assert_eq!(activity.namespaces[0].1.write_commands, 2);
+        assert!(round.advance(wrote(&[(1, "a", 7)])).0.namespaces.is_empty());
+    }
 }
