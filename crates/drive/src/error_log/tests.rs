@@ -1,3 +1,5 @@
+//! Tests: errors as hosts read them, and what a kill leaves of them.
+
 use super::*;
 use proptest::prelude::*;
 use zerocopy::FromBytes;

@@ -1,3 +1,5 @@
+//! Tests: the log as hosts read it, in one piece and in several.
+
 use super::*;
 use ebof_nvme::log::persistent_event::{
     ControllerResetInformation, FirmwareCommitEvent, FormatCompletionEvent, HardwareErrorEvent, SetFeatureEvent,

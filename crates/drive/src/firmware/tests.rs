@@ -1,3 +1,5 @@
+//! Tests: images, downloads and commits as hosts see them.
+
 use super::*;
 use alloc::vec::Vec;
 use ebof_nvme::ControllerId;

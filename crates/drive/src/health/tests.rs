@@ -1,3 +1,5 @@
+//! Tests: counters, warnings and pages as hosts see them.
+
 use super::*;
 use alloc::vec;
 

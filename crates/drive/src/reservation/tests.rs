@@ -1,3 +1,5 @@
+//! Tests: who may do what, type by type, and random commands of several hosts.
+
 use super::*;
 use alloc::vec;
 use ebof_nvme::log::ReservationNotification;

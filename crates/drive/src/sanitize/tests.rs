@@ -1,3 +1,5 @@
+//! Tests: states, progress and restrictions as hosts see them.
+
 use super::*;
 use alloc::vec::Vec;
 use ebof_nvme::feature::Fid;

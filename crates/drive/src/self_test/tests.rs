@@ -1,3 +1,5 @@
+//! Tests: tests from their command to their result.
+
 use super::*;
 use alloc::vec;
 use ebof_nvme::{HostId, Nqn};

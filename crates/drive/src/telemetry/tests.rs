@@ -1,3 +1,5 @@
+//! Tests: captures and pages as hosts read them.
+
 use super::*;
 use proptest::prelude::*;
 use zerocopy::FromBytes;
