@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use ebof_drive::firmware::{GRANULARITY_BYTES, Personality};
 use ebof_drive::{FORMATS, event_log, health};
 use ebof_nvme::identify::field::{
-    cmic, ctratt, dlfeat, frmw, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs, sgls, vwc,
+    cmic, ctratt, dlfeat, frmw, fuses, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs, sgls, vwc,
 };
 use ebof_nvme::identify::{
     Cns, ControllerType, Csi, DescriptorWriter, EnduranceGroupList, IDENTIFY_BYTES, IdentifyController,
@@ -22,6 +22,7 @@ use zerocopy::IntoBytes;
 
 use crate::association::Association;
 use crate::error_log;
+use crate::fused;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::property::VERSION;
@@ -251,6 +252,14 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
         data.unvmcap.set(drive.unallocated_bytes.into());
         data.ctratt.set(data.ctratt.get() | ctratt::NAMESPACE_GRANULARITY | ctratt::ENDURANCE_GROUPS);
     }
+    if subsystem.drive.as_ref().is_none_or(|drive| drive.personality.compare) {
+        data.fuses.set(fuses::COMPARE_AND_WRITE);
+    }
+    // Nothing larger than a block is written as one: not by what is beneath when the power fails (AWUPF), and not in one piece
+    // between other commands (AWUN).
+    data.awun.set(0);
+    data.awupf.set(0);
+    data.acwu.set(u16::try_from(fused::BLOCKS_MAX - 1).expect("one"));
     data.vwc = vwc::FLUSH_NO_BROADCAST | if has_cache(subsystem) { vwc::PRESENT } else { 0 };
     data.nwpc = nwpc::WRITE_PROTECT;
     data.ioccsz.set((64 + association.port.in_capsule_bytes) / 16);

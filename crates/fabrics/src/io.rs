@@ -11,6 +11,7 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::association::Association;
+use crate::fused::{self, Half};
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::reservation;
@@ -26,17 +27,7 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     if let Some(fctype) = sqe.fctype() {
         return fabrics_command(sqe, fctype);
     }
-    if !association.is_ready() {
-        return Err(if association.is_closing() {
-            Fault::transient(Status::ABORTED_SQ_DELETION)
-        } else {
-            Fault::new(Status::COMMAND_SEQUENCE_ERROR)
-        });
-    }
-    // FUSE: no fused operations.
-    if sqe.flags & 0x03 != 0 {
-        return Err(Fault::field(byte::FLAGS));
-    }
+    ready(association)?;
     if sqe.opcode > nvm::READ && !is_offered(subsystem, sqe.opcode) {
         return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
     }
@@ -50,6 +41,30 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
         }
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
     }
+}
+
+/// Takes a half of Compare and Write, by its opcode.
+pub(crate) fn fused(association: &Association, subsystem: &Subsystem, sqe: &Sqe, half: Half) -> Outcome {
+    ready(association)?;
+    if !is_offered(subsystem, nvm::COMPARE) {
+        return Err(Fault::field(byte::FLAGS));
+    }
+    if BlockRange::decode(sqe).blocks > fused::BLOCKS_MAX {
+        return Err(Fault::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, byte::CDW12));
+    }
+    let (executing, extent) = checked(association, subsystem, sqe)?;
+    Ok(half.step(executing, extent))
+}
+
+fn ready(association: &Association) -> Result<(), Fault> {
+    if association.is_ready() {
+        return Ok(());
+    }
+    Err(if association.is_closing() {
+        Fault::transient(Status::ABORTED_SQ_DELETION)
+    } else {
+        Fault::new(Status::COMMAND_SEQUENCE_ERROR)
+    })
 }
 
 /// Whether the firmware that runs on the drive has the command; the mandatory ones it has.
@@ -91,6 +106,16 @@ fn fabrics_command(sqe: &Sqe, fctype: u8) -> Outcome {
 
 /// Read, Write and Compare.
 fn transfer(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
+    let (executing, extent) = checked(association, subsystem, sqe)?;
+    Ok(Action::Go(match sqe.opcode {
+        nvm::READ => Step::Read(executing, extent),
+        nvm::WRITE => Step::Write(executing, extent),
+        _ => Step::Compare(executing, extent),
+    }))
+}
+
+#[inline]
+fn checked(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Result<(Executing, Extent), Fault> {
     let namespace = namespace(subsystem, sqe.nsid())?;
     let range = BlockRange::decode(sqe);
     let write = sqe.opcode == nvm::WRITE;
@@ -107,15 +132,10 @@ fn transfer(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outc
     let mut extent = extent(namespace, range, association.limits.transfer_bytes)?;
     let direction = if sqe.opcode == nvm::READ { Direction::ControllerToHost } else { Direction::HostToController };
     let length = association.io_sgl().exactly(sqe, direction, extent.length_bytes.into())?;
-    let executing = Executing::new(sqe, length);
-    Ok(Action::Go(match sqe.opcode {
-        nvm::READ => Step::Read(executing, extent),
-        nvm::WRITE => {
-            extent.fua |= !association.write_cache.load(Ordering::Relaxed);
-            Step::Write(executing, extent)
-        }
-        _ => Step::Compare(executing, extent),
-    }))
+    if write {
+        extent.fua |= !association.write_cache.load(Ordering::Relaxed);
+    }
+    Ok((Executing::new(sqe, length), extent))
 }
 
 /// Write Zeroes and Verify: blocks, but no data.

@@ -20,6 +20,7 @@ mod drive;
 mod error_log;
 mod event;
 mod feature;
+mod fused;
 mod identify;
 mod io;
 mod log;

@@ -10,11 +10,13 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use ebof_drive::error_log::Error;
+use ebof_nvme::command::Fuse;
 use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics, nvm};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 
 use crate::association::{Association, Counters};
 use crate::controller::Controller;
+use crate::fused::First;
 use crate::model::Subsystem;
 use crate::outcome::{Action, Fault, Outcome};
 use crate::registry::{Handle, Notice};
@@ -32,6 +34,8 @@ pub struct Queue {
     sqhd: u16,
     flow_disabled: bool,
     closing: bool,
+    /// A fused command whose other half must come next.
+    pub(crate) fused: Option<First>,
     live: Option<Live>,
 }
 
@@ -65,6 +69,7 @@ impl Queue {
             sqhd: 0,
             flow_disabled: false,
             closing: false,
+            fused: None,
             live: None,
         }
     }
@@ -72,6 +77,24 @@ impl Queue {
     /// Takes a command. Never fails: what cannot be executed is completed with the status that says so.
     pub fn submit(&mut self, sqe: &Sqe, now_ms: u64) -> Step {
         self.touch(now_ms);
+        let fused = sqe.fuse() != Fuse::Normal && self.io_subsystem().is_some();
+        if fused || self.fused.is_some() {
+            return self.submit_fused(sqe);
+        }
+        self.submit_one(sqe)
+    }
+
+    /// Takes a command that stands for itself.
+    pub(crate) fn submit_one(&mut self, sqe: &Sqe) -> Step {
+        self.accept(sqe, |live| match live {
+            None => connect::submit(sqe),
+            Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit(association, subsystem, sqe),
+            Some(Live { role: Role::Admin(controller), .. }) => admin::submit(controller, sqe),
+        })
+    }
+
+    /// Takes a command if there is room for it, and has `decide` say what becomes of it.
+    pub(crate) fn accept(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
         let subject = Subject::of_command(sqe);
         if self.outstanding >= usize::from(self.entries) {
             // The host overran the queue that it asked for.
@@ -81,12 +104,8 @@ impl Queue {
             return Step::Complete(self.respond(subject, Err(Fault::new(Status::CID_CONFLICT))));
         }
         self.outstanding += 1;
-        let outcome = match &mut self.live {
-            _ if self.closing => Err(Fault::transient(Status::ABORTED_SQ_DELETION)),
-            None => connect::submit(sqe),
-            Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit(association, subsystem, sqe),
-            Some(Live { role: Role::Admin(controller), .. }) => admin::submit(controller, sqe),
-        };
+        let outcome =
+            if self.closing { Err(Fault::transient(Status::ABORTED_SQ_DELETION)) } else { decide(self.live.as_mut()) };
         self.issue(subject, outcome)
     }
 
@@ -120,7 +139,10 @@ impl Queue {
         }
         let outcome = match status.ok() {
             Ok(()) => Ok(result),
-            Err(status) => Err(Fault { result, ..Fault::transient(status) }),
+            Err(status) => {
+                self.first_failed(executing.cid);
+                Err(Fault { result, ..Fault::transient(status) })
+            }
         };
         self.retire(Subject::of_ticket(&executing), outcome)
     }

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use ebof_nvme::{Cid, Cqe, Nsid, Sqe};
+use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 
 use crate::model::DeviceId;
 use crate::registry::Handle;
@@ -138,6 +138,14 @@ pub enum Step {
     Write(Executing, Extent),
     /// Fetch data from the host and compare it with the extent; `Status::COMPARE_FAILURE` when it differs.
     Compare(Executing, Extent),
+    /// As `Compare`, and keep the completion back: the first half of a Compare and Write, whose second half is with the next
+    /// step of this queue, or is missing.
+    CompareFirst(Executing, Extent),
+    /// Fetch the data; when those of the first half are there too, compare and write as one: nothing else changes these bytes
+    /// in between. When the first half fails, this one is Aborted due to Failed Fused Command, and the other way round.
+    WriteSecond(Executing, Extent, Cid),
+    /// The first half of this identifier has no second: complete it with this status, then go on with the other step.
+    Unpaired(Cid, Status, Box<Step>),
     /// Check that the extent can be read; no data to the host.
     Verify(Executing, Extent),
     /// Make the extent read as zeros.

@@ -90,20 +90,14 @@ impl Connection {
     /// Another host has preempted this one and wants its commands to `nsid` ended.
     pub(crate) fn on_preempt(&mut self, nsid: Nsid, reply: Asker, turn: &mut Turn<'_>) {
         let concerned = self.commands.iter().filter(|(_, command)| command.nsid == nsid && command.work.is_io());
-        let concerned: Vec<_> = concerned.map(|(slot, command)| (slot, command.cid, command.phase)).collect();
-        for (slot, cid, phase) in concerned {
+        let concerned: Vec<_> = concerned.map(|(slot, command)| (slot, command.phase)).collect();
+        for (slot, phase) in concerned {
             match phase {
                 Phase::AtDevice => {
                     self.fail_with(slot, Status::PREEMPT_ABORT);
                     turn.io.cancel(turn.tag(self.handle, slot));
                 }
-                // Data are on their way: the response follows them.
-                Phase::Receiving if self.transport.stop_requesting(cid) => self.fail_with(slot, Status::PREEMPT_ABORT),
-                Phase::Parked | Phase::Receiving => {
-                    self.awaiting.retain(|&(_, awaiting)| awaiting != slot);
-                    self.parked.retain(|&parked| parked != slot);
-                    self.finish(slot, Status::PREEMPT_ABORT, turn);
-                }
+                Phase::Parked | Phase::Receiving | Phase::Waiting => self.stop(slot, Status::PREEMPT_ABORT, turn),
                 Phase::Elsewhere => {}
             }
         }

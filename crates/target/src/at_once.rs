@@ -57,6 +57,9 @@ impl Connection {
         input: &mut &[u8],
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
+        if turn.shared.pairs.are_there() {
+            return Some(Step::Write(executing, extent));
+        }
         let devices = turn.devices;
         let Some(resident) = devices.device(extent.device).and_then(|device| device.resident()) else {
             return Some(Step::Write(executing, extent));

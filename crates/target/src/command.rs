@@ -5,6 +5,7 @@ use ebof_drive::Answer;
 use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent};
 use ebof_nvme::{Cid, Nsid, Status};
 
+use crate::fused::Hold;
 use crate::mailbox::Asker;
 use crate::stats::Kind;
 
@@ -14,6 +15,10 @@ pub(crate) enum Work {
     Read(Extent),
     Write(Extent),
     Compare(Extent),
+    /// The first half of a Compare and Write, and the second once it has come.
+    FusedCompare(Extent, Option<Cid>),
+    /// The second half, and the first.
+    FusedWrite(Extent, Cid),
     Verify(Extent),
     WriteZeroes(Extent),
     Flush(DeviceId),
@@ -41,8 +46,8 @@ pub(crate) enum Work {
 /// Where a command stands. Each leaves exactly once, through `Connection::finish` or `Connection::forget`.
 ///
 /// ```text
-/// submit -> Parked (no buffer) -> Receiving (in-capsule data, R2T) -> AtDevice -> finish
-///        \________________________________________________________/^
+/// submit -> Parked (no buffer) -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> AtDevice -> finish
+///        \_____________________________________________________________________________/^
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -50,6 +55,8 @@ pub(crate) enum Phase {
     Parked,
     /// Waits for data from the host.
     Receiving,
+    /// Has all that it needs, and waits for its turn: for its other half, or for the end of a pair.
+    Waiting,
     /// Waits for the device.
     AtDevice,
     /// Waits for another queue (Abort, reset) or the drive.
@@ -71,6 +78,8 @@ pub(crate) struct Command {
     pub(crate) failed: Option<Status>,
     /// Clock of the target when it arrived, microseconds.
     pub(crate) started_us: u64,
+    /// What it holds of the blocks that it changes.
+    pub(crate) hold: Option<Box<Hold>>,
     /// Place of its counters in the connection's list.
     pub(crate) stats: Option<usize>,
 }
@@ -79,22 +88,27 @@ impl Work {
     /// How it is counted.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::Read(_) | Self::Compare(_) | Self::Verify(_) => Kind::Read,
-            Self::Write(_) | Self::WriteZeroes(_) => Kind::Write,
+            Self::Read(_) | Self::Compare(_) | Self::FusedCompare(..) | Self::Verify(_) => Kind::Read,
+            Self::Write(_) | Self::FusedWrite(..) | Self::WriteZeroes(_) => Kind::Write,
             _ => Kind::Other,
         }
     }
 
     /// Where in the buffer the host's data start. Compare keeps them behind the place where the device's go.
     pub(crate) fn data_offset(&self, length: u32) -> usize {
-        if matches!(self, Self::Compare(_)) { length as usize } else { 0 }
+        if matches!(self, Self::Compare(_) | Self::FusedCompare(..)) { length as usize } else { 0 }
     }
 
     /// Bytes of buffer that the work needs.
     pub(crate) fn buffer_bytes(&self, length: u32) -> usize {
         match self {
-            Self::Compare(_) => 2 * length as usize,
-            Self::Read(_) | Self::Write(_) | Self::Verify(_) | Self::Parameter | Self::Connect => length as usize,
+            Self::Compare(_) | Self::FusedCompare(..) => 2 * length as usize,
+            Self::Read(_)
+            | Self::Write(_)
+            | Self::FusedWrite(..)
+            | Self::Verify(_)
+            | Self::Parameter
+            | Self::Connect => length as usize,
             Self::WriteZeroes(_)
             | Self::Flush(_)
             | Self::Deallocate(..)
@@ -106,7 +120,10 @@ impl Work {
 
     /// Whether data travel between host and controller: for a zeroed or verified range they do not.
     pub(crate) fn moves_data(&self) -> bool {
-        matches!(self, Self::Read(_) | Self::Write(_) | Self::Compare(_))
+        matches!(
+            self,
+            Self::Read(_) | Self::Write(_) | Self::Compare(_) | Self::FusedCompare(..) | Self::FusedWrite(..)
+        )
     }
 
     /// Whether a device does it.
@@ -116,7 +133,15 @@ impl Work {
 
     /// Whether the host sends data.
     pub(crate) fn takes_data(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::Compare(_) | Self::Parameter | Self::Connect)
+        matches!(
+            self,
+            Self::Write(_)
+                | Self::Compare(_)
+                | Self::FusedCompare(..)
+                | Self::FusedWrite(..)
+                | Self::Parameter
+                | Self::Connect
+        )
     }
 }
 

@@ -34,6 +34,9 @@ const DIRECT_MIN: usize = 8 << 10;
 /// Bytes waiting to be sent beyond which no further command is taken.
 const UNSENT_MAX: usize = 16 << 20;
 
+/// The buffer of the first half of a Compare and Write: two blocks.
+const HALF_BYTES: usize = 8 << 10;
+
 /// How long the peer may take to close after it was told to go, milliseconds.
 const CLOSING_MS: u64 = 2_000;
 
@@ -296,7 +299,9 @@ impl Connection {
     /// Whether another command can be taken: a slot, and a buffer for its in-capsule data.
     fn can_take(&self, turn: &Turn<'_>) -> bool {
         let in_capsule = self.port.in_capsule_bytes() as usize;
-        let limit = turn.shared.settings.connection_buffer_bytes;
+        // What a first half of a pair holds must not keep its second away.
+        let half = if self.queue.awaits_second() { HALF_BYTES } else { 0 };
+        let limit = turn.shared.settings.connection_buffer_bytes + half;
         // Answers that the host does not read hold its next commands back: what it can make us keep has a limit.
         let answers_read = self.outbox.len() <= UNSENT_MAX;
         // While data of the host are awaited everything is read on: they come on the same stream. A host that overruns
@@ -401,17 +406,8 @@ impl Connection {
         let found =
             self.commands.iter().find(|(_, command)| command.cid == request.cid).map(|(slot, c)| (slot, c.phase));
         let aborted = match found {
-            Some((slot, Phase::Receiving)) if self.transport.stop_requesting(request.cid) => {
-                // Data are on their way: the response follows them.
-                if let Some(command) = self.commands.get_mut(slot) {
-                    command.failed = Some(Status::ABORT_REQUESTED);
-                }
-                true
-            }
-            Some((slot, Phase::Parked | Phase::Receiving)) => {
-                self.awaiting.retain(|&(_, awaiting)| awaiting != slot);
-                self.parked.retain(|&parked| parked != slot);
-                self.finish(slot, Status::ABORT_REQUESTED, turn);
+            Some((slot, Phase::Parked | Phase::Receiving | Phase::Waiting)) => {
+                self.stop(slot, Status::ABORT_REQUESTED, turn);
                 true
             }
             Some((slot, Phase::AtDevice)) => {
@@ -472,7 +468,7 @@ impl Connection {
             State::Gone => return self.settle_ms(),
         };
         let stalled = self.stalled_since_ms().map(|since| since + STALLED_MS);
-        let silent = (!self.awaiting.is_empty()).then_some(self.last_received_ms + STALLED_MS);
+        let silent = self.is_owed_data().then_some(self.last_received_ms + STALLED_MS);
         [own, stalled, silent].into_iter().flatten().min()
     }
 
@@ -481,9 +477,14 @@ impl Connection {
         match self.state {
             State::Handshake { deadline_ms } if deadline_ms <= now_ms => Some(End::Handshake(handshake_ms)),
             State::Closing { deadline_ms } if deadline_ms <= now_ms => Some(End::PeerClosed),
-            _ if !self.awaiting.is_empty() && self.last_received_ms + STALLED_MS <= now_ms => Some(End::Silent),
+            _ if self.is_owed_data() && self.last_received_ms + STALLED_MS <= now_ms => Some(End::Silent),
             _ => self.stalled_since_ms().filter(|since| since + STALLED_MS <= now_ms).map(|_| End::Stalled),
         }
+    }
+
+    /// Whether the host has announced something that it has not sent.
+    fn is_owed_data(&self) -> bool {
+        !self.awaiting.is_empty() || self.queue.awaits_second()
     }
 
     /// Since when the peer reads nothing of what is there for it: it may not hold our buffers for ever.

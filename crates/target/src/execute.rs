@@ -124,11 +124,20 @@ impl Connection {
                 self.go_on_resetting(slot, turn);
                 return Ok(false);
             }
+            Step::Unpaired(first, status, next) => {
+                self.fail_unpaired(first, status, turn);
+                return self.advance(*next, origin, turn);
+            }
             Step::Receive(executing, bytes) => (executing, Work::Parameter, bytes),
             Step::Connect(executing) => (executing, Work::Connect, CONNECT_BYTES),
             Step::Read(executing, extent) => (executing, Work::Read(extent), extent.length_bytes),
             Step::Write(executing, extent) => (executing, Work::Write(extent), extent.length_bytes),
             Step::Compare(executing, extent) => (executing, Work::Compare(extent), extent.length_bytes),
+            Step::CompareFirst(executing, extent) => (executing, Work::FusedCompare(extent, None), extent.length_bytes),
+            Step::WriteSecond(executing, extent, first) => {
+                self.join_halves(first, executing.cid());
+                (executing, Work::FusedWrite(extent, first), extent.length_bytes)
+            }
             Step::Verify(executing, extent) => (executing, Work::Verify(extent), extent.length_bytes),
             Step::WriteZeroes(executing, extent) => (executing, Work::WriteZeroes(extent), extent.length_bytes),
             Step::Flush(executing, device) => (executing, Work::Flush(device), 0),
@@ -149,8 +158,8 @@ impl Connection {
         // Only work that the queue let through is counted: its namespace exists.
         let stats = if work.is_io() { self.stats_of(origin.nsid, turn) } else { None };
         let Origin { cid, nsid, .. } = origin;
-        let (phase, buffer, failed) = (Phase::Elsewhere, None, None);
-        Command { cid, nsid, executing, work, phase, buffer, length, failed, started_us: turn.now_us, stats }
+        let (phase, buffer, failed, hold) = (Phase::Elsewhere, None, None, None);
+        Command { cid, nsid, executing, work, phase, buffer, length, failed, started_us: turn.now_us, hold, stats }
     }
 
     /// Gets the command a buffer and its data under way.
@@ -244,12 +253,25 @@ impl Connection {
     pub(crate) fn data_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
         let Some(command) = self.commands.get_mut(slot) else { return Ok(()) };
         if let Some(status) = command.failed {
-            self.finish(slot, status, turn);
+            command.phase = Phase::Waiting;
+            self.stop(slot, status, turn);
             return Ok(());
         }
+        if matches!(command.work, Work::Parameter | Work::Connect) {
+            return self.parameters_complete(slot, turn);
+        }
+        if !(turn.shared.pairs.are_there() && self.is_held_up(slot, turn)) {
+            self.go_to_device(slot, turn);
+        }
+        Ok(())
+    }
+
+    /// Nothing is in the way of a command any more.
+    pub(crate) fn go_to_device(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        let Some(command) = self.commands.get_mut(slot) else { return };
         match command.work {
-            Work::Parameter | Work::Connect => self.parameters_complete(slot, turn),
-            Work::Abort | Work::Drive { .. } | Work::Reset { .. } => Ok(()),
+            Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_complete(slot, turn),
+            Work::Parameter | Work::Connect | Work::Abort | Work::Drive { .. } | Work::Reset { .. } => {}
             Work::Read(extent) | Work::Verify(extent) | Work::Compare(extent) => {
                 let buffer = command.buffer.take();
                 let operation = buffer.map(|buffer| Operation::Read {
@@ -258,7 +280,6 @@ impl Connection {
                     buffer,
                 });
                 self.send_to_device(slot, extent.device, operation, turn);
-                Ok(())
             }
             Work::Write(extent) => {
                 let buffer = command.buffer.take();
@@ -269,25 +290,21 @@ impl Connection {
                     fua: extent.fua,
                 });
                 self.send_to_device(slot, extent.device, operation, turn);
-                Ok(())
             }
             Work::WriteZeroes(extent) => {
                 let Extent { offset_bytes: offset, deallocate, fua, .. } = extent;
                 let operation = Operation::WriteZeroes { offset, len: extent.length_bytes.into(), deallocate, fua };
                 self.send_to_device(slot, extent.device, Some(operation), turn);
-                Ok(())
             }
             Work::Flush(device) => {
                 self.send_to_device(slot, device, Some(Operation::Flush), turn);
-                Ok(())
             }
-            Work::Deallocate(device, ref mut ranges) => {
+            Work::Deallocate(device, ref ranges) => {
                 let ranges = ranges
-                    .drain(..)
+                    .iter()
                     .map(|range| range.offset_bytes..range.offset_bytes.saturating_add(range.length_bytes))
                     .collect();
                 self.send_to_device(slot, device, Some(Operation::Deallocate { ranges }), turn);
-                Ok(())
             }
         }
     }
@@ -338,7 +355,13 @@ impl Connection {
         step
     }
 
-    fn send_to_device(&mut self, slot: u32, device: DeviceId, operation: Option<Operation>, turn: &mut Turn<'_>) {
+    pub(crate) fn send_to_device(
+        &mut self,
+        slot: u32,
+        device: DeviceId,
+        operation: Option<Operation>,
+        turn: &mut Turn<'_>,
+    ) {
         let devices = turn.devices;
         let (Some(operation), Some(device)) = (operation, devices.device(device)) else {
             // The namespace went away between the decision and now.
@@ -398,7 +421,11 @@ impl Connection {
                 status
             }
         };
-        self.finish(slot, status, turn);
+        if self.commands.get(slot).is_some_and(|command| command.work.is_half()) {
+            self.half_done(slot, status, turn);
+        } else {
+            self.finish(slot, status, turn);
+        }
         if severe {
             self.hurry_drive(turn);
         }
@@ -525,7 +552,7 @@ fn text(nqn: Option<&Nqn>) -> &str {
 
 /// Compare: the device's bytes stand in front, the host's behind them.
 fn compare(command: &Command) -> Status {
-    let Work::Compare(_) = command.work else { return Status::SUCCESS };
+    let (Work::Compare(_) | Work::FusedCompare(..)) = command.work else { return Status::SUCCESS };
     let length = command.length as usize;
     match &command.buffer {
         Some(buffer) if buffer.as_slice()[..length] == buffer.as_slice()[length..2 * length] => Status::SUCCESS,

@@ -17,6 +17,7 @@ mod control;
 mod device;
 mod drives;
 mod execute;
+mod fused;
 mod mailbox;
 mod metrics;
 mod outbox;

@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::DeviceTable;
 use crate::drives::Told;
+use crate::fused::Barrier;
 use crate::port::PortState;
 
 /// What a reactor is told.
@@ -38,6 +39,10 @@ pub(crate) enum Message {
     Close { handle: Handle, reply: Asker },
     /// The answer to an earlier `Close`.
     Closed { reply: Asker },
+    /// A pair wants to know when no older change of its bytes is left at a device.
+    Barrier(Barrier),
+    /// It is the turn of the command that has this number in line.
+    Turn { reply: Asker, number: u64 },
     /// A port was removed: its connections end.
     PortGone(Arc<PortState>),
     /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the target's clock)

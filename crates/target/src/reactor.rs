@@ -23,6 +23,7 @@ use crate::buffer::Pool;
 use crate::busy::Busy;
 use crate::connection::{Connection, End, State};
 use crate::device::DeviceTable;
+use crate::fused::Barrier;
 use crate::mailbox::{Mailbox, Message};
 use crate::outbox::Flushed;
 use crate::patience::Patience;
@@ -44,17 +45,19 @@ const DEVICES: u64 = u64::MAX - 1;
 /// One thread's worth of target.
 pub(crate) struct Reactor {
     index: usize,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     mailbox: Mailbox,
     epoll: OwnedFd,
     io: Io,
     pool: Pool,
     devices: Arc<DeviceTable>,
-    connections: Vec<Option<Box<Connection>>>,
+    pub(crate) connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
     serial: u64,
     scratch: Vec<u8>,
     retry: VecDeque<(Arc<dyn Device>, Request)>,
+    /// Pairs that wait until no older change of their bytes is left at a device.
+    pub(crate) barriers: Vec<Barrier>,
     dirty: VecDeque<u32>,
     /// Connections that wait for a buffer or a free slot, by place.
     waiting: Vec<u32>,
@@ -97,6 +100,7 @@ impl Reactor {
             serial: 0,
             scratch: vec![0; SCRATCH_BYTES],
             retry: VecDeque::new(),
+            barriers: Vec::new(),
             dirty: VecDeque::new(),
             waiting: Vec::new(),
             resuming: Vec::new(),
@@ -177,6 +181,9 @@ impl Reactor {
         worked |= self.retry_busy(now_us);
         worked |= self.resume_waiting(now_us);
         worked |= self.flush_dirty(now_us);
+        if !self.barriers.is_empty() {
+            self.settle_barriers();
+        }
         self.kick_failed = false;
         if let Err(error) = self.io.kick() {
             tracing::error!(reactor = self.index, "device I/O cannot be started: {error}");

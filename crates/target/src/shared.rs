@@ -16,6 +16,7 @@ use ebof_tcp::FatalStatus;
 
 use crate::connection::{Connection, End, State};
 use crate::drives::Drives;
+use crate::fused::Pairs;
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
 use crate::settings::Settings;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicU32,
     pub(crate) zerocopy: Counts,
     pub(crate) drives: Drives,
+    pub(crate) pairs: Arc<Pairs>,
     registry: Mutex<Registry>,
     journal: Mutex<Journal>,
     stats: Mutex<Stats>,
@@ -80,6 +82,7 @@ impl Shared {
             connections: AtomicU32::new(0),
             zerocopy: Counts::default(),
             drives,
+            pairs: Arc::new(Pairs::new(reactors.clone())),
             registry: Mutex::new(registry),
             stats: Mutex::default(),
             digests: Mutex::default(),

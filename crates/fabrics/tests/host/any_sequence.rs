@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use ebof_fabrics::{Executing, Handle, Queue, Step};
 use ebof_nvme::connect::{Connect, Property, disconnect};
 use ebof_nvme::io::{BlockRange, Dsm};
-use ebof_nvme::opcode::admin;
+use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
-use ebof_nvme::{ControllerId, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
+use ebof_nvme::{Cid, ControllerId, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -49,6 +49,12 @@ fn commands() -> impl Strategy<Value = Sqe> {
         let sqe = BlockRange::new(slba, blocks).encode(opcode, Nsid(nsid));
         with_data(sqe, if fit { blocks * 512 } else { 4096 })
     });
+    let fused = (0u8..4, any::<bool>(), 0u64..2).prop_map(|(fuse, write, slba)| {
+        let opcode = if write { nvm::WRITE } else { nvm::COMPARE };
+        let mut sqe = with_data(BlockRange::new(slba, 1).encode(opcode, Nsid(1)), 512);
+        sqe.flags |= fuse;
+        sqe
+    });
     let dsm = (1u16..4).prop_map(|ranges| {
         let dsm = Dsm { ranges, deallocate: true, integral_read: false, integral_write: false };
         with_data(dsm.encode(Nsid(1)), u32::from(ranges) * 16)
@@ -69,6 +75,7 @@ fn commands() -> impl Strategy<Value = Sqe> {
     let cc = prop::sample::select(vec![0, Cc::ENABLE.0, Cc::ENABLE.with_shutdown(1).0, Cc::ENABLE.with_shutdown(2).0]);
     prop_oneof![
         4 => io,
+        2 => fused,
         1 => dsm,
         1 => log,
         2 => feature,
@@ -132,7 +139,25 @@ impl Run {
         assert!(self.open.get_mut(&at).unwrap().remove(&cqe.cid().0), "completed twice or never sent: {cqe:?}");
     }
 
+    /// A first half without a second ends.
+    fn end_unpaired(&mut self, at: u64, step: Step) -> Step {
+        let Step::Unpaired(first, status, next) = step else { return step };
+        let executing = self.take_half(at, first);
+        let cqe = self.world.queues.get_mut(&at).unwrap().complete(executing, status);
+        self.answered(at, cqe);
+        *next
+    }
+
+    fn take_half(&mut self, at: u64, first: Cid) -> Executing {
+        let is_it = |(of, step): &(u64, Step)| {
+            *of == at && matches!(step, Step::CompareFirst(executing, _) if executing.cid() == first)
+        };
+        let found = self.waiting.iter().position(is_it).expect("a first half that waits");
+        ticket(self.waiting.remove(found).unwrap().1)
+    }
+
     fn settle(&mut self, at: u64, step: Step) {
+        let step = self.end_unpaired(at, step);
         match step {
             Step::Complete(cqe) => self.answered(at, cqe),
             Step::Disconnect(cqe) => {
@@ -167,6 +192,7 @@ impl Run {
         let step = queue.submit(sqe, now_ms);
         if known || full {
             // Refused without a trace: the first command of this name goes on.
+            let step = self.end_unpaired(at, step);
             let Step::Complete(cqe) = step else { panic!("taken twice or too many: {step:?}") };
             assert!(!cqe.status().is_success());
             return;
@@ -228,6 +254,20 @@ impl Run {
             Step::Reply(executing, data) => {
                 assert!(!data.is_empty() && data.len() <= executing.length() as usize);
                 Step::Complete(queue.complete(executing, Status::SUCCESS))
+            }
+            Step::Unpaired(..) => unreachable!("taken apart at once"),
+            // Without its second it can fail only.
+            Step::CompareFirst(..) if good => return self.waiting.push_back((at, step)),
+            Step::CompareFirst(executing, _) => Step::Complete(queue.complete(executing, status)),
+            Step::WriteSecond(executing, extent, first) => {
+                // A queue names no first half that has failed already.
+                let first = self.take_half(at, first);
+                assert_eq!((first.length(), executing.length()), (extent.length_bytes, extent.length_bytes));
+                let queue = self.world.queues.get_mut(&at).unwrap();
+                let cqe = queue.complete(first, status);
+                let second = queue.complete(executing, status);
+                self.answered(at, cqe);
+                Step::Complete(second)
             }
             Step::Read(executing, extent)
             | Step::Write(executing, extent)
@@ -309,7 +349,11 @@ impl Run {
     /// Everything that waits is done; what is left outstanding are requests for events.
     fn finish(&mut self) {
         while let Some((at, step)) = self.waiting.pop_front() {
-            self.work(at, step, true);
+            let lone = |(of, other): &(u64, Step)| {
+                *of == at && matches!(other, Step::WriteSecond(.., first) if Some(*first) == half(&step))
+            };
+            let good = half(&step).is_none() || self.waiting.iter().any(lone);
+            self.work(at, step, good);
         }
         for (at, commands) in &self.open {
             let queue = &self.world.queues[at];
@@ -323,9 +367,16 @@ impl Run {
     }
 }
 
+/// The identifier of a first half.
+fn half(step: &Step) -> Option<Cid> {
+    if let Step::CompareFirst(executing, _) = step { Some(executing.cid()) } else { None }
+}
+
 fn ticket(step: Step) -> Executing {
     match step {
-        Step::Complete(_) | Step::Disconnect(_) | Step::Held => unreachable!("these have none"),
+        Step::Complete(_) | Step::Disconnect(_) | Step::Held | Step::Unpaired(..) => {
+            unreachable!("these have none")
+        }
         Step::Receive(executing, _)
         | Step::Connect(executing)
         | Step::Shared(executing)
@@ -336,6 +387,8 @@ fn ticket(step: Step) -> Executing {
         | Step::Read(executing, _)
         | Step::Write(executing, _)
         | Step::Compare(executing, _)
+        | Step::CompareFirst(executing, _)
+        | Step::WriteSecond(executing, ..)
         | Step::Verify(executing, _)
         | Step::WriteZeroes(executing, _)
         | Step::Flush(executing, _)

@@ -6,6 +6,7 @@ mod any_sequence;
 mod commands;
 mod discovery;
 mod events;
+mod fused;
 mod identify;
 mod managed;
 mod reserved;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use ebof_drive::reservation::Right;
 use ebof_drive::{Capacity, Drive, Identity, Managers, Moment, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Handle, Limits, Model, Namespace,
+    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Model, Namespace,
     NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
-use ebof_nvme::{ControllerId, Cqe, HostId, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
+use ebof_nvme::{Cid, ControllerId, Cqe, HostId, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
 use zerocopy::IntoBytes;
 
 pub(crate) const DRIVE: &str = "nqn.2014-08.org.example:drive0";
@@ -148,6 +148,10 @@ pub(crate) struct World {
     /// The status with which devices answer.
     pub(crate) device_status: Status,
     pub(crate) drive: Drive,
+    /// First halves of Compare and Write, by queue and identifier.
+    halves: BTreeMap<(u64, Cid), (Executing, Extent)>,
+    /// Completions of first halves.
+    pub(crate) ended: Vec<Cqe>,
     next_handle: u64,
     next_cid: u16,
 }
@@ -179,6 +183,8 @@ impl World {
             port: PortId(1),
             device_status: Status::SUCCESS,
             drive: drive_of_model(),
+            halves: BTreeMap::new(),
+            ended: Vec::new(),
             next_handle: 0,
             next_cid: 0,
         }
@@ -319,6 +325,27 @@ impl World {
                 Step::Drive(executing, request) => {
                     step = self.ask_drive(at, executing, &request).expect("an open connection");
                     continue;
+                }
+                Step::Unpaired(first, status, next) => {
+                    let (executing, _) = self.halves.remove(&(at, first)).expect("a first half that waits");
+                    let cqe = queue.complete(executing, status);
+                    self.ended.push(cqe);
+                    step = *next;
+                    continue;
+                }
+                Step::CompareFirst(executing, extent) => {
+                    let text = format!("compare first {extent:?}");
+                    self.halves.insert((at, executing.cid()), (executing, extent));
+                    return Done { cqe: None, data: Vec::new(), step: text };
+                }
+                Step::WriteSecond(executing, extent, first) => {
+                    let (first, of_first) = self.halves.remove(&(at, first)).expect("a first half that waits");
+                    let place = |extent: &Extent| (extent.device, extent.offset_bytes, extent.length_bytes);
+                    assert_eq!(place(&of_first), place(&extent));
+                    self.ended.push(queue.complete(first, status));
+                    let failed = if status.is_success() { status } else { Status::ABORTED_FAILED_FUSED };
+                    let cqe = queue.complete(executing, failed);
+                    return Done { cqe: Some(cqe), data: Vec::new(), step: format!("write second {extent:?}") };
                 }
                 Step::Reset(executing, quiesce) => {
                     for &Handle(io) in &quiesce.close {

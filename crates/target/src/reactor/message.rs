@@ -72,6 +72,13 @@ impl Reactor {
                     Ok(())
                 });
             }
+            Message::Barrier(barrier) => self.barriers.push(barrier),
+            Message::Turn { reply, number } => {
+                self.with_handle(reply.handle, now_us, |connection, turn| {
+                    connection.on_turn(reply.slot, number, turn);
+                    Ok(())
+                });
+            }
             Message::PortGone(port) => {
                 for place in self.places() {
                     self.with(place, now_us, |connection, _| {
@@ -147,9 +154,10 @@ impl Reactor {
     fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {
         self.shutdown_ms = Some(deadline_ms);
         for place in self.places() {
-            self.with(place, now_us, |connection, _| {
+            self.with(place, now_us, |connection, turn| {
                 if matches!(connection.state, State::Handshake { .. } | State::Open) {
                     connection.state = State::Draining;
+                    connection.give_up_halves(turn);
                 }
                 if connection.state == State::Draining && connection.is_drained() {
                     return Err(End::Shutdown);

@@ -175,6 +175,16 @@ impl World {
                     assert!(queue.is_closing());
                     break;
                 }
+                Step::Unpaired(first, status, next) => {
+                    assert!(!status.is_success());
+                    // The device may have ended it already.
+                    let is_it = |(of, executing): &(u64, Executing)| *of == handle && executing.cid() == first;
+                    if let Some(at) = self.waiting.iter().position(is_it) {
+                        let (_, executing) = self.waiting.remove(at);
+                        let _cqe: Cqe = queue.complete(executing, status);
+                    }
+                    step = *next;
+                }
                 Step::Receive(executing, bytes) => {
                     assert!(bytes > 0 && bytes <= executing.length().max(4096) && bytes <= 1 << 20);
                     let bytes = usize::try_from(bytes).expect("small");
@@ -293,6 +303,11 @@ impl World {
 /// The ticket of a step that waits for a device, whose bounds are checked.
 fn ticket(step: Step) -> Executing {
     match step {
+        Step::CompareFirst(executing, extent) | Step::WriteSecond(executing, extent, _) => {
+            assert_eq!((executing.length(), extent.length_bytes), (512, 512));
+            within(&extent);
+            executing
+        }
         Step::Read(executing, extent) | Step::Write(executing, extent) | Step::Compare(executing, extent) => {
             assert_eq!(executing.length(), extent.length_bytes);
             assert!(extent.length_bytes <= 1 << 20);
@@ -316,7 +331,10 @@ fn ticket(step: Step) -> Executing {
             assert!(data.len() <= 1 << 20 && u32::try_from(data.len()).is_ok_and(|bytes| bytes <= executing.length()));
             executing
         }
-        Step::Drive(executing, _) | Step::Flush(executing, _) | Step::Abort(executing, ..) | Step::Reset(executing, _) => executing,
+        Step::Drive(executing, _)
+        | Step::Flush(executing, _)
+        | Step::Abort(executing, ..)
+        | Step::Reset(executing, _) => executing,
         other => unreachable!("{other:?} is carried out at once"),
     }
 }

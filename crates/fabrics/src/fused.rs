@@ -1,0 +1,132 @@
+//! Fused operations: which two commands of a queue belong together, and what each gets when they do not. The one such
+//! operation is Compare and Write; that nothing comes between the two halves on the medium is the target's business.
+//!
+//! Base, "Fused Operations"; NVM Command Set, "Compare and Write".
+
+use alloc::boxed::Box;
+
+use ebof_nvme::command::Fuse;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Cid, Nsid, Sqe, Status};
+
+use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::queue::{Live, Queue, Role};
+use crate::step::Step;
+use crate::{connect, io};
+
+/// Logical blocks of Compare and Write at most (ACWU): what is written whole or not at all, also when the power fails, is
+/// one block (AWUPF).
+pub(crate) const BLOCKS_MAX: u32 = 1;
+
+/// A first command whose second has to be the next of the queue.
+#[derive(Debug)]
+pub(crate) enum First {
+    /// It waits.
+    Waiting { cid: Cid, nsid: Nsid, range: BlockRange },
+    /// It has failed already.
+    Failed,
+}
+
+/// Which half of a pair a command is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Half {
+    /// The Compare.
+    First,
+    /// The Write for the Compare of this identifier.
+    Second(Cid),
+}
+
+impl Queue {
+    /// Takes a command of an I/O queue that is fused, or follows the first of a pair.
+    #[cold]
+    pub(crate) fn submit_fused(&mut self, sqe: &Sqe) -> Step {
+        match (sqe.fuse(), self.fused.take()) {
+            (Fuse::Second, Some(First::Waiting { cid, nsid, range })) => self.second(sqe, cid, nsid, range),
+            (Fuse::Second, Some(First::Failed)) => self.refuse(sqe, Fault::transient(Status::ABORTED_FAILED_FUSED)),
+            (Fuse::Second, None) => self.refuse(sqe, Fault::new(Status::ABORTED_MISSING_FUSED)),
+            (_, Some(First::Waiting { cid, .. })) => {
+                let next = self.first_or_other(sqe);
+                Step::Unpaired(cid, Status::ABORTED_MISSING_FUSED.dnr(), Box::new(next))
+            }
+            _ => self.first_or_other(sqe),
+        }
+    }
+
+    /// Whether the first half of a pair waits for its second.
+    #[must_use]
+    pub fn awaits_second(&self) -> bool {
+        matches!(self.fused, Some(First::Waiting { .. }))
+    }
+
+    /// A command that failed is no half of a pair any more.
+    pub(crate) fn first_failed(&mut self, failed: Cid) {
+        if let Some(First::Waiting { cid, .. }) = &self.fused
+            && *cid == failed
+        {
+            self.fused = Some(First::Failed);
+        }
+    }
+
+    fn first_or_other(&mut self, sqe: &Sqe) -> Step {
+        match sqe.fuse() {
+            Fuse::Normal => self.submit_one(sqe),
+            Fuse::First => {
+                let step = self.accept(sqe, |live| {
+                    if sqe.opcode == nvm::COMPARE {
+                        half(live.as_deref(), sqe, Half::First)
+                    } else {
+                        Err(Fault::field(byte::FLAGS))
+                    }
+                });
+                self.fused = Some(match &step {
+                    Step::CompareFirst(executing, _) => {
+                        let (cid, nsid) = (executing.cid(), executing.nsid());
+                        First::Waiting { cid, nsid, range: BlockRange::decode(sqe) }
+                    }
+                    _ => First::Failed,
+                });
+                step
+            }
+            Fuse::Second | Fuse::Reserved => self.refuse(sqe, Fault::field(byte::FLAGS)),
+        }
+    }
+
+    fn second(&mut self, sqe: &Sqe, first: Cid, nsid: Nsid, of_first: BlockRange) -> Step {
+        if sqe.opcode != nvm::WRITE {
+            let next = self.refuse(sqe, Fault::field(byte::FLAGS));
+            return Step::Unpaired(first, Status::ABORTED_MISSING_FUSED.dnr(), Box::new(next));
+        }
+        let range = BlockRange::decode(sqe);
+        if (sqe.nsid(), range.slba, range.blocks) != (nsid, of_first.slba, of_first.blocks) {
+            let wrong = if sqe.nsid() == nsid { byte::CDW10 } else { byte::NSID };
+            let next = self.refuse(sqe, Fault::field(wrong));
+            return Step::Unpaired(first, Status::INVALID_FIELD.dnr(), Box::new(next));
+        }
+        match self.accept(sqe, |live| half(live.as_deref(), sqe, Half::Second(first))) {
+            step @ Step::WriteSecond(..) => step,
+            refused => Step::Unpaired(first, Status::ABORTED_FAILED_FUSED, Box::new(refused)),
+        }
+    }
+
+    fn refuse(&mut self, sqe: &Sqe, fault: Fault) -> Step {
+        self.accept(sqe, |_| Err(fault))
+    }
+}
+
+fn half(live: Option<&Live>, sqe: &Sqe, half: Half) -> Outcome {
+    match live {
+        Some(Live { role: Role::Io(subsystem), association, .. }) => io::fused(association, subsystem, sqe, half),
+        _ => connect::submit(sqe),
+    }
+}
+
+impl Half {
+    /// The step that goes on with the half.
+    pub(crate) fn step(self, executing: crate::Executing, extent: crate::Extent) -> Action {
+        Action::Go(match self {
+            Self::First => Step::CompareFirst(executing, extent),
+            Self::Second(first) => Step::WriteSecond(executing, extent, first),
+        })
+    }
+}
