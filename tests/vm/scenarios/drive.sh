@@ -1,0 +1,293 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
+# drive: a drive on the machine (`ebof serve --drive`), managed by the Linux kernel's host with nvme-cli and smartctl in a guest.
+#
+# Two namespaces: 1 is made and attached by the guest, 2 is attached to it by the machine, which the guest learns by an event. Firmware,
+# logs, reservations between two hosts, space that is given back, and a target that is killed under load.
+
+drive_nqn=nqn.2014-08.org.example:drive
+alice=nqn.2014-08.org.nvmexpress:uuid:a11ce000-3c1f-4f7e-9d1e-5a5be6ff0001
+bob=nqn.2014-08.org.nvmexpress:uuid:b0b00000-3c1f-4f7e-9d1e-5a5be6ff0002
+
+machine() {
+  needs_ebof || return
+  drive_port=$(free_port)
+  step "a drive of 256 MiB on 127.0.0.1:$drive_port"
+  check "ebof serve --drive listens" on_target up || return
+  boot_guest -t 600 -- "$drive_port"
+
+  step "the machine afterwards"
+  check "SIGTERM ends the target with status 0" stop drive TERM 30
+  check "it did not panic" eval "! grep -n panicked '$work/drive.log'"
+}
+
+# The guest's requests: pull the plug or put it back; run a verb of ebof; say what the backing file takes.
+on_target() {
+  if [[ $1 == down ]]; then
+    stop drive KILL 30
+    [[ $? == 137 ]]
+  else
+    start drive "$ebof" serve --listen "tcp://127.0.0.1:$drive_port" --nqn "$drive_nqn" --allow-any-host \
+      --drive "name=d0,backing=$work/disk.img,size=256M"
+    until_true 60 reachable "$drive_port" || { cat "$work/drive.log"; return 1; }
+  fi
+}
+target_down() { ask target down; }
+target_up() { ask target up; }
+on_ebof() {
+  local verb=$1
+  shift
+  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+tcp://127.0.0.1:$drive_port/$drive_nqn" "$@" >>"$work/verbs.log" 2>&1
+}
+# held below MIB, held above MIB
+on_held() {
+  local mib
+  mib=$(du -m "$work/disk.img" | cut -f 1)
+  echo "disk.img takes $mib MiB" >>"$work/verbs.log"
+  [[ $1 == below ]] && ((mib < $2)) || { [[ $1 == above ]] && ((mib > $2)); }
+}
+
+guest() {
+  address=10.0.2.2 port=$1 nqn=$drive_nqn
+  check "modprobe nvme-tcp" modprobe nvme-tcp || return
+  step_empty || return
+  step_create || return
+  step_event
+  kernel_is_content "so far"
+  step_reset_keeps
+  step_filesystem
+  step_space
+  step_logs
+  step_firmware
+  kernel_forgets
+  step_unplug
+  step_after_unplug
+  step_remove
+  kernel_forgets
+  disconnects
+  step_two_hosts
+  kernel_forgets
+}
+
+# number JSON-KEY FILE-OR-COMMAND...: a number of the JSON that a command prints.
+number() {
+  local key=$1
+  shift
+  "$@" -o json 2>/dev/null | jq "$key"
+}
+
+nvme_connect() { nvme connect -t tcp -a "$address" -s "$port" -n "$nqn" "$@"; }
+has_no_namespace() { ! namespace_device "$1"; }
+
+step_empty() {
+  step "a drive without a namespace"
+  check "nvme connect" nvme_connect -q "$alice" -I "${alice##*:}" -k 10 -c 1 -l 300 || return 1
+  controller=$(controllers "$nqn")
+  check "$controller becomes live" until_true 60 controller_is "$controller" live || return 1
+  check_says "nvme id-ctrl -H: namespace management" 'NS Management and Attachment Supported' nvme id-ctrl "/dev/$controller" -H
+  check_says "nvme id-ctrl -H: reservations" 'Reservations Supported' nvme id-ctrl "/dev/$controller" -H
+  check "nvme id-ctrl" nvme id-ctrl "/dev/$controller" -o json
+  jq -c '{oacs, oncs, frmw, lpa, elpe, tnvmcap, unvmcap, nn, mnan, rpmbs, edstt, sanicap, endgidmax}' <<<"$out" | note
+  check_equal "id-ctrl: all of the capacity is there, and none is given" "268435456 268435456" "$(jq -r '"\(.tnvmcap) \(.unvmcap)"' <<<"$out")"
+  check_equal "nvme list-ns --all is empty" 0 "$(nvme list-ns "/dev/$controller" --all -o json | jq '.nsid_list | length')"
+}
+
+# What document 000 does, with its flags.
+step_create() {
+  local device=/dev/$controller cntlid
+  step "create, attach, list"
+  cntlid=$(number .cntlid nvme id-ctrl "$device")
+  check_says "nvme create-ns" 'created nsid:1$' nvme create-ns "$device" -s 0x40000 -c 0x40000 -f 0 -d 0 -m 0 || return 1
+  check_says "nvme list-ns --all has it" ':0x1$' nvme list-ns "$device" --all
+  check "it has no disk yet" has_no_namespace 1
+  check "nvme attach-ns" nvme attach-ns "$device" -n 1 -c "$cntlid" || return 1
+  check "its disk appears without a reset" until_true 60 namespace_device 1 || return 1
+  check_says "nvme list has it" "^$(namespace_device 1) .*134.22 +MB" nvme list
+  note <<<"$out"
+  check_says "nvme list-ctrl -n 1" "]:(0x)?$cntlid\$" nvme list-ctrl "$device" -n 1
+  check_says "nvme list-ctrl" "]:(0x)?$cntlid\$" nvme list-ctrl "$device"
+  check "nvme id-ns" nvme id-ns "$device" -n 1 -o json
+  check_equal "id-ns: size, capacity and use in blocks" "262144 262144 0" "$(jq -r '"\(.nsze) \(.ncap) \(.nuse)"' <<<"$out")"
+  check_fails "nvme create-ns beyond the capacity" 'Insufficient Capacity' nvme create-ns "$device" -s 0x60000 -c 0x60000 -f 0 -d 0 -m 0
+  check_fails "nvme attach-ns once more" 'Already Attached' nvme attach-ns "$device" -n 1 -c "$cntlid"
+  check_fails "nvme attach-ns to a controller that is not there" 'Controller List' nvme attach-ns "$device" -n 1 -c 999
+}
+
+# Nothing in the guest has a hand in this.
+step_event() {
+  local cntlid
+  step "the machine attaches a namespace"
+  cntlid=$(number .cntlid nvme id-ctrl "/dev/$controller")
+  check "ebof create-ns on the machine" ask ebof create-ns -S 64Mi --nmic 1
+  check "ebof attach-ns on the machine" ask ebof attach-ns -n 2 -c "$cntlid"
+  check "the disk appears by the event alone" until_true 60 namespace_device 2
+  check "ebof detach-ns on the machine" ask ebof detach-ns -n 2 -c "$cntlid"
+  check "the disk goes by the event alone" until_true 60 has_no_namespace 2
+  check "ebof attach-ns on the machine" ask ebof attach-ns -n 2 -c "$cntlid"
+  check "and comes again" until_true 60 namespace_device 2
+}
+
+step_reset_keeps() {
+  step "reset"
+  check "nvme reset" nvme reset "/dev/$controller"
+  check "$controller is live again" until_true 60 controller_is "$controller" live
+  check_equal "both namespaces are attached as before" "1 2" \
+    "$(nvme list-ns "/dev/$controller" -o json | jq -r '[.nsid_list[].nsid] | join(" ")')"
+  check "nvme ns-rescan" nvme ns-rescan "/dev/$controller"
+  check "the disks stayed" eval 'namespace_device 1 && namespace_device 2'
+}
+
+step_space() {
+  local device
+  device=$(namespace_device 2)
+  step "space is taken by writing, and given back"
+  verified_writes "fio: 4 KiB to 256 KiB random writes, CRC32C verified" "$device" --bsrange=4k-256k --size=48M --iodepth=8
+  check "NUSE counts what was written" eval "(( $(number .nuse nvme id-ns "$device") >= 98304 ))"
+  check "the backing file holds it" ask held above 48
+  check "blkdiscard" blkdiscard "$device"
+  check "NUSE is 0" until_true 30 eval "(( \$(number .nuse nvme id-ns $device) == 0 ))"
+  check "the backing file has become small" until_true 30 ask held below 40
+  check "the disk reads as zeros" cmp -n 16777216 "$device" /dev/zero
+}
+
+step_logs() {
+  local device=/dev/$controller
+  step "logs"
+  check_fails "nvme read beyond the end" 'LBA Out of Range' nvme read "$device"n2 -s 999999999 -c 0 -z 512
+  check "nvme smart-log" nvme smart-log "$device" -o json
+  jq -c . <<<"$out" | note
+  check_equal "smart-log: counters have moved" true "$(jq '.data_units_written > 50 and .data_units_read > 50 and
+    .host_write_commands > 200 and .host_read_commands > 100 and .power_cycles == 1 and .unsafe_shutdowns == 0 and
+    .num_err_log_entries > 0 and .critical_warning == 0 and .avail_spare > 50 and .temperature > 280' <<<"$out")"
+  check "nvme error-log" nvme error-log "$device" -e 4 -o json
+  check_equal "error-log: the block that was not there" 999999999 "$(jq '.errors[0].lba' <<<"$out")"
+  check_says "nvme fw-log" 'frs1' nvme fw-log "$device"
+  check "nvme endurance-log" nvme endurance-log "$device" -g 1 -o json
+  check_equal "endurance-log: counters have moved" true "$(jq '(.data_units_written | tonumber) > 0 and (.host_write_cmds | tonumber) > 200' <<<"$out")" || note <<<"$out"
+  check "nvme persistent-event-log: establish" nvme persistent-event-log "$device" -a 1
+  check_says "nvme persistent-event-log: namespaces were made" 'Change Namespace' nvme persistent-event-log "$device" -a 0
+  check "nvme persistent-event-log: release" nvme persistent-event-log "$device" -a 2
+  check "nvme changed-ns-list-log" nvme changed-ns-list-log "$device"
+  check_says "nvme effects-log" 'Namespace Management' nvme effects-log "$device"
+  check "smartctl -a" smartctl -a -d nvme "$device"
+  note <<<"$out"
+  check_equal "smartctl: passed, with counters and an error" 5 "$(grep -cE \
+    '^SMART overall-health .* PASSED|^Data Units Written: +[1-9]|^Host Read Commands: +[1-9]|^Error Information Log Entries: +[1-9]|^Temperature: +[1-9]' <<<"$out")"
+}
+
+# crc32c FILE BYTES: of the first bytes of a file.
+crc32c() {
+  local crc=$((0xffffffff)) byte bit
+  while read -r byte; do
+    crc=$((crc ^ byte))
+    for bit in {1..8}; do crc=$((crc & 1 ? (crc >> 1) ^ 0x82f63b78 : crc >> 1)); done
+  done < <(head -c "$2" "$1" | od -An -v -w1 -tu1)
+  echo $((crc ^ 0xffffffff))
+}
+le32() { printf '%b' "$(printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)))"; }
+# padded TEXT BYTES
+padded() { printf '%s' "$1" && head -c $(($2 - ${#1})) /dev/zero; }
+# firmware FILE REVISION PRODUCT PERSONALITY: an image by the book, docs/firmware.md.
+firmware() {
+  printf '%s' "$4" >/tmp/payload
+  {
+    printf 'EBOFFW\r\n\x01\x00\x40\x00'
+    le32 ${#4}
+    le32 "$(crc32c /tmp/payload ${#4})"
+    padded "$2" 8
+    padded "$3" 32
+  } >"$1"
+  le32 "$(crc32c "$1" 60)" >>"$1"
+  cat /tmp/payload >>"$1"
+  truncate -s 4096 "$1"
+}
+
+step_firmware() {
+  local device=/dev/$controller
+  step "firmware"
+  firmware /tmp/good 9.9-test ebof-drive '{"model-suffix":""}'
+  firmware /tmp/other 9.9-test toaster '{}'
+  sed 's/9.9-test/9.9-tesT/' /tmp/good >/tmp/broken
+  for image in broken other; do
+    check "nvme fw-download of an image that is $image" nvme fw-download "$device" -f "/tmp/$image"
+    check_fails "nvme fw-commit refuses it" 'Invalid Firmware Image' nvme fw-commit "$device" -s 2 -a 1
+  done
+  check "nvme fw-download" nvme fw-download "$device" -f /tmp/good
+  check "nvme fw-commit, activated at once" nvme fw-commit "$device" -s 2 -a 3
+  check_says "nvme fw-log has it in slot 2" 'frs2 .*9.9-test' nvme fw-log "$device"
+  check_says "nvme id-ctrl names it" '^fr +: 9.9-test' nvme id-ctrl "$device"
+  check "the disks stayed" eval 'namespace_device 1 && namespace_device 2'
+  check_says "nvme fw-commit back to slot 1, at the next reset" 'Success|reset' nvme fw-commit "$device" -s 1 -a 2
+  check "nvme reset" nvme reset "$device"
+  check "$controller is live again" until_true 60 controller_is "$controller" live
+  check_fails "another firmware runs" '.' eval "nvme id-ctrl $device | grep -q '^fr *: 9.9-test' || { echo no longer; false; }"
+}
+
+step_after_unplug() {
+  step "after the kill"
+  check "nvme smart-log" nvme smart-log "/dev/$controller" -o json
+  check_equal "smart-log: one more start, one unsafe" "2 1" "$(jq -r '"\(.power_cycles) \(.unsafe_shutdowns)"' <<<"$out")"
+  check_equal "smart-log: what was counted before is there" true "$(jq '.data_units_written > 50' <<<"$out")"
+}
+
+step_remove() {
+  local device=/dev/$controller cntlid
+  step "detach, delete"
+  cntlid=$(number .cntlid nvme id-ctrl "$device")
+  check "nvme detach-ns" nvme detach-ns "$device" -n 1 -c "$cntlid"
+  check "its disk goes" until_true 60 has_no_namespace 1
+  check "nvme delete-ns" nvme delete-ns "$device" -n 1
+  check_equal "namespace 2 is left" "2" "$(nvme list-ns "$device" --all -o json | jq -r '[.nsid_list[].nsid] | join(" ")')"
+  check_equal "its capacity is there again" $((256 - 64)) "$(($(number .unvmcap nvme id-ctrl "$device") >> 20))"
+}
+
+# write_to DEVICE: a block, past the page cache.
+write_to() { dd if=/tmp/pattern of="$1" bs=4k count=1 oflag=direct conv=notrunc; }
+path_of() {
+  local name
+  for name in /sys/class/nvme/"$1"/nvme*n*; do [[ ! -b /dev/${name##*/} ]] || { echo "/dev/${name##*/}"; return; }; done
+  return 1
+}
+
+# With multipath both connections would be two ways of one host to one disk.
+step_two_hosts() {
+  local a b first second cntlid
+  step "two hosts, one namespace, reservations"
+  check "the kernel's host starts anew, without multipath" eval \
+    'rmmod nvme-tcp nvme-fabrics nvme-core && modprobe nvme-core multipath=N && modprobe nvme-tcp' || return
+  head -c 4096 /dev/urandom >/tmp/pattern
+  check "nvme connect as Alice" nvme_connect -q "$alice" -I "${alice##*:}"
+  first=$(controllers "$nqn")
+  check "her disk appears" until_true 60 path_of "$first" || return
+  a=$(path_of "$first")
+  check "nvme connect as Bob" nvme_connect -q "$bob" -I "${bob##*:}"
+  second=$(controllers "$nqn" | grep -vx "$first")
+  cntlid=$(number .cntlid nvme id-ctrl "/dev/$second")
+  check "nvme attach-ns for Bob, by Alice" nvme attach-ns "/dev/$first" -n 2 -c "$cntlid"
+  check "his disk appears by the event" until_true 60 path_of "$second" || return
+  b=$(path_of "$second")
+  note < <(echo "Alice has $a, Bob $b"; nvme list-ctrl "/dev/$first" -n 2)
+
+  check "nvme resv-register as Alice" nvme resv-register "$a" --nrkey=0xa11ce --rrega=0 --cptpl=3
+  check "nvme resv-register as Bob" nvme resv-register "$b" --nrkey=0xb0b --rrega=0 --cptpl=3
+  check "nvme resv-acquire as Alice" nvme resv-acquire "$a" --crkey=0xa11ce --rtype=1 --racqa=0
+  check "Alice writes" write_to "$a"
+  check_fails "Bob's write is refused: EBADE" 'Invalid exchange' write_to "$b"
+  check "Bob reads what Alice wrote" eval "dd if=$b bs=4k count=1 iflag=direct 2>/dev/null | cmp - /tmp/pattern"
+  check_fails "nvme resv-acquire as Bob" 'Reservation Conflict' nvme resv-acquire "$b" --crkey=0xb0b --rtype=1 --racqa=0
+  check "nvme resv-report" nvme resv-report "$b" --eds -o json
+  check_equal "resv-report: type, registrants, persistence" "1 2 1" "$(jq -r '"\(.rtype) \(.regctl // .regstrnt) \(.ptpls)"' <<<"$out")" || note <<<"$out"
+
+  check "the target goes down" target_down
+  check "the target comes back" target_up
+  check "Alice reconnects" until_true 120 write_to "$a"
+  check "Bob reconnects" until_true 120 controller_is "$second" live
+  check_fails "the reservation was kept" 'Invalid exchange' write_to "$b"
+
+  check "nvme resv-acquire: Bob preempts" nvme resv-acquire "$b" --crkey=0xb0b --prkey=0xa11ce --rtype=1 --racqa=1
+  check_fails "Alice's write is refused" 'Invalid exchange' write_to "$a"
+  check "Bob writes" write_to "$b"
+  check "nvme resv-release as Bob" nvme resv-release "$b" --crkey=0xb0b --rtype=1 --rrela=0
+  check "Alice writes again" write_to "$a"
+  check "nvme disconnect" nvme disconnect -n "$nqn"
+}
