@@ -129,6 +129,12 @@ impl Shared {
         }
     }
 
+    /// Nobody is given a namespace from now on.
+    pub(crate) fn forget(&self) {
+        let thins = std::mem::take(&mut *self.thins.write().unwrap_or_else(PoisonError::into_inner));
+        drop(thins);
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -79,6 +79,8 @@ struct Ended(Arc<Shared>);
 impl Drop for Ended {
     fn drop(&mut self) {
         refuse(self.0.stop());
+        // They hold what holds them: the backing device is to be closed with the last of them that somebody else has.
+        self.0.forget();
     }
 }
 

@@ -1,244 +1,395 @@
-//! A drive that is cut off at any moment: by a kill, which loses nothing that was written, and by a power loss, which loses any
-//! of what was not flushed, and tears it.
+//! A drive that is cut off at any moment, again and again: by a kill, which loses nothing that was written, and by a power loss,
+//! which loses any of what was not flushed, and tears it.
+//!
+//! Every block says whose it is and which write it is of. For each block the model has all that it may hold: what was the
+//! last thing sure, and everything that was begun afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use ebof_backend::{Device, Io, Memory};
-use ebof_medium::{Instance, Options, Store, medium_bytes};
+use ebof_backend::{Buffer, Device, Io, Operation};
+use ebof_medium::{Instance, Medium, Options, Store};
 use proptest::prelude::*;
 
-use crate::rig::{Event, create, deallocate, drive, flush, on, read, write};
+use crate::rig::{Event, Recorder, create, deallocate, flush, on, read, run};
 
 const CAPACITY: u64 = 2 << 20;
 const EXTENT: u64 = 256 << 10;
 const BLOCK: u64 = 4096;
 /// Blocks of a namespace that the histories touch, spread over its extents.
 const BLOCKS: u64 = 12;
+/// Namespaces at a time.
+const SLOTS: u64 = 3;
 
 #[derive(Clone, Debug)]
 enum Act {
     Create(u64),
     Remove(u64),
-    Write(u64, u64),
-    Deallocate(u64, u64),
+    Clear(u64),
+    /// The first block, how many, and whether durably.
+    Write(u64, u64, u64, bool),
+    /// A whole extent, or one block of it.
+    Deallocate(u64, u64, bool),
     Flush(u64),
     Commit,
-    Checkpoint,
+    /// More changes than a journal holds.
+    Fill,
+    /// Closed in order and opened again.
+    Restart,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let instance = 0..3_u64;
+/// How a life ends, after which part of what happened in it, and whose coins decide about what was not flushed.
+#[derive(Clone, Debug)]
+struct End {
+    power: bool,
+    cut: prop::sample::Index,
+    chance: u64,
+}
+
+fn life() -> impl Strategy<Value = (Vec<Act>, End)> {
+    let (slot, block) = (0..SLOTS, 0..BLOCKS);
     let act = prop_oneof![
-        2 => instance.clone().prop_map(Act::Create),
-        1 => instance.clone().prop_map(Act::Remove),
-        6 => (instance.clone(), 0..BLOCKS).prop_map(|(instance, block)| Act::Write(instance, block)),
-        2 => (instance.clone(), 0..BLOCKS).prop_map(|(instance, block)| Act::Deallocate(instance, block)),
-        1 => instance.prop_map(Act::Flush),
-        1 => Just(Act::Commit),
-        1 => Just(Act::Checkpoint),
+        6 => slot.clone().prop_map(Act::Create),
+        1 => slot.clone().prop_map(Act::Remove),
+        1 => slot.clone().prop_map(Act::Clear),
+        16 => (slot.clone(), block.clone(), 1..4_u64, prop::bool::weighted(0.2))
+            .prop_map(|(slot, block, count, fua)| Act::Write(slot, block, count, fua)),
+        5 => (slot.clone(), block, any::<bool>()).prop_map(|(slot, block, whole)| Act::Deallocate(slot, block, whole)),
+        3 => slot.prop_map(Act::Flush),
+        2 => Just(Act::Commit),
+        1 => Just(Act::Restart),
     ];
-    proptest::collection::vec(act, 1..40)
-}
-
-/// Where block `block` of the history lies: two in each extent.
-fn place(block: u64) -> u64 {
-    (block / 2) * EXTENT + (block % 2) * BLOCK
-}
-
-/// Bytes that say whose they are: of which namespace, which block, and which write.
-fn stamp(name: u64, block: u64, version: u64) -> Vec<u8> {
-    let word = (name + 1) << 48 | block << 32 | version;
-    word.to_le_bytes().repeat(512)
-}
-
-/// What a namespace may hold: by block, all versions from the last one that is sure; 0 for zeros.
-type Model = BTreeMap<u64, BTreeMap<u64, Vec<u64>>>;
-
-/// What was true when so many events had happened on the device.
-struct Moment {
-    events: usize,
-    /// What was acknowledged, by the namespace's name on the medium.
-    model: Model,
-    commits: u64,
-}
-
-/// Plays a history; what was acknowledged after each act.
-#[expect(clippy::too_many_lines, reason = "an arm for each act")]
-fn play(acts: &[Act]) -> (Vec<Event>, Vec<Moment>) {
-    let (base, opened) = drive(CAPACITY);
-    let medium = &opened.medium;
-    let mut io = Io::new(16).expect("an engine");
-    let events = || base.events.lock().expect("nobody panicked with it").len();
-    let (mut model, mut commits, mut version, mut next) = (Model::new(), 0_u64, 0_u64, 10_u64);
-    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut moments = vec![Moment { events: events(), model: model.clone(), commits }];
-    let state = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let kept = Arc::clone(&state);
-    on(medium, move |store| {
-        let kept = move || kept.load(std::sync::atomic::Ordering::SeqCst).to_le_bytes().to_vec();
-        store.set_snapshot(Box::new(kept));
+    let acts = proptest::collection::vec(act, 1..40);
+    let fill = prop::option::weighted(0.1, any::<prop::sample::Index>());
+    let end = (any::<bool>(), any::<prop::sample::Index>(), any::<u64>()).prop_map(|(power, cut, chance)| End {
+        power,
+        cut,
+        chance,
     });
-    for act in acts {
-        let name = |slot: &u64| live.get(slot).copied();
-        match act {
-            Act::Create(slot) if !live.contains_key(slot) => {
-                next += 1;
-                create(medium, next, 2 << 20);
-                live.insert(*slot, next);
-                model.insert(next, BTreeMap::new());
-            }
+    (acts, fill, end).prop_map(|(mut acts, fill, end)| {
+        if let Some(at) = fill {
+            acts.insert(at.index(acts.len()), Act::Fill);
+        }
+        (acts, end)
+    })
+}
+
+/// Where block `block` of the history lies: two in each extent, the last of one and the first of the next beside each other.
+fn place(block: u64) -> u64 {
+    block.div_ceil(2) * EXTENT - (block % 2) * BLOCK
+}
+
+/// What a block holds, sector by sector.
+type Value = [u64; 8];
+
+/// One thing that a block, a namespace or the number of commits was made to be.
+#[derive(Clone, Debug)]
+struct Step<T> {
+    to: T,
+    /// Events of the life when it was begun, and when it was acknowledged.
+    begun: usize,
+    done: usize,
+    /// It was acknowledged as durable.
+    durable: bool,
+}
+
+/// What something was made to be, in order.
+#[derive(Clone, Debug)]
+struct History<T>(Vec<Step<T>>);
+
+impl<T: Clone + PartialEq> History<T> {
+    fn new(to: T) -> Self {
+        Self(vec![Step { to, begun: 0, done: 0, durable: true }])
+    }
+
+    /// What it may be when `cut` events have happened, and all before `flushed` are on the medium.
+    fn possible(&self, cut: usize, flushed: usize) -> impl Iterator<Item = &T> {
+        let sure = |step: &Step<T>| step.done <= if step.durable { cut } else { flushed };
+        let from = self.0.iter().rposition(sure).unwrap_or_default();
+        let later = self.0[from + 1..].iter().filter(move |step| step.begun < cut);
+        std::iter::once(&self.0[from]).chain(later).map(|step| &step.to)
+    }
+
+    fn last(&self) -> &T {
+        &self.0[self.0.len() - 1].to
+    }
+}
+
+/// All that is known of the drive.
+struct Model {
+    /// By name on the medium: whether it is there, and its blocks.
+    names: BTreeMap<u64, (History<bool>, Vec<History<Value>>)>,
+    commits: History<u64>,
+    /// Which of them is in which slot.
+    slots: BTreeMap<u64, u64>,
+    version: u64,
+    next: u64,
+}
+
+/// The drive in one of its lives.
+struct Life<'a> {
+    base: Arc<Recorder>,
+    medium: Medium,
+    io: Io,
+    state: Arc<AtomicU64>,
+    model: &'a mut Model,
+}
+
+/// The state is what the owner has committed.
+fn open(base: &Arc<Recorder>, state: &Arc<AtomicU64>) -> Result<Medium, TestCaseError> {
+    let options = Options { create: Some(CAPACITY), zeroed: true, ..Options::default() };
+    let opened = Store::open(Arc::clone(base) as Arc<dyn Device>, options);
+    let opened = opened.map_err(|error| TestCaseError::fail(format!("it does not open: {error}")))?;
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let mut commits = opened.snapshot.as_deref().map_or(0, word);
+    // Commits have two changes: neither is there without the other.
+    let changes: Vec<u64> =
+        opened.changes.iter().filter(|change| change.len() == 8).map(|change| word(change)).collect();
+    for pair in changes.chunks(2) {
+        prop_assert_eq!(pair, [commits + 1; 2], "changes come in order, and together");
+        commits += 1;
+    }
+    state.store(commits, Ordering::SeqCst);
+    let kept = Arc::clone(state);
+    on(&opened.medium, move |store| {
+        store.set_snapshot(Box::new(move || kept.load(Ordering::SeqCst).to_le_bytes().to_vec()));
+    });
+    Ok(opened.medium)
+}
+
+impl Life<'_> {
+    fn now(&self) -> usize {
+        self.base.events.lock().expect("nobody panicked with it").len()
+    }
+
+    /// Something was made to be something by what happened since `begun`.
+    fn step<T>(&self, to: T, begun: usize, durable: bool) -> Step<T> {
+        Step { to, begun, done: self.now(), durable }
+    }
+
+    fn device(&self, slot: u64) -> Option<(u64, Arc<dyn Device>)> {
+        let name = *self.model.slots.get(&slot)?;
+        Some((name, self.medium.device(Instance(name)).expect("it is there")))
+    }
+
+    fn blocks(&mut self, name: u64, blocks: impl Iterator<Item = u64>, to: Value, begun: usize, durable: bool) {
+        let step = self.step(to, begun, durable);
+        let (_, all) = self.model.names.get_mut(&name).expect("it is there");
+        blocks.for_each(|block| all[usize::try_from(block).expect("few")].0.push(step.clone()));
+    }
+
+    fn play(&mut self, act: &Act) -> Result<(), TestCaseError> {
+        let begun = self.now();
+        match *act {
+            Act::Create(slot) => self.create(slot, begun),
             Act::Remove(slot) => {
-                if let Some(name) = live.remove(slot) {
-                    on(medium, move |store| store.remove(Instance(name))).expect("a healthy device");
-                    model.remove(&name);
+                if let Some((name, _)) = self.device(slot) {
+                    on(&self.medium, move |store| store.remove(Instance(name))).expect("a healthy device");
+                    self.model.slots.remove(&slot);
+                    let step = self.step(false, begun, true);
+                    self.model.names.get_mut(&name).expect("it is there").0.0.push(step);
                 }
             }
-            Act::Write(slot, block) => {
-                if let Some(name) = name(slot) {
-                    version += 1;
-                    let device = medium.device(Instance(name)).expect("it is there");
-                    // A full drive refuses it: nothing has changed then.
-                    if write(&device, &mut io, place(*block), &stamp(name, *block, version)).is_ok() {
-                        model.entry(name).or_default().insert(*block, vec![version]);
-                    }
+            Act::Clear(slot) => {
+                if let Some((name, _)) = self.device(slot) {
+                    on(&self.medium, move |store| store.clear(Instance(name))).expect("a healthy device");
+                    self.blocks(name, 0..BLOCKS, [0; 8], begun, true);
                 }
             }
-            Act::Deallocate(slot, block) => {
-                if let Some(name) = name(slot) {
-                    let device = medium.device(Instance(name)).expect("it is there");
-                    let extent = block / 2;
-                    deallocate(&device, &mut io, extent * EXTENT, EXTENT).expect("a healthy device");
-                    for block in [extent * 2, extent * 2 + 1] {
-                        model.entry(name).or_default().insert(block, vec![0]);
-                    }
+            Act::Write(slot, block, count, fua) => self.write(slot, block..(block + count).min(BLOCKS), fua, begun),
+            Act::Deallocate(slot, block, whole) => {
+                if let Some((name, device)) = self.device(slot) {
+                    let extent = place(block) / EXTENT;
+                    let range = if whole { (extent * EXTENT, EXTENT) } else { (place(block), BLOCK) };
+                    deallocate(&device, &mut self.io, range.0, range.1).expect("a healthy device");
+                    let inside = |block: &u64| (range.0..range.0 + range.1).contains(&place(*block));
+                    self.blocks(name, (0..BLOCKS).filter(inside), [0; 8], begun, false);
                 }
             }
             Act::Flush(slot) => {
-                if let Some(name) = name(slot) {
-                    flush(&medium.device(Instance(name)).expect("it is there"), &mut io).expect("a healthy device");
+                if let Some((_, device)) = self.device(slot) {
+                    flush(&device, &mut self.io).expect("a healthy device");
                 }
             }
             Act::Commit => {
-                commits += 1;
-                let change = commits.to_le_bytes();
-                on(medium, move |store| store.commit(&[&change])).expect("a healthy device");
-                state.store(commits, std::sync::atomic::Ordering::SeqCst);
+                let commit = self.model.commits.last() + 1;
+                let change = commit.to_le_bytes();
+                on(&self.medium, move |store| store.commit(&[&change, &[0; 5000], &change])).expect("a healthy device");
+                self.state.store(commit, Ordering::SeqCst);
+                let step = self.step(commit, begun, true);
+                self.model.commits.0.push(step);
             }
-            Act::Checkpoint => {
-                // A change that does not fit into what is left of the journal brings one about.
+            Act::Fill => {
                 for _ in 0..17 {
-                    on(medium, |store| store.commit(&[&vec![0; 1 << 20]])).expect("a healthy device");
+                    on(&self.medium, |store| store.commit(&[&vec![0; 1 << 20]])).expect("a healthy device");
                 }
             }
-            Act::Create(_) => {}
+            Act::Restart => {
+                self.medium.stop();
+                self.medium = open(&self.base, &self.state)?;
+                // Closed in order, all of it is flushed.
+                prop_assert_eq!(self.state.load(Ordering::SeqCst), *self.model.commits.last());
+            }
         }
-        let all = base.events.lock().expect("nobody panicked with it");
-        moments.push(Moment { events: all.len(), model: model.clone(), commits });
+        Ok(())
     }
-    std::mem::forget(opened);
-    let events = base.events.lock().expect("nobody panicked with it").clone();
-    (events, moments)
+
+    fn create(&mut self, slot: u64, begun: usize) {
+        if self.model.slots.contains_key(&slot) {
+            return;
+        }
+        self.model.next += 1;
+        let name = self.model.next;
+        create(&self.medium, name, CAPACITY);
+        self.model.slots.insert(slot, name);
+        let mut there = History::new(false);
+        there.0.push(self.step(true, begun, true));
+        self.model.names.insert(name, (there, (0..BLOCKS).map(|_| History::new([0; 8])).collect()));
+    }
+
+    /// Neighbours go in one request, which may need several extents.
+    fn write(&mut self, slot: u64, blocks: std::ops::Range<u64>, fua: bool, begun: usize) {
+        let Some((name, device)) = self.device(slot) else { return };
+        let side_by_side = |first: u64| first % 2 == 1 && first + 1 < blocks.end;
+        let mut block = blocks.start;
+        while block < blocks.end {
+            let count = if side_by_side(block) { 2 } else { 1 };
+            self.model.version += 1;
+            let version = self.model.version;
+            let stamp = |block: u64| (name + 1) << 48 | block << 32 | version;
+            let bytes: Vec<u8> =
+                (block..block + count).flat_map(|block| stamp(block).to_le_bytes().repeat(512)).collect();
+            let mut buffer = Buffer::zeroed(bytes.len());
+            buffer.as_mut_slice().copy_from_slice(&bytes);
+            let write = Operation::Write { offset: place(block), len: bytes.len(), buffer, fua };
+            // A full drive refuses it: nothing has changed then.
+            if run(&device, &mut self.io, write).result.is_ok() {
+                for block in block..block + count {
+                    self.blocks(name, std::iter::once(block), [stamp(block); 8], begun, fua);
+                }
+            }
+            block += count;
+        }
+    }
 }
 
-/// The device after some of the events.
-fn device(events: &[Event], kept: impl Fn(usize) -> bool, torn: impl Fn(usize, usize) -> bool) -> Arc<dyn Device> {
-    let bytes = medium_bytes(CAPACITY).expect("a legal size");
-    let device: Arc<dyn Device> = Arc::new(Memory::new(bytes, 512, false));
-    let mut io = Io::new(16).expect("an engine");
-    for (at, event) in events.iter().enumerate().filter(|(at, _)| kept(*at)) {
+/// What is left of the events of a life.
+fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End) -> Vec<Event> {
+    // A coin for each event, and for each sector of one.
+    let coin = |at: usize, sector: usize| {
+        let mixed =
+            (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (sector as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
+        (mixed ^ end.chance).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 61
+    };
+    let mut kept = Vec::new();
+    for (at, event) in events.into_iter().enumerate().take(cut) {
         match event {
-            Event::Write(offset, bytes) => {
-                for (sector, part) in bytes.chunks(512).enumerate().filter(|(sector, _)| !torn(at, *sector)) {
-                    write(&device, &mut io, offset + sector as u64 * 512, part).expect("memory");
-                }
+            Event::Write(offset, bytes) if end.power && at >= flushed => {
+                let sectors = bytes.chunks(512).enumerate();
+                let sectors = sectors.filter(|(sector, _)| coin(at, 0) > 2 && coin(at, sector + 1) > 0);
+                kept.extend(sectors.map(|(at, part)| Event::Write(offset + at as u64 * 512, part.to_vec())));
             }
-            Event::Zero(offset, len) => deallocate(&device, &mut io, *offset, *len).expect("memory"),
-            Event::Flush => {}
+            Event::Zero(..) if end.power && at >= flushed && coin(at, 0) <= 2 => {}
+            event => kept.push(event),
         }
     }
-    device
+    kept
 }
 
-/// Opens the drive and compares it with what was acknowledged (`sure`) and what was under way until `later`.
-fn check(device: Arc<dyn Device>, sure: &Moment, later: &Moment) -> Result<(), TestCaseError> {
-    let opened = Store::open(device, Options::default());
-    let opened = opened.map_err(|error| TestCaseError::fail(format!("it does not open: {error}")))?;
-    let mut io = Io::new(16).expect("an engine");
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-    let mut commits = opened.snapshot.as_deref().map_or(0, word);
-    for change in opened.changes.iter().filter(|change| change.len() == 8) {
-        prop_assert_eq!(word(change), commits + 1, "changes come in order");
-        commits = word(change);
-    }
-    prop_assert!((sure.commits..=later.commits).contains(&commits), "{commits} commits of {}", sure.commits);
-    let names: Vec<u64> = opened.medium.instances().iter().map(|instance| instance.0).collect();
-    for (name, blocks) in sure.model.iter().filter(|(name, _)| later.model.contains_key(name)) {
-        prop_assert!(names.contains(name), "namespace {name} is lost");
-        let device = opened.medium.device(Instance(*name)).expect("it is there");
-        for block in 0..BLOCKS {
-            let bytes = read(&device, &mut io, place(block), 4096);
-            let bytes = bytes.map_err(|class| TestCaseError::fail(format!("{class:?}")))?;
-            let before = blocks.get(&block).cloned().unwrap_or_else(|| vec![0]);
-            let after = later.model.get(name).and_then(|blocks| blocks.get(&block)).cloned().unwrap_or_else(|| vec![0]);
-            let (least, most) = (before[0], after[0].max(before[0]));
-            let word = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
-            if word == 0 {
-                prop_assert!(bytes.iter().all(|byte| *byte == 0) || later.events != sure.events, "a torn block");
-                let was_zero = before.contains(&0) || after.contains(&0) || later.events != sure.events;
-                prop_assert!(was_zero, "block {block} of {name} is lost: {before:?}");
-                continue;
-            }
-            let (owner, of, version) = (word >> 48, word >> 32 & 0xffff, word & 0xffff_ffff);
-            prop_assert_eq!((owner, of), (name + 1, block), "bytes of somebody else");
-            prop_assert!(
-                version >= least.min(1) && version <= most.max(version.min(most)),
-                "{version} of {least} to {most}"
-            );
-            prop_assert!(version >= least || after.contains(&0), "an old version: {version} of {least}");
+/// Compares the drive with the model, and makes the model what the drive is.
+fn check(life: &mut Life<'_>, cut: usize, flushed: usize) -> Result<(), TestCaseError> {
+    let commits = life.state.load(Ordering::SeqCst);
+    prop_assert!(life.model.commits.possible(cut, flushed).any(|possible| *possible == commits), "{commits} commits");
+    life.model.commits = History::new(commits);
+    let names: Vec<u64> = life.medium.instances().iter().map(|instance| instance.0).collect();
+    prop_assert!(names.iter().all(|name| life.model.names.contains_key(name)), "a namespace that nobody made");
+    for (name, (there, mut blocks)) in std::mem::take(&mut life.model.names) {
+        let is_there = names.contains(&name);
+        prop_assert!(
+            there.possible(cut, flushed).any(|possible| *possible == is_there),
+            "namespace {name}: {is_there}"
+        );
+        if !is_there {
+            continue;
         }
-    }
-    // Bytes of others anywhere in what can be read.
-    for name in names {
-        let device = opened.medium.device(Instance(name)).expect("it is there");
-        let all = read(&device, &mut io, 0, 2 << 20).map_err(|class| TestCaseError::fail(format!("{class:?}")))?;
+        let device = life.medium.device(Instance(name)).expect("it is there");
+        let all = read(&device, &mut life.io, 0, 2 << 20).map_err(|class| TestCaseError::fail(format!("{class:?}")))?;
+        for (block, history) in (0..).zip(&mut blocks) {
+            let at = usize::try_from(place(block)).expect("small");
+            let mut found: Value = [0; 8];
+            for (sector, bytes) in all[at..at + 4096].chunks(512).enumerate() {
+                found[sector] = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+                prop_assert!(bytes.chunks(8).all(|word| word == found[sector].to_le_bytes()), "a torn sector");
+                let possible: Vec<u64> = history.possible(cut, flushed).map(|value| value[sector]).collect();
+                prop_assert!(
+                    possible.contains(&found[sector]),
+                    "block {block} of {name}: {:x} of {possible:x?}",
+                    found[sector]
+                );
+            }
+            *history = History::new(found);
+        }
+        // Bytes of others anywhere in what can be read.
         for word in all.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))) {
             prop_assert!(word == 0 || word >> 48 == name + 1, "namespace {name} reads bytes of {}", (word >> 48) - 1);
         }
+        life.model.names.insert(name, (History::new(true), blocks));
     }
-    opened.medium.stop();
+    life.model.slots.retain(|_, name| names.contains(name));
+    for name in names {
+        if let Some(slot) = (0..SLOTS).find(|slot| !life.model.slots.contains_key(slot))
+            && !life.model.slots.values().any(|other| *other == name)
+        {
+            life.model.slots.insert(slot, name);
+        }
+    }
+    let used: u64 = life
+        .medium
+        .instances()
+        .iter()
+        .filter_map(|name| life.medium.thin(*name))
+        .map(|thin| thin.allocated_bytes())
+        .sum();
+    prop_assert_eq!(life.medium.capacity().used_bytes, used, "free and mapped are all there is");
+    Ok(())
+}
+
+/// Lives one after the other; after the last one the drive is only looked at.
+fn live(lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
+    let mut model =
+        Model { names: BTreeMap::new(), commits: History::new(0), slots: BTreeMap::new(), version: 0, next: 10 };
+    let mut image: Vec<Event> = Vec::new();
+    let (mut cut, mut flushed) = (0, 0);
+    for number in 0..=lives.len() {
+        let base = Arc::new(Recorder::with(CAPACITY, &image));
+        let events = || base.events.lock().expect("nobody panicked with it").clone();
+        let state = Arc::default();
+        let medium = open(&base, &state)?;
+        // A drive that is being made is another matter.
+        let least = if number == 0 { events().len() } else { 0 };
+        let io = Io::new(16).expect("an engine");
+        let mut life = Life { base: Arc::clone(&base), medium, io, state, model: &mut model };
+        check(&mut life, cut, flushed)
+            .map_err(|error| TestCaseError::fail(format!("after {number} lives: {error}")))?;
+        if let Some((acts, end)) = lives.get(number) {
+            acts.iter().try_for_each(|act| life.play(act))?;
+            let events = events();
+            cut = least + end.cut.index(events.len() - least + 1);
+            let is_flush = |event: &Event| matches!(event, Event::Flush);
+            flushed = if end.power { events[..cut].iter().rposition(is_flush).map_or(0, |at| at + 1) } else { cut };
+            image.extend(left(events, cut, flushed, end));
+        }
+        life.medium.stop();
+    }
     Ok(())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_kill_loses_nothing_that_was_acknowledged(acts in acts(), cut in any::<prop::sample::Index>()) {
-        let (events, moments) = play(&acts);
-        let cut = moments[0].events + cut.index(events.len() - moments[0].events + 1);
-        let device = device(&events, |at| at < cut, |_, _| false);
-        let sure = moments.iter().rfind(|moment| moment.events <= cut).expect("the first");
-        let later = moments.iter().find(|moment| moment.events >= cut).expect("the last");
-        check(device, sure, later)?;
-    }
-
-    #[test]
-    fn a_power_loss_loses_nothing_that_was_flushed(acts in acts(), cut in any::<prop::sample::Index>(), chance in any::<u64>()) {
-        let (events, moments) = play(&acts);
-        let cut = moments[0].events + cut.index(events.len() - moments[0].events + 1);
-        let flushed = events[..cut].iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |at| at + 1);
-        // A coin for each event, and for each sector of one.
-        let coin = |at: usize, sector: usize| {
-            let mixed = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (sector as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
-            (mixed ^ chance).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 61
-        };
-        let kept = |at: usize| at < flushed || at < cut && coin(at, 0) > 2;
-        let torn = |at: usize, sector: usize| at >= flushed && coin(at, sector + 1) == 0;
-        let device = device(&events, kept, torn);
-        // What was acknowledged when the last flush began is on the medium.
-        let sure = moments.iter().rfind(|moment| moment.events <= flushed).expect("the first");
-        let later = moments.iter().find(|moment| moment.events >= cut).expect("the last");
-        check(device, sure, later)?;
+    fn nothing_that_was_acknowledged_is_lost_in_any_number_of_lives(lives in proptest::collection::vec(life(), 1..5)) {
+        live(&lives)?;
     }
 }

@@ -9,7 +9,7 @@ use ebof_backend::{
 };
 use ebof_medium::{Instance, Options, Store, medium_bytes};
 
-use crate::rig::{Event, create, deallocate, drive, on, open, read, run, write};
+use crate::rig::{Event, Recorder, create, deallocate, drive, on, open, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -19,19 +19,8 @@ fn options() -> Options {
 
 /// A device with these events on it, whichever are kept.
 fn device(capacity: u64, events: &[Event], keep: impl Fn(usize, &Event) -> bool) -> Arc<dyn Device> {
-    let memory: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(capacity).unwrap(), 512, false));
-    let mut io = Io::new(4).unwrap();
-    for (_, event) in events.iter().enumerate().filter(|(at, event)| keep(*at, event)) {
-        match event {
-            Event::Write(at, bytes) => write(&memory, &mut io, *at, bytes).unwrap(),
-            Event::Zero(offset, len) => {
-                let zeroes = Operation::WriteZeroes { offset: *offset, len: *len, deallocate: true, fua: false };
-                run(&memory, &mut io, zeroes).result.unwrap();
-            }
-            Event::Flush => {}
-        }
-    }
-    memory
+    let kept = events.iter().enumerate().filter(|(at, event)| keep(*at, event));
+    Arc::new(Recorder::with(capacity, &kept.map(|(_, event)| event.clone()).collect::<Vec<_>>()))
 }
 
 fn is_frame(event: &Event) -> bool {
@@ -210,7 +199,7 @@ fn a_write_with_fua_survives_a_power_loss() {
     let events = base.events.lock().unwrap().clone();
     let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
     // What FUA says of its own bytes is kept, the rest behind the last flush is not.
-    let fua = |event: &Event| matches!(event, Event::Write(_, bytes) if *bytes == vec![2; 4096]);
+    let fua = |event: &Event| matches!(event, Event::Durable(..));
     let memory = device(2 << 20, &events, |at, event| at < flushed || fua(event));
     let again = Store::open(memory, options()).unwrap();
     let first = again.medium.device(Instance(1)).unwrap();
@@ -335,5 +324,24 @@ fn what_accompanies_a_request_still_does() {
             Submitted::Busy(_) => panic!("there is room"),
         }
         assert_eq!(seen.0.load(Ordering::SeqCst), at as u64 + 1, "request {at}");
+    }
+}
+
+/// The backing device is closed with the drive: it can be opened again at once, in the same process too.
+#[test]
+fn a_drive_that_was_closed_lets_go_of_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let size = medium_bytes(1 << 20).unwrap();
+    let spec = format!("{}/disk.img,size={size}", directory.path().display()).parse().unwrap();
+    for round in 0..3 {
+        let base = ebof_backend::open(&spec).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let opened = Store::open(base, Options { create: Some(1 << 20), ..options() }).unwrap();
+        let device = opened.medium.device(Instance(1)).unwrap_or_else(|| create(&opened.medium, 1, 1 << 20));
+        let mut io = Io::new(4).unwrap();
+        assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![round; 4096]));
+        write(&device, &mut io, 0, &[round + 1; 4096]).unwrap();
+        if round == 1 {
+            opened.medium.stop();
+        }
     }
 }

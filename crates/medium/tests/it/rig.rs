@@ -10,6 +10,8 @@ use ebof_medium::{Instance, Medium, Opened, Options, Store, medium_bytes};
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Write(u64, Vec<u8>),
+    /// One that is on the medium when it is over.
+    Durable(u64, Vec<u8>),
     Zero(u64, u64),
     Flush,
 }
@@ -34,6 +36,28 @@ impl Recorder {
         }
     }
 
+    /// One for a drive of `capacity`, on which these events have happened.
+    pub(crate) fn with(capacity: u64, events: &[Event]) -> Self {
+        let new = Self::new(medium_bytes(capacity).expect("a legal size"));
+        let mut io = Io::new(1).expect("an engine");
+        for event in events {
+            let operation = match event {
+                Event::Write(offset, bytes) | Event::Durable(offset, bytes) => {
+                    let mut buffer = Buffer::zeroed(bytes.len());
+                    buffer.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+                    Operation::Write { offset: *offset, len: bytes.len(), buffer, fua: false }
+                }
+                Event::Zero(offset, len) => {
+                    Operation::WriteZeroes { offset: *offset, len: *len, deallocate: true, fua: false }
+                }
+                Event::Flush => Operation::Flush,
+            };
+            let Submitted::Done(done) = new.memory.submit(&mut io, Request::new(0, operation)) else { continue };
+            done.result.expect("memory does not fail");
+        }
+        new
+    }
+
     /// From the `next`th write on they fail.
     pub(crate) fn fail_after(&self, next: u64) {
         self.fail_from.store(self.writes.load(Ordering::SeqCst) + next, Ordering::SeqCst);
@@ -51,8 +75,9 @@ impl Device for Recorder {
 
     fn submit(&self, io: &mut Io, request: Request) -> Submitted {
         let event = match &request.operation {
-            Operation::Write { offset, len, buffer, .. } => {
-                Some(Event::Write(*offset, buffer.as_slice()[..*len].to_vec()))
+            Operation::Write { offset, len, buffer, fua } => {
+                let event = if *fua { Event::Durable } else { Event::Write };
+                Some(event(*offset, buffer.as_slice()[..*len].to_vec()))
             }
             Operation::WriteZeroes { offset, len, .. } => Some(Event::Zero(*offset, *len)),
             Operation::Flush => Some(Event::Flush),
