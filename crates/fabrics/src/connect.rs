@@ -77,6 +77,9 @@ pub enum RefusalReason {
     /// All controllers are in use.
     #[error("no free controller")]
     ControllersExhausted,
+    /// The queues of a drive have as many entries together as its profile allows.
+    #[error("the drive's queues have as many entries together as its profile allows")]
+    EntriesExhausted,
     /// QID above what Number of Queues granted, or an I/O queue of a discovery controller.
     #[error("the queue identifier is not within what was granted")]
     QueueId,
@@ -156,7 +159,7 @@ impl RefusalReason {
             Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),
             Self::UnknownController => invalid(true, ConnectData::CNTLID_OFFSET),
             Self::OtherHost => invalid(true, ConnectData::HOSTNQN_OFFSET),
-            Self::ControllersExhausted => Fault::transient(Status::CONNECT_CONTROLLER_BUSY),
+            Self::ControllersExhausted | Self::EntriesExhausted => Fault::transient(Status::CONNECT_CONTROLLER_BUSY),
             Self::QueueInUse | Self::NotReady => Fault::transient(Status::COMMAND_SEQUENCE_ERROR),
         }
     }

@@ -186,7 +186,7 @@ impl Queue {
 
 impl From<Refusal> for Fault {
     fn from(refusal: Refusal) -> Self {
-        Self { status: refusal.status, result: 0, location: refusal.location, information: refusal.information }
+        Self { status: refusal.status, informs: true, result: refusal.information, location: refusal.location }
     }
 }
 

@@ -23,11 +23,24 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) status: Status,
-    /// Result of the completion, for the statuses that have one.
+    /// Whether `result` is for the error log instead.
+    pub(crate) informs: bool,
+    /// Result of the completion, for the statuses that have one; or Command Specific Information of the error log entry. There
+    /// is no status with both, and every refusal is carried through the whole path of a command.
     pub(crate) result: u64,
     pub(crate) location: Option<ParameterErrorLocation>,
-    /// Command Specific Information of the error log entry, 0 for none.
-    pub(crate) information: u64,
+}
+
+impl Fault {
+    /// Result of the completion.
+    pub(crate) const fn result(&self) -> u64 {
+        if self.informs { 0 } else { self.result }
+    }
+
+    /// Command Specific Information.
+    pub(crate) const fn information(&self) -> u64 {
+        if self.informs { self.result } else { 0 }
+    }
 }
 
 pub(crate) type Outcome = Result<Action, Fault>;
@@ -35,7 +48,7 @@ pub(crate) type Outcome = Result<Action, Fault>;
 impl Fault {
     /// The command is wrong as it stands: repeating it is pointless.
     pub(crate) const fn new(status: Status) -> Self {
-        Self { status: status.dnr(), result: 0, location: None, information: 0 }
+        Self { status: status.dnr(), informs: false, result: 0, location: None }
     }
 
     /// The same, with the byte of the command that is wrong.
@@ -45,7 +58,7 @@ impl Fault {
 
     /// The command may succeed later.
     pub(crate) const fn transient(status: Status) -> Self {
-        Self { status, result: 0, location: None, information: 0 }
+        Self { status, informs: false, result: 0, location: None }
     }
 
     /// Invalid Field in Command, with the byte of the command that is wrong.

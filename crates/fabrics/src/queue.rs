@@ -395,6 +395,11 @@ impl Live {
             (Role::Io(_), nvm::READ | nvm::COMPARE | nvm::VERIFY) => self.counters.count_read(subject.length),
             (Role::Io(_), nvm::WRITE) => self.counters.count_write(subject.length),
             (Role::Io(_), nvm::WRITE_ZEROES) => self.counters.count_write(0),
+            // Base, SMART Host Read Command, SMART Data Units Read Command: it reads user data; and it writes them.
+            (Role::Io(_), nvm::COPY) => {
+                self.counters.count_read(subject.length);
+                self.counters.count_write(subject.length);
+            }
             _ => self.counters.count_other(),
         }
     }

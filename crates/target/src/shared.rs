@@ -207,7 +207,7 @@ impl Shared {
             Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
             Reason::HostIdInUse => RefusalReason::HostIdConflict,
             Reason::UnknownController | Reason::OtherHost => RefusalReason::ControllerNotFound,
-            Reason::ControllersExhausted => RefusalReason::NoFreeController,
+            Reason::ControllersExhausted | Reason::EntriesExhausted => RefusalReason::NoFreeController,
             Reason::PortRemoved => RefusalReason::ShuttingDown,
         };
         let detail = format!("queue {}: {}; answered {}", refusal.queue, refusal.reason, refusal.status);

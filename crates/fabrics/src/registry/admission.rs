@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use core::sync::atomic::Ordering;
 
+use ebof_drive::View;
 use ebof_nvme::connect::ConnectResult;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
@@ -13,7 +14,7 @@ use crate::association::{Association, Counters, Identity};
 use crate::connect::{self, Arrival, Refusal, RefusalReason, Wish};
 use crate::controller::{Controller, Kind};
 use crate::error_log::ErrorLog;
-use crate::model::Port;
+use crate::model::{Limits, Port};
 use crate::queue::{Live, Queue, Role};
 use crate::step::{Executing, Step};
 
@@ -56,7 +57,7 @@ impl Registry {
 
     fn admit_controller(&mut self, wish: &Wish, arrival: &Arrival, now_ms: u64) -> Result<Granted, RefusalReason> {
         let port = self.model.port(arrival.port).ok_or(RefusalReason::PortRemoved)?.clone();
-        let entries = self.queue_entries(wish, &port)?;
+        let entries = self.queue_entries(wish, &port, None)?;
         // Only the dynamic controller model: the host may not choose.
         if wish.cntlid != ControllerId::DYNAMIC {
             return Err(RefusalReason::UnknownController);
@@ -77,7 +78,8 @@ impl Registry {
         let cntlid = self.free_cntlid(&nqn, &kind, &wish.host).ok_or(RefusalReason::ControllersExhausted)?;
         let identity =
             Identity { cntlid, subsystem: nqn.clone(), host: wish.host.clone(), host_id: wish.host_id, discovery };
-        let association = Arc::new(Association::new(identity, port, self.limits.clone(), self.error_log(&nqn, &kind)));
+        let association =
+            Arc::new(Association::new(identity, port, self.limits_of(&kind), self.error_log(&nqn, &kind)));
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         let attached = attached(wish, arrival, entries, &counters);
@@ -127,7 +129,9 @@ impl Registry {
         if entry.queues.iter().any(|queue| queue.id == wish.connect.qid && !queue.detached) {
             return Err(RefusalReason::QueueInUse);
         }
-        let entries = self.queue_entries(wish, &association.port)?;
+        let drive = subsystem.drive.as_deref();
+        let entries = self.queue_entries(wish, &association.port, drive)?;
+        self.check_entries(&subsystem.nqn, drive, entries)?;
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -147,10 +151,20 @@ impl Registry {
     }
 
     /// SQSIZE: at least two entries, at most CAP.MQES.
-    fn queue_entries(&self, wish: &Wish, port: &Port) -> Result<u16, RefusalReason> {
-        let most = port.max_queue_entries.min(self.limits.queue_entries).max(2);
+    fn queue_entries(&self, wish: &Wish, port: &Port, drive: Option<&View>) -> Result<u16, RefusalReason> {
+        let of_drive = drive.and_then(|drive| drive.profile.queue_entries).unwrap_or(u16::MAX);
+        let most = port.max_queue_entries.min(self.limits.queue_entries).min(of_drive).max(2);
         let entries = u16::try_from(wish.connect.entries).ok().filter(|entries| (2..=most).contains(entries));
         entries.ok_or(RefusalReason::QueueSize)
+    }
+
+    /// The entries of all I/O queues of a drive together.
+    fn check_entries(&self, nqn: &Nqn, drive: Option<&View>, more: u16) -> Result<(), RefusalReason> {
+        let Some(most) = drive.and_then(|drive| drive.profile.queue_entries_total) else { return Ok(()) };
+        let of_drive = self.entries.values().filter(|entry| entry.association.subsystem == *nqn);
+        let queues = of_drive.flat_map(|entry| &entry.queues).filter(|queue| !queue.id.is_admin() && !queue.detached);
+        let in_use: u32 = queues.map(|queue| u32::from(queue.entries)).sum();
+        if in_use + u32::from(more) > most { Err(RefusalReason::EntriesExhausted) } else { Ok(()) }
     }
 
     /// A host identifier stands for one host, and so for one host NQN; cloned machines often share it.
@@ -196,6 +210,18 @@ impl Registry {
 }
 
 impl Registry {
+    /// The limits that a new controller announces: a drive's may be narrower than the target's.
+    fn limits_of(&self, kind: &Kind) -> Limits {
+        let mut limits = self.limits.clone();
+        if let Kind::Io(subsystem) = kind
+            && let Some(drive) = &subsystem.drive
+        {
+            limits.io_queues = limits.io_queues.min(drive.profile.queue_pairs.unwrap_or(u16::MAX));
+            limits.queue_entries = limits.queue_entries.min(drive.profile.queue_entries.unwrap_or(u16::MAX));
+        }
+        limits
+    }
+
     /// The log that a new controller writes its errors to.
     fn error_log(&mut self, nqn: &Nqn, kind: &Kind) -> Arc<ErrorLog> {
         match kind {

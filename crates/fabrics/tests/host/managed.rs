@@ -1,6 +1,9 @@
 //! A host that manages a drive, and others that use it.
 
 use ebof_drive::firmware::{Image, Personality};
+use ebof_drive::{Profile, Settings};
+use ebof_fabrics::RefusalReason;
+use ebof_nvme::connect::{Connect, Property};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::firmware::{Commit, CommitAction, Download};
@@ -8,10 +11,11 @@ use ebof_nvme::identify::{Cns, ControllerList, IdentifyController, IdentifyNames
 use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::admin;
-use ebof_nvme::{ControllerId, Nsid, Sqe, Status};
+use ebof_nvme::property::offset;
+use ebof_nvme::{ControllerId, Nsid, QueueId, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::support::{ALICE, BOB, DRIVE, Done, MANAGED, World, nqn, with_data};
+use crate::support::{ALICE, BOB, DRIVE, Done, MANAGED, World, admin_connect, connect_data, nqn, with_data};
 
 fn identify(cns: Cns, nsid: Nsid) -> Sqe {
     with_data(Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0)), 4096)
@@ -272,4 +276,48 @@ fn log_pages_of_the_drive_are_read_like_all_others() {
     let errors = world.registry.errors_since(&nqn(MANAGED), 0);
     assert_eq!(errors.iter().map(|(count, _)| *count).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(errors[2].1.status.is(Status::INVALID_NAMESPACE));
+}
+
+#[test]
+fn a_drive_keeps_the_limits_of_its_profile() {
+    let mut world = World::managed();
+    let settings = Settings { profile: Profile::ethernet_ssd(), ..world.drive.settings().clone() };
+    world.drive.configure(settings);
+    world.publish_drive();
+    let (admin, cntlid) = world.controller(MANAGED, ALICE);
+    let data = world.run(admin, identify(Cns::CONTROLLER, Nsid(0))).data;
+    let controller = IdentifyController::ref_from_bytes(&data).unwrap();
+    assert_eq!((controller.nn.get(), controller.frmw >> 1 & 7, controller.maxcmd.get()), (128, 2, 64));
+    // CAP.MQES is 0's based.
+    let cap = world.run(admin, Property::get(offset::CAP, 8)).result();
+    assert_eq!(cap & 0xffff, 63);
+    let mut connect = |qid: u16, entries: u32| {
+        let at = world.open();
+        let connect = Connect { qid: QueueId(qid), entries, ..admin_connect() };
+        world.connect(at, connect, &connect_data(MANAGED, ALICE, cntlid)).1.map(|refusal| refusal.reason)
+    };
+    assert_eq!(connect(1, 65), Some(RefusalReason::QueueSize));
+    assert_eq!(connect(1, 64), None);
+    // All queues together have fewer than 8192 entries: 127 of 64, and one that is smaller. The port allows 8 a controller.
+    let mut total = 64;
+    let mut host = 0;
+    let refused = loop {
+        host += 1;
+        let name = format!("nqn.2014-08.org.example:host{host}");
+        let (_, cntlid) = world.controller(MANAGED, &name);
+        let mut refused = None;
+        for qid in 1..=8 {
+            let at = world.open();
+            let connect = Connect { qid: QueueId(qid), entries: 64, ..admin_connect() };
+            refused = world.connect(at, connect, &connect_data(MANAGED, &name, cntlid)).1;
+            if refused.is_some() {
+                break;
+            }
+            total += 64;
+        }
+        if let Some(refused) = refused {
+            break refused.reason;
+        }
+    };
+    assert_eq!((refused, total), (RefusalReason::EntriesExhausted, 127 * 64));
 }

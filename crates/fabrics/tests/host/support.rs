@@ -262,7 +262,7 @@ impl World {
         self.publish_drive();
     }
 
-    fn publish_drive(&mut self) {
+    pub(crate) fn publish_drive(&mut self) {
         let subsystem = self.registry.model().subsystem(&nqn(MANAGED)).expect("it is never removed");
         let mut next = Subsystem::clone(subsystem);
         adopt(&mut next, self.drive.view());
@@ -289,6 +289,7 @@ impl World {
     }
 
     /// Carries a step out as a target would, with a device that does whatever it is told.
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     pub(crate) fn carry_out(&mut self, at: u64, step: Step, data: &[u8]) -> Done {
         let status = self.device_status;
         let mut step = step;
