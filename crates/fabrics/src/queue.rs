@@ -373,7 +373,7 @@ impl Queue {
             }
             Err(fault) => {
                 let status = self.live.as_ref().map_or(fault.status, |live| live.record(&subject, fault));
-                Cqe::new(subject.cid, status).with_result(fault.result)
+                Cqe::new(subject.cid, status).with_result(fault.result())
             }
         };
         // The host may have as many commands outstanding as slots it knows to be free, so a slot is given back with the
@@ -423,7 +423,7 @@ impl Live {
             nsid: if subject.opcode == FABRICS { Nsid::NONE } else { subject.nsid },
             lba: if io { subject.lba } else { 0 },
             opcode: subject.opcode,
-            information: fault.information,
+            information: fault.information(),
         };
         if self.association.errors.record(&entry) { status.more() } else { status }
     }
