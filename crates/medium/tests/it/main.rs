@@ -7,4 +7,6 @@ mod cuts;
 #[cfg(test)]
 mod edges;
 #[cfg(test)]
+mod kill;
+#[cfg(test)]
 mod rig;
