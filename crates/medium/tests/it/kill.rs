@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Buffer, Device, Io, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Completion, Io, Operation, Request, Submitted};
 use ebof_medium::{Instance, Medium, Options, Store, medium_bytes};
 
 use crate::rig::{on, read};
@@ -132,18 +132,18 @@ fn write_for_ever(medium: &Medium, names: &Mutex<Vec<u64>>, versions: &AtomicU64
             };
             batch.insert(tag, (name, block, version));
             match device.submit(&mut io, Request::new(tag, operation)) {
-                Submitted::Done(done) => finish(&mut batch, done, say),
+                Submitted::Done(done) => finish(&mut batch, &done, say),
                 Submitted::Pending => {}
                 Submitted::Busy(_) => panic!("there is room for all"),
             }
         }
         while let Some(done) = io.wait(None).unwrap() {
-            finish(&mut batch, done, say);
+            finish(&mut batch, &done, say);
         }
     }
 }
 
-fn finish(batch: &mut BTreeMap<u64, (u64, u64, u64)>, done: ebof_backend::Completion, say: &dyn Fn(String)) {
+fn finish(batch: &mut BTreeMap<u64, (u64, u64, u64)>, done: &Completion, say: &dyn Fn(String)) {
     let (name, block, version) = batch.remove(&done.tag).unwrap();
     // A namespace may be gone, and the drive may be full: then nothing was acknowledged.
     if done.result.is_ok() {

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod basics;
 #[cfg(test)]
+mod crowd;
+#[cfg(test)]
 mod cuts;
 #[cfg(test)]
 mod edges;

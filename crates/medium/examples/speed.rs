@@ -1,0 +1,164 @@
+//! What a thin namespace costs: `cargo run --release -p ebof-medium --example speed [DIRECTORY]`.
+//!
+//! 4 KiB at random offsets, 32 in flight, on a file in `DIRECTORY` (default: the directory for temporary files) and on an allocated
+//! namespace of a drive in a file beside it, in turns, buffered and direct; then first writes.
+#![expect(clippy::print_stdout, reason = "it is what the program is for")]
+
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use ebof_backend::{Buffer, Device, Io, Operation, Request, Spec, Submitted, open};
+use ebof_medium::{Instance, Medium, Options, Store, medium_bytes};
+
+type Failure = Box<dyn std::error::Error>;
+
+const BLOCK: usize = 4096;
+const SIZE: u64 = 256 << 20;
+const DEPTH: usize = 32;
+const TIME: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 9;
+
+fn main() -> Result<(), Failure> {
+    let directory = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, Into::into);
+    let place = directory.join(format!("ebof-medium-speed-{}", std::process::id()));
+    std::fs::create_dir(&place)?;
+    let measured = measure_all(&place);
+    std::fs::remove_dir_all(&place)?;
+    measured
+}
+
+fn measure_all(place: &Path) -> Result<(), Failure> {
+    for option in ["", ",direct"] {
+        let raw = open(&format!("{}/raw.img,size={SIZE}{option}", place.display()).parse::<Spec>()?)?;
+        let drive = drive(place, "drive.img", SIZE, option)?;
+        let thin = namespace(&drive, SIZE)?;
+        fill(&*raw)?;
+        let begin = Instant::now();
+        fill(&*thin)?;
+        println!("first writes of 1 MiB{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
+        for write in [true, false] {
+            compare(&*raw, &*thin, write, option)?;
+        }
+        drive.stop();
+        drop((raw, thin, drive));
+        for name in ["raw.img", "drive.img"] {
+            std::fs::remove_file(place.join(name))?;
+        }
+    }
+    let drive = drive(place, "first.img", SIZE * 8, "")?;
+    let thin = namespace(&drive, SIZE * 8)?;
+    let begin = Instant::now();
+    first_writes(&*thin, SIZE * 8)?;
+    let extents = drive.capacity().used_bytes / drive.capacity().extent_bytes;
+    println!(
+        "{extents} extents, first written at random, 32 in flight: {:.1} us each",
+        1e6 * begin.elapsed().as_secs_f64() / extents as f64
+    );
+    Ok(())
+}
+
+/// In turns, so that what else the machine does meets both.
+fn compare(raw: &dyn Device, thin: &dyn Device, write: bool, option: &str) -> Result<(), Failure> {
+    let (mut io, mut rates) = (Io::new(32)?, (Vec::new(), Vec::new()));
+    for _ in 0..ROUNDS {
+        rates.0.push(measure(raw, &mut io, write)?);
+        rates.1.push(measure(thin, &mut io, write)?);
+    }
+    let (raw, thin) = (median(&mut rates.0), median(&mut rates.1));
+    let verb = if write { "write" } else { "read" };
+    println!("4K {verb:<5} QD32{option}: file {:.1}k/s, namespace {:.1}k/s: {:.3}", raw / 1e3, thin / 1e3, thin / raw);
+    Ok(())
+}
+
+fn median(rates: &mut [f64]) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+fn drive(place: &Path, name: &str, size: u64, option: &str) -> Result<Medium, Failure> {
+    let bytes = medium_bytes(size)?;
+    let spec = format!("{}/{name},size={bytes}{option}", place.display()).parse::<Spec>()?;
+    let options = Options { create: Some(size), zeroed: true, ..Options::default() };
+    Ok(Store::open(open(&spec)?, options)?.medium)
+}
+
+fn namespace(drive: &Medium, size: u64) -> Result<Arc<dyn Device>, Failure> {
+    let (sender, receiver) = mpsc::channel();
+    drive.run(Box::new(move |store| {
+        let _gone = sender.send(store.create(Instance(1), size, size, 4096));
+    }));
+    Ok(receiver.recv()??)
+}
+
+/// Real blocks everywhere, so that no read is of a hole.
+fn fill(device: &dyn Device) -> Result<(), Failure> {
+    let mut io = Io::new(1)?;
+    for offset in (0..device.geometry().capacity_bytes).step_by(1 << 20) {
+        let mut buffer = Buffer::zeroed(1 << 20);
+        buffer.as_mut_slice().fill(0x5A);
+        let operation = Operation::Write { offset, len: 1 << 20, buffer, fua: false };
+        match device.submit(&mut io, Request::new(0, operation)) {
+            Submitted::Done(completion) => completion.result?,
+            Submitted::Pending => io.wait(None)?.ok_or("no completion")?.result?,
+            Submitted::Busy(_) => return Err("nothing else is in flight".into()),
+        }
+    }
+    Ok(())
+}
+
+/// Every extent once, in an order that jumps.
+fn first_writes(device: &dyn Device, size: u64) -> Result<(), Failure> {
+    let (mut io, extents) = (Io::new(32)?, size >> 18);
+    let mut ready: Vec<Buffer> = (0..DEPTH).map(|_| Buffer::zeroed(BLOCK)).collect();
+    for at in 0..extents {
+        let buffer = match ready.pop() {
+            Some(buffer) => buffer,
+            None => io.wait(None)?.ok_or("no completion")?.buffer.ok_or("no buffer")?,
+        };
+        let offset = (at * 7919 % extents) << 18;
+        let operation = Operation::Write { offset, len: BLOCK, buffer, fua: false };
+        if let Submitted::Done(completion) = device.submit(&mut io, Request::new(0, operation)) {
+            ready.extend(completion.buffer);
+        }
+    }
+    while let Some(completion) = io.wait(None)? {
+        completion.result?;
+    }
+    Ok(())
+}
+
+/// Requests per second at random offsets.
+fn measure(device: &dyn Device, io: &mut Io, write: bool) -> Result<f64, Failure> {
+    let mut ready: Vec<Buffer> = (0..DEPTH).map(|_| Buffer::zeroed(BLOCK)).collect();
+    let blocks = device.geometry().capacity_bytes / 4096;
+    let (mut requests, mut random) = (0_u32, 0x9E37_79B9_7F4A_7C15_u64);
+    let start = Instant::now();
+    while start.elapsed() < TIME {
+        while let Some(buffer) = ready.pop() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let offset = (random >> 20) % blocks * 4096;
+            let operation = match write {
+                true => Operation::Write { offset, len: BLOCK, buffer, fua: false },
+                false => Operation::Read { offset, len: BLOCK, buffer },
+            };
+            if let Submitted::Done(completion) = device.submit(io, Request::new(0, operation)) {
+                completion.result?;
+                return Err("the backing device is a file".into());
+            }
+        }
+        let mut next = io.wait(None)?;
+        while let Some(completion) = next {
+            completion.result?;
+            ready.extend(completion.buffer);
+            requests += 1;
+            next = io.poll();
+        }
+    }
+    let elapsed = start.elapsed();
+    // The next one begins with nothing in flight.
+    while let Some(completion) = io.wait(None)? {
+        completion.result?;
+    }
+    Ok(f64::from(requests) / elapsed.as_secs_f64())
+}
