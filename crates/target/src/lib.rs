@@ -34,6 +34,11 @@ mod target;
 mod turn;
 mod zerocopy;
 
+/// Firmware images of drives, for those who make them.
+pub mod firmware {
+    pub use ebof_drive::firmware::{Image, ImageError, Personality};
+}
+
 pub use drives::KeeperError;
 pub use realise::StartError;
 pub use settings::Settings;
