@@ -133,6 +133,8 @@ enum Command {
     Sanitize(verbs::media::SanitizeNvm),
     /// Have the drive test itself
     DeviceSelfTest(verbs::self_test::DeviceSelfTest),
+    /// Make a firmware image for a drive of ebof
+    FwImage(verbs::firmware_image::FwImage),
     /// Send a firmware image
     FwDownload(Box<verbs::firmware::FwDownload>),
     /// Put a firmware image into a slot, and activate it
@@ -222,7 +224,16 @@ const GROUPS: [(&str, &[&str]); 10] = [
     ("Reservations", &["resv-register", "resv-acquire", "resv-release", "resv-report"]),
     (
         "Media and firmware",
-        &["format", "sanitize", "device-self-test", "fw-download", "fw-commit", "security-send", "security-recv"],
+        &[
+            "format",
+            "sanitize",
+            "device-self-test",
+            "fw-image",
+            "fw-download",
+            "fw-commit",
+            "security-send",
+            "security-recv",
+        ],
     ),
     (
         "I/O",
@@ -307,6 +318,7 @@ impl Command {
             Self::Format(verb) => verb.run(global),
             Self::Sanitize(verb) => verb.run(global),
             Self::DeviceSelfTest(verb) => verb.run(global),
+            Self::FwImage(verb) => verb.run(global),
             Self::FwDownload(verb) => verb.run(global),
             Self::FwCommit(verb) => verb.run(global),
             Self::SecuritySend(verb) => verb.run(global),

@@ -73,7 +73,16 @@ impl FwDownload {
                 say(&format!("fw-download: {sent} of {} bytes, {}%", image.len(), sent * 100 / image.len() as u64));
             }
         }
-        let line = format!("Success, {sent} bytes; `ebof fw-commit {}` puts them into a slot", device.name());
+        let line = if device.name().contains("://") {
+            // A controller that goes takes along what was downloaded over it.
+            format!(
+                "Success, {sent} bytes, which end with this connection; `ebof fw-commit {} -f {}` sends and commits over one",
+                device.name(),
+                self.fw.display()
+            )
+        } else {
+            format!("Success, {sent} bytes; `ebof fw-commit {}` puts them into a slot", device.name())
+        };
         let done = Done::new("fw-download", device.name(), &line).with("bytes", sent).with("offset", begin);
         Ok(done.with("piece_bytes", piece_bytes as u64))
     }
@@ -127,12 +136,23 @@ pub(crate) struct FwCommit {
     /// Boot partition, 0 or 1
     #[arg(short, long, value_name = "ID", value_parser = number::parse::<u8>, default_value = "0")]
     bpid: u8,
+    /// Send this image first, over the same connection: what was sent over another one that ended is gone
+    #[arg(short = 'f', long, value_name = "FILE")]
+    fw: Option<PathBuf>,
 }
 
 impl FwCommit {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         self.check()?;
+        let download = self.fw.clone().map(|fw| {
+            let device = self.device.clone();
+            FwDownload { device, fw, xfer: 0, offset: 0, progress: false, ignore_ovr: false }
+        });
+        let image = download.as_ref().map(FwDownload::image).transpose()?;
         let mut device = self.device.open(Needs::Admin, global)?;
+        if let (Some(download), Some(image)) = (download, image) {
+            download.on(&mut *device, &image)?;
+        }
         show(global, &self.on(&mut *device)?)?;
         Ok(ExitCode::SUCCESS)
     }

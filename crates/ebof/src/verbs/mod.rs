@@ -10,6 +10,7 @@ pub(crate) mod drive_logs;
 pub(crate) mod fabric;
 pub(crate) mod features;
 pub(crate) mod firmware;
+pub(crate) mod firmware_image;
 pub(crate) mod generate;
 pub(crate) mod host;
 pub(crate) mod identify;
