@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::{NQN, Rig, Run};
 
 /// Whether a block device can be made here: FUSE and loop devices need root.
-fn can_attach() -> bool {
+pub(crate) fn can_attach() -> bool {
     let open = |path: &str| std::fs::OpenOptions::new().read(true).write(true).open(path).is_ok();
     open("/dev/fuse") && open("/dev/loop-control")
 }

@@ -4,6 +4,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use ebof_manage::config::{ManagedDrive, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::Nqn;
+use ebof_target::{Settings, Target};
 use serde_json::Value;
 
 use super::{FRIEND_NQN, NQN, Rig};
@@ -25,6 +29,24 @@ fn walk(path: &str, value: &Value, found: &mut BTreeSet<String>) {
         }
     };
     found.insert(format!("{path}: {kind}"));
+}
+
+/// Runs verbs in turn and lists the keys of their documents.
+fn keys(rig: &Rig, verbs: &[&[&str]]) -> String {
+    let mut shown = String::new();
+    for &args in verbs {
+        let run = rig.run(&[args, &["-o", "json"]].concat());
+        assert_eq!(run.code, Some(0), "{args:?}: {}", String::from_utf8_lossy(&run.stdout));
+        let json = run.json();
+        let schema = json["schema"].as_str().unwrap();
+        let expected = if args[0] == "config" { "config-check" } else { args[0] };
+        assert!(schema.starts_with(&format!("ebof/{expected}/")), "{schema}");
+        let mut found = BTreeSet::new();
+        walk("", &json, &mut found);
+        writeln!(shown, "{schema}").unwrap();
+        found.iter().for_each(|line| writeln!(shown, "  {line}").unwrap());
+    }
+    shown
 }
 
 #[test]
@@ -69,28 +91,59 @@ fn keys_stay() {
         &["gen-hostnqn"],
         &["show-hostnqn"],
     ];
-    let mut shown = String::new();
-    for args in verbs {
-        let run = rig.run(&[args, &["-o", "json"]].concat());
-        run.ok();
-        let json = run.json();
-        let schema = json["schema"].as_str().unwrap();
-        let expected = if args[0] == "config" { "config-check" } else { args[0] };
-        assert!(schema.starts_with(&format!("ebof/{expected}/")), "{schema}");
-        let mut found = BTreeSet::new();
-        walk("", &json, &mut found);
-        writeln!(shown, "{schema}").unwrap();
-        found.iter().for_each(|line| writeln!(shown, "  {line}").unwrap());
-    }
-    insta::assert_snapshot!(shown);
+    insta::assert_snapshot!(keys(&rig, &verbs));
+}
+
+#[test]
+fn keys_of_a_drives_verbs_stay() {
+    let drive = ManagedDrive::new("d0", "mem:16M".parse().unwrap());
+    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec!["any".to_owned()];
+    let mut port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    "any".clone_into(&mut port.name);
+    let config = Config { ports: vec![port], drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };
+    let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
+    let rig = Rig { target: Target::start(config, settings).unwrap(), state: tempfile::tempdir().unwrap() };
+    let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
+    let image = rig.path("image");
+    let verbs: [&[&str]; 24] = [
+        &["create-ns", &controller, "-S", "4M", "-m", "1"],
+        &["attach-ns", &controller, "-n", "1", "-c", "0"],
+        &["list-ns", &controller, "--all"],
+        &["list-ctrl", &controller, "-n", "1"],
+        &["id-ctrl", &controller],
+        &["id-ns", &namespace],
+        &["nvm-id-ctrl", &controller],
+        &["nvm-id-ns", &namespace],
+        &["cmdset-ind-id-ns", &namespace],
+        &["id-ns-granularity", &controller],
+        &["list-endgrp", &controller],
+        &["resv-register", &namespace, "--nrkey", "1"],
+        &["resv-acquire", &namespace, "--crkey", "1", "-t", "1"],
+        &["resv-report", &namespace],
+        &["resv-release", &namespace, "--crkey", "1", "-t", "1"],
+        &["resv-notif-log", &controller],
+        &["smart-log", &controller],
+        &["fw-log", &controller],
+        &["endurance-log", &controller],
+        &["persistent-event-log", &controller],
+        &["fw-image", &image, "-r", "2.0"],
+        &["fw-commit", &controller, "-f", &image, "-s", "2", "-a", "0"],
+        &["detach-ns", &controller, "-n", "1", "-c", "0"],
+        &["delete-ns", &controller, "-n", "1"],
+    ];
+    insta::assert_snapshot!(keys(&rig, &verbs));
 }
 
 #[test]
 fn every_schema_is_documented() {
     let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let manual = read("../../docs/json.md");
-    let snapshot = read("tests/host/snapshots/host__schema__keys_stay.snap");
-    let schemas = snapshot.lines().filter(|line| line.starts_with("ebof/"));
+    let snapshots = ["keys_stay", "keys_of_a_drives_verbs_stay"]
+        .map(|name| read(&format!("tests/host/snapshots/host__schema__{name}.snap")))
+        .concat();
+    let schemas = snapshots.lines().filter(|line| line.starts_with("ebof/"));
     for schema in schemas.chain(["ebof/error/1", "ebof/connect/1", "ebof/connect-all/1"]) {
         assert!(manual.contains(schema), "{schema} is not in docs/json.md");
     }

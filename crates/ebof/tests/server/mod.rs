@@ -32,6 +32,15 @@ impl Server {
         Self { child, port }
     }
 
+    /// Ends it in order (SIGTERM), and waits until it is gone.
+    #[allow(dead_code, reason = "most tests kill it")]
+    pub(crate) fn terminate(mut self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
     #[allow(dead_code, reason = "not every test that starts a target watches it")]
     pub(crate) fn process(&self) -> u32 {
         self.child.id()

@@ -1,0 +1,455 @@
+//! A drive whose hosts manage it, from end to end: `ebof serve --drive` in a process of its own, which is ended and killed, and
+//! the verbs against it as several hosts.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Run;
+use super::devices::can_attach;
+
+#[path = "../server/mod.rs"]
+mod server;
+
+use server::Server;
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+const ALICE: &str = "nqn.2014-08.org.example:alice";
+const BOB: &str = "nqn.2014-08.org.example:bob";
+
+/// A drive on a file, the target that serves it, and a state directory of its own.
+struct Rig {
+    server: Option<Server>,
+    directory: tempfile::TempDir,
+}
+
+impl Rig {
+    /// A target with a drive of this size, and with these keys besides.
+    fn new(size: &str, keys: &str) -> Self {
+        let mut rig = Self { server: None, directory: tempfile::tempdir().unwrap() };
+        rig.start(size, keys);
+        rig
+    }
+
+    fn start(&mut self, size: &str, keys: &str) {
+        let backing = self.directory.path().join("disk.img");
+        let drive = format!("name=d0,backing={},size={size}{keys}", backing.display());
+        self.server = Some(Server::start(NQN, &["--no-pin", "--threads", "1", "--allow-any-host", "--drive", &drive]));
+    }
+
+    fn kill(&mut self) {
+        drop(self.server.take());
+    }
+
+    /// Ends the target in order.
+    fn end(&mut self) {
+        self.server.take().unwrap().terminate();
+    }
+
+    fn port(&self) -> String {
+        self.server.as_ref().unwrap().port.to_string()
+    }
+
+    fn uri(&self, rest: &str) -> String {
+        format!("nvme+tcp://127.0.0.1:{}/{NQN}{rest}", self.port())
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
+        command.args(args).env("EBOF_STATE_DIR", self.directory.path()).env_remove("EBOF_LOG").stdin(Stdio::null());
+        command.output().unwrap().into()
+    }
+
+    /// `ebof VERB URI/REST --hostnqn HOST ...`.
+    fn host(&self, host: &str, verb: &str, rest: &str, args: &[&str]) -> Run {
+        self.run(&[&[verb, &self.uri(rest), "--hostnqn", host], args].concat())
+    }
+
+    fn json(&self, host: &str, verb: &str, rest: &str, args: &[&str]) -> Value {
+        let run = self.host(host, verb, rest, &[args, &["-o", "json"]].concat());
+        run.ok();
+        run.json()
+    }
+
+    /// The controller that a host has, now and whenever it comes back.
+    fn controller_of(&self, host: &str) -> u64 {
+        self.json(host, "id-ctrl", "", &[])["cntlid"].as_u64().unwrap()
+    }
+
+    /// Makes namespace 1, shared, and attaches it to Alice and Bob.
+    fn share(&self) {
+        let controllers = format!("{},{}", self.controller_of(ALICE), self.controller_of(BOB));
+        self.host(ALICE, "create-ns", "", &["-S", "8M", "--nmic", "1"]).ok();
+        self.host(ALICE, "attach-ns", "", &["-n", "1", "-c", &controllers]).ok();
+    }
+
+    /// Writes 512 bytes to block 9 of namespace 1.
+    fn write(&self, host: &str, byte: u8) -> Run {
+        let file = self.directory.path().join("data");
+        std::fs::write(&file, [byte; 512]).unwrap();
+        self.host(host, "write", "/1", &["-s", "9", "-f", "-d", file.to_str().unwrap()])
+    }
+
+    fn read(&self, host: &str) -> Vec<u8> {
+        let run = self.host(host, "read", "/1", &["-s", "9", "-z", "512"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stdout
+    }
+
+    fn health(&self) -> Value {
+        self.json(ALICE, "smart-log", "", &[])
+    }
+}
+
+impl Drop for Rig {
+    /// A test that failed leaves no holder behind.
+    fn drop(&mut self) {
+        let _ended = self.run(&["disconnect-all", "--force"]);
+    }
+}
+
+/// The numbers in a list of objects.
+fn numbers(list: &Value, key: &str) -> Vec<u64> {
+    list.as_array().unwrap().iter().map(|entry| entry[key].as_u64().unwrap()).collect()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The commands of the article about NVMe over RoCE, with its flags.
+#[test]
+fn a_namespace_is_created_attached_listed_and_deleted_by_uri() {
+    let rig = Rig::new("1G", "");
+    let device = &rig.uri("");
+    let run = |words: &str, more: &[&str]| {
+        let mut args: Vec<&str> = words.split(' ').collect();
+        args.insert(1, device);
+        args.extend(more);
+        rig.run(&args)
+    };
+    let create = "create-ns -s 0x100000 -c 0x100000 -f 0 -d 0 -m 0";
+    assert_eq!(run(create, &[]).ok(), "create-ns: Success, created nsid:1\n");
+    assert_eq!(run("list-ns", &[]).ok(), "NVME Namespace List:\n", "it is attached to nobody");
+    assert_eq!(run("list-ns --all", &[]).ok(), "NVME Namespace List:\n[   0]:0x1\n");
+    assert_eq!(run("list-ctrl -n 1", &[]).ok(), "num of ctrls present: 0\n");
+    assert_eq!(run("attach-ns -n 1 -c 0", &[]).ok(), "attach-ns: Success, nsid:1\n");
+    assert_eq!(run("reset", &[]).ok(), "reset: Success\n");
+    assert_eq!(run("list-ns", &[]).ok(), "NVME Namespace List:\n[   0]:0x1\n");
+    for words in ["list-ctrl", "list-ctrl -n 1"] {
+        assert_eq!(run(words, &[]).ok(), "num of ctrls present: 1\n[   0]:0\n", "{words}");
+    }
+    let id = run("id-ns -n 1", &["-o", "json"]).json();
+    assert_eq!((&id["nsze"], &id["ncap"], &id["nuse"]), (&0x10_0000.into(), &0x10_0000.into(), &0.into()));
+    assert_eq!((&id["flbas"], &id["dps"], &id["nmic"]), (&0.into(), &0.into(), &0.into()));
+    assert_eq!(id["nvmcap"], 512_u64 << 20);
+
+    let over = run("create-ns -s 0x100001 -c 0x100001 -f 0 -d 0 -m 0", &[]);
+    assert!(over.failed().contains("Namespace Insufficient Capacity (SCT 1h, SC 15h"), "{}", over.stderr);
+    assert_eq!(run("delete-ns -n 1", &[]).ok(), "delete-ns: Success, deleted nsid:1\n");
+    assert_eq!(run("list-ns --all", &[]).ok(), "NVME Namespace List:\n");
+    assert_eq!(run(create, &[]).ok(), "create-ns: Success, created nsid:1\n", "number and capacity are free again");
+}
+
+/// The same with a device, which has a disk as long as there is a namespace.
+#[test]
+fn a_connected_device_follows_what_becomes_of_its_namespaces() {
+    if !can_attach() {
+        eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
+        return;
+    }
+    let rig = Rig::new("64M", "");
+    let connect =
+        ["connect", "-t", "tcp", "-a", "127.0.0.1", "-s", &rig.port(), "-n", NQN, "-i", "1", "--front", "loop"];
+    let connected = rig.run(&[&connect[..], &["-o", "json"]].concat()).json();
+    assert_eq!(connected["namespaces"], serde_json::json!([]), "{connected}");
+    let nvme = connected["device"].as_str().unwrap();
+    let disks = || rig.run(&["list", "-o", "json"]).json()["Devices"].as_array().unwrap().clone();
+    assert!(disks().is_empty());
+
+    let create = ["create-ns", nvme, "-s", "0x4000", "-c", "0x4000", "-f", "0", "-d", "0", "-m", "0"];
+    assert_eq!(rig.run(&create).ok(), "create-ns: Success, created nsid:1\n");
+    rig.run(&["attach-ns", nvme, "-n", "1", "-c", "0"]).ok();
+    rig.run(&["reset", nvme]).ok();
+    until("the disk of the new namespace appears", || disks().iter().any(|disk| disk["DevicePath"].is_string()));
+    let disk = &disks()[0];
+    assert_eq!((&disk["NameSpace"], &disk["PhysicalSize"]), (&1.into(), &(8 << 20).into()), "{disk}");
+    let node = disk["DevicePath"].as_str().unwrap();
+    let pattern: Vec<u8> = (0..1_u32 << 20).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    std::fs::write(node, &pattern).unwrap();
+    std::fs::File::open(node).unwrap().sync_all().unwrap();
+    let read = rig.run(&["read", &rig.uri("/1"), "-z", "1048576"]);
+    assert!(read.stdout == pattern, "what the disk has is in the namespace: {}", read.stderr);
+    let name = disk["GenericPath"].as_str().unwrap();
+    let id = rig.run(&["id-ns", name, "-o", "json"]).json();
+    assert_eq!(id["nuse"], 2048, "{id}");
+    assert_eq!(rig.run(&["list-ns", nvme]).ok(), "NVME Namespace List:\n[   0]:0x1\n");
+    assert_eq!(rig.run(&["list-ctrl", nvme, "-n", "1"]).ok(), "num of ctrls present: 1\n[   0]:0\n");
+
+    // Neither of these needs a reset: the holder hears of it.
+    rig.run(&["detach-ns", nvme, "-n", "1", "-c", "0"]).ok();
+    until("the disk goes when its namespace is detached", || disks().is_empty());
+    rig.run(&["attach-ns", nvme, "-n", "1", "-c", "0"]).ok();
+    until("the disk comes when its namespace is attached", || disks().len() == 1);
+    assert_eq!(rig.run(&["delete-ns", nvme, "-n", "1"]).ok(), "delete-ns: Success, deleted nsid:1\n");
+    until("the disk goes when its namespace is deleted", || disks().is_empty());
+    assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 1 controller(s)\n"));
+}
+
+/// What a drive says of itself that no restart may change.
+fn memory(rig: &Rig) -> Vec<Value> {
+    let id = rig.json(ALICE, "id-ns", "/1", &[]);
+    vec![
+        rig.json(ALICE, "list-ns", "", &["--all"]),
+        rig.json(ALICE, "list-ns", "", &[]),
+        rig.json(BOB, "list-ns", "", &[]),
+        rig.json(ALICE, "ns-descs", "", &["-n", "1"]),
+        serde_json::json!([id["nsze"], id["ncap"], id["nuse"], id["nguid"], id["eui64"], id["nmic"]]),
+        rig.json(ALICE, "id-ctrl", "", &[])["unvmcap"].clone(),
+        rig.json(BOB, "id-ctrl", "", &[])["cntlid"].clone(),
+    ]
+}
+
+#[test]
+fn everything_is_there_after_an_orderly_end_and_after_a_kill() {
+    let mut rig = Rig::new("64M", "");
+    rig.share();
+    rig.host(ALICE, "create-ns", "", &["-S", "4M"]).ok();
+    rig.write(BOB, 0x5a).ok();
+    rig.host(ALICE, "resv-register", "/1", &["--nrkey", "0xa11ce", "--cptpl", "3"]).ok();
+    rig.host(ALICE, "resv-acquire", "/1", &["--crkey", "0xa11ce", "-t", "write-exclusive"]).ok();
+    assert!(rig.write(BOB, 0xbb).failed().contains("Reservation Conflict (SCT 0h, SC 83h"));
+    let errors = rig.json(ALICE, "error-log", "", &["-e", "1"]);
+    assert_eq!(errors["errors"][0]["status"], "Reservation Conflict", "{errors}");
+    assert_eq!((&errors["errors"][0]["lba"], &errors["errors"][0]["nsid"]), (&9.into(), &1.into()), "{errors}");
+    let before = memory(&rig);
+    let health = rig.health();
+    assert_eq!(health["num_err_log_entries"], errors["errors"][0]["error_count"], "{health}");
+    assert_eq!((&health["power_cycles"], &health["unsafe_shutdowns"]), (&1.into(), &0.into()), "{health}");
+    assert_eq!(health["host_write_commands"], 1, "what was refused is none: {health}");
+
+    for (round, kill) in [(2, false), (3, true), (4, true), (5, false)] {
+        if kill {
+            rig.kill();
+        } else {
+            rig.end();
+        }
+        rig.start("64M", "");
+        assert_eq!(memory(&rig), before, "start {round}");
+        assert!(rig.read(BOB) == [0x5a; 512]);
+        assert!(rig.write(BOB, 0xbb).failed().contains("Reservation Conflict"), "start {round}");
+        let report = rig.json(BOB, "resv-report", "/1", &[]);
+        assert_eq!((&report["rtype"], &report["regstrnt"], &report["ptpls"]), (&1.into(), &1.into(), &1.into()));
+        assert_eq!(
+            (&report["registrantext"][0]["rkey"], &report["registrantext"][0]["rcsts"]),
+            (&0xa11ce.into(), &1.into())
+        );
+        let now = rig.health();
+        let unsafe_shutdowns = [0, 0, 0, 1, 2, 2][round];
+        assert_eq!(
+            (&now["power_cycles"], &now["unsafe_shutdowns"]),
+            (&round.into(), &unsafe_shutdowns.into()),
+            "{now}"
+        );
+        // The refusal above, once per start; a kill may forget those of its last seconds.
+        let (entries, first) = (&now["num_err_log_entries"], health["num_err_log_entries"].as_u64().unwrap());
+        assert!(entries.as_u64().unwrap() > first, "{now}");
+        assert_eq!(now["host_write_commands"].as_u64().unwrap(), 1, "{now}");
+        let listed = rig.json(ALICE, "error-log", "", &["-e", "64"]);
+        let listed = numbers(&listed["errors"], "error_count");
+        assert!(listed.contains(&first) && &Value::from(listed[0]) == entries, "{listed:?}");
+    }
+    rig.host(ALICE, "resv-release", "/1", &["--crkey", "0xa11ce", "-t", "write-exclusive"]).ok();
+    rig.write(BOB, 0xbb).ok();
+    assert!(rig.read(ALICE) == [0xbb; 512]);
+}
+
+#[test]
+fn a_reservation_without_persistence_ends_with_the_target() {
+    let mut rig = Rig::new("64M", "");
+    rig.share();
+    rig.host(ALICE, "resv-register", "/1", &["--nrkey", "5", "--cptpl", "clear"]).ok();
+    rig.host(ALICE, "resv-acquire", "/1", &["--crkey", "5", "-t", "exclusive-access"]).ok();
+    let read = rig.host(BOB, "read", "/1", &["-z", "512"]);
+    assert!(read.failed().contains("Reservation Conflict"), "{}", read.stderr);
+    rig.kill();
+    rig.start("64M", "");
+    let report = rig.json(BOB, "resv-report", "/1", &[]);
+    assert_eq!((&report["rtype"], &report["regstrnt"]), (&0.into(), &0.into()), "{report}");
+    rig.write(BOB, 1).ok();
+}
+
+#[test]
+fn reservations_keep_hosts_apart_and_can_be_preempted() {
+    let rig = Rig::new("64M", "");
+    rig.share();
+    rig.write(ALICE, 1).ok();
+    for (host, key) in [(ALICE, "0xa11ce"), (BOB, "0xb0b")] {
+        rig.host(host, "resv-register", "/1", &["--nrkey", key]).ok();
+    }
+    rig.host(ALICE, "resv-acquire", "/1", &["--crkey", "0xa11ce", "-t", "1"]).ok();
+    let refused = rig.write(BOB, 2);
+    let text = refused.failed();
+    assert!(text.contains("Reservation Conflict (SCT 0h, SC 83h") && text.contains("ebof resv-report"), "{text}");
+    assert!(rig.read(BOB) == [1; 512], "write exclusive leaves reading to others");
+    let taken = rig.host(BOB, "resv-acquire", "/1", &["--crkey", "0xb0b", "-t", "1"]);
+    assert!(taken.failed().contains("Reservation Conflict"), "{}", taken.stderr);
+    let wrong = rig.host(BOB, "resv-release", "/1", &["--crkey", "0xbad", "-t", "1"]);
+    assert!(wrong.failed().contains("Reservation Conflict"), "{}", wrong.stderr);
+    let report = rig.json(BOB, "resv-report", "/1", &[]);
+    let mut keys = numbers(&report["registrantext"], "rkey");
+    keys.sort_unstable();
+    assert_eq!((keys, &report["rtype"]), (vec![0xb0b, 0xa11ce], &1.into()), "{report}");
+
+    let preempt = ["--crkey", "0xb0b", "--prkey", "0xa11ce", "-t", "1", "-a", "preempt"];
+    rig.host(BOB, "resv-acquire", "/1", &preempt).ok();
+    assert!(rig.write(ALICE, 3).failed().contains("Reservation Conflict"));
+    rig.write(BOB, 2).ok();
+    let report = rig.json(ALICE, "resv-report", "/1", &[]);
+    assert_eq!(numbers(&report["registrantext"], "rkey"), [0xb0b], "who was preempted is registered no more");
+    rig.host(BOB, "resv-release", "/1", &["--crkey", "0xb0b", "-a", "clear", "-t", "1"]).ok();
+    assert_eq!(rig.json(ALICE, "resv-report", "/1", &[])["regstrnt"], 0);
+    rig.write(ALICE, 4).ok();
+}
+
+#[test]
+fn only_managers_manage_and_only_within_their_quota() {
+    let mut rig = Rig::new("64M", &format!(",manager={ALICE},quota={ALICE}:16M"));
+    rig.host(ALICE, "create-ns", "", &["-S", "8M"]).ok();
+    for (verb, args) in [
+        ("create-ns", ["-S", "8M"].as_slice()),
+        ("attach-ns", &["-n", "1"]),
+        ("detach-ns", &["-n", "1"]),
+        ("delete-ns", &["-n", "1"]),
+    ] {
+        let run = rig.host(BOB, verb, "", args);
+        let text = run.failed();
+        assert!(text.contains("Operation Denied (SCT 0h, SC 15h"), "{verb}: {text}");
+        assert!(text.contains("this host may not manage the namespaces of"), "{verb}: {text}");
+    }
+    let run = rig.host(ALICE, "create-ns", "", &["-S", "12M"]);
+    assert!(run.failed().contains("Namespace Insufficient Capacity"), "beyond the quota: {}", run.stderr);
+    rig.host(ALICE, "create-ns", "", &["-S", "4M"]).ok();
+
+    // The file is the drive's, the rules are the configuration's: with others, Bob may, and the quota is gone.
+    rig.end();
+    rig.start("64M", &format!(",manager={BOB}"));
+    rig.host(BOB, "delete-ns", "", &["-n", "1"]).ok();
+    assert!(rig.host(ALICE, "create-ns", "", &["-S", "8M"]).failed().contains("Operation Denied"));
+    rig.host(BOB, "create-ns", "", &["-S", "40M"]).ok();
+}
+
+#[test]
+fn an_exclusive_drive_attaches_a_namespace_to_one_host() {
+    let rig = Rig::new("64M", ",exclusive");
+    let (alice, bob) = (rig.controller_of(ALICE).to_string(), rig.controller_of(BOB).to_string());
+    rig.host(ALICE, "create-ns", "", &["-S", "8M", "-m", "1"]).ok();
+    rig.host(ALICE, "attach-ns", "", &["-n", "1", "-c", &alice]).ok();
+    let second = rig.host(ALICE, "attach-ns", "", &["-n", "1", "-c", &bob]);
+    assert!(second.failed().contains("Namespace Is Private (SCT 1h, SC 19h"), "{}", second.stderr);
+    let read = rig.host(BOB, "read", "/1", &["-z", "512"]);
+    assert!(read.failed().contains("namespace 1 is not active"), "{}", read.stderr);
+    rig.host(ALICE, "detach-ns", "", &["-n", "1", "-c", &alice]).ok();
+    rig.host(ALICE, "attach-ns", "", &["-n", "1", "-c", &bob]).ok();
+    rig.write(BOB, 1).ok();
+}
+
+#[test]
+fn a_full_drive_refuses_what_needs_room_and_recovers() {
+    let rig = Rig::new("32M", ",overcommit,attach=everyone");
+    for _ in 0..2 {
+        rig.host(ALICE, "create-ns", "", &["-S", "24Mi", "-m", "1"]).ok();
+    }
+    let both: Value = serde_json::json!([{ "nsid": 1 }, { "nsid": 2 }]);
+    assert_eq!(rig.json(BOB, "list-ns", "", &[])["nsid_list"], both, "attached to everyone");
+    let file = rig.directory.path().join("large");
+    std::fs::write(&file, vec![0xaa; 1 << 20]).unwrap();
+    let write = |nsid: &str, mib: u32| {
+        let (lba, file) = ((mib * 2048).to_string(), file.to_str().unwrap());
+        rig.host(BOB, "write", nsid, &["-s", &lba, "-d", file])
+    };
+    (0..24).for_each(|mib| drop(write("/1", mib).ok()));
+    let first_refused = (0..24).find(|&mib| write("/2", mib).code != Some(0)).unwrap();
+    let refused = write("/2", first_refused);
+    assert!(refused.failed().contains("Capacity Exceeded (SCT 0h, SC 81h"), "{}", refused.stderr);
+    assert!((7..=8).contains(&first_refused), "all that there is was given: {first_refused}");
+    write("/1", 3).ok();
+    let health = rig.health();
+    assert_eq!((&health["critical_warning"], &health["avail_spare"]), (&1.into(), &0.into()), "{health}");
+    assert!(health["num_err_log_entries"].as_u64().unwrap() >= 2, "{health}");
+    let errors = rig.json(BOB, "error-log", "", &["-e", "1"]);
+    assert_eq!(errors["errors"][0]["status"], "Capacity Exceeded", "{errors}");
+    let read = rig.host(BOB, "read", "/2", &["-z", "1M"]);
+    assert!(read.stdout == vec![0xaa; 1 << 20], "what is there stays: {}", read.stderr);
+
+    rig.host(BOB, "dsm", "/1", &["-d", "-s", "0", "-b", "16384"]).ok();
+    until("there is room again", || write("/2", first_refused).code == Some(0));
+    until("and no warning", || rig.health()["critical_warning"] == 0);
+    let read = rig.host(BOB, "read", "/1", &["-z", "4K"]);
+    assert!(read.stdout == vec![0; 4096], "what was given back reads as zeros: {}", read.stderr);
+}
+
+#[test]
+fn deallocated_blocks_leave_the_file_and_the_count_of_used_ones() {
+    let rig = Rig::new("64M", ",attach=everyone");
+    rig.host(ALICE, "create-ns", "", &["-S", "32M"]).ok();
+    let file = rig.directory.path().join("large");
+    std::fs::write(&file, vec![0xaa; 1 << 20]).unwrap();
+    let held = || blocks_of(&rig.directory.path().join("disk.img"));
+    let used = || rig.json(ALICE, "id-ns", "/1", &[])["nuse"].as_u64().unwrap();
+    let (empty, whole) = (held(), 16 * 2048);
+    for mib in 0..16 {
+        rig.host(ALICE, "write", "/1", &["-s", &(mib * 2048).to_string(), "-d", file.to_str().unwrap()]).ok();
+    }
+    assert_eq!(used(), whole);
+    assert!(held() >= empty + whole, "{} blocks of 512 are less than was written", held());
+    rig.host(ALICE, "dsm", "/1", &["-d", "-s", "0", "-b", "32768"]).ok();
+    assert_eq!(used(), 0);
+    until("the file gives the space back", || held() < empty + whole / 4);
+}
+
+/// What a file takes of its file system, in units of 512 bytes.
+fn blocks_of(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    path.metadata().unwrap().blocks()
+}
+
+#[test]
+fn firmware_is_made_sent_activated_and_kept() {
+    let mut rig = Rig::new("16M", "");
+    let file = |name: &str| rig.directory.path().join(name).to_str().unwrap().to_owned();
+    let (good, foreign, broken) = (file("good"), file("foreign"), file("broken"));
+    rig.run(&["fw-image", &good, "-r", "9.9-test"]).ok();
+    rig.run(&["fw-image", &foreign, "-r", "9.9-test", "--product", "toaster"]).ok();
+    let mut bytes = std::fs::read(&good).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&broken, bytes).unwrap();
+    let before = rig.json(ALICE, "id-ctrl", "", &[])["fr"].clone();
+    for image in [&foreign, &broken] {
+        let refused = rig.host(ALICE, "fw-commit", "", &["-f", image, "-s", "2", "-a", "3"]);
+        assert!(refused.failed().contains("Invalid Firmware Image"), "{}", refused.stderr);
+        assert_eq!(rig.json(ALICE, "id-ctrl", "", &[])["fr"], before);
+    }
+    let sent = rig.host(ALICE, "fw-download", "", &["-f", &good]).ok();
+    assert!(sent.contains("end with this connection; `ebof fw-commit"), "{sent}");
+    let refused = rig.host(ALICE, "fw-commit", "", &["-s", "2", "-a", "3"]);
+    assert!(refused.failed().contains("Invalid Firmware Image"), "the download is gone: {}", refused.stderr);
+    rig.host(ALICE, "fw-commit", "", &["-f", &good, "-s", "2", "-a", "3"]).ok();
+    for kill in [true, false] {
+        assert_eq!(rig.json(BOB, "id-ctrl", "", &[])["fr"], "9.9-test");
+        let slots = rig.host(BOB, "fw-log", "", &[]).ok();
+        assert!(slots.contains("9.9-test"), "{slots}");
+        if kill {
+            rig.kill();
+        } else {
+            rig.end();
+        }
+        rig.start("16M", "");
+    }
+}
