@@ -1,11 +1,13 @@
 //! Entry points of the fuzz targets: each takes any bytes and must neither panic nor hang, and checks what must hold
 //! whatever the bytes are. The targets under `fuzz/` call them, and so does the replay of the committed corpus.
 
+mod drive;
 mod fabrics;
 mod nvme;
 mod nvme_drive;
 mod tcp;
 
+pub use drive::drive_medium;
 pub use fabrics::{connected_queue, fabrics_submit};
 pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nvme_logs, nvme_names};
 pub use tcp::{controller_seeds, host_seeds, tcp_controller, tcp_host, tcp_pdu};
@@ -15,6 +17,7 @@ pub type Target = fn(&[u8]);
 
 /// Every fuzz target by its name, which is also the name of its corpus.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("drive_medium", drive_medium),
     ("fabrics_submit", fabrics_submit),
     ("nvme_command", nvme_command),
     ("nvme_descriptors", nvme_descriptors),
