@@ -18,6 +18,9 @@ use crate::health::Health;
 use crate::hex;
 use crate::namespace::{Instance, Namespace};
 use crate::reservation::{self, Reservations};
+use crate::sanitize::Sanitize;
+use crate::self_test::SelfTest;
+use crate::telemetry::Telemetry;
 
 /// Who the drive is, for life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +65,12 @@ pub struct State {
     pub events: EventLog,
     /// Slots, and which runs.
     pub firmware: Firmware,
+    /// The self-test that runs, and the last results.
+    pub self_test: SelfTest,
+    /// The sanitize operation.
+    pub sanitize: Sanitize,
+    /// What the drive captured by itself.
+    pub telemetry: Telemetry,
 }
 
 /// One step from a state to the next.
@@ -137,6 +146,34 @@ pub enum Change {
     Firmware {
         /// As it is now.
         firmware: Box<Firmware>,
+    },
+    /// A namespace was formatted or sanitized: it has nothing in it, and another name on the medium.
+    Emptied {
+        /// Which.
+        nsid: u32,
+        /// Its name from now on.
+        instance: Instance,
+        /// Index of its LBA format.
+        format: u8,
+        /// Size in blocks.
+        blocks: u64,
+        /// Capacity in blocks.
+        capacity_blocks: u64,
+    },
+    /// A self-test began, came on, or ended.
+    SelfTested {
+        /// As it is now.
+        self_test: Box<SelfTest>,
+    },
+    /// A sanitize operation began, came on, or ended.
+    Sanitized {
+        /// As it is now.
+        sanitize: Box<Sanitize>,
+    },
+    /// The drive captured telemetry, or a host has read it.
+    Captured {
+        /// As it is now.
+        telemetry: Box<Telemetry>,
     },
     /// A host took a controller identifier.
     Seated {
@@ -229,6 +266,18 @@ impl State {
             Change::Failed { errors } => self.errors.apply(errors),
             Change::Happened { event } => self.events.apply(event),
             Change::Firmware { firmware } => self.firmware = *firmware,
+            Change::Emptied { nsid, instance, format, blocks, capacity_blocks } => {
+                self.next_instance = self.next_instance.max(instance.0 + 1);
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.instance = instance;
+                    namespace.format = format;
+                    namespace.blocks = blocks;
+                    namespace.capacity_blocks = capacity_blocks;
+                }
+            }
+            Change::SelfTested { self_test } => self.self_test = *self_test,
+            Change::Sanitized { sanitize } => self.sanitize = *sanitize,
+            Change::Captured { telemetry } => self.telemetry = *telemetry,
             Change::Seated { cntlid, seat } => {
                 self.seats.insert(cntlid, seat);
             }

@@ -3,8 +3,10 @@
 //! Deciding changes nothing. A [`Decision`] names the changes to be made durable, and what has to be done on the medium before
 //! and after; only then is the drive told ([`Drive::apply`]) and the host answered.
 
+mod capture;
 mod firmware;
 mod manage;
+mod media;
 mod pages;
 mod reserve;
 #[cfg(test)]
@@ -19,7 +21,8 @@ use alloc::vec::Vec;
 
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::firmware::Commit;
-use ebof_nvme::log::{Lid, ReservationEvent};
+use ebof_nvme::log::{Lid, ReservationEvent, SelfTestCode};
+
 use ebof_nvme::{ControllerId, HostId, Nsid, Status};
 
 use crate::change::{Change, State};
@@ -30,8 +33,11 @@ use crate::namespace::{Instance, Namespace, NewNamespace};
 use crate::profile::Profile;
 use crate::request::{Answer, Moment, Origin, Refusal};
 use crate::reservation;
+use crate::telemetry::HostTelemetry;
 use crate::view::View;
 
+pub use capture::Facts;
+pub use media::{FNA, Sanitized, is_offered};
 pub use pages::keeps;
 pub use upkeep::Turned;
 
@@ -106,6 +112,12 @@ pub enum Request {
     Download(u64, Vec<u8>),
     /// Firmware Commit.
     Commit(Commit),
+    /// Device Self-test.
+    SelfTest(SelfTestCode, Nsid),
+    /// Format NVM; [`Nsid::ALL`] for all namespaces that are attached to the host.
+    Format(Nsid, ebof_nvme::media::Format),
+    /// Sanitize.
+    Sanitize(ebof_nvme::media::Sanitize),
 }
 
 impl Request {
@@ -125,6 +137,9 @@ impl Request {
             Self::Log(_) => "read a log page",
             Self::Download(..) => "download firmware",
             Self::Commit(_) => "commit firmware",
+            Self::SelfTest(..) => "test the drive",
+            Self::Format(..) => "format a namespace",
+            Self::Sanitize(_) => "sanitize the drive",
         }
     }
 }
@@ -144,6 +159,8 @@ pub struct LogWish {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
+    /// Retain Asynchronous Event: reading it does not mean that it was noticed.
+    pub retain: bool,
     /// Temperature thresholds of the controller.
     pub thresholds: Thresholds,
     /// Transport of the controller, as the discovery log names it.
@@ -167,6 +184,9 @@ pub struct Decision {
     pub abort: Vec<(Nsid, HostId)>,
     /// Raised on all controllers.
     pub events: Vec<AsyncEvent>,
+    /// The host is answered when nothing of what is given back can be read any more, and commands to these namespaces wait until
+    /// then; none of it where there are none.
+    pub erased: Vec<u32>,
 }
 
 /// Something to be done on the medium.
@@ -198,6 +218,16 @@ pub struct Drive {
     download: Download,
     /// Hosts that read the Persistent Event Log.
     contexts: Contexts,
+    /// What a host had captured.
+    telemetry: HostTelemetry,
+    /// What the medium is like, as far as it was told.
+    facts: Facts,
+    /// Namespaces whose old data are being erased, and how much of that is left to be done, in percent.
+    erasing: BTreeMap<u32, u8>,
+    /// How much of a sanitize pass is done.
+    sanitized_bytes: u64,
+    /// Something severe happened that is to be captured.
+    alarm: Option<String>,
 }
 
 impl Drive {
@@ -211,7 +241,19 @@ impl Drive {
             ..Condition::default()
         };
         let (download, contexts) = (Download::default(), Contexts::default());
-        Self { state, settings, capacity, condition, download, contexts }
+        Self {
+            state,
+            settings,
+            capacity,
+            condition,
+            download,
+            contexts,
+            telemetry: HostTelemetry::default(),
+            facts: Facts::default(),
+            erasing: BTreeMap::new(),
+            sanitized_bytes: 0,
+            alarm: None,
+        }
     }
 
     /// What it remembers.
@@ -253,6 +295,7 @@ impl Drive {
     /// # Errors
     /// The refusal, with the specification's status.
     pub fn decide(&mut self, request: &Request, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+        self.check_restriction(request)?;
         match request {
             Request::Create(wanted) => self.create(wanted, origin, moment),
             Request::Delete(nsid) => self.delete(*nsid, origin, moment),
@@ -266,6 +309,9 @@ impl Drive {
             Request::Log(wish) => self.log(wish, origin, moment),
             Request::Download(offset, piece) => self.download(*offset, piece, origin),
             Request::Commit(commit) => self.commit(*commit, origin, moment),
+            Request::SelfTest(code, nsid) => self.self_test(*code, *nsid, origin),
+            Request::Format(nsid, command) => self.format(*nsid, *command, origin, moment),
+            Request::Sanitize(command) => self.sanitize(command, origin, moment),
         }
     }
 
@@ -311,6 +357,7 @@ impl Decision {
             notices: Vec::new(),
             abort: Vec::new(),
             events: Vec::new(),
+            erased: Vec::new(),
         }
     }
 

@@ -29,7 +29,10 @@ pub mod telemetry;
 pub mod view;
 
 pub use change::{Change, Identity, RestoreError, State};
-pub use drive::{Capacity, Decision, Drive, Effect, LogWish, Managers, Request, Settings, Turned, keeps};
+pub use drive::{
+    Capacity, Decision, Drive, Effect, FNA, Facts, LogWish, Managers, Request, Sanitized, Settings, Turned, is_offered,
+    keeps,
+};
 pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace};
 pub use profile::Profile;
 pub use request::{Answer, Moment, Origin, Refusal};

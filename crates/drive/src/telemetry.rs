@@ -77,6 +77,12 @@ impl Telemetry {
         self.available.then(|| Self { available: false, ..self.clone() })
     }
 
+    /// Whether there is a capture that nobody has read (TCDA).
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        self.available
+    }
+
     /// Telemetry Controller-Initiated.
     #[must_use]
     pub fn page(&self) -> Page {

@@ -14,6 +14,7 @@ use crate::health::Condition;
 use crate::namespace::Namespace;
 use crate::profile::Profile;
 use crate::reservation::Reservations;
+use crate::sanitize::Restriction;
 
 /// See the module's description.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +45,12 @@ pub struct View {
     pub percentage_used: u8,
     /// Who may manage.
     pub managers: Managers,
+    /// What commands have to wait for: the drive is being sanitized, or that has failed.
+    pub restriction: Option<Restriction>,
+    /// Namespaces whose old data are being erased, and how much of that is left, in percent: commands to them wait.
+    pub erasing: BTreeMap<u32, u8>,
+    /// SANICAP.
+    pub sanicap: u32,
     /// Namespaces by NSID.
     pub namespaces: Vec<(Nsid, Namespace)>,
     /// Registrants and reservations of those namespaces that have any.
@@ -72,6 +79,9 @@ impl View {
             error_entries: settings.error_entries,
             percentage_used: state.health.percentage_used(&drive.endurance()),
             managers: settings.managers.clone(),
+            restriction: drive.restriction(),
+            erasing: drive.erasing().clone(),
+            sanicap: drive.abilities().sanicap(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
             reservations: kept.map(|(&nsid, kept)| (nsid, Arc::new(kept.clone()))).collect(),
             seats: state.seats.iter().map(|(&cntlid, seat)| (cntlid, seat.host.clone())).collect(),

@@ -25,6 +25,9 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     if sqe.flags & 0x03 != 0 {
         return Err(Fault::field(byte::FLAGS));
     }
+    if let Some(restriction) = drive::of(controller).and_then(|drive| drive.restriction) {
+        restriction.check_admin(sqe.opcode, sqe.cdw10.get())?;
+    }
     match (sqe.opcode, &controller.kind) {
         (admin::GET_LOG_PAGE, _) => log::get_log_page(controller, sqe),
         (admin::IDENTIFY, Kind::Io(subsystem)) => identify::io_controller(&controller.association, subsystem, sqe),

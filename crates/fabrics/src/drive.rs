@@ -9,6 +9,7 @@ use ebof_drive::{Answer, LogWish, Origin, Refusal, Request, View};
 use ebof_nvme::firmware::{Commit, Download};
 use ebof_nvme::identify::{ControllerList, Csi, IDENTIFY_BYTES, field};
 use ebof_nvme::log::GetLogPage;
+use ebof_nvme::media;
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::{Direction, admin};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -25,14 +26,25 @@ use crate::step::{Executing, Step};
 pub(crate) fn decides(opcode: u8) -> bool {
     matches!(
         opcode,
-        admin::NAMESPACE_MANAGEMENT | admin::NAMESPACE_ATTACHMENT | admin::FIRMWARE_DOWNLOAD | admin::FIRMWARE_COMMIT
+        admin::NAMESPACE_MANAGEMENT
+            | admin::NAMESPACE_ATTACHMENT
+            | admin::FIRMWARE_DOWNLOAD
+            | admin::FIRMWARE_COMMIT
+            | admin::DEVICE_SELF_TEST
+            | admin::FORMAT_NVM
+            | admin::SANITIZE
     )
 }
 
 /// Takes a command.
 pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcome {
     let association = &controller.association;
-    if !drive.managers.contains(association.host.as_str()) {
+    if !is_offered(drive, sqe.opcode) {
+        return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
+    }
+    // A self-test reads what the host may read, and changes nothing.
+    let everyone = sqe.opcode == admin::DEVICE_SELF_TEST;
+    if !everyone && !drive.managers.contains(association.host.as_str()) {
         return Err(Fault::new(Status::OPERATION_DENIED));
     }
     match sqe.opcode {
@@ -44,8 +56,40 @@ pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcom
             let request = Request::Commit(Commit::decode(sqe));
             Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
         }
+        admin::DEVICE_SELF_TEST | admin::FORMAT_NVM | admin::SANITIZE => media(association, drive, sqe),
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
     }
+}
+
+/// Whether the firmware that runs has the command.
+fn is_offered(drive: &View, opcode: u8) -> bool {
+    match opcode {
+        admin::DEVICE_SELF_TEST => drive.personality.device_self_test,
+        admin::FORMAT_NVM => drive.personality.format,
+        admin::SANITIZE => drive.personality.sanitize,
+        _ => true,
+    }
+}
+
+/// Device Self-test, Format NVM and Sanitize: everything of them stands in the command.
+fn media(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
+    association.admin_sgl().exactly(sqe, Direction::HostToController, 0)?;
+    let nsid = sqe.nsid();
+    let request = match sqe.opcode {
+        admin::DEVICE_SELF_TEST => {
+            // NSID 0 is the drive without its namespaces.
+            if nsid != Nsid::NONE {
+                check_nsid(drive, nsid)?;
+            }
+            Request::SelfTest(media::SelfTest::decode(sqe).code, nsid)
+        }
+        admin::FORMAT_NVM => {
+            check_nsid(drive, nsid)?;
+            Request::Format(nsid, media::Format::decode(sqe))
+        }
+        _ => Request::Sanitize(media::Sanitize::decode(sqe)),
+    };
+    Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
 }
 
 /// Goes on with a command whose data has come.
@@ -71,6 +115,7 @@ pub(crate) fn log(controller: &mut Controller, sqe: &Sqe, executing: Executing) 
         nsid: sqe.nsid(),
         offset,
         bytes,
+        retain: retain_event,
         thresholds: controller.features.thresholds(),
         transport: controller.association.port.trtype.0,
     };

@@ -376,10 +376,12 @@ fn event_bits(kind: &Kind) -> AsyncEventConfig {
             .with(AsyncEventConfig::READ_ONLY)
             .with(AsyncEventConfig::VOLATILE_BACKUP)
             .with(AsyncEventConfig::PERSISTENT_MEMORY)
-            .with(if subsystem.drive.is_some() {
-                AsyncEventConfig::FIRMWARE_ACTIVATION
-            } else {
-                AsyncEventConfig::default()
+            .with(match &subsystem.drive {
+                Some(drive) if drive.personality.telemetry => {
+                    AsyncEventConfig::FIRMWARE_ACTIVATION.with(AsyncEventConfig::TELEMETRY_LOG)
+                }
+                Some(_) => AsyncEventConfig::FIRMWARE_ACTIVATION,
+                None => AsyncEventConfig::default(),
             }),
         Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
     }

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use ebof_drive::firmware::{GRANULARITY_BYTES, Personality};
 use ebof_drive::{FORMATS, event_log, health};
 use ebof_nvme::identify::field::{
-    cmic, ctratt, dlfeat, frmw, fuses, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs, sgls, vwc,
+    cmic, ctratt, dlfeat, dsto, fpi, frmw, fuses, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs, sgls,
+    vwc,
 };
 use ebof_nvme::identify::{
     Cns, ControllerType, Csi, DescriptorWriter, EnduranceGroupList, IDENTIFY_BYTES, IdentifyController,
@@ -175,6 +176,7 @@ fn provision_data(data: &mut IdentifyNamespace, namespace: &Namespace, provision
     data.nuse.set((provision.used.bytes() >> namespace.block_shift).min(provision.capacity_blocks));
     data.nvmcap.set(provision.claimed_bytes.into());
     data.rescap = RESERVATIONS;
+    data.fpi = fpi::SUPPORTED | provision.format_percent_left;
     data.endgid.set(1);
     data.nmic = if provision.shared { nmic::SHARED } else { 0 };
     // Deallocating less than an extent only zeroes; 0's based, and 65535 where it does not fit.
@@ -237,7 +239,8 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.mnan.set(subsystem.namespaces_max());
     data.oncs.set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::VERIFY);
     if let Some(drive) = &subsystem.drive {
-        data.oacs.set(oacs::NAMESPACE_MANAGEMENT | oacs::FIRMWARE);
+        let personality = &drive.personality;
+        data.oacs.set(admin_commands(personality));
         data.frmw = drive.frmw;
         data.fwug = u8::try_from(GRANULARITY_BYTES / 4096).expect("small");
         data.oaes.set(oaes::NAMESPACE_ATTRIBUTE | oaes::FIRMWARE_ACTIVATION);
@@ -247,7 +250,18 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
         data.wctemp.set(health::WARNING_KELVIN);
         data.cctemp.set(health::CRITICAL_KELVIN);
         data.endgidmax.set(1);
-        data.oncs.set(commands(&drive.personality));
+        data.oncs.set(commands(personality));
+        data.fna = ebof_drive::FNA;
+        if personality.device_self_test {
+            data.dsto = dsto::ONE_IN_SUBSYSTEM;
+            data.edstt.set(extended_test_minutes(drive.capacity.total_bytes));
+        }
+        if personality.sanitize {
+            data.sanicap.set(drive.sanicap);
+        }
+        if personality.telemetry {
+            data.lpa |= lpa::TELEMETRY;
+        }
         data.tnvmcap.set(drive.capacity.total_bytes.into());
         data.unvmcap.set(drive.unallocated_bytes.into());
         data.ctratt.set(data.ctratt.get() | ctratt::NAMESPACE_GRANULARITY | ctratt::ENDURANCE_GROUPS);
@@ -267,6 +281,18 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.msdbd = 1;
     data.ofcs.set(ofcs::DISCONNECT);
     data
+}
+
+/// OACS of a drive, as its firmware has it.
+fn admin_commands(personality: &Personality) -> u16 {
+    let offered = [(personality.device_self_test, oacs::DEVICE_SELF_TEST), (personality.format, oacs::FORMAT_NVM)];
+    let always = oacs::NAMESPACE_MANAGEMENT | oacs::FIRMWARE;
+    offered.iter().filter(|(on, _)| *on).fold(always, |bits, (_, bit)| bits | bit)
+}
+
+/// EDSTT: how long an extended self-test takes at most if nothing else goes on, on a disk of 100 MB/s.
+fn extended_test_minutes(bytes: u64) -> u16 {
+    u16::try_from(bytes.div_ceil(60 * 100_000_000).max(1)).unwrap_or(u16::MAX)
 }
 
 /// ONCS of a drive, as its firmware has it.

@@ -159,7 +159,7 @@ fn without_data(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> 
 fn flush(subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     // VWC says that FFFFFFFFh is refused; it names no namespace.
     let namespace = namespace(subsystem, sqe.nsid())?;
-    reservation::check(namespace, Access::Write)?;
+    reservation::check_flush(namespace)?;
     Ok(Action::Go(Step::Flush(Executing::new(sqe, 0), namespace.device)))
 }
 

@@ -3,10 +3,11 @@
 
 use alloc::vec::Vec;
 
+use ebof_drive::firmware::Personality;
 use ebof_nvme::feature::Fid;
 use ebof_nvme::log::{
     ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, FeatureEffects, FeaturesSupportedAndEffects,
-    FirmwareSlots, Lid, LidSupport, SmartHealth, SupportedLogPages, lsp, scope,
+    FirmwareSlots, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, lsp, scope,
 };
 use ebof_nvme::opcode::{Direction, FABRICS, admin, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -68,7 +69,7 @@ impl LogRequest {
 pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     let [cdw10, cdw11, cdw12, cdw13] = [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13].map(|dword| dword.get());
     let log = LogRequest::decode(cdw10, cdw11, cdw12, cdw13);
-    if !pages(&controller.kind).contains(&log.lid) {
+    if !pages(&controller.kind).any(|lid| lid == log.lid) {
         return Err(Fault::at(Status::INVALID_LOG_PAGE, byte::CDW10));
     }
     let association = &controller.association;
@@ -91,7 +92,9 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             list.as_bytes().to_vec()
         }
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
-        Lid::COMMAND_EFFECTS => command_effects(drive::of(controller).is_some()).as_bytes().to_vec(),
+        Lid::COMMAND_EFFECTS => {
+            command_effects(drive::of(controller).map(|drive| &drive.personality)).as_bytes().to_vec()
+        }
         _ => feature_effects(&controller.kind).as_bytes().to_vec(),
     };
     let answer = log.answer(executing, page)?;
@@ -132,8 +135,17 @@ fn check(controller: &Controller, sqe: &Sqe, log: LogRequest) -> Result<(), Faul
     Ok(())
 }
 
-/// The log pages of a controller.
-fn pages(kind: &Kind) -> &'static [Lid] {
+/// The log pages of a controller; of a drive, those that its firmware has.
+fn pages(kind: &Kind) -> impl Iterator<Item = Lid> + '_ {
+    let personality = match kind {
+        Kind::Io(subsystem) => subsystem.drive.as_ref().map(|drive| &drive.personality),
+        Kind::Discovery(_) => None,
+    };
+    let offered = move |lid: &Lid| personality.is_none_or(|personality| ebof_drive::is_offered(personality, *lid));
+    all_pages(kind).iter().copied().filter(offered)
+}
+
+fn all_pages(kind: &Kind) -> &'static [Lid] {
     match kind {
         Kind::Io(subsystem) if subsystem.drive.is_some() => &[
             Lid::SUPPORTED_LOG_PAGES,
@@ -143,9 +155,13 @@ fn pages(kind: &Kind) -> &'static [Lid] {
             Lid::CHANGED_NAMESPACES,
             Lid::COMMAND_EFFECTS,
             Lid::FEATURE_EFFECTS,
+            Lid::DEVICE_SELF_TEST,
+            Lid::TELEMETRY_HOST,
+            Lid::TELEMETRY_CONTROLLER,
             Lid::ENDURANCE_GROUP,
             Lid::PERSISTENT_EVENT,
             Lid::RESERVATION_NOTIFICATION,
+            Lid::SANITIZE_STATUS,
         ],
         Kind::Io(_) => &[
             Lid::SUPPORTED_LOG_PAGES,
@@ -162,7 +178,7 @@ fn pages(kind: &Kind) -> &'static [Lid] {
 
 fn supported(kind: &Kind) -> SupportedLogPages {
     let mut log = SupportedLogPages::default();
-    for &lid in pages(kind) {
+    for lid in pages(kind) {
         let lidsp = match lid {
             Lid::DISCOVERY => u16::from(lsp::PORT_LOCAL),
             // The header alone can be had, with the context that it establishes.
@@ -184,7 +200,7 @@ fn firmware(controller: &Controller) -> FirmwareSlots {
 }
 
 /// Commands Supported and Effects: the admin and I/O commands of an I/O controller.
-fn command_effects(managed: bool) -> CommandsSupportedAndEffects {
+fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
     let mut log = CommandsSupportedAndEffects::default();
     let supported = CommandEffects::CSUPP;
     let of_controller = supported.with_scope(scope::CONTROLLER);
@@ -201,20 +217,32 @@ fn command_effects(managed: bool) -> CommandsSupportedAndEffects {
     }
     // Namespace Write Protection Config changes what a namespace can do.
     log.set_admin(admin::SET_FEATURES, of_controller.with(CommandEffects::NCC));
-    if managed {
+    if let Some(personality) = drive {
         // A namespace that is created or deleted changes the inventory; so does one that is attached.
         let inventory = supported.with(CommandEffects::NIC).with_scope(scope::SUBSYSTEM);
         log.set_admin(admin::NAMESPACE_MANAGEMENT, inventory);
         log.set_admin(admin::NAMESPACE_ATTACHMENT, inventory);
         log.set_admin(admin::FIRMWARE_DOWNLOAD, supported.with_scope(scope::SUBSYSTEM));
         log.set_admin(admin::FIRMWARE_COMMIT, supported.with(CommandEffects::CCC).with_scope(scope::SUBSYSTEM));
+        // A host lets its commands to the namespace end first, and looks at it again afterwards.
+        let format = supported.with(CommandEffects::LBCC).with(CommandEffects::NCC).with_scope(scope::NAMESPACE);
+        let sanitize = supported.with(CommandEffects::LBCC).with_scope(scope::SUBSYSTEM);
+        for (on, opcode, effects) in [
+            (personality.device_self_test, admin::DEVICE_SELF_TEST, supported.with_scope(scope::SUBSYSTEM)),
+            (personality.format, admin::FORMAT_NVM, format.with_submission(Submission::AloneInNamespace)),
+            (personality.sanitize, admin::SANITIZE, sanitize.with_submission(Submission::Alone)),
+        ] {
+            if on {
+                log.set_admin(opcode, effects);
+            }
+        }
     }
     // Deviation: Linux (6.12) takes every bit of an I/O command besides CSUPP and LBCC, the scope too, for an unusual
     // effect and warns. No scope is as legal as one.
     for opcode in [nvm::FLUSH, nvm::READ, nvm::COMPARE, nvm::VERIFY, FABRICS] {
         log.set_io(opcode, supported);
     }
-    if managed {
+    if drive.is_some() {
         // Reservations change what others may do, which the host of the command need not look at again.
         for opcode in
             [nvm::RESERVATION_REGISTER, nvm::RESERVATION_REPORT, nvm::RESERVATION_ACQUIRE, nvm::RESERVATION_RELEASE]

@@ -10,7 +10,7 @@ use core::fmt;
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
-use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Uuid};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +154,10 @@ pub struct Provision {
     pub hosts: Option<BTreeSet<String>>,
     /// Registrants and the reservation; `None` where there never were any.
     pub reservations: Option<Arc<Reservations>>,
+    /// What commands to it are refused with for now, whoever they are of.
+    pub barred: Option<Status>,
+    /// How much of a format is still to be done, in percent (FPI).
+    pub format_percent_left: u8,
 }
 
 /// Bytes of a namespace that are allocated, as whoever allocates them keeps count. All are equal: a namespace is the same,
@@ -348,7 +352,14 @@ impl Namespace {
     /// The namespace as Identify shows it: who else is attached and what is reserved are no attributes of it.
     pub(crate) fn attributes(&self) -> Self {
         let provision = self.provision.as_deref().map(|provision| {
-            let bare = Provision { hosts: None, reservations: None, used: provision.used.clone(), ..*provision };
+            let bare = Provision {
+                hosts: None,
+                reservations: None,
+                barred: None,
+                format_percent_left: 0,
+                used: provision.used.clone(),
+                ..*provision
+            };
             Arc::new(bare)
         });
         Self { right: Right::Free, provision, ..self.clone() }
@@ -356,6 +367,9 @@ impl Namespace {
 
     /// What reservations leave to `host`.
     fn right_of(&self, host: HostId) -> Right {
+        if let Some(status) = self.provision.as_ref().and_then(|provision| provision.barred) {
+            return Right::Barred(status);
+        }
         let reservations = self.provision.as_ref().and_then(|provision| provision.reservations.as_ref());
         reservations.map_or(Right::Free, |reservations| reservations.right_of(host))
     }

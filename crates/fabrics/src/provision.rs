@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use ebof_drive::View;
 use ebof_drive::health::SPARE_THRESHOLD_PERCENT;
 use ebof_drive::reservation::Right;
-use ebof_nvme::{Nsid, Uuid};
+use ebof_nvme::{Nsid, Status, Uuid};
 
 use crate::model::{DeviceId, Health, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage};
 
@@ -76,6 +76,11 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
         shared: namespace.shared,
         hosts,
         reservations: view.reservations.get(&nsid.0).cloned(),
+        barred: match view.restriction {
+            Some(restriction) => Some(restriction.status()),
+            None => view.erasing.get(&nsid.0).map(|_| Status::FORMAT_IN_PROGRESS),
+        },
+        format_percent_left: view.erasing.get(&nsid.0).copied().unwrap_or_default(),
     };
     Namespace {
         nsid,

@@ -358,6 +358,16 @@ impl Registry {
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
+    /// The same on one controller, if it is still there.
+    pub fn raise_on(&self, nqn: &Nqn, controller: ControllerId, event: AsyncEvent) -> Notices {
+        let is_it = |entry: &&Entry| {
+            let association = &entry.association;
+            association.subsystem == *nqn && association.cntlid == controller && !association.is_closing()
+        };
+        let live = self.entries.values().filter(is_it);
+        live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
+    }
+
     /// What the hosts of a subsystem have done since the registry was made: controllers that are gone included.
     #[must_use]
     pub fn subsystem_counts(&self, nqn: &Nqn) -> Counts {

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 
 use ebof_drive::Request;
-use ebof_drive::reservation::{Access, Command};
+use ebof_drive::reservation::{Access, Command, Right};
 use ebof_nvme::opcode::{Direction, nvm};
 use ebof_nvme::reservation::{Acquire, AcquireKeys, Register, RegisterKeys, Release, ReleaseKey, Report};
 use ebof_nvme::{ControllerId, HostId, Sqe, Status};
@@ -25,7 +25,21 @@ pub(crate) fn is_one(opcode: u8) -> bool {
 
 /// Refuses what a reservation of another host forbids.
 pub(crate) fn check(namespace: &Namespace, access: Access) -> Result<(), Fault> {
-    if namespace.right.allows(access) { Ok(()) } else { Err(Fault::new(Status::RESERVATION_CONFLICT)) }
+    if namespace.right.allows(access) {
+        return Ok(());
+    }
+    Err(match namespace.right {
+        Right::Barred(status) => Fault::transient(status),
+        _ => Fault::new(Status::RESERVATION_CONFLICT),
+    })
+}
+
+/// The same for Flush, which is executed while the drive is sanitized.
+pub(crate) fn check_flush(namespace: &Namespace) -> Result<(), Fault> {
+    match namespace.right {
+        Right::Barred(status) if !status.is(Status::FORMAT_IN_PROGRESS) => Ok(()),
+        _ => check(namespace, Access::Write),
+    }
 }
 
 /// Takes a command.
@@ -33,6 +47,9 @@ pub(crate) fn submit(association: &Association, namespace: &Namespace, sqe: &Sqe
     // Only drives remember reservations.
     if namespace.provision.is_none() {
         return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
+    }
+    if let Right::Barred(status) = namespace.right {
+        return Err(Fault::transient(status));
     }
     let sgl = association.io_sgl();
     if sqe.opcode == nvm::RESERVATION_REPORT {

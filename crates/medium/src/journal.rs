@@ -50,6 +50,11 @@ impl Journal {
         Series { id: self.layout.id, generation: self.generation }
     }
 
+    /// Its generation, and the number of the next frame.
+    pub(crate) fn position(&self) -> (u64, u64) {
+        (self.generation, self.next)
+    }
+
     /// Whether frames for so many bytes fit without a checkpoint.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.next + u64::from(!self.begun) + (bytes / FRAME_BYTES) as u64 <= FRAMES

@@ -38,6 +38,7 @@ mod shared;
 mod space;
 mod store;
 mod thin;
+mod whole;
 mod worker;
 
 pub use ebof_drive::Instance;

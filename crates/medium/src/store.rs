@@ -27,7 +27,7 @@ const SNAPSHOT_BYTES_MAX: usize = 4 << 20;
 pub struct Store {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk: Disk,
-    journal: Journal,
+    pub(crate) journal: Journal,
     pub(crate) allocator: Allocator,
     /// Extents that were given back, behind the epoch in which they were still looked up. The oldest first: an epoch is over
     /// when those before it are.

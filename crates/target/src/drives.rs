@@ -19,6 +19,7 @@ use crate::mailbox::Message;
 use crate::shared::Shared;
 use crate::stats::Kind;
 
+mod jobs;
 mod keeper;
 mod open;
 mod sensor;
@@ -132,11 +133,19 @@ impl Drives {
         for (nqn, keeper) in keepers {
             let of_publish: (Weak<Shared>, Nqn) = (Arc::downgrade(shared), nqn.clone());
             let of_observe = of_publish.clone();
+            let of_tell = of_publish.clone();
             keeper.join(Around {
                 publish: Box::new(move |reservations, events| {
                     let (shared, nqn) = &of_publish;
                     if let Some(shared) = shared.upgrade() {
                         shared.drives.publish(nqn, reservations, events, &shared);
+                    }
+                }),
+                tell: Box::new(move |controller, event| {
+                    let (shared, nqn) = &of_tell;
+                    if let Some(shared) = shared.upgrade() {
+                        let registry = shared.registry();
+                        shared.deliver(registry.raise_on(nqn, controller, event));
                     }
                 }),
                 observe: Box::new(move |after| {

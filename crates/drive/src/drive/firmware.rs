@@ -12,6 +12,7 @@ use crate::change::Change;
 use crate::event_log::Event;
 use crate::firmware::{Content, Limits, Personality};
 use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::self_test::Cause;
 
 /// What images for drives are made for.
 const PRODUCT: &str = "ebof-drive";
@@ -40,6 +41,7 @@ impl Drive {
         let outcome = self.state.firmware.commit(&self.download, &commit, &limits);
         // Whatever came of it, the next piece is one of another image.
         self.download.finish();
+        self.telemetry.clear();
         let done = outcome?;
         let old = self.state.firmware.running(&limits).revision.clone();
         let action = (commit.action.encode(), done.slot);
@@ -63,6 +65,8 @@ impl Drive {
         self.contexts.release(origin.cntlid);
         let limits = self.firmware_limits();
         let mut decision = Decision::nothing();
+        decision.changes.extend(self.interrupt_self_test(Cause::Reset(origin.cntlid)));
+        self.telemetry.clear();
         if let Some(firmware) = self.state.firmware.at_reset(&limits) {
             let revision = firmware.running(&limits).revision.clone();
             decision.changes.push(Change::Firmware { firmware: Box::new(firmware) });

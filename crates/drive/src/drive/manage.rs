@@ -13,6 +13,7 @@ use crate::change::{Change, Seat};
 use crate::event_log::Event;
 use crate::namespace::{Instance, Namespace, NewNamespace};
 use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::self_test::Cause;
 
 /// Controller identifiers that are remembered.
 const SEATS_MAX: usize = 4096;
@@ -57,14 +58,12 @@ impl Drive {
         for (nsid, _) in &doomed {
             self.check_reservation(*nsid, origin)?;
         }
+        let deleted = doomed.iter().flat_map(|&(nsid, namespace)| {
+            let event = told(1, nsid, namespace, origin, moment);
+            [Change::Happened { event }, Change::Deleted { nsid }]
+        });
         Ok(Decision {
-            changes: doomed
-                .iter()
-                .flat_map(|&(nsid, namespace)| {
-                    let event = told(1, nsid, namespace, origin, moment);
-                    [Change::Happened { event }, Change::Deleted { nsid }]
-                })
-                .collect(),
+            changes: deleted.chain(self.interrupt_self_test(Cause::Removed(nsid))).collect(),
             after: doomed.iter().map(|(_, namespace)| Effect::Remove(namespace.instance)).collect(),
             ..Decision::nothing()
         })

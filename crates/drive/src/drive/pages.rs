@@ -15,7 +15,15 @@ use crate::request::{Answer, Moment, Origin, Refusal};
 pub fn keeps(lid: Lid) -> bool {
     matches!(
         lid,
-        Lid::ERROR_INFORMATION | Lid::SMART_HEALTH | Lid::FIRMWARE_SLOTS | Lid::ENDURANCE_GROUP | Lid::PERSISTENT_EVENT
+        Lid::ERROR_INFORMATION
+            | Lid::SMART_HEALTH
+            | Lid::FIRMWARE_SLOTS
+            | Lid::ENDURANCE_GROUP
+            | Lid::PERSISTENT_EVENT
+            | Lid::DEVICE_SELF_TEST
+            | Lid::SANITIZE_STATUS
+            | Lid::TELEMETRY_HOST
+            | Lid::TELEMETRY_CONTROLLER
     )
 }
 
@@ -23,7 +31,11 @@ impl Drive {
     pub(super) fn log(&mut self, wish: &LogWish, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
         let whole = |data: Vec<u8>| Ok(Decision { answer: Answer::Data(data), ..Decision::nothing() });
         match wish.lid {
-            Lid::ERROR_INFORMATION => whole(self.state.errors.page(self.settings.error_entries, wish.transport, false)),
+            Lid::ERROR_INFORMATION => {
+                // Blocks are no business of anybody while the drive is sanitized.
+                let hide_lba = self.restriction().is_some();
+                whole(self.state.errors.page(self.settings.error_entries, wish.transport, hide_lba))
+            }
             Lid::SMART_HEALTH => whole(self.smart(wish, origin)?),
             Lid::FIRMWARE_SLOTS => whole(self.state.firmware.page(&self.firmware_limits()).as_bytes().to_vec()),
             Lid::ENDURANCE_GROUP => {
@@ -34,6 +46,13 @@ impl Drive {
                 let condition = self.condition();
                 whole(self.state.health.endurance_page(&condition, &self.endurance()).as_bytes().to_vec())
             }
+            Lid::DEVICE_SELF_TEST => whole(self.state.self_test.page().as_bytes().to_vec()),
+            Lid::SANITIZE_STATUS => {
+                let page = self.state.sanitize.page(&self.abilities(), self.sanitized_bytes);
+                whole(page.as_bytes().to_vec())
+            }
+            Lid::TELEMETRY_HOST => self.host_telemetry(wish, origin, moment),
+            Lid::TELEMETRY_CONTROLLER => self.own_telemetry(wish),
             Lid::PERSISTENT_EVENT => self.persistent_events(wish, origin, moment),
             _ => Err(Refusal::at(Status::INVALID_LOG_PAGE, CDW10)),
         }

@@ -256,6 +256,7 @@ fn what_a_later_version_wrote_is_not_skipped() {
 
 fn log(lid: Lid, nsid: Nsid) -> Request {
     Request::Log(LogWish {
+        retain: false,
         lid,
         parameter: 0,
         identifier: 1,
@@ -303,7 +304,8 @@ fn health_and_errors_outlive_the_drive_that_was_killed() {
     assert_eq!(bench.drive.note(&[error]), crate::error_log::Urgency::AtOnce);
     let condition = bench.drive.condition();
     let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &moment);
-    assert!(turned.events.is_empty());
+    // The drive has captured what it is like.
+    assert_eq!(turned.events, [AsyncEvent::TELEMETRY_LOG_CHANGED]);
     turned.changes.into_iter().for_each(|change| bench.keep(change));
     // Killed, and opened again.
     let state = State::restore(&[], &bench.journal).unwrap();

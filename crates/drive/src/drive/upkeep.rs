@@ -2,17 +2,20 @@
 //! its condition changes.
 
 use alloc::boxed::Box;
+use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::log::critical_warning;
 
-use super::Drive;
+use super::{Drive, capture};
 use crate::change::Change;
 use crate::error_log::{self, Urgency};
 use crate::event_log::Event;
 use crate::health::{self, Activity, Condition, Endurance, Thresholds};
 use crate::request::{Moment, Origin};
+use crate::self_test::Cause;
 
 /// What became of the drive by itself.
 #[derive(Debug, Default, PartialEq)]
@@ -38,6 +41,7 @@ impl Drive {
             changes.push(Change::Happened { event: Event::unsafe_shutdown(origin, moment, count) });
         }
         changes.extend(firmware.map(|firmware| Change::Firmware { firmware: Box::new(firmware) }));
+        changes.extend(self.interrupt_self_test(Cause::Restart));
         changes.push(Change::Counted { health: Box::new(health) });
         changes
     }
@@ -55,6 +59,9 @@ impl Drive {
     pub fn note(&mut self, errors: &[error_log::Error]) -> Urgency {
         let entries = self.settings.error_entries;
         let mut urgency = Urgency::Periodic;
+        if let Some(reason) = capture::reason(errors) {
+            self.alarm.get_or_insert(reason);
+        }
         for error in errors {
             if self.state.errors.record(error, entries) == Urgency::AtOnce {
                 urgency = Urgency::AtOnce;
@@ -100,10 +107,21 @@ impl Drive {
         let admitted = events.into_iter().filter(|event| self.state.events.admits(event));
         let mut changes: Vec<_> = admitted.map(|event| Change::Happened { event }).collect();
         changes.extend(self.unflushed());
+        if activity.namespaces.iter().any(|(_, usage)| usage.bytes_written > 0) {
+            let written = self.state.sanitize.written();
+            changes.extend(written.map(|sanitize| Change::Sanitized { sanitize: Box::new(sanitize) }));
+        }
+        let mut raised = health::events(before, after);
+        let broken = after & !before & (critical_warning::DEGRADED | critical_warning::READ_ONLY) != 0;
+        let alarm = self.alarm.take().or_else(|| broken.then(|| "a critical warning".to_string()));
+        if let Some((captured, event)) = alarm.and_then(|reason| self.capture_unasked(&reason, origin, moment)) {
+            changes.extend(captured);
+            raised.push(event);
+        }
         if keep || !changes.is_empty() {
             changes.push(Change::Counted { health: Box::new(self.state.health.clone()) });
         }
-        Turned { changes, events: health::events(before, after) }
+        Turned { changes, events: raised }
     }
 
     /// What the drive is like now.

@@ -5,8 +5,8 @@
 
 use alloc::boxed::Box;
 
-use ebof_nvme::HostId;
 use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::{HostId, Status};
 
 use super::{Host, Reservations};
 
@@ -38,6 +38,8 @@ pub enum Right {
     ReadOnly,
     /// Neither.
     Nothing,
+    /// Neither, and not because of a reservation: this is what commands are refused with until what goes on is over.
+    Barred(Status),
 }
 
 /// The rights of all hosts at one moment, small enough to be looked up for every command.
@@ -89,7 +91,7 @@ impl Right {
     #[must_use]
     pub const fn allows(self, access: Access) -> bool {
         match access {
-            Access::Read => !matches!(self, Self::Nothing),
+            Access::Read => !matches!(self, Self::Nothing | Self::Barred(_)),
             Access::Write => matches!(self, Self::Free | Self::Full),
             // Decided by what the host is, not by its right to the blocks.
             Access::Acquire | Access::Registrant | Access::Other => true,

@@ -9,5 +9,6 @@ mod events;
 mod fused;
 mod identify;
 mod managed;
+mod media_admin;
 mod reserved;
 mod support;

@@ -15,8 +15,9 @@ use ebof_drive::{
 use ebof_medium::{Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
-use ebof_nvme::{HostId, Nsid, Status};
+use ebof_nvme::{ControllerId, HostId, Nsid, Status};
 
+use super::jobs::{Jobs, wants_facts};
 use super::sensor::Sensor;
 use super::upkeep::{self, Observed, Round, Upkeep};
 
@@ -59,6 +60,7 @@ pub(crate) struct Keeper {
     /// The target around it, until the drive is stopped.
     around: Mutex<Option<Around>>,
     round: Mutex<Round>,
+    pub(super) jobs: Jobs,
 }
 
 type Publish = Box<dyn Fn(&[Event], &[AsyncEvent]) + Send>;
@@ -67,6 +69,8 @@ type Publish = Box<dyn Fn(&[Event], &[AsyncEvent]) + Send>;
 pub(crate) struct Around {
     /// Shows hosts what the drive has become, and tells them what happened to it and to their reservations.
     pub(crate) publish: Publish,
+    /// Tells a controller of what it alone is told.
+    pub(crate) tell: Box<dyn Fn(ControllerId, AsyncEvent) + Send>,
     /// What hosts did so far, and errors behind a number.
     pub(crate) observe: Box<dyn Fn(u64) -> Observed + Send>,
 }
@@ -113,7 +117,15 @@ impl Keeper {
         );
         let drive = Mutex::new(Drive::new(state, settings, sizes));
         let round = Mutex::new(Round::new(sensor));
-        let keeper = Arc::new(Self { name, medium, drive, opened: Instant::now(), around: Mutex::default(), round });
+        let keeper = Arc::new(Self {
+            name,
+            medium,
+            drive,
+            opened: Instant::now(),
+            around: Mutex::default(),
+            round,
+            jobs: Jobs::default(),
+        });
         let _first = itself.set(Arc::downgrade(&keeper));
         let (done, outcome) = std::sync::mpsc::channel();
         let own = Arc::clone(&keeper);
@@ -129,6 +141,7 @@ impl Keeper {
             }
             let made = own.commit(store, changes);
             store.start(Box::new(Upkeep(Arc::downgrade(&own))));
+            own.start_jobs(store);
             // Whoever opens the drive may be gone already, with a thread that could not be had.
             let _ = done.send(made.and_then(|()| own.remove_orphans(store)));
         }));
@@ -177,6 +190,14 @@ impl Keeper {
         let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
         self.medium.run(Box::new(move |store| {
             let answer = own.carry_out(store, &request, &origin);
+            own.start_jobs(store);
+            let answer = match answer {
+                Ok((told, erased)) if !erased.is_empty() => {
+                    own.erase(store, erased, Box::new(move || reply.give(Ok(told))));
+                    return;
+                }
+                answer => answer.map(|(told, _)| told),
+            };
             if let Err(refusal) = &answer {
                 let status = refusal.status;
                 tracing::info!(drive = own.name, host = %origin.host, request = request.name(), %status, "refused");
@@ -220,10 +241,15 @@ impl Keeper {
         self.drive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn carry_out(&self, store: &mut Store, request: &Request, origin: &Origin) -> Result<Told, Refusal> {
+    /// Gives besides what is told the namespaces that have to be erased before it is.
+    fn carry_out(&self, store: &mut Store, request: &Request, origin: &Origin) -> Result<(Told, Vec<u32>), Refusal> {
         if matches!(request, Request::Log(wish) if wish.offset == 0) {
             // What happened since the last look is in it: a host that saw a command fail with M set looks for the entry.
             self.upkeep(store, false);
+        }
+        if wants_facts(request) {
+            let facts = self.facts(store);
+            self.drive().inform(facts);
         }
         let decision = self.drive().decide(request, origin, &self.moment())?;
         let mut made = Vec::new();
@@ -246,6 +272,7 @@ impl Keeper {
             }
             return Err(Refusal::transient(Status::INTERNAL_ERROR));
         }
+        self.drive().set_erasing(&decision.erased, Some(100));
         // Hosts lose a namespace before its blocks are given to others.
         self.show(&decision.notices, &decision.events);
         for effect in decision.after {
@@ -253,7 +280,7 @@ impl Keeper {
                 tracing::error!(drive = self.name, ?effect, "put off until the next start: {error}");
             }
         }
-        Ok(Told { answer: decision.answer, abort: decision.abort })
+        Ok((Told { answer: decision.answer, abort: decision.abort }, decision.erased))
     }
 
     fn take_effect(
@@ -298,6 +325,13 @@ impl Keeper {
     pub(super) fn show(&self, reservations: &[Event], events: &[AsyncEvent]) {
         if let Some(around) = &*self.around() {
             (around.publish)(reservations, events);
+        }
+    }
+
+    /// Tells a controller what only it is told.
+    pub(super) fn tell(&self, controller: ControllerId, event: AsyncEvent) {
+        if let Some(around) = &*self.around() {
+            (around.tell)(controller, event);
         }
     }
 

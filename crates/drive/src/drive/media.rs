@@ -1,0 +1,303 @@
+//! The commands that test, format and sanitize: what becomes of the drive's memory when they begin, go on and end. The media are
+//! somebody else's.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::identify::ProtectionType;
+use ebof_nvme::log::{Lid, SelfTestCode};
+use ebof_nvme::media::{Format as FormatCommand, Sanitize as SanitizeCommand, SecureErase};
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::{ControllerId, Nsid, Status};
+
+use super::{Decision, Drive, Effect, NSID, Request};
+use crate::change::Change;
+use crate::event_log::Event;
+use crate::namespace::{FORMATS, Instance, Namespace};
+use crate::request::{Moment, Origin, Refusal};
+use crate::sanitize::{Abilities, Circumstances, Ended, Restriction, Sanitize, Work};
+use crate::self_test::{Cause, Failure, Inventory, SelfTest};
+
+/// FNA: a format concerns the namespaces that its NSID names, and so does an erase; nothing is encrypted.
+pub const FNA: u8 = 0;
+
+/// What a sanitize operation that ended means to others.
+#[derive(Debug, PartialEq)]
+pub struct Sanitized {
+    /// To be made durable.
+    pub changes: Vec<Change>,
+    /// The event for this controller, and no other.
+    pub event: (ControllerId, AsyncEvent),
+}
+
+impl Drive {
+    /// Refuses what has to wait while the drive is sanitized, or after that has failed.
+    pub(super) fn check_restriction(&self, request: &Request) -> Result<(), Refusal> {
+        let Some(restriction) = self.restriction() else { return Ok(()) };
+        let (opcode, cdw10) = match request {
+            // No commands, or parts of what is never restricted.
+            Request::Seat | Request::Reset => return Ok(()),
+            Request::Reserve(..) => return restriction.check_io(nvm::RESERVATION_REGISTER),
+            Request::Create(_) | Request::Delete(_) => (admin::NAMESPACE_MANAGEMENT, 0),
+            Request::Attach(..) | Request::Detach(..) => (admin::NAMESPACE_ATTACHMENT, 0),
+            Request::Protect(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::WRITE_PROTECTION.0),
+            Request::Persist(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::RESERVATION_PERSISTENCE.0),
+            Request::Log(wish) => (admin::GET_LOG_PAGE, wish.lid.0),
+            Request::Download(..) => (admin::FIRMWARE_DOWNLOAD, 0),
+            Request::Commit(_) => (admin::FIRMWARE_COMMIT, 0),
+            Request::SelfTest(..) => (admin::DEVICE_SELF_TEST, 0),
+            Request::Format(..) => (admin::FORMAT_NVM, 0),
+            Request::Sanitize(_) => (admin::SANITIZE, 0),
+        };
+        restriction.check_admin(opcode, cdw10.into())
+    }
+
+    /// What restricts commands now.
+    #[must_use]
+    pub fn restriction(&self) -> Option<Restriction> {
+        self.state.sanitize.restriction()
+    }
+
+    pub(super) fn self_test(&self, code: SelfTestCode, nsid: Nsid, origin: &Origin) -> Result<Decision, Refusal> {
+        let next = self.state.self_test.execute(origin, code, nsid, &self.inventory(origin), self.hours())?;
+        Ok(Decision { changes: tested(next).into_iter().collect(), ..Decision::nothing() })
+    }
+
+    /// A step of the self-test was done. The change has to be made durable if it is the end of the test; else it may be: a test
+    /// is resumed from the last one that was.
+    #[must_use]
+    pub fn self_test_stepped(&self, result: Result<(), Failure>) -> (Change, bool) {
+        let next = self.state.self_test.advance(result, self.hours());
+        let ended = next.step().is_none();
+        (Change::SelfTested { self_test: Box::new(next) }, ended)
+    }
+
+    /// What something does to the self-test that runs.
+    pub(super) fn interrupt_self_test(&self, cause: Cause) -> Option<Change> {
+        tested(self.state.self_test.interrupted(cause, self.hours()))
+    }
+
+    pub(super) fn format(
+        &self,
+        nsid: Nsid,
+        command: FormatCommand,
+        origin: &Origin,
+        moment: &Moment,
+    ) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        let chosen: Vec<(u32, &Namespace)> = match nsid {
+            Nsid::ALL => {
+                let all = self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace));
+                all.filter(|(_, namespace)| namespace.is_attached(origin.host.as_str())).collect()
+            }
+            _ => {
+                let namespace = self.find(nsid)?;
+                if !namespace.is_attached(origin.host.as_str()) {
+                    return Err(Refusal::at(Status::INVALID_FIELD, NSID));
+                }
+                vec![(nsid.0, namespace)]
+            }
+        };
+        let index = check_format(command)?;
+        let mut next = Vec::new();
+        for (nsid, namespace) in chosen {
+            if self.erasing.contains_key(&nsid) {
+                return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
+            }
+            if namespace.write_protected {
+                return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
+            }
+            self.check_reservation(nsid, origin)?;
+            // The same bytes in other blocks, as many of them as there are whole ones.
+            let fits =
+                |blocks: u64| (blocks << namespace.format().block_shift) >> FORMATS[usize::from(index)].block_shift;
+            let (blocks, capacity_blocks) = (fits(namespace.blocks), fits(namespace.capacity_blocks));
+            if blocks == 0 || capacity_blocks == 0 {
+                return Err(Refusal::new(Status::INVALID_FORMAT));
+            }
+            next.push((nsid, index, blocks, capacity_blocks));
+        }
+        let cdw10 = command.encode(nsid).cdw10.get();
+        let mut decision = self.emptied(next);
+        let happened = |event| Change::Happened { event };
+        let start = happened(Event::format_start(origin, moment, nsid, FNA, cdw10));
+        decision.changes.insert(0, start);
+        decision.changes.push(happened(Event::format_completion(origin, moment, nsid, 0, Status::SUCCESS)));
+        decision.changes.extend(self.interrupt_self_test(Cause::Format(nsid)));
+        if command.erase != SecureErase::UserData {
+            decision.erased.clear();
+        }
+        Ok(decision)
+    }
+
+    /// The old data of these namespaces are being erased, of which so many percent are left to be done: commands to them wait.
+    /// `None` is the end of it.
+    pub fn set_erasing(&mut self, nsids: &[u32], percent_left: Option<u8>) {
+        for &nsid in nsids {
+            match percent_left {
+                Some(percent) => self.erasing.insert(nsid, percent.min(100)),
+                None => self.erasing.remove(&nsid),
+            };
+        }
+    }
+
+    /// Namespaces that are being erased, and how much of that is left, in percent.
+    #[must_use]
+    pub fn erasing(&self) -> &BTreeMap<u32, u8> {
+        &self.erasing
+    }
+
+    pub(super) fn sanitize(
+        &self,
+        command: &SanitizeCommand,
+        origin: &Origin,
+        moment: &Moment,
+    ) -> Result<Decision, Refusal> {
+        self.may_manage(&origin.host)?;
+        for nsid in self.state.namespaces.keys() {
+            self.check_reservation(*nsid, origin)?;
+        }
+        let abilities = self.abilities();
+        let circumstances = Circumstances {
+            write_protected: self.state.namespaces.values().any(|namespace| namespace.write_protected),
+            firmware_pending: self.state.firmware.pending_slot().is_some(),
+            warn_about_deallocation: false,
+        };
+        let done = self.state.sanitize.execute(origin, command, &abilities, &circumstances)?;
+        let mut decision = Decision::nothing();
+        if done.started {
+            if !self.erasing.is_empty() {
+                return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
+            }
+            // Whatever still writes to a namespace writes to what is gone: from now on it is another one.
+            let same = |(&nsid, namespace): (&u32, &Namespace)| {
+                (nsid, namespace.format, namespace.blocks, namespace.capacity_blocks)
+            };
+            decision = self.emptied(self.state.namespaces.iter().map(same).collect());
+            decision.erased.clear();
+            let sqe = command.encode();
+            let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
+            let event = Event::sanitize_start(origin, moment, abilities.sanicap(), cdw10, cdw11);
+            decision.changes.push(Change::Happened { event });
+            decision.changes.extend(self.interrupt_self_test(Cause::Sanitize));
+        }
+        decision.changes.extend(done.next.map(sanitized));
+        Ok(decision)
+    }
+
+    /// What is to be done to the medium for the sanitize operation, if one is under way.
+    #[must_use]
+    pub fn sanitize_work(&self) -> Option<Work> {
+        self.state.sanitize.work(&self.abilities())
+    }
+
+    /// So much of a pass is done.
+    pub fn set_sanitized_bytes(&mut self, bytes: u64) {
+        self.sanitized_bytes = bytes;
+    }
+
+    /// A pass of the sanitize operation is done, and there is another: the change; `None` if it was the last one.
+    #[must_use]
+    pub fn sanitize_pass_done(&self) -> Option<Change> {
+        self.state.sanitize.pass_done().map(sanitized)
+    }
+
+    /// The sanitize operation is over; `None` if there is none.
+    #[must_use]
+    pub fn sanitize_ended(&self, success: bool, origin: &Origin, moment: &Moment) -> Option<Sanitized> {
+        let abilities = self.abilities();
+        let Ended { next, event } =
+            if success { self.state.sanitize.complete(&abilities)? } else { self.state.sanitize.fail()? };
+        let page = next.page(&abilities, self.sanitized_bytes);
+        let told = Event::sanitize_completion(origin, moment, page.sprog.get(), page.sstat.get());
+        Some(Sanitized { changes: vec![sanitized(next), Change::Happened { event: told }], event })
+    }
+
+    /// What sanitizing can do here.
+    #[must_use]
+    pub fn abilities(&self) -> Abilities {
+        Abilities {
+            crypto_erase: false,
+            block_erase: true,
+            overwrite: true,
+            no_deallocate_inhibited: true,
+            total_bytes: self.capacity.total_bytes,
+            bytes_per_second: 0,
+        }
+    }
+
+    /// Namespaces with these formats, blocks and capacities are empty, and have another name on the medium.
+    fn emptied(&self, namespaces: Vec<(u32, u8, u64, u64)>) -> Decision {
+        let mut decision = Decision::nothing();
+        for (next, (nsid, format, blocks, capacity_blocks)) in (self.state.next_instance..).zip(namespaces) {
+            let Some(namespace) = self.state.namespaces.get(&nsid) else { continue };
+            let instance = Instance(next);
+            let shift = FORMATS[usize::from(format)].block_shift;
+            decision.before.push(Effect::Create {
+                instance,
+                size_bytes: blocks << shift,
+                quota_bytes: capacity_blocks << shift,
+                block_bytes: 1 << shift,
+            });
+            decision.changes.push(Change::Emptied { nsid, instance, format, blocks, capacity_blocks });
+            decision.after.push(Effect::Remove(namespace.instance));
+            decision.erased.push(nsid);
+        }
+        decision
+    }
+
+    fn inventory(&self, origin: &Origin) -> Inventory {
+        let mut inventory = Inventory { extent_bytes: self.capacity.extent_bytes, ..Inventory::default() };
+        for (&nsid, namespace) in &self.state.namespaces {
+            if namespace.is_attached(origin.host.as_str()) {
+                let extents = self.facts.allocated.get(&namespace.instance).copied().unwrap_or_default();
+                inventory.active.push((Nsid(nsid), extents));
+            } else {
+                inventory.inactive.push(Nsid(nsid));
+            }
+        }
+        inventory
+    }
+
+    fn hours(&self) -> u64 {
+        self.state.health.power_on_hours()
+    }
+}
+
+/// The index of the LBA format that is asked for.
+fn check_format(command: FormatCommand) -> Result<u8, Refusal> {
+    // Nothing is encrypted.
+    if matches!(command.erase, SecureErase::Cryptographic | SecureErase::Reserved(_)) {
+        return Err(Refusal::at(Status::INVALID_FIELD, CDW10 + 1));
+    }
+    let plain = command.protection == ProtectionType::None && !command.protection_first && !command.metadata_extended;
+    if !plain || usize::from(command.lba_format) >= FORMATS.len() {
+        return Err(Refusal::at(Status::INVALID_FORMAT, CDW10));
+    }
+    Ok(command.lba_format)
+}
+
+fn tested(next: Option<SelfTest>) -> Option<Change> {
+    next.map(|next| Change::SelfTested { self_test: Box::new(next) })
+}
+
+fn sanitized(next: Sanitize) -> Change {
+    Change::Sanitized { sanitize: Box::new(next) }
+}
+
+/// Whether the page is kept from hosts by the firmware that runs.
+#[must_use]
+pub fn is_offered(personality: &crate::firmware::Personality, lid: Lid) -> bool {
+    match lid {
+        Lid::DEVICE_SELF_TEST => personality.device_self_test,
+        Lid::SANITIZE_STATUS => personality.sanitize,
+        Lid::TELEMETRY_HOST | Lid::TELEMETRY_CONTROLLER => personality.telemetry,
+        _ => true,
+    }
+}
+
+/// Dword 10.
+const CDW10: u8 = 40;

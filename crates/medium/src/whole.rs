@@ -1,0 +1,111 @@
+//! What concerns the whole medium rather than a namespace: whether what was given back is out of reach and empty, filling
+//! everything that is free, and reading back what the medium says of itself.
+
+use ebof_backend::{Buffer, Operation};
+use ebof_drive::frame::Record;
+
+use crate::journal;
+use crate::{Error, OpenError, Options, Store};
+
+/// Bytes of one write.
+const WRITE_BYTES: u64 = 1 << 20;
+
+impl Store {
+    /// Extents of the medium, free or not.
+    #[must_use]
+    pub fn extents(&self) -> u32 {
+        self.shared.layout.extents()
+    }
+
+    /// Whether no request can reach anything any more that was given back.
+    pub fn is_settled(&mut self) -> bool {
+        !self.settle()
+    }
+
+    /// Zeroes some of what was given back; `true` when there is nothing left to be zeroed, and none of it can be reached.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn clean(&mut self) -> Result<bool, Error> {
+        // In this order: what has just come out of reach is to be zeroed, too.
+        let settled = self.is_settled();
+        Ok(!self.wash()? && settled)
+    }
+
+    /// Extents that were given back and may still hold what was in them.
+    #[must_use]
+    pub fn unclean(&self) -> u32 {
+        let settled = self.allocator.free().saturating_sub(self.allocator.clean());
+        let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
+        settled.saturating_add(u32::try_from(waiting).unwrap_or(u32::MAX))
+    }
+
+    /// Makes the free ones of `count` extents from `first` on read as zeros. Those that were never used do.
+    ///
+    /// # Errors
+    /// `Device`: which of them do is not known.
+    pub fn zero_free(&mut self, first: u32, count: u32) -> Result<(), Error> {
+        let end = first.saturating_add(count).min(self.allocator.water());
+        let taken: Vec<u32> = (first..end).filter(|&extent| self.allocator.claim(extent)).collect();
+        let layout = self.shared.layout;
+        let ranges = taken.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes));
+        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss.
+        let zeroed = self.disk.zero(ranges, true).and_then(|()| self.flush());
+        for extent in taken {
+            match zeroed {
+                Ok(()) => self.allocator.give_back_clean(extent),
+                Err(_) => self.allocator.give_back(extent),
+            }
+        }
+        Ok(zeroed?)
+    }
+
+    /// Writes `pattern`, least significant byte first, over the free ones of `count` extents from `first` on; they are zeroed
+    /// before they are used.
+    ///
+    /// # Errors
+    /// `Device`: which of them have it is not known.
+    pub fn fill_free(&mut self, first: u32, count: u32, pattern: u32) -> Result<(), Error> {
+        let end = first.saturating_add(count).min(self.extents());
+        if end > self.allocator.water() {
+            // After a sudden end they are known to hold something.
+            self.append(&[Record::Water(end)], true)?;
+            self.allocator.raise(end);
+        }
+        let layout = self.shared.layout;
+        let taken: Vec<u32> = (first..end).filter(|&extent| self.allocator.claim(extent)).collect();
+        let piece = layout.extent_bytes.min(WRITE_BYTES);
+        let writes = taken.iter().flat_map(|&extent| (0..layout.extent_bytes / piece).map(move |at| (extent, at)));
+        let mut operations = Vec::new();
+        for (extent, at) in writes {
+            let len = usize::try_from(piece).expect("at most 1 MiB");
+            let mut buffer = Buffer::zeroed(len);
+            buffer.as_mut_slice()[..len].chunks_exact_mut(4).for_each(|to| to.copy_from_slice(&pattern.to_le_bytes()));
+            operations.push(Operation::Write { offset: layout.extent(extent) + at * piece, len, buffer, fua: false });
+        }
+        let written = self.disk.run(operations).into_iter().try_for_each(|completion| completion.result);
+        taken.into_iter().for_each(|extent| self.allocator.give_back(extent));
+        Ok(written?)
+    }
+
+    /// Brings everything so far to the medium.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        Ok(self.flush()?)
+    }
+
+    /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there and whole.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn check(&mut self) -> Result<(), OpenError> {
+        let found = journal::open(&mut self.disk, &Options::default())?;
+        if found.journal.position() == self.journal.position() && found.layout == self.shared.layout {
+            return Ok(());
+        }
+        let (device, what) = (self.disk.base().describe(), "its journal ends before it should".to_owned());
+        Err(OpenError::Damaged { device, what })
+    }
+}

@@ -1,0 +1,344 @@
+//! What a drive does to its media in the background: a self-test reads, a format erases, sanitizing fills everything. A step at a time,
+//! between the requests of hosts.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use ebof_backend::{Buffer, Class, Operation};
+use ebof_drive::sanitize::{Method, Work};
+use ebof_drive::self_test::{Failure, Step};
+use ebof_drive::{Facts, Instance, Request};
+use ebof_medium::{Job, Progress, Store};
+use ebof_nvme::log::Lid;
+use ebof_nvme::{Nsid, Status};
+
+use super::keeper::Keeper;
+use super::upkeep;
+
+/// Bytes that a step reads or writes, about.
+const STEP_BYTES: u64 = 1 << 20;
+/// Extents that a step zeroes.
+const ZERO_EXTENTS: u32 = 64;
+/// How long something is waited for that others have to do, in milliseconds.
+const WAIT_MS: u64 = 2;
+/// How often the progress of a self-test is written down.
+const KEEP: Duration = Duration::from_secs(5);
+/// How often hosts are shown how far a format is, in percent.
+const SHOWN_PERCENT: u8 = 10;
+
+/// Which jobs there are: one of each kind at most.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    testing: AtomicBool,
+    sanitizing: AtomicBool,
+}
+
+/// Whether the drive has to know what the medium is like, to decide the request.
+pub(super) fn wants_facts(request: &Request) -> bool {
+    match request {
+        Request::SelfTest(..) => true,
+        Request::Log(wish) => wish.lid == Lid::TELEMETRY_HOST,
+        _ => false,
+    }
+}
+
+impl Keeper {
+    /// Sees to it that everything goes on that the drive remembers as under way. On the drive's thread.
+    pub(super) fn start_jobs(self: &Arc<Self>, store: &mut Store) {
+        let (testing, sanitizing) = {
+            let drive = self.drive();
+            (drive.state().self_test.step().is_some(), drive.sanitize_work().is_some())
+        };
+        if testing && !self.jobs.testing.swap(true, Ordering::Relaxed) {
+            store.start(Box::new(SelfTest { keeper: Arc::downgrade(self), reading: None, kept: Instant::now() }));
+        }
+        if sanitizing && !self.jobs.sanitizing.swap(true, Ordering::Relaxed) {
+            store.start(Box::new(Sanitize { keeper: Arc::downgrade(self), next: 0 }));
+        }
+    }
+
+    /// Erases what was given back, of these namespaces among others, and calls `then`. On the drive's thread.
+    pub(super) fn erase(self: &Arc<Self>, store: &mut Store, nsids: Vec<u32>, then: Box<dyn FnOnce() + Send>) {
+        let all = store.unclean().max(1);
+        let erase = Erase { keeper: Arc::downgrade(self), nsids, then: Some(then), all, shown: 100 };
+        store.start(Box::new(erase));
+    }
+
+    /// What the medium is like, for the drive to know.
+    pub(super) fn facts(&self, store: &Store) -> Facts {
+        let capacity = self.medium().capacity();
+        let extents = |instance: Instance| {
+            let bytes = self.medium().thin(instance).map_or(0, |thin| thin.allocated_bytes());
+            (instance, bytes.div_ceil(capacity.extent_bytes.max(1)))
+        };
+        let allocated: BTreeMap<_, _> = self.medium().instances().into_iter().map(extents).collect();
+        Facts { used_bytes: capacity.used_bytes, allocated, journal: format!("{store:?}") }
+    }
+}
+
+/// The self-test of the drive.
+struct SelfTest {
+    keeper: Weak<Keeper>,
+    /// The extent that is being read.
+    reading: Option<Reading>,
+    kept: Instant,
+}
+
+/// An extent that is being read, and what is known of those before it.
+#[derive(Clone, Copy)]
+struct Reading {
+    instance: Instance,
+    /// Its place among the allocated extents of the namespace.
+    ordinal: u64,
+    /// What of it is left to be read.
+    next: u64,
+    end: u64,
+}
+
+impl Job for SelfTest {
+    fn step(&mut self, store: &mut Store) -> Progress {
+        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
+        let Some(step) = keeper.drive().state().self_test.step() else {
+            keeper.jobs.testing.store(false, Ordering::Relaxed);
+            return Progress::Done;
+        };
+        let result = match step {
+            Step::Health => {
+                self.reading = None;
+                check(keeper.drive().condition().warnings(&ebof_drive::health::Thresholds::DEFAULT) == 0)
+            }
+            Step::Metadata => store.check().map_err(|error| {
+                tracing::error!(drive = keeper.name(), "the self-test cannot read the drive's own data: {error}");
+                Failure::Segment
+            }),
+            Step::Extent { nsid, ordinal } => match self.read(&keeper, store, nsid, ordinal) {
+                Some(result) => result,
+                None => return Progress::Again,
+            },
+            Step::Life => {
+                let drive = keeper.drive();
+                check(drive.state().health.percentage_used(&drive.endurance()) < u8::MAX)
+            }
+        };
+        if let Err(failure) = result {
+            tracing::warn!(drive = keeper.name(), ?failure, "the self-test found something");
+        }
+        let (change, ended) = keeper.drive().self_test_stepped(result);
+        if !ended && self.kept.elapsed() < KEEP {
+            keeper.drive().apply(change);
+            return Progress::Again;
+        }
+        self.kept = Instant::now();
+        match keeper.commit(store, vec![change]) {
+            Ok(()) => Progress::Again,
+            Err(error) => {
+                tracing::error!(drive = keeper.name(), "the self-test cannot be written down: {error}");
+                Progress::Later(1000)
+            }
+        }
+    }
+}
+
+impl SelfTest {
+    /// Reads a part of an extent; the result when there is one.
+    fn read(&mut self, keeper: &Keeper, store: &mut Store, nsid: Nsid, ordinal: u64) -> Option<Result<(), Failure>> {
+        let instance = keeper.drive().state().namespaces.get(&nsid.0).map(|namespace| namespace.instance);
+        let Some((instance, thin)) = instance.and_then(|instance| Some((instance, store.thin(instance)?))) else {
+            return Some(Ok(()));
+        };
+        let mut reading = match self.reading {
+            Some(reading) if reading.instance == instance && reading.ordinal == ordinal => reading,
+            before => {
+                let known = before.filter(|before| before.instance == instance && before.ordinal < ordinal);
+                let extent_bytes = keeper.medium().capacity().extent_bytes;
+                match find(&thin, known, ordinal, extent_bytes) {
+                    Some((next, end)) => Reading { instance, ordinal, next, end },
+                    // There are fewer by now.
+                    None => return Some(Ok(())),
+                }
+            }
+        };
+        let block = u64::from(keeper.medium().device(instance)?.geometry().logical_block_bytes);
+        let (first, last) = (reading.next / block, reading.end.min(reading.next + STEP_BYTES) / block);
+        // What a host has marked as not to be read is not the drive's fault.
+        let bad = thin.bad_ranges(&(first..last), 1).into_iter().next();
+        let (skip_to, last) = match bad {
+            Some(bad) if bad.start <= first => (Some(bad.end.min(last)), first),
+            Some(bad) => (None, bad.start),
+            None => (None, last),
+        };
+        reading.next = skip_to.unwrap_or(last) * block;
+        let result = if skip_to.is_some() { Ok(()) } else { read(store, instance, first * block..last * block) };
+        self.reading = Some(reading);
+        match result {
+            Err(status) => Some(Err(Failure::Data { nsid, lba: first, status })),
+            Ok(()) if reading.next >= reading.end => Some(Ok(())),
+            Ok(()) => None,
+        }
+    }
+}
+
+fn read(store: &mut Store, instance: Instance, bytes: std::ops::Range<u64>) -> Result<(), Status> {
+    let len = usize::try_from(bytes.end - bytes.start).expect("at most 1 MiB");
+    if len == 0 {
+        return Ok(());
+    }
+    let operation = Operation::Read { offset: bytes.start, len, buffer: Buffer::zeroed(len) };
+    match store.execute(instance, operation).result.map_err(|error| error.class()) {
+        // Whoever deleted it has ended the test.
+        Ok(()) | Err(Class::Gone) => Ok(()),
+        Err(Class::MediumRead) => Err(Status::UNRECOVERED_READ_ERROR),
+        Err(_) => Err(Status::INTERNAL_ERROR),
+    }
+}
+
+/// Where the allocated extent number `ordinal` begins and ends; `known` is one before it.
+fn find(thin: &ebof_medium::Thin, known: Option<Reading>, ordinal: u64, extent_bytes: u64) -> Option<(u64, u64)> {
+    const RUNS: usize = 256;
+    let (mut at, mut left) = known.map_or((0, ordinal), |known| (known.end, ordinal - known.ordinal - 1));
+    loop {
+        let runs = thin.allocated(at..u64::MAX, RUNS);
+        at = runs.last()?.range.end;
+        for run in runs.into_iter().filter(|run| run.allocated) {
+            let extents = (run.range.end - run.range.start).div_ceil(extent_bytes);
+            if left < extents {
+                let start = run.range.start + left * extent_bytes;
+                return Some((start, run.range.end.min(start + extent_bytes)));
+            }
+            left -= extents;
+        }
+    }
+}
+
+fn check(good: bool) -> Result<(), Failure> {
+    if good { Ok(()) } else { Err(Failure::Segment) }
+}
+
+/// Erases what was given back.
+struct Erase {
+    keeper: Weak<Keeper>,
+    nsids: Vec<u32>,
+    then: Option<Box<dyn FnOnce() + Send>>,
+    /// Extents there were at first.
+    all: u32,
+    /// Percent that are left, as hosts were told.
+    shown: u8,
+}
+
+impl Job for Erase {
+    fn step(&mut self, store: &mut Store) -> Progress {
+        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
+        match store.clean() {
+            Ok(true) => {}
+            Ok(false) => {
+                let left = u64::from(store.unclean()) * 100 / u64::from(self.all);
+                let left = u8::try_from(left.clamp(1, 100)).unwrap_or(100);
+                if left + SHOWN_PERCENT <= self.shown {
+                    self.shown = left;
+                    keeper.drive().set_erasing(&self.nsids, Some(left));
+                    keeper.show(&[], &[]);
+                }
+                return if store.is_settled() { Progress::Again } else { Progress::Later(WAIT_MS) };
+            }
+            Err(error) => {
+                // The namespaces are empty; the extents are not used before they are zeroed.
+                tracing::error!(drive = keeper.name(), "what was formatted cannot be erased now: {error}");
+                return Progress::Later(1000);
+            }
+        }
+        keeper.drive().set_erasing(&self.nsids, None);
+        keeper.show(&[], &[]);
+        if let Some(then) = self.then.take() {
+            then();
+        }
+        Progress::Done
+    }
+}
+
+/// Sanitizes the drive. No namespace has anything in it since that was begun, and commands are refused.
+struct Sanitize {
+    keeper: Weak<Keeper>,
+    /// Extents that are done in this pass.
+    next: u32,
+}
+
+impl Job for Sanitize {
+    fn step(&mut self, store: &mut Store) -> Progress {
+        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
+        let Some(work) = keeper.drive().sanitize_work() else {
+            keeper.jobs.sanitizing.store(false, Ordering::Relaxed);
+            return Progress::Done;
+        };
+        // What still moves belongs to commands from before.
+        if !store.is_settled() {
+            return Progress::Later(WAIT_MS);
+        }
+        match self.part(&keeper, store, work) {
+            Ok(false) => Progress::Again,
+            Ok(true) => keeper.end_pass(store, &mut self.next),
+            Err(error) => {
+                tracing::error!(drive = keeper.name(), "the drive cannot be sanitized: {error}");
+                keeper.end_sanitize(store, false)
+            }
+        }
+    }
+}
+
+impl Sanitize {
+    /// Does a part of a pass; `true` at its end.
+    fn part(&mut self, keeper: &Keeper, store: &mut Store, work: Work) -> Result<bool, ebof_medium::Error> {
+        let extent_bytes = keeper.medium().capacity().extent_bytes;
+        let count = match work.method {
+            Method::Erase | Method::NewKeys => {
+                store.zero_free(self.next, ZERO_EXTENTS)?;
+                ZERO_EXTENTS
+            }
+            Method::Overwrite(pattern) => {
+                let count = u32::try_from(4 * STEP_BYTES / extent_bytes).unwrap_or(1).max(1);
+                store.fill_free(self.next, count, pattern)?;
+                count
+            }
+        };
+        self.next = self.next.saturating_add(count).min(store.extents());
+        keeper.drive().set_sanitized_bytes(u64::from(self.next) * extent_bytes);
+        if self.next < store.extents() {
+            return Ok(false);
+        }
+        store.sync()?;
+        Ok(true)
+    }
+}
+
+impl Keeper {
+    fn end_pass(&self, store: &mut Store, next: &mut u32) -> Progress {
+        let change = self.drive().sanitize_pass_done();
+        match change {
+            None => self.end_sanitize(store, true),
+            Some(change) => match self.commit(store, vec![change]) {
+                Ok(()) => {
+                    *next = 0;
+                    self.drive().set_sanitized_bytes(0);
+                    Progress::Again
+                }
+                Err(_) => self.end_sanitize(store, false),
+            },
+        }
+    }
+
+    fn end_sanitize(&self, store: &mut Store, success: bool) -> Progress {
+        let ended = self.drive().sanitize_ended(success, &upkeep::itself(), &self.moment());
+        if let Some(ended) = ended {
+            if let Err(error) = self.commit(store, ended.changes) {
+                tracing::error!(drive = self.name(), "the end of sanitizing cannot be written down: {error}");
+                return Progress::Later(1000);
+            }
+            tracing::info!(drive = self.name(), success, "sanitizing is over");
+            self.show(&[], &[]);
+            self.tell(ended.event.0, ended.event.1);
+        }
+        self.jobs.sanitizing.store(false, Ordering::Relaxed);
+        Progress::Done
+    }
+}

@@ -1,0 +1,244 @@
+//! What a host sees of a drive that tests, formats and sanitizes itself: the initiator against a target over loopback.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{AdminData, Controller, Error, Event, Options};
+use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::log::{
+    GetLogPage, Lid, SanitizeLog, SanitizeState, SelfTestCode, SelfTestLog, SelfTestResult, TelemetryHeader,
+    telemetry_lsp,
+};
+use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase, SelfTest};
+use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
+use ebof_nvme::{Nqn, Nsid, Sqe, Status};
+use ebof_target::{Settings, Target};
+use zerocopy::{FromBytes, IntoBytes};
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+const BLOCKS: u64 = 32 << 11;
+const OLD: u8 = 0xa7;
+
+/// A target with a drive of 64 MiB in a file, whose namespaces everybody has.
+fn start(directory: &Path) -> (Target, SocketAddr) {
+    let path = directory.join("drive.img");
+    let mut drive = ManagedDrive::new("d0", path.to_str().unwrap().parse().unwrap());
+    drive.size_bytes = Some(64 << 20);
+    drive.attach = Attach::Everyone;
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    let config = Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
+    let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
+    // The kernel gives a file up a little after whoever had it.
+    let target = wait("the lock of the file", || Target::start(config.clone(), settings()).ok());
+    let address = target.addresses()[0].1;
+    (target, address)
+}
+
+fn connect(address: SocketAddr) -> Controller {
+    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    options.nr_io_queues = 1;
+    Controller::connect(&options).unwrap()
+}
+
+fn admin(controller: &Controller, sqe: Sqe) -> Status {
+    controller.admin(sqe, AdminData::None, None).unwrap().status()
+}
+
+fn create(controller: &Controller) {
+    let command = NamespaceManagement { select: ManagementSelect::Create, csi: ebof_nvme::identify::Csi::NVM };
+    let mut wanted = NewNamespace::new(BLOCKS);
+    wanted.nmic = 1;
+    let data = AdminData::FromHost(wanted.as_bytes());
+    assert!(controller.admin(command.encode(Nsid::NONE), data, None).unwrap().status().is_success());
+}
+
+fn log<T: FromBytes>(controller: &Controller, lid: Lid) -> T {
+    let mut page = vec![0; size_of::<T>()];
+    controller.log_page(Nsid::ALL, lid.0, 0, &mut page).unwrap();
+    T::read_from_bytes(&page).unwrap()
+}
+
+fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} takes longer than a minute");
+        std::thread::yield_now();
+    }
+}
+
+fn fill(controller: &Controller, bytes: u64) {
+    let namespace = wait("the namespace", || controller.namespace(Nsid(1)).ok());
+    let block = u64::from(namespace.block_bytes());
+    let data = vec![OLD; 1 << 20];
+    for lba in (0..bytes / block).step_by(usize::try_from((1 << 20) / block).unwrap()) {
+        namespace.write(lba, &data, false).unwrap();
+    }
+    namespace.flush().unwrap();
+}
+
+/// Whether the drive's file holds nothing of what was written.
+fn is_gone(directory: &Path) -> bool {
+    let image = std::fs::read(directory.join("drive.img")).unwrap();
+    !image.chunks_exact(512).any(|block| block.iter().all(|&byte| byte == OLD))
+}
+
+fn reads_zeros(controller: &Controller) -> bool {
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    let mut data = vec![1; 1 << 20];
+    namespace.read(0, &mut data).unwrap();
+    data.iter().all(|&byte| byte == 0)
+}
+
+fn last_test(controller: &Controller) -> Option<SelfTestLog> {
+    let page: SelfTestLog = log(controller, Lid::DEVICE_SELF_TEST);
+    page.current().is_none().then_some(page)
+}
+
+fn last_sanitize(controller: &Controller) -> Option<SanitizeLog> {
+    let page: SanitizeLog = log(controller, Lid::SANITIZE_STATUS);
+    (page.state() != SanitizeState::InProgress).then_some(page)
+}
+
+#[test]
+fn a_self_test_reads_what_is_there_and_its_result_outlives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, address) = start(directory.path());
+    let host = connect(address);
+    create(&host);
+    fill(&host, 24 << 20);
+    let test = |code| SelfTest { code }.encode(Nsid::ALL);
+    for code in [SelfTestCode::SHORT, SelfTestCode::EXTENDED] {
+        assert!(admin(&host, test(code)).is_success());
+        let page = wait("the self-test", || last_test(&host));
+        assert_eq!((page.results[0].code(), page.results[0].result()), (code, SelfTestResult::PASSED));
+    }
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop(target);
+    let (_target, address) = start(directory.path());
+    let page = last_test(&connect(address)).unwrap();
+    assert_eq!(
+        page.results().map(|entry| entry.code()).collect::<Vec<_>>(),
+        [SelfTestCode::EXTENDED, SelfTestCode::SHORT]
+    );
+}
+
+#[test]
+fn a_formatted_namespace_is_the_same_with_other_blocks_and_nothing_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, address) = start(directory.path());
+    let host = connect(address);
+    create(&host);
+    fill(&host, 8 << 20);
+    let before = host.identify_namespace(Nsid(1)).unwrap();
+    assert!(!is_gone(directory.path()));
+    let format = |index, erase| Format { erase, ..Format::new(index) }.encode(Nsid(1));
+    assert!(admin(&host, format(1, SecureErase::UserData)).is_success());
+    assert!(is_gone(directory.path()), "it is erased when the command completes");
+    let after = host.identify_namespace(Nsid(1)).unwrap();
+    assert_eq!((after.nsze.get(), after.flbas & 0x0f), (BLOCKS / 8, 1));
+    assert_eq!((after.nguid, after.eui64, after.fpi), (before.nguid, before.eui64, 0x80));
+    wait("the host's view", || host.namespace(Nsid(1)).ok().filter(|namespace| namespace.block_bytes() == 4096));
+    assert!(reads_zeros(&host));
+    fill(&host, 8 << 20);
+    assert!(admin(&host, format(1, SecureErase::None)).is_success());
+    wait("the new device", || reads_zeros(&host).then_some(()));
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop(target);
+    let (_target, address) = start(directory.path());
+    let host = connect(address);
+    assert_eq!(host.identify_namespace(Nsid(1)).unwrap().nsze.get(), BLOCKS / 8);
+    assert!(reads_zeros(&host));
+}
+
+#[test]
+fn a_sanitized_drive_holds_nothing_and_waits_until_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_target, address) = start(directory.path());
+    let host = connect(address);
+    let events = host.events();
+    create(&host);
+    fill(&host, 8 << 20);
+    assert_eq!(last_sanitize(&host).unwrap().state(), SanitizeState::Never);
+    let overwrite = Sanitize { overwrite_passes: 16, pattern: 0x1234_5678, ..Sanitize::new(SanitizeAction::Overwrite) };
+    assert!(admin(&host, overwrite.encode()).is_success());
+    let page: SanitizeLog = log(&host, Lid::SANITIZE_STATUS);
+    assert_eq!(page.state(), SanitizeState::InProgress, "16 passes over 64 MiB take longer than a command");
+    assert!(admin(&host, Format::new(0).encode(Nsid(1))).is(Status::SANITIZE_IN_PROGRESS));
+    assert!(admin(&host, overwrite.encode()).is(Status::SANITIZE_IN_PROGRESS));
+    wait("the restriction", || {
+        let namespace = host.namespace(Nsid(1)).unwrap();
+        let read = namespace.read(0, &mut [0; 512]);
+        let refused = matches!(read, Err(Error::Status { status, .. }) if status.is(Status::SANITIZE_IN_PROGRESS));
+        (refused || last_sanitize(&host).is_some()).then_some(())
+    });
+    let page = wait("sanitizing", || last_sanitize(&host));
+    assert_eq!((page.state(), page.passes(), page.sprog.get()), (SanitizeState::Succeeded, 16, 0xffff));
+    wait("the event", || {
+        let raised = events
+            .try_iter()
+            .any(|event| event == Event::Asynchronous { kind: 6, info: 1, log_page: Lid::SANITIZE_STATUS.0 });
+        raised.then_some(())
+    });
+    assert!(is_gone(directory.path()));
+    wait("the namespace", || host.namespace(Nsid(1)).ok().filter(|namespace| namespace.verify(0, 8).is_ok()));
+    assert!(reads_zeros(&host));
+    fill(&host, 8 << 20);
+    assert!(admin(&host, Sanitize::new(SanitizeAction::BlockErase).encode()).is_success());
+    let page = wait("sanitizing", || last_sanitize(&host));
+    assert!(page.state() == SanitizeState::Succeeded && page.global_data_erased());
+    assert!(is_gone(directory.path()));
+}
+
+#[test]
+fn sanitizing_goes_on_when_the_drive_is_started_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, address) = start(directory.path());
+    let host = connect(address);
+    create(&host);
+    fill(&host, 8 << 20);
+    let overwrite = Sanitize { overwrite_passes: 16, ..Sanitize::new(SanitizeAction::Overwrite) };
+    assert!(admin(&host, overwrite.encode()).is_success());
+    target.stop(Duration::ZERO);
+    drop((host, target));
+    let (_target, address) = start(directory.path());
+    let host = connect(address);
+    let page = wait("sanitizing", || last_sanitize(&host));
+    assert_eq!((page.state(), page.passes()), (SanitizeState::Succeeded, 16));
+    assert!(is_gone(directory.path()));
+    assert!(reads_zeros(&host));
+}
+
+#[test]
+fn telemetry_tells_what_the_drive_is_like() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_target, address) = start(directory.path());
+    let host = connect(address);
+    create(&host);
+    fill(&host, 1 << 20);
+    let mut header = [0; 512];
+    let create = GetLogPage { lsp: telemetry_lsp::CREATE, ..GetLogPage::new(Lid::TELEMETRY_HOST, 512) };
+    let done = host.admin(create.encode(Nsid::ALL), AdminData::ToHost(&mut header), None).unwrap();
+    assert!(done.status().is_success());
+    let header = TelemetryHeader::read_from_bytes(&header).unwrap();
+    let mut page = vec![0; usize::try_from(header.bytes_up_to(3)).unwrap()];
+    host.log_page(Nsid::ALL, Lid::TELEMETRY_HOST.0, 0, &mut page).unwrap();
+    let text = |from: u64, to: u64| {
+        let area = &page[usize::try_from(from).unwrap()..usize::try_from(to).unwrap()];
+        String::from_utf8(area.iter().copied().take_while(|&byte| byte != 0).collect()).unwrap()
+    };
+    let [first, second, third] = [1, 2, 3].map(|area| header.bytes_up_to(area));
+    assert!(text(512, first).contains(r#""capacity-bytes":67108864"#), "{}", text(512, first));
+    assert!(text(first, second).contains(r#""allocated-extents":4"#), "{}", text(first, second));
+    assert!(text(second, third).contains(r#""errors""#));
+}
