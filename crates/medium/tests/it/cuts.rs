@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ebof_backend::{Buffer, Device, Io, Operation};
+use ebof_backend::{Buffer, Class, Device, Io, Operation};
 use ebof_medium::{Instance, Medium, Options, Store};
 use proptest::prelude::*;
 
-use crate::rig::{Event, Recorder, create, deallocate, flush, on, read, run};
+use crate::rig::{Event, Faults, Recorder, deallocate, flush, on, read, run};
 
 const CAPACITY: u64 = 2 << 20;
 const EXTENT: u64 = 256 << 10;
@@ -37,6 +37,10 @@ enum Act {
     Fill,
     /// Closed in order and opened again.
     Restart,
+    /// The device fails: after how many writes and flushes, how many times, and whether they have happened all the same.
+    Fault(Faults),
+    /// Nothing fails any more.
+    Heal,
 }
 
 /// How a life ends, after which part of what happened in it, and whose coins decide about what was not flushed.
@@ -59,6 +63,8 @@ fn life() -> impl Strategy<Value = (Vec<Act>, End)> {
         3 => slot.prop_map(Act::Flush),
         2 => Just(Act::Commit),
         1 => Just(Act::Restart),
+        2 => (0..6_u32, 1..5_u32, any::<bool>()).prop_map(|(after, count, done)| Act::Fault(Faults { after, count, done })),
+        1 => Just(Act::Heal),
     ];
     let acts = proptest::collection::vec(act, 1..40);
     let fill = prop::option::weighted(0.1, any::<prop::sample::Index>());
@@ -87,7 +93,7 @@ type Value = [u64; 8];
 #[derive(Clone, Debug)]
 struct Step<T> {
     to: T,
-    /// Events of the life when it was begun, and when it was acknowledged.
+    /// Events of the life when it was begun, and when it was acknowledged: never, where it failed.
     begun: usize,
     done: usize,
     /// It was acknowledged as durable.
@@ -111,10 +117,12 @@ impl<T: Clone + PartialEq> History<T> {
         std::iter::once(&self.0[from]).chain(later).map(|step| &step.to)
     }
 
-    fn last(&self) -> &T {
-        &self.0[self.0.len() - 1].to
+    fn has_failed(&self) -> bool {
+        self.0[self.0.len() - 1].done == NEVER
     }
 }
+
+const NEVER: usize = usize::MAX;
 
 /// All that is known of the drive.
 struct Model {
@@ -168,13 +176,25 @@ impl Life<'_> {
         Step { to, begun, done: self.now(), durable }
     }
 
+    /// The same, if that failed: it may be so or not.
+    fn outcome<T, E>(&self, to: T, begun: usize, durable: bool, result: &Result<(), E>) -> Step<T> {
+        let step = self.step(to, begun, durable);
+        Step { done: if result.is_ok() { step.done } else { NEVER }, ..step }
+    }
+
     fn device(&self, slot: u64) -> Option<(u64, Arc<dyn Device>)> {
         let name = *self.model.slots.get(&slot)?;
         Some((name, self.medium.device(Instance(name)).expect("it is there")))
     }
 
-    fn blocks(&mut self, name: u64, blocks: impl Iterator<Item = u64>, to: Value, begun: usize, durable: bool) {
-        let step = self.step(to, begun, durable);
+    fn blocks(&mut self, name: u64, blocks: impl Iterator<Item = u64>, step: &Step<Value>) {
+        // What is written to a namespace that could not be removed is there only if that is.
+        let (there, _) = &self.model.names[&name];
+        if step.done != NEVER && there.has_failed() {
+            let (begun, durable) = (step.begun, step.durable);
+            let step = self.step(true, begun, durable);
+            self.model.names.get_mut(&name).expect("it is there").0.0.push(step);
+        }
         let (_, all) = self.model.names.get_mut(&name).expect("it is there");
         blocks.for_each(|block| all[usize::try_from(block).expect("few")].0.push(step.clone()));
     }
@@ -185,16 +205,18 @@ impl Life<'_> {
             Act::Create(slot) => self.create(slot, begun),
             Act::Remove(slot) => {
                 if let Some((name, _)) = self.device(slot) {
-                    on(&self.medium, move |store| store.remove(Instance(name))).expect("a healthy device");
-                    self.model.slots.remove(&slot);
-                    let step = self.step(false, begun, true);
+                    let result = on(&self.medium, move |store| store.remove(Instance(name)));
+                    if result.is_ok() {
+                        self.model.slots.remove(&slot);
+                    }
+                    let step = self.outcome(false, begun, true, &result);
                     self.model.names.get_mut(&name).expect("it is there").0.0.push(step);
                 }
             }
             Act::Clear(slot) => {
                 if let Some((name, _)) = self.device(slot) {
-                    on(&self.medium, move |store| store.clear(Instance(name))).expect("a healthy device");
-                    self.blocks(name, 0..BLOCKS, [0; 8], begun, true);
+                    let result = on(&self.medium, move |store| store.clear(Instance(name)));
+                    self.blocks(name, 0..BLOCKS, &self.outcome([0; 8], begun, true, &result));
                 }
             }
             Act::Write(slot, block, count, fua) => self.write(slot, block..(block + count).min(BLOCKS), fua, begun),
@@ -202,35 +224,44 @@ impl Life<'_> {
                 if let Some((name, device)) = self.device(slot) {
                     let extent = place(block) / EXTENT;
                     let range = if whole { (extent * EXTENT, EXTENT) } else { (place(block), BLOCK) };
-                    deallocate(&device, &mut self.io, range.0, range.1).expect("a healthy device");
+                    let result = deallocate(&device, &mut self.io, range.0, range.1);
                     let inside = |block: &u64| (range.0..range.0 + range.1).contains(&place(*block));
-                    self.blocks(name, (0..BLOCKS).filter(inside), [0; 8], begun, false);
+                    self.blocks(name, (0..BLOCKS).filter(inside), &self.outcome([0; 8], begun, false, &result));
                 }
             }
             Act::Flush(slot) => {
                 if let Some((_, device)) = self.device(slot) {
-                    flush(&device, &mut self.io).expect("a healthy device");
+                    let _may_fail = flush(&device, &mut self.io);
                 }
             }
             Act::Commit => {
-                let commit = self.model.commits.last() + 1;
+                let commit = self.state.load(Ordering::SeqCst) + 1;
                 let change = commit.to_le_bytes();
-                on(&self.medium, move |store| store.commit(&[&change, &[0; 5000], &change])).expect("a healthy device");
-                self.state.store(commit, Ordering::SeqCst);
-                let step = self.step(commit, begun, true);
+                let result = on(&self.medium, move |store| store.commit(&[&change, &[0; 5000], &change]));
+                if result.is_ok() {
+                    self.state.store(commit, Ordering::SeqCst);
+                }
+                let step = self.outcome(commit, begun, true, &result);
                 self.model.commits.0.push(step);
             }
             Act::Fill => {
                 for _ in 0..17 {
-                    on(&self.medium, |store| store.commit(&[&vec![0; 1 << 20]])).expect("a healthy device");
+                    let _may_fail = on(&self.medium, |store| store.commit(&[&vec![0; 1 << 20]]));
                 }
             }
             Act::Restart => {
+                self.base.heal();
                 self.medium.stop();
+                let least = self.state.load(Ordering::SeqCst);
                 self.medium = open(&self.base, &self.state)?;
-                // Closed in order, all of it is flushed.
-                prop_assert_eq!(self.state.load(Ordering::SeqCst), *self.model.commits.last());
+                // Closed in order, all of it is flushed; nothing that was refused is there.
+                prop_assert_eq!(self.state.load(Ordering::SeqCst), least);
+                let names: Vec<u64> = self.medium.instances().iter().map(|instance| instance.0).collect();
+                let slots: Vec<u64> = self.model.slots.values().copied().collect();
+                prop_assert!(slots.len() == names.len() && slots.iter().all(|name| names.contains(name)), "{names:?}");
             }
+            Act::Fault(faults) => self.base.plan(faults),
+            Act::Heal => self.base.heal(),
         }
         Ok(())
     }
@@ -241,10 +272,13 @@ impl Life<'_> {
         }
         self.model.next += 1;
         let name = self.model.next;
-        create(&self.medium, name, CAPACITY);
-        self.model.slots.insert(slot, name);
+        let create = move |store: &mut Store| store.create(Instance(name), CAPACITY, CAPACITY, 4096).map(|_device| ());
+        let result = on(&self.medium, create);
+        if result.is_ok() {
+            self.model.slots.insert(slot, name);
+        }
         let mut there = History::new(false);
-        there.0.push(self.step(true, begun, true));
+        there.0.push(self.outcome(true, begun, true, &result));
         self.model.names.insert(name, (there, (0..BLOCKS).map(|_| History::new([0; 8])).collect()));
     }
 
@@ -263,10 +297,12 @@ impl Life<'_> {
             let mut buffer = Buffer::zeroed(bytes.len());
             buffer.as_mut_slice().copy_from_slice(&bytes);
             let write = Operation::Write { offset: place(block), len: bytes.len(), buffer, fua };
+            let result = run(&device, &mut self.io, write).result;
             // A full drive refuses it: nothing has changed then.
-            if run(&device, &mut self.io, write).result.is_ok() {
+            if !result.as_ref().is_err_and(|error| error.class() == Class::OutOfSpace) {
                 for block in block..block + count {
-                    self.blocks(name, std::iter::once(block), [stamp(block); 8], begun, fua);
+                    let step = self.outcome([stamp(block); 8], begun, fua, &result);
+                    self.blocks(name, std::iter::once(block), &step);
                 }
             }
             block += count;
@@ -374,6 +410,7 @@ fn live(lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
             .map_err(|error| TestCaseError::fail(format!("after {number} lives: {error}")))?;
         if let Some((acts, end)) = lives.get(number) {
             acts.iter().try_for_each(|act| life.play(act))?;
+            base.heal();
             let events = events();
             cut = least + end.cut.index(events.len() - least + 1);
             let is_flush = |event: &Event| matches!(event, Event::Flush);

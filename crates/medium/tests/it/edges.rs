@@ -153,6 +153,30 @@ fn a_full_namespace_can_write_what_it_has_just_deallocated() {
     thread.join().unwrap();
 }
 
+/// What somebody may still read is not given to anybody else.
+#[test]
+fn a_slow_request_never_sees_what_others_write() {
+    let (base, opened) = slow();
+    let mut io = Io::new(4).unwrap();
+    let first = create(&opened.medium, 1, 1 << 20);
+    let second = create(&opened.medium, 2, 1 << 20);
+    write(&first, &mut io, 0, &vec![1; 1 << 20]).unwrap();
+    let mut other = Io::new(4).unwrap();
+    base.hold.store(true, Ordering::SeqCst);
+    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    assert!(matches!(first.submit(&mut other, Request::new(9, operation)), Submitted::Pending));
+    base.hold.store(false, Ordering::SeqCst);
+    deallocate(&first, &mut io, 0, EXTENT).unwrap();
+    assert_eq!(write(&second, &mut io, 0, &[2; 4096]), Err(Class::Busy), "the only extent is still being read");
+    for (request, remote) in base.held.lock().unwrap().drain(..) {
+        let Submitted::Done(done) = base.memory.submit(&mut io, request) else { panic!("memory is quick") };
+        remote.deliver(done);
+    }
+    let done = other.wait(None).unwrap().unwrap();
+    assert_eq!(done.buffer.unwrap().as_slice()[0], 1, "what was there when it began");
+    assert_eq!(write(&second, &mut io, 0, &[2; 4096]), Ok(()));
+}
+
 /// A request that nobody waits for does not keep the drive from being closed.
 #[test]
 fn stopping_does_not_wait_for_requests_of_others() {

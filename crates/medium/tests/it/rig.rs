@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use ebof_backend::{Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted};
+use ebof_backend::{
+    Action, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted,
+};
 use ebof_medium::{Instance, Medium, Opened, Options, Store, medium_bytes};
 
 /// What happened on the device, in order.
@@ -23,7 +25,19 @@ pub(crate) struct Recorder {
     pub(crate) events: Mutex<Vec<Event>>,
     /// Writes from this one on fail; `u64::MAX` for none.
     pub(crate) fail_from: AtomicU64,
+    faults: Mutex<Faults>,
     writes: AtomicU64,
+}
+
+/// What goes wrong next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// So many writes and flushes go well.
+    pub(crate) after: u32,
+    /// Then so many do not.
+    pub(crate) count: u32,
+    /// Those have happened all the same, as far as they are writes.
+    pub(crate) done: bool,
 }
 
 impl Recorder {
@@ -32,6 +46,7 @@ impl Recorder {
             memory: Memory::new(bytes, 512, false),
             events: Mutex::default(),
             fail_from: AtomicU64::new(u64::MAX),
+            faults: Mutex::default(),
             writes: AtomicU64::new(0),
         }
     }
@@ -65,6 +80,22 @@ impl Recorder {
 
     pub(crate) fn heal(&self) {
         self.fail_from.store(u64::MAX, Ordering::SeqCst);
+        self.plan(Faults::default());
+    }
+
+    pub(crate) fn plan(&self, faults: Faults) {
+        *self.faults.lock().expect("nobody panicked with it") = faults;
+    }
+
+    /// Whether the next write or flush fails, and has happened all the same.
+    fn fault(&self) -> Option<bool> {
+        let mut faults = self.faults.lock().expect("nobody panicked with it");
+        if faults.after > 0 {
+            faults.after -= 1;
+            return None;
+        }
+        faults.count = faults.count.checked_sub(1)?;
+        Some(faults.done)
     }
 }
 
@@ -84,9 +115,25 @@ impl Device for Recorder {
             Operation::Read { .. } | Operation::Deallocate { .. } => None,
         };
         if let Some(event) = event {
-            let fails = !matches!(event, Event::Flush)
-                && self.writes.fetch_add(1, Ordering::SeqCst) >= self.fail_from.load(Ordering::SeqCst);
-            if fails {
+            let fault = self.fault();
+            let is_flush = matches!(event, Event::Flush);
+            let fails =
+                !is_flush && self.writes.fetch_add(1, Ordering::SeqCst) >= self.fail_from.load(Ordering::SeqCst);
+            if fault == Some(true) && !is_flush {
+                self.events.lock().expect("nobody panicked with it").push(event);
+                let Submitted::Done(mut done) = self.memory.submit(io, request) else {
+                    unreachable!("memory is quick")
+                };
+                done.result = Err(Error::Refused {
+                    action: Action::Write,
+                    offset: 0,
+                    len: 0,
+                    class: Class::MediumWrite,
+                    reason: "done, and refused, as the test wants",
+                });
+                return Submitted::Done(done);
+            }
+            if fails || fault.is_some() {
                 let action = request.operation.action();
                 let error = Error::Refused {
                     action,
