@@ -76,7 +76,10 @@ impl Drive {
     }
 
     fn capture(&self, reason: &str, moment: &Moment) -> Capture {
-        Capture { reason: reason.to_string(), areas: [self.overview(moment), self.layout(), self.history()].map(text) }
+        Capture {
+            reason: reason.to_string(),
+            areas: [self.overview(moment), self.layout(), self.history()].map(|area| area.to_string()),
+        }
     }
 
     /// Area 1: what the drive is, and what it is like.
@@ -148,8 +151,4 @@ fn part(page: &Page, wish: &LogWish) -> Result<Decision, Refusal> {
 
 fn captured(telemetry: crate::telemetry::Telemetry) -> Change {
     Change::Captured { telemetry: Box::new(telemetry) }
-}
-
-fn text(value: Value) -> String {
-    value.to_string()
 }
