@@ -1,5 +1,5 @@
 //! Compare and Write over real sockets: one operation, whoever else changes the same block, on whichever queue.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod config;
 
