@@ -2,7 +2,7 @@
 //! threads that own the queues and by the registry; on the I/O path with plain loads and stores only. It decides nothing.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
@@ -34,6 +34,8 @@ pub struct Association {
     pub(crate) closing: AtomicBool,
     /// Whether the host left the volatile write cache on.
     pub(crate) write_cache: AtomicBool,
+    /// Formats of Copy that name namespaces and that the host has enabled (CDFE).
+    pub(crate) copy_formats: AtomicU16,
     /// I/O queues that Number of Queues granted.
     pub(crate) granted_queues: AtomicU32,
     /// I/O queues that exist.
@@ -71,6 +73,7 @@ impl Association {
             ready: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             write_cache: AtomicBool::new(true),
+            copy_formats: AtomicU16::new(0),
             granted_queues: AtomicU32::new(0),
             io_queues: AtomicU32::new(0),
             keep_alive_ms: AtomicU32::new(0),
@@ -130,13 +133,13 @@ pub struct Counters {
 /// The values of [`Counters`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Read, Compare and Verify commands that completed.
+    /// Read, Compare, Verify and Copy commands that completed.
     pub read_commands: u64,
     /// Bytes that those concerned.
     pub read_bytes: u64,
-    /// Write and Write Zeroes commands that completed.
+    /// Write, Write Zeroes and Copy commands that completed.
     pub write_commands: u64,
-    /// Bytes that Write took from the host.
+    /// Bytes that Write took from the host, and that Copy copied.
     pub write_bytes: u64,
     /// All other commands that completed.
     pub other_commands: u64,

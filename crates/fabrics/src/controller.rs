@@ -141,6 +141,7 @@ impl Controller {
         self.warnings = 0;
         let association = &self.association;
         association.write_cache.store(true, Ordering::Relaxed);
+        association.copy_formats.store(0, Ordering::Relaxed);
         association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
     }
 }

@@ -421,6 +421,7 @@ pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Outcome {
     if switches.iter().any(|&switch| switch > 1) {
         return Err(Fault::new(Status::INVALID_FIELD));
     }
+    controller.association.copy_formats.store(wanted.cdfe.get(), Ordering::Relaxed);
     // Reserved bytes are ignored and read back as zeros.
     *controller.features.behavior = HostBehaviorSupport { rsvd6: [0; 506], ..wanted };
     Ok(Action::Done(0))

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use ebof_drive::firmware::{GRANULARITY_BYTES, Personality};
 use ebof_drive::{FORMATS, event_log, health};
 use ebof_nvme::identify::field::{
-    cmic, ctratt, dlfeat, dsto, fpi, frmw, fuses, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs, sgls,
-    vwc,
+    cdfs, cmic, ctratt, dlfeat, dsto, fpi, frmw, fuses, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs,
+    sgls, vwc,
 };
 use ebof_nvme::identify::{
     Cns, ControllerType, Csi, DescriptorWriter, EnduranceGroupList, IDENTIFY_BYTES, IdentifyController,
@@ -22,12 +22,11 @@ use ebof_nvme::{Nqn, Nsid, Sqe, Status, Uuid};
 use zerocopy::IntoBytes;
 
 use crate::association::Association;
-use crate::error_log;
-use crate::fused;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::property::VERSION;
 use crate::step::{Executing, Step};
+use crate::{copy, error_log, fused};
 
 /// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains nothing from that.
 pub(crate) const KEEP_ALIVE_GRANULARITY_MS: u32 = 1000;
@@ -46,7 +45,9 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
     let data = match Cns(cns) {
         // What all namespaces have in common, for a host that wants to make one.
         Cns::NAMESPACE if nsid == Nsid::ALL && drive.is_some() => Some(bytes(&common_namespace_data())),
-        Cns::NAMESPACE => named(subsystem, nsid)?.map(|namespace| bytes(&namespace_data(namespace))),
+        Cns::NAMESPACE => {
+            named(subsystem, nsid)?.map(|namespace| bytes(&namespace_data(namespace, &association.limits)))
+        }
         Cns::CONTROLLER => Some(bytes(&*controller_data(association, subsystem))),
         Cns::ACTIVE_NAMESPACE_LIST => Some(list(table, nsid)?),
         Cns::NAMESPACE_ID_DESCRIPTORS => {
@@ -64,9 +65,8 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
         }
         Cns::INDEPENDENT_NAMESPACE => named(subsystem, nsid)?.map(|namespace| bytes(&independent_data(namespace))),
         Cns::ALLOCATED_NAMESPACE_LIST if drive.is_some() => Some(list(subsystem.allocated(), nsid)?),
-        Cns::ALLOCATED_NAMESPACE if drive.is_some() => {
-            named_in(subsystem, subsystem.allocated(), nsid)?.map(|namespace| bytes(&namespace_data(namespace)))
-        }
+        Cns::ALLOCATED_NAMESPACE if drive.is_some() => named_in(subsystem, subsystem.allocated(), nsid)?
+            .map(|namespace| bytes(&namespace_data(namespace, &association.limits))),
         Cns::ENDURANCE_GROUP_LIST if drive.is_some() => {
             let [low, high, ..] = sqe.cdw11.to_bytes();
             Some(bytes(&EnduranceGroupList::starting_at(u16::from_le_bytes([low, high]), [1])))
@@ -148,8 +148,9 @@ fn descriptors(namespace: &Namespace) -> Vec<u8> {
     buffer.to_vec()
 }
 
-fn namespace_data(namespace: &Namespace) -> IdentifyNamespace {
+fn namespace_data(namespace: &Namespace, limits: &Limits) -> IdentifyNamespace {
     let mut data = IdentifyNamespace::default();
+    copy::announce(&mut data, limits, namespace.block_shift);
     data.nsze.set(namespace.blocks);
     data.ncap.set(namespace.blocks);
     data.nuse.set(namespace.blocks);
@@ -237,7 +238,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.nn.set(subsystem.nsid_max().0);
     // Linux refuses a controller whose MNAN is above NN.
     data.mnan.set(subsystem.namespaces_max());
-    data.oncs.set(oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::VERIFY);
+    data.oncs.set(PLAIN_COMMANDS);
     if let Some(drive) = &subsystem.drive {
         let personality = &drive.personality;
         data.oacs.set(admin_commands(personality));
@@ -274,6 +275,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.awun.set(0);
     data.awupf.set(0);
     data.acwu.set(u16::try_from(fused::BLOCKS_MAX - 1).expect("one"));
+    data.cdfs.set(cdfs::FORMAT_0 | cdfs::FORMAT_1 | cdfs::FORMAT_2 | cdfs::FORMAT_3);
     data.vwc = vwc::FLUSH_NO_BROADCAST | if has_cache(subsystem) { vwc::PRESENT } else { 0 };
     data.nwpc = nwpc::WRITE_PROTECT;
     data.ioccsz.set((64 + association.port.in_capsule_bytes) / 16);
@@ -282,6 +284,10 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.ofcs.set(ofcs::DISCONNECT);
     data
 }
+
+/// ONCS without a drive.
+const PLAIN_COMMANDS: u16 =
+    oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::VERIFY | oncs::COPY;
 
 /// OACS of a drive, as its firmware has it.
 fn admin_commands(personality: &Personality) -> u16 {
@@ -303,6 +309,7 @@ fn commands(personality: &Personality) -> u16 {
         (personality.write_zeroes, oncs::WRITE_ZEROES),
         (personality.reservations, oncs::RESERVATIONS),
         (personality.verify, oncs::VERIFY),
+        (personality.copy, oncs::COPY),
     ];
     offered.iter().filter(|(on, _)| *on).fold(oncs::SAVE_SELECT, |bits, (_, bit)| bits | bit)
 }

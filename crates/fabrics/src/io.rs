@@ -14,13 +14,8 @@ use crate::association::Association;
 use crate::fused::{self, Half};
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
-use crate::reservation;
 use crate::step::{ByteRange, Executing, Extent, Step};
-
-/// NVM Command Set, Invalid Protection Information.
-const INVALID_PROTECTION_INFORMATION: Status = Status(1 << 8 | 0x81);
-/// NVM Command Set, Command Size Limit Exceeded.
-const COMMAND_SIZE_LIMIT_EXCEEDED: Status = Status(1 << 8 | 0x83);
+use crate::{copy, reservation};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -35,6 +30,7 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
         nvm::READ | nvm::WRITE | nvm::COMPARE => transfer(association, subsystem, sqe),
         nvm::WRITE_ZEROES | nvm::VERIFY => without_data(association, subsystem, sqe),
         nvm::FLUSH => flush(subsystem, sqe),
+        nvm::COPY => copy::submit(association, subsystem, sqe),
         nvm::DATASET_MANAGEMENT => dataset_management(association, subsystem, sqe),
         opcode if reservation::is_one(opcode) => {
             reservation::submit(association, namespace(subsystem, sqe.nsid())?, sqe)
@@ -75,6 +71,7 @@ fn is_offered(subsystem: &Subsystem, opcode: u8) -> bool {
         nvm::WRITE_ZEROES => drive.personality.write_zeroes,
         nvm::DATASET_MANAGEMENT => drive.personality.dataset_management,
         nvm::VERIFY => drive.personality.verify,
+        nvm::COPY => drive.personality.copy,
         opcode if reservation::is_one(opcode) => drive.personality.reservations,
         _ => true,
     }
@@ -84,6 +81,9 @@ fn is_offered(subsystem: &Subsystem, opcode: u8) -> bool {
 pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Outcome {
     if executing.opcode == nvm::DATASET_MANAGEMENT {
         return deallocate(association, subsystem, executing, data);
+    }
+    if executing.opcode == nvm::COPY {
+        return copy::resume(association, subsystem, executing, data);
     }
     if reservation::is_one(executing.opcode) {
         return reservation::resume(executing, data);
@@ -168,7 +168,7 @@ fn dataset_management(association: &Association, subsystem: &Subsystem, sqe: &Sq
     reservation::check(namespace, Access::Write)?;
     let dsm = Dsm::decode(sqe);
     if dsm.ranges > association.limits.dsm_ranges {
-        return Err(Fault::at(COMMAND_SIZE_LIMIT_EXCEEDED, byte::CDW10));
+        return Err(Fault::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, byte::CDW10));
     }
     if dsm.deallocate {
         writable(namespace)?;
@@ -192,7 +192,7 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
     for range in ranges {
         let (slba, blocks) = (range.slba.get(), range.nlb.get());
         if limit != 0 && blocks > limit {
-            return Err(Fault::new(COMMAND_SIZE_LIMIT_EXCEEDED));
+            return Err(Fault::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
         }
         let offset_bytes = place(namespace, slba, blocks.into())?;
         if blocks != 0 {
@@ -210,14 +210,14 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
     Ok(Action::Go(Step::Deallocate(executing.carried(), namespace.device, chosen)))
 }
 
-fn namespace(subsystem: &Subsystem, nsid: Nsid) -> Result<&Namespace, Fault> {
+pub(crate) fn namespace(subsystem: &Subsystem, nsid: Nsid) -> Result<&Namespace, Fault> {
     // Deviation: for an NSID that could exist and does not, the specification names Invalid Field in Command; Linux and
     // SPDK targets answer Invalid Namespace or Format for both, and hosts turn that into an I/O error rather than
     // "operation not supported".
     subsystem.namespaces.find(nsid).ok_or(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))
 }
 
-fn writable(namespace: &Namespace) -> Result<(), Fault> {
+pub(crate) fn writable(namespace: &Namespace) -> Result<(), Fault> {
     if namespace.is_protected() { Err(Fault::new(Status::NAMESPACE_WRITE_PROTECTED)) } else { Ok(()) }
 }
 
@@ -225,7 +225,7 @@ fn writable(namespace: &Namespace) -> Result<(), Fault> {
 fn extent(namespace: &Namespace, range: BlockRange, limit_bytes: u32) -> Result<Extent, Fault> {
     // No protection information: PRACT and PRCHK make no sense.
     if range.prinfo != 0 {
-        return Err(Fault::at(INVALID_PROTECTION_INFORMATION, byte::CDW12 + 3));
+        return Err(Fault::at(Status::INVALID_PROTECTION_INFORMATION, byte::CDW12 + 3));
     }
     // At most 65536 blocks of 4 KiB: 256 MiB.
     let length_bytes = range.blocks << namespace.block_shift;
@@ -244,7 +244,7 @@ fn extent(namespace: &Namespace, range: BlockRange, limit_bytes: u32) -> Result<
 }
 
 /// Where `blocks` from `slba` on begin on the device.
-fn place(namespace: &Namespace, slba: u64, blocks: u64) -> Result<u64, Fault> {
+pub(crate) fn place(namespace: &Namespace, slba: u64, blocks: u64) -> Result<u64, Fault> {
     match slba.checked_add(blocks) {
         // The table holds only namespaces whose end is below 2^64 bytes.
         Some(end) if end <= namespace.blocks => Ok(namespace.offset_bytes + (slba << namespace.block_shift)),

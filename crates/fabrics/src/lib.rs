@@ -15,6 +15,7 @@ mod admin;
 pub mod association;
 pub mod connect;
 mod controller;
+mod copy;
 mod discovery;
 mod drive;
 mod error_log;
@@ -44,4 +45,4 @@ pub use model::{
 pub use provision::Backing;
 pub use queue::Queue;
 pub use registry::{CloseReason, ControllerInfo, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry};
-pub use step::{ByteRange, Executing, Extent, Quiesce, Step};
+pub use step::{ByteRange, CopyRange, Copying, Executing, Extent, Quiesce, Step};

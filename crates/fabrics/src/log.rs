@@ -250,7 +250,7 @@ fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
             log.set_io(opcode, supported);
         }
     }
-    for opcode in [nvm::WRITE, nvm::WRITE_ZEROES, nvm::DATASET_MANAGEMENT] {
+    for opcode in [nvm::WRITE, nvm::WRITE_ZEROES, nvm::DATASET_MANAGEMENT, nvm::COPY] {
         log.set_io(opcode, supported.with(CommandEffects::LBCC));
     }
     log

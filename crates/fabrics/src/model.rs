@@ -232,6 +232,12 @@ pub struct Limits {
     pub dsm_ranges: u16,
     /// Blocks of one range of Dataset Management (DMRSL); 0 for any number.
     pub dsm_range_blocks: u32,
+    /// Bytes of one source range of Copy (MSSRL).
+    pub copy_range_bytes: u32,
+    /// Bytes of all source ranges of one Copy (MCL).
+    pub copy_bytes: u32,
+    /// Source ranges of one Copy (MSRC), 1 to 256.
+    pub copy_ranges: u16,
     /// Controllers, those of discovery included.
     pub controllers: u32,
     /// Asynchronous Event Requests that a controller holds (AERL), 1 to 256.
@@ -519,6 +525,9 @@ impl Default for Limits {
             verify_bytes: 16 << 20,
             dsm_ranges: 256,
             dsm_range_blocks: 0,
+            copy_range_bytes: 16 << 20,
+            copy_bytes: 64 << 20,
+            copy_ranges: 128,
             controllers: 4096,
             async_events: 16,
             aborts: 4,

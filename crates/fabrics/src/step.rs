@@ -44,6 +44,12 @@ impl Executing {
         }
     }
 
+    /// The command's dwords 10 to 13 as they came.
+    pub(crate) fn dwords(&self) -> Sqe {
+        let dwords = (10..).zip([self.cdw10, self.cdw11, self.cdw12, self.cdw13]);
+        dwords.fold(Sqe::new(self.opcode).with_nsid(self.nsid), |sqe, (at, dword)| sqe.with_cdw(at, dword))
+    }
+
     /// The same ticket in new hands: a step that answers a step carries it on.
     pub(crate) fn carried(&self) -> Self {
         Self { ..*self }
@@ -102,6 +108,41 @@ pub struct ByteRange {
     pub length_bytes: u64,
 }
 
+/// Bytes of a namespace that are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyRange {
+    /// The device.
+    pub device: DeviceId,
+    /// The namespace.
+    pub nsid: Nsid,
+    /// First byte on the device.
+    pub offset_bytes: u64,
+    /// Bytes, at least one block.
+    pub length_bytes: u64,
+}
+
+impl CopyRange {
+    /// Whether both have bytes in common.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        // Namespaces end below 2^64 bytes.
+        self.device == other.device
+            && self.offset_bytes < other.offset_bytes + other.length_bytes
+            && other.offset_bytes < self.offset_bytes + self.length_bytes
+    }
+}
+
+/// What Copy copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copying {
+    /// Where to.
+    pub target: CopyRange,
+    /// Where from, one behind the other: as many bytes together as the target has, and none of those.
+    pub sources: Vec<CopyRange>,
+    /// What is written is on the medium before the command completes.
+    pub fua: bool,
+}
+
 /// What must happen before a reset or shutdown of the controller completes, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quiesce {
@@ -150,6 +191,9 @@ pub enum Step {
     Verify(Executing, Extent),
     /// Make the extent read as zeros.
     WriteZeroes(Executing, Extent),
+    /// Copy, source by source, then complete; when it fails, with the number of the first source that was not copied whole as
+    /// dword 0.
+    Copy(Executing, Box<Copying>),
     /// Bring everything that the device acknowledged to the medium.
     Flush(Executing, DeviceId),
     /// Deallocate these bytes; there may be none.

@@ -5,6 +5,7 @@ use ebof_drive::Answer;
 use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent};
 use ebof_nvme::{Cid, Nsid, Status};
 
+use crate::copy::{self, Copy};
 use crate::fused::Hold;
 use crate::mailbox::Asker;
 use crate::stats::Kind;
@@ -21,6 +22,7 @@ pub(crate) enum Work {
     FusedWrite(Extent, Cid),
     Verify(Extent),
     WriteZeroes(Extent),
+    Copy(Copy),
     Flush(DeviceId),
     Deallocate(DeviceId, Vec<ByteRange>),
     /// Parameter data of an admin command.
@@ -89,7 +91,7 @@ impl Work {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Read(_) | Self::Compare(_) | Self::FusedCompare(..) | Self::Verify(_) => Kind::Read,
-            Self::Write(_) | Self::FusedWrite(..) | Self::WriteZeroes(_) => Kind::Write,
+            Self::Write(_) | Self::FusedWrite(..) | Self::WriteZeroes(_) | Self::Copy(_) => Kind::Write,
             _ => Kind::Other,
         }
     }
@@ -103,6 +105,7 @@ impl Work {
     pub(crate) fn buffer_bytes(&self, length: u32) -> usize {
         match self {
             Self::Compare(_) | Self::FusedCompare(..) => 2 * length as usize,
+            Self::Copy(_) => copy::PIECE_BYTES.min(length as usize),
             Self::Read(_)
             | Self::Write(_)
             | Self::FusedWrite(..)
@@ -118,12 +121,27 @@ impl Work {
         }
     }
 
-    /// Whether data travel between host and controller: for a zeroed or verified range they do not.
+    /// Whether its bytes are counted: data that travel between host and controller, or are copied; not those of a zeroed or
+    /// verified range.
     pub(crate) fn moves_data(&self) -> bool {
         matches!(
             self,
-            Self::Read(_) | Self::Write(_) | Self::Compare(_) | Self::FusedCompare(..) | Self::FusedWrite(..)
+            Self::Read(_)
+                | Self::Write(_)
+                | Self::Compare(_)
+                | Self::FusedCompare(..)
+                | Self::FusedWrite(..)
+                | Self::Copy(_)
         )
+    }
+
+    /// Dword 0 of the completion with `status`.
+    pub(crate) fn result(&self, status: Status) -> u64 {
+        match self {
+            // Copy, Completion Queue Entry Dword 0: the lowest numbered source range that was not copied.
+            Self::Copy(copy) if !status.is_success() => copy.source(),
+            _ => 0,
+        }
     }
 
     /// Whether a device does it.

@@ -13,7 +13,7 @@ use ebof_nvme::{Cid, Nsid, Status};
 use ebof_tcp::controller::{Connection as Transport, Event};
 use ebof_tcp::{FatalError, Termination};
 
-use crate::command::{AbortRequest, Command, Phase};
+use crate::command::{AbortRequest, Command, Phase, Work};
 use crate::mailbox::{Asker, Message};
 use crate::outbox::{Flushed, Outbox};
 use crate::port::PortState;
@@ -107,6 +107,8 @@ pub(crate) struct Connection {
     pub(crate) awaiting: Vec<(Cid, u32)>,
     /// Commands that wait for a buffer, in order of arrival.
     pub(crate) parked: VecDeque<u32>,
+    /// Copies that go on in the next turn.
+    pub(crate) later: VecDeque<u32>,
     pub(crate) at_device: usize,
     pub(crate) buffer_bytes: usize,
     pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
@@ -164,6 +166,7 @@ impl Connection {
             outbox: Outbox::default(),
             awaiting: Vec::new(),
             parked: VecDeque::new(),
+            later: VecDeque::new(),
             at_device: 0,
             buffer_bytes: 0,
             stats: Vec::new(),
@@ -208,7 +211,12 @@ impl Connection {
 
     /// Whether received commands wait for the next turn.
     pub(crate) fn share_is_used_up(&self) -> bool {
-        self.credit.1 <= 0 && self.is_stalled()
+        self.credit.1 <= 0 && (self.is_stalled() || !self.later.is_empty())
+    }
+
+    /// Whether something is left of its share of the turn.
+    pub(crate) fn has_share(&self) -> bool {
+        self.credit.1 > 0
     }
 
     /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how many bytes that were.
@@ -278,6 +286,9 @@ impl Connection {
     pub(crate) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         self.take_share(turn);
         self.unpark(turn)?;
+        if !self.later.is_empty() {
+            self.go_on_copying(turn);
+        }
         if !self.stash.is_empty() && self.can_take(turn) {
             let mut stash = std::mem::take(&mut self.stash);
             let left = self.feed(&stash[self.stashed_from..], turn)?;
@@ -411,7 +422,11 @@ impl Connection {
                 true
             }
             Some((slot, Phase::AtDevice)) => {
-                turn.io.cancel(turn.tag(self.handle, slot));
+                match self.commands.get(slot).map(|command| &command.work) {
+                    // There may be pieces that are not at the device yet.
+                    Some(Work::Copy(_)) => self.stop(slot, Status::ABORT_REQUESTED, turn),
+                    _ => _ = turn.io.cancel(turn.tag(self.handle, slot)),
+                }
                 false
             }
             Some((_, Phase::Elsewhere)) => false,
@@ -500,6 +515,11 @@ impl Connection {
         self.commands.len() == 0 && self.outbox.is_empty()
     }
 
+    /// Whether something goes on without anything else happening first, as soon as there is room or another turn.
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        self.is_stalled() || !self.parked.is_empty() || !self.later.is_empty()
+    }
+
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
         (self.stash.len() - self.stashed_from, self.parked.len())
@@ -548,6 +568,7 @@ impl Connection {
         self.stashed_from = 0;
         self.awaiting.clear();
         self.parked.clear();
+        self.later.clear();
         let idle: Vec<u32> = self
             .commands
             .iter()

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use ebof_backend::{Class, Completion, Device, Operation, Request, Submitted};
 use ebof_drive::error_log::is_severe;
-use ebof_fabrics::{Arrival, DeviceId, Executing, Extent, Step};
+use ebof_fabrics::{Arrival, DeviceId, Executing, Extent, Quiesce, Step};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
 
 use crate::buffer::Pool;
 use crate::command::{Command, Phase, Work};
 use crate::connection::{Connection, End, State};
+use crate::copy::Copy;
 use crate::mailbox::{Asker, Message};
 use crate::stats::{Kind, QueueStats, SERIES_MAX};
 use crate::turn::Turn;
@@ -114,14 +115,7 @@ impl Connection {
                 return Ok(false);
             }
             Step::Reset(executing, quiesce) => {
-                let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, telling: false };
-                let command = self.command(origin, executing, work, 0, turn);
-                let slot = self.commands.insert(command);
-                for handle in quiesce.close {
-                    let reply = Asker { handle: self.handle, slot };
-                    turn.shared.post(handle, Message::Close { handle, reply });
-                }
-                self.go_on_resetting(slot, turn);
+                self.reset(origin, executing, quiesce, turn);
                 return Ok(false);
             }
             Step::Unpaired(first, status, next) => {
@@ -140,11 +134,26 @@ impl Connection {
             }
             Step::Verify(executing, extent) => (executing, Work::Verify(extent), extent.length_bytes),
             Step::WriteZeroes(executing, extent) => (executing, Work::WriteZeroes(extent), extent.length_bytes),
+            Step::Copy(executing, plan) => {
+                let length = executing.length();
+                (executing, Work::Copy(Copy::new(plan)), length)
+            }
             Step::Flush(executing, device) => (executing, Work::Flush(device), 0),
             Step::Deallocate(executing, device, ranges) => (executing, Work::Deallocate(device, ranges), 0),
         };
         let command = self.command(origin, executing, work, length, turn);
         self.start(command, origin, turn)
+    }
+
+    fn reset(&mut self, origin: Origin, executing: Executing, quiesce: Quiesce, turn: &mut Turn<'_>) {
+        let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, telling: false };
+        let command = self.command(origin, executing, work, 0, turn);
+        let slot = self.commands.insert(command);
+        for handle in quiesce.close {
+            let reply = Asker { handle: self.handle, slot };
+            turn.shared.post(handle, Message::Close { handle, reply });
+        }
+        self.go_on_resetting(slot, turn);
     }
 
     pub(crate) fn command(
@@ -271,6 +280,7 @@ impl Connection {
         let Some(command) = self.commands.get_mut(slot) else { return };
         match command.work {
             Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_complete(slot, turn),
+            Work::Copy(_) => self.copy_on(slot, turn),
             Work::Parameter | Work::Connect | Work::Abort | Work::Drive { .. } | Work::Reset { .. } => {}
             Work::Read(extent) | Work::Verify(extent) | Work::Compare(extent) => {
                 let buffer = command.buffer.take();
@@ -421,10 +431,10 @@ impl Connection {
                 status
             }
         };
-        if self.commands.get(slot).is_some_and(|command| command.work.is_half()) {
-            self.half_done(slot, status, turn);
-        } else {
-            self.finish(slot, status, turn);
+        match command.work {
+            Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_done(slot, status, turn),
+            Work::Copy(_) => self.copy_done(slot, status, turn),
+            _ => self.finish(slot, status, turn),
         }
         if severe {
             self.hurry_drive(turn);
@@ -475,7 +485,7 @@ impl Connection {
             let latency_us = turn.now_us.saturating_sub(command.started_us);
             stats.count(command.work.kind(), moved, !status.is_success(), latency_us);
         }
-        let cqe = self.queue.complete(command.executing, status);
+        let cqe = self.queue.complete_with(command.executing, status, command.work.result(status));
         match (command.work, command.buffer) {
             (Work::Read(_), Some(buffer)) if status.is_success() => {
                 let length = command.length as usize;

@@ -222,6 +222,7 @@ impl Work {
     fn changed_device(&self) -> Option<DeviceId> {
         match self {
             Self::Write(extent) | Self::WriteZeroes(extent) | Self::FusedWrite(extent, _) => Some(extent.device),
+            Self::Copy(copy) => copy.changed().map(|_| copy.target_device()),
             Self::Deallocate(device, _) => Some(*device),
             _ => None,
         }
@@ -233,6 +234,7 @@ impl Work {
             Self::Write(extent) | Self::WriteZeroes(extent) | Self::FusedWrite(extent, _) => {
                 overlap(&bytes_of(extent), range)
             }
+            Self::Copy(copy) => copy.changed().is_some_and(|changed| overlap(&changed, range)),
             Self::Deallocate(_, ranges) => ranges.iter().any(|changed| {
                 let end = changed.offset_bytes.saturating_add(changed.length_bytes);
                 overlap(&(changed.offset_bytes..end), range)
@@ -376,6 +378,7 @@ impl Connection {
         }
         self.awaiting.retain(|&(_, awaiting)| awaiting != slot);
         self.parked.retain(|&parked| parked != slot);
+        self.later.retain(|&later| later != slot);
         if command.work.is_half() {
             self.finish_half(slot, status, turn);
         } else {

@@ -14,6 +14,7 @@ mod busy;
 mod command;
 mod connection;
 mod control;
+mod copy;
 mod device;
 mod drives;
 mod execute;

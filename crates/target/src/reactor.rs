@@ -288,7 +288,7 @@ impl Reactor {
             connection.armed_ms = Some(deadline);
             self.deadlines.push(Reverse((deadline, connection.handle)));
         }
-        if (connection.is_stalled() || !connection.parked.is_empty()) && !self.waiting.contains(&place) {
+        if connection.waits_for_turn() && !self.waiting.contains(&place) {
             self.waiting.push(place);
             self.watch(&connection);
         }
@@ -383,6 +383,8 @@ impl Reactor {
         for place in resuming.drain(..) {
             self.with(place, now_us, |connection, turn| {
                 let before = connection.backlog();
+                // A copy has a piece in every turn.
+                worked |= !connection.later.is_empty();
                 let result = connection.resume(turn);
                 // Who has used up its share goes on in the next turn: nothing else may bring that about.
                 worked |= connection.backlog() != before || connection.share_is_used_up();

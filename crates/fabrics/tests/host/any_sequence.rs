@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ebof_fabrics::{Executing, Handle, Queue, Step};
 use ebof_nvme::connect::{Connect, Property, disconnect};
+use ebof_nvme::copy::Copy;
 use ebof_nvme::io::{BlockRange, Dsm};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
@@ -55,6 +56,11 @@ fn commands() -> impl Strategy<Value = Sqe> {
         sqe.flags |= fuse;
         sqe
     });
+    // The data make ranges of one block that begin at block 0, and 1025 blocks later.
+    let copy = (1u16..4, 0u8..5, 0u64..4).prop_map(|(ranges, format, slba)| {
+        let sqe = Copy { ranges, format, slba, ..Copy::default() }.encode(Nsid(1));
+        with_data(sqe, u32::from(ranges) * if format % 2 == 0 { 32 } else { 40 })
+    });
     let dsm = (1u16..4).prop_map(|ranges| {
         let dsm = Dsm { ranges, deallocate: true, integral_read: false, integral_write: false };
         with_data(dsm.encode(Nsid(1)), u32::from(ranges) * 16)
@@ -76,6 +82,7 @@ fn commands() -> impl Strategy<Value = Sqe> {
     prop_oneof![
         4 => io,
         2 => fused,
+        2 => copy,
         1 => dsm,
         1 => log,
         2 => feature,
@@ -279,6 +286,11 @@ impl Run {
                 assert!(extent.offset_bytes + u64::from(extent.length_bytes) <= 4096 + (4 << 30));
                 Step::Complete(queue.complete(executing, status))
             }
+            Step::Copy(executing, plan) => {
+                assert!(plan.sources.iter().all(|source| !source.overlaps(&plan.target)));
+                assert_eq!(plan.sources.iter().map(|s| s.length_bytes).sum::<u64>(), plan.target.length_bytes);
+                Step::Complete(queue.complete(executing, status))
+            }
             Step::Flush(executing, _) | Step::Deallocate(executing, ..) => {
                 Step::Complete(queue.complete(executing, status))
             }
@@ -389,6 +401,7 @@ fn ticket(step: Step) -> Executing {
         | Step::Compare(executing, _)
         | Step::CompareFirst(executing, _)
         | Step::WriteSecond(executing, ..)
+        | Step::Copy(executing, _)
         | Step::Verify(executing, _)
         | Step::WriteZeroes(executing, _)
         | Step::Flush(executing, _)

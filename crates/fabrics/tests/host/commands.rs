@@ -147,7 +147,6 @@ fn io_commands() {
         ("deallocate, too many bytes", dsm(1, 8192), LENGTH),
         ("deallocate, protected", dsm(1, 16).with_nsid(Nsid(3)), PROTECTED),
         ("write uncorrectable", Sqe::new(nvm::WRITE_UNCORRECTABLE).with_nsid(Nsid(1)), OPCODE),
-        ("copy", Sqe::new(nvm::COPY).with_nsid(Nsid(1)), OPCODE),
         ("reservation register", Sqe::new(nvm::RESERVATION_REGISTER).with_nsid(Nsid(1)), OPCODE),
         ("property get on an I/O queue", Property::get(offset::CAP, 8), OPCODE),
         ("authentication", Sqe::new(FABRICS).with_nsid(Nsid(5)), OPCODE),

@@ -4,6 +4,7 @@
 mod admission;
 mod any_sequence;
 mod commands;
+mod copy;
 mod discovery;
 mod events;
 mod fused;

@@ -367,6 +367,7 @@ impl World {
                 Step::Compare(executing, extent) => (executing, format!("compare {extent:?}")),
                 Step::Verify(executing, extent) => (executing, format!("verify {extent:?}")),
                 Step::WriteZeroes(executing, extent) => (executing, format!("write zeroes {extent:?}")),
+                Step::Copy(executing, plan) => (executing, format!("copy {plan:?}")),
                 Step::Flush(executing, device) => (executing, format!("flush {device:?}")),
                 Step::Deallocate(executing, device, ranges) => (executing, format!("deallocate {device:?} {ranges:?}")),
             };

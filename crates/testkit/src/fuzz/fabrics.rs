@@ -318,6 +318,16 @@ fn ticket(step: Step) -> Executing {
             within(&extent);
             executing
         }
+        Step::Copy(executing, plan) => {
+            assert!((1..=128).contains(&plan.sources.len()));
+            for range in plan.sources.iter().chain([&plan.target]) {
+                let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
+                let (device, nsid, offset_bytes) = (range.device, range.nsid, range.offset_bytes);
+                within(&Extent { device, nsid, offset_bytes, length_bytes, fua: false, deallocate: false });
+            }
+            assert_eq!(plan.sources.iter().map(|source| source.length_bytes).sum::<u64>(), plan.target.length_bytes);
+            executing
+        }
         Step::Deallocate(executing, device, ranges) => {
             assert!(ranges.len() <= 256);
             for range in ranges {

@@ -1,0 +1,126 @@
+//! Copy: checked against the namespaces that it names and turned into ranges of devices. The target moves the bytes.
+//!
+//! NVM Command Set, "Copy command".
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use ebof_drive::reservation::Access;
+use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
+use ebof_nvme::identify::IdentifyNamespace;
+use ebof_nvme::opcode::Direction;
+use ebof_nvme::{Sqe, Status};
+
+use crate::association::Association;
+use crate::io::{namespace, place, writable};
+use crate::model::{Limits, Namespace, Subsystem};
+use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::reservation;
+use crate::step::{CopyRange, Copying, Executing, Step};
+
+/// Takes a command.
+pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
+    let destination = namespace(subsystem, sqe.nsid())?;
+    reservation::check(destination, Access::Write)?;
+    writable(destination)?;
+    let copy = Copy::decode(sqe);
+    let format = CopyFormat::decode(copy.format).ok_or(Fault::field(byte::CDW12 + 1))?;
+    // Deviation: 1h and 3h are for 32-bit and 64-bit guards, and taken where there are none at all: what they have besides does
+    // not matter there.
+    // Host Behavior Support: a host says that it knows what it means to name other namespaces.
+    let enabled = association.copy_formats.load(Ordering::Relaxed) >> format.encode() & 1 != 0;
+    if format.names_namespace() && !enabled {
+        return Err(Fault::field(byte::CDW12 + 1));
+    }
+    if copy.directive != 0 {
+        return Err(Fault::field(byte::CDW12 + 2));
+    }
+    // No protection information: neither PRINFOR nor PRINFOW nor the storage tag checks make sense.
+    if copy.read_protection | copy.write_protection != 0 || copy.storage_tag_check_read || copy.storage_tag_check_write
+    {
+        return Err(Fault::at(Status::INVALID_PROTECTION_INFORMATION, byte::CDW12 + 3));
+    }
+    if copy.ranges > association.limits.copy_ranges {
+        return Err(Fault::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, byte::CDW12));
+    }
+    let bytes = u64::from(copy.ranges) * format.entry_bytes() as u64;
+    let length = association.io_sgl().exactly(sqe, Direction::HostToController, bytes)?;
+    Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
+}
+
+/// Goes on with a command whose source ranges have come. Whatever is wrong with any of them is found before the first is copied:
+/// dword 0 of a refusal, the lowest range that is not copied, is 0.
+pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Outcome {
+    let destination = namespace(subsystem, executing.nsid)?;
+    // It may have become reserved or write protected while the data was on its way.
+    reservation::check(destination, Access::Write)?;
+    writable(destination)?;
+    let copy = Copy::decode(&executing.dwords());
+    let format = CopyFormat::decode(copy.format).ok_or(Fault::new(Status::INTERNAL_ERROR))?;
+    let sources = CopySource::decode_all(format, data);
+    let limits = &association.limits;
+    let shift = destination.block_shift;
+    let blocks: u64 = sources.iter().map(|source| u64::from(source.blocks)).sum();
+    let too_long = sources.iter().any(|source| source.blocks > range_blocks(limits, shift));
+    if too_long || blocks > all_blocks(limits, shift).into() {
+        return Err(Fault::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
+    }
+    let offset_bytes = place(destination, copy.slba, blocks)?;
+    let target =
+        CopyRange { device: destination.device, nsid: destination.nsid, offset_bytes, length_bytes: blocks << shift };
+    let own = !format.names_namespace();
+    let sources: Result<Vec<_>, _> =
+        sources.iter().map(|source| range(subsystem, destination, own, source, &target)).collect();
+    let fua = copy.fua || !association.write_cache.load(Ordering::Relaxed);
+    let length = u32::try_from(target.length_bytes).expect("below the limit of a command");
+    let copying = Box::new(Copying { target, sources: sources?, fua });
+    Ok(Action::Go(Step::Copy(Executing { length, ..executing.carried() }, copying)))
+}
+
+/// The bytes of a source range; `own` of the destination's namespace, which formats 0h and 1h do not name.
+fn range(
+    subsystem: &Subsystem,
+    destination: &Namespace,
+    own: bool,
+    source: &CopySource,
+    target: &CopyRange,
+) -> Result<CopyRange, Fault> {
+    let from = match own {
+        true => destination,
+        false => namespace(subsystem, source.nsid).map_err(|fault| Fault::new(fault.status))?,
+    };
+    reservation::check(from, Access::Read)?;
+    if from.block_shift != destination.block_shift {
+        return Err(Fault::new(Status::INCOMPATIBLE_NAMESPACE));
+    }
+    // It is done by reading and writing, whatever namespaces are concerned: a host that does not want that does as well by
+    // itself.
+    if source.fast_only {
+        return Err(Fault::new(Status::FAST_COPY_NOT_POSSIBLE));
+    }
+    let offset_bytes = place(from, source.slba, source.blocks.into()).map_err(|fault| Fault::new(fault.status))?;
+    let length_bytes = u64::from(source.blocks) << from.block_shift;
+    let range = CopyRange { device: from.device, nsid: from.nsid, offset_bytes, length_bytes };
+    if range.overlaps(target) {
+        return Err(Fault::new(Status::OVERLAPPING_IO_RANGE));
+    }
+    Ok(range)
+}
+
+/// Says in Identify what is enforced here.
+pub(crate) fn announce(data: &mut IdentifyNamespace, limits: &Limits, block_shift: u8) {
+    data.mssrl.set(u16::try_from(range_blocks(limits, block_shift)).unwrap_or(u16::MAX));
+    data.mcl.set(all_blocks(limits, block_shift));
+    data.msrc = u8::try_from(limits.copy_ranges.clamp(1, 256) - 1).expect("at most 255");
+}
+
+/// Blocks of a source range at most (MSSRL).
+fn range_blocks(limits: &Limits, block_shift: u8) -> u32 {
+    (limits.copy_range_bytes >> block_shift).clamp(1, u16::MAX.into())
+}
+
+/// Blocks of all source ranges together at most (MCL).
+fn all_blocks(limits: &Limits, block_shift: u8) -> u32 {
+    (limits.copy_bytes >> block_shift).max(1)
+}
