@@ -236,6 +236,8 @@ struct NoFlush {
     memory: Memory,
     /// How many flushes still work; then one does not.
     good: AtomicU64,
+    /// Writes before this are done, and refused.
+    bad_below: AtomicU64,
 }
 
 impl Device for NoFlush {
@@ -253,7 +255,15 @@ impl Device for NoFlush {
                 return Submitted::Done(request.complete(Err(error)));
             }
         }
-        self.memory.submit(io, request)
+        let refused = matches!(&request.operation, Operation::Write { offset, .. } if *offset < self.bad_below.load(Ordering::SeqCst));
+        match self.memory.submit(io, request) {
+            Submitted::Done(mut done) if refused => {
+                let (action, class) = (ebof_backend::Action::Write, Class::MediumWrite);
+                done.result = Err(Error::Refused { action, offset: 0, len: 0, class, reason: "done, and refused" });
+                Submitted::Done(done)
+            }
+            submitted => submitted,
+        }
     }
 
     fn describe(&self) -> String {
@@ -263,7 +273,7 @@ impl Device for NoFlush {
 
 fn no_flush() -> (Arc<NoFlush>, ebof_medium::Opened) {
     let memory = Memory::new(medium_bytes(2 << 20).unwrap(), 512, false);
-    let base = Arc::new(NoFlush { memory, good: AtomicU64::new(u64::MAX) });
+    let base = Arc::new(NoFlush { memory, good: AtomicU64::new(u64::MAX), bad_below: AtomicU64::new(0) });
     let opened = Store::open(Arc::clone(&base) as _, Options { create: Some(2 << 20), ..options() }).unwrap();
     (base, opened)
 }
@@ -368,4 +378,41 @@ fn a_drive_that_was_closed_lets_go_of_its_file() {
             opened.medium.stop();
         }
     }
+}
+
+/// A deallocation that failed may be in the journal all the same: what is written to its extent afterwards would be lost to it, and is
+/// acknowledged only when that is settled. Everything works again when the journal can be written, without a restart.
+#[test]
+fn nothing_is_acknowledged_while_a_failed_record_may_take_it_away() {
+    let (base, opened) = no_flush();
+    let mut io = Io::new(4).unwrap();
+    let device = create(&opened.medium, 1, 2 << 20);
+    write(&device, &mut io, 0, &[1; 8192]).unwrap();
+    base.bad_below.store(medium_bytes(2 << 20).unwrap() - (2 << 20), Ordering::SeqCst);
+    assert_eq!(deallocate(&device, &mut io, 0, EXTENT), Err(Class::MediumWrite));
+    assert_eq!(read(&device, &mut io, 0, 8192), Ok(vec![1; 8192]), "it has not happened");
+    let acknowledged = write(&device, &mut io, 4096, &[2; 4096]).is_ok();
+    // Killed in the middle of its troubles: what is there now is what the next life finds.
+    let killed = copy(&base.memory);
+    base.bad_below.store(0, Ordering::SeqCst);
+    let again = Store::open(killed, options()).unwrap().medium;
+    let found = read(&again.device(Instance(1)).unwrap(), &mut io, 4096, 4096).unwrap();
+    assert!(!acknowledged || found == [2; 4096], "acknowledged, and lost");
+    assert_eq!(write(&device, &mut io, 4096, &[3; 4096]), Ok(()));
+    assert_eq!(deallocate(&device, &mut io, 0, EXTENT), Ok(()));
+    assert_eq!(read(&device, &mut io, 4096, 4096), Ok(vec![0; 4096]));
+}
+
+/// Another device with the same bytes.
+fn copy(memory: &Memory) -> Arc<dyn Device> {
+    let bytes = memory.geometry().capacity_bytes;
+    let copy = Memory::new(bytes, 512, false);
+    let mut io = Io::new(1).unwrap();
+    for offset in (0..bytes).step_by(128 << 10) {
+        let read = Operation::Read { offset, len: 128 << 10, buffer: Buffer::zeroed(128 << 10) };
+        let Submitted::Done(done) = memory.submit(&mut io, Request::new(0, read)) else { panic!("memory is quick") };
+        let write = Operation::Write { offset, len: 128 << 10, buffer: done.buffer.unwrap(), fua: false };
+        assert!(matches!(copy.submit(&mut io, Request::new(0, write)), Submitted::Done(_)));
+    }
+    Arc::new(copy)
 }
