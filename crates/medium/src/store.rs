@@ -21,7 +21,7 @@ use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
 /// Namespaces on a medium at most.
 const INSTANCES_MAX: usize = 4096;
 /// Bytes of the owner's state in a checkpoint.
-const SNAPSHOT_BYTES_MAX: usize = 4 << 20;
+const SNAPSHOT_BYTES_MAX: usize = 12 << 20;
 
 /// A drive's medium, in the hands of the drive's thread.
 pub struct Store {
@@ -277,7 +277,7 @@ impl Store {
     }
 
     /// Who is asked for the owner's state when a checkpoint is written. It must contain every change committed so far, and
-    /// none that is not. At most 4 MiB; asked on the drive's thread.
+    /// none that is not. At most 12 MiB; asked on the drive's thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
         self.snapshot = Some(snapshot);
         self.kept = (Vec::new(), Vec::new());
