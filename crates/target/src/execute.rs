@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Class, Completion, Device, Operation, Request, Submitted};
 use ebof_drive::error_log::is_severe;
-use ebof_fabrics::{Arrival, DeviceId, Executing, Extent, Quiesce, Step};
+use ebof_fabrics::{DeviceId, Executing, Extent, Quiesce, Step};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
 
@@ -334,37 +334,6 @@ impl Connection {
         self.advance(step, origin, turn).map(|_| ())
     }
 
-    fn connect(&mut self, executing: Executing, data: &[u8], turn: &mut Turn<'_>) -> Step {
-        let arrival = Arrival {
-            handle: self.handle,
-            port: self.port.id,
-            local: self.local.ip().to_canonical().to_string(),
-            peer: self.peer.to_string(),
-        };
-        let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
-        if let Some(refusal) = refusal {
-            turn.shared.refuse_connect(self.peer, &self.port, &refusal);
-        } else if let Some(id) = self.queue.id() {
-            let entries = self.queue.entries();
-            self.transport.set_queue(id, entries);
-            self.transport.set_sq_flow_disabled(self.queue.sq_flow_disabled());
-            self.commands.set_max(entries);
-            if matches!(self.state, State::Handshake { .. }) {
-                self.state = State::Open;
-            }
-            if id.is_admin() {
-                self.take_seat(turn);
-            }
-            turn.shared.wake_control();
-            if let Some(parameters) = self.transport.initialized() {
-                turn.shared.set_digests(self.handle, parameters.header_digest, parameters.data_digest);
-            }
-            let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
-            tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, entries, "connected");
-        }
-        step
-    }
-
     pub(crate) fn send_to_device(
         &mut self,
         slot: u32,
@@ -556,7 +525,7 @@ impl Connection {
     }
 }
 
-fn text(nqn: Option<&Nqn>) -> &str {
+pub(crate) fn text(nqn: Option<&Nqn>) -> &str {
     nqn.map_or("", Nqn::as_str)
 }
 

@@ -12,6 +12,7 @@ mod at_once;
 mod buffer;
 mod busy;
 mod command;
+mod connect;
 mod connection;
 mod control;
 mod copy;
