@@ -16,7 +16,7 @@ use crate::event_log::{Event, EventLog};
 use crate::firmware::Firmware;
 use crate::health::Health;
 use crate::hex;
-use crate::namespace::{Instance, Namespace};
+use crate::namespace::{Instance, Namespace, Shape};
 use crate::reservation::{self, Reservations};
 use crate::sanitize::Sanitize;
 use crate::self_test::SelfTest;
@@ -153,12 +153,9 @@ pub enum Change {
         nsid: u32,
         /// Its name from now on.
         instance: Instance,
-        /// Index of its LBA format.
-        format: u8,
-        /// Size in blocks.
-        blocks: u64,
-        /// Capacity in blocks.
-        capacity_blocks: u64,
+        /// Its blocks from now on.
+        #[serde(flatten)]
+        shape: Shape,
     },
     /// A self-test began, came on, or ended.
     SelfTested {
@@ -266,13 +263,11 @@ impl State {
             Change::Failed { errors } => self.errors.apply(errors),
             Change::Happened { event } => self.events.apply(event),
             Change::Firmware { firmware } => self.firmware = *firmware,
-            Change::Emptied { nsid, instance, format, blocks, capacity_blocks } => {
+            Change::Emptied { nsid, instance, shape } => {
                 self.next_instance = self.next_instance.max(instance.0 + 1);
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.instance = instance;
-                    namespace.format = format;
-                    namespace.blocks = blocks;
-                    namespace.capacity_blocks = capacity_blocks;
+                    namespace.shape = shape;
                 }
             }
             Change::SelfTested { self_test } => self.self_test = *self_test,

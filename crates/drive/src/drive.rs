@@ -26,10 +26,11 @@ use ebof_nvme::log::{Lid, ReservationEvent, SelfTestCode};
 use ebof_nvme::{ControllerId, HostId, Nsid, Status};
 
 use crate::change::{Change, State};
+use crate::coding::Coding;
 use crate::event_log::Contexts;
 use crate::firmware::Download;
 use crate::health::{Condition, TEMPERATURE_KELVIN, Thresholds};
-use crate::namespace::{Instance, Namespace, NewNamespace};
+use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
 use crate::profile::Profile;
 use crate::request::{Answer, Moment, Origin, Refusal};
 use crate::reservation;
@@ -52,6 +53,10 @@ pub struct Settings {
     pub exclusive: bool,
     /// New namespaces are attached to every host.
     pub attach_everyone: bool,
+    /// New and formatted namespaces keep a checksum with each block.
+    pub checked: bool,
+    /// New and formatted namespaces are encrypted.
+    pub encrypted: bool,
     /// Who may create, delete, attach and format.
     pub managers: Managers,
     /// The most that a host's own namespaces may hold together (NCAP), in bytes.
@@ -196,12 +201,12 @@ pub enum Effect {
     Create {
         /// Which.
         instance: Instance,
-        /// Bytes that can be addressed.
-        size_bytes: u64,
-        /// Bytes that may be allocated.
-        quota_bytes: u64,
-        /// Bytes of a block.
-        block_bytes: u32,
+        /// Its blocks.
+        blocks: u64,
+        /// Blocks for which extents may be allocated.
+        capacity_blocks: u64,
+        /// How they are kept.
+        coding: Coding,
     },
     /// A name and everything under it is given back.
     Remove(Instance),
@@ -325,12 +330,12 @@ impl Drive {
     /// What a namespace takes from the capacity (NVMCAP), bytes.
     #[must_use]
     pub fn claim(&self, namespace: &Namespace) -> u64 {
-        self.claimed_bytes(namespace.capacity_blocks, namespace.format().block_shift)
+        self.claimed_bytes(&namespace.shape)
     }
 
-    fn claimed_bytes(&self, blocks: u64, shift: u8) -> u64 {
-        let bytes = blocks.checked_shl(shift.into()).filter(|bytes| bytes >> shift == blocks).unwrap_or(u64::MAX);
-        bytes.checked_next_multiple_of(self.capacity.extent_bytes).unwrap_or(u64::MAX)
+    fn claimed_bytes(&self, shape: &Shape) -> u64 {
+        let extent_bytes = self.capacity.extent_bytes;
+        shape.coding().extents(shape.capacity_blocks, extent_bytes).saturating_mul(extent_bytes)
     }
 
     fn find_attached(&self, nsid: Nsid, origin: &Origin) -> Result<&Namespace, Refusal> {

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use crc_fast::CrcAlgorithm;
 
+use crate::coding::Coding;
 use crate::namespace::Instance;
 
 /// Bytes of a frame, and of a checkpoint's header.
@@ -36,12 +37,12 @@ pub enum Record {
     Create {
         /// Its name.
         instance: Instance,
-        /// Bytes that can be addressed.
-        size_bytes: u64,
+        /// Its blocks.
+        blocks: u64,
         /// Extents that it may have.
         quota: u32,
-        /// Bytes of a block.
-        block_bytes: u32,
+        /// How they are kept.
+        coding: Coding,
     },
     /// A namespace is not on the medium any more.
     Remove(Instance),
@@ -150,11 +151,11 @@ impl Frames {
                     });
                 }
             }
-            Record::Create { instance, size_bytes, quota, block_bytes } => self.put(1, |out| {
+            Record::Create { instance, blocks, quota, coding } => self.put(1, |out| {
                 out.extend(instance.0.to_le_bytes());
-                out.extend(size_bytes.to_le_bytes());
+                out.extend(blocks.to_le_bytes());
                 out.extend(quota.to_le_bytes());
-                out.extend(block_bytes.to_le_bytes());
+                out.extend(coding.encode().to_le_bytes());
             }),
             Record::Remove(instance) => self.put(2, |out| out.extend(instance.0.to_le_bytes())),
             Record::Clear(instance) => self.put(3, |out| out.extend(instance.0.to_le_bytes())),
@@ -319,9 +320,9 @@ impl<'a> Reader<'a> {
         let record = match kind {
             1 => Record::Create {
                 instance: Instance(self.u64()?),
-                size_bytes: self.u64()?,
+                blocks: self.u64()?,
                 quota: self.u32()?,
-                block_bytes: self.u32()?,
+                coding: Coding::decode(self.u32()?)?,
             },
             2 => Record::Remove(Instance(self.u64()?)),
             3 => Record::Clear(Instance(self.u64()?)),
@@ -441,12 +442,9 @@ mod tests {
     fn record() -> impl Strategy<Value = Record> {
         let instance = any::<u64>().prop_map(Instance);
         prop_oneof![
-            (instance.clone(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
-                |(instance, size_bytes, quota, block_bytes)| Record::Create {
-                    instance,
-                    size_bytes,
-                    quota,
-                    block_bytes
+            (instance.clone(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
+                |(instance, blocks, quota, checked)| {
+                    Record::Create { instance, blocks, quota, coding: Coding { checked, ..Coding::plain(12) } }
                 }
             ),
             instance.clone().prop_map(Record::Remove),

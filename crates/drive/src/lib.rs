@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod allocator;
 pub mod change;
+pub mod coding;
 pub mod drive;
 pub mod error_log;
 pub mod event_log;
@@ -29,11 +30,12 @@ pub mod telemetry;
 pub mod view;
 
 pub use change::{Change, Identity, RestoreError, State};
+pub use coding::Coding;
 pub use drive::{
     Capacity, Decision, Drive, Effect, FNA, Facts, LogWish, Managers, Request, Sanitized, Settings, Turned, is_offered,
     keeps,
 };
-pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace};
+pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace, Protection, Shape};
 pub use profile::Profile;
 pub use request::{Answer, Moment, Origin, Refusal};
 pub use view::View;

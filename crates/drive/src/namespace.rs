@@ -7,6 +7,7 @@ use alloc::string::String;
 use ebof_nvme::Status;
 use serde::{Deserialize, Serialize};
 
+use crate::coding::Coding;
 use crate::hex;
 use crate::request::{Moment, Refusal};
 
@@ -23,9 +24,34 @@ pub struct Format {
     pub metadata_bytes: u16,
 }
 
+impl Format {
+    /// How blocks of this format are kept on a medium.
+    #[must_use]
+    pub const fn coding(self, checked: bool, encrypted: bool) -> Coding {
+        Coding { block_shift: self.block_shift, metadata_bytes: self.metadata_bytes, checked, encrypted }
+    }
+}
+
 /// The LBA formats, in the order in which FLBAS and Format NVM count them.
 pub const FORMATS: [Format; 2] =
     [Format { block_shift: 9, metadata_bytes: 0 }, Format { block_shift: 12, metadata_bytes: 0 }];
+
+/// End-to-end data protection of a namespace (DPS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protection {
+    /// Protection Information Type: 0 for none, 1 to 3.
+    pub kind: u8,
+    /// The protection information stands in the first bytes of the metadata, else in the last.
+    pub first: bool,
+}
+
+impl Protection {
+    /// The field DPS of Identify Namespace.
+    #[must_use]
+    pub const fn dps(self) -> u8 {
+        self.kind | (self.first as u8) << 3
+    }
+}
 
 /// What a host wants of a new namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +62,32 @@ pub struct NewNamespace {
     pub capacity_blocks: u64,
     /// Index into [`FORMATS`].
     pub format: u8,
+    /// Metadata is to come at the end of each block (FLBAS bit 4).
+    pub metadata_extended: bool,
+    /// Protection information.
+    pub protection: Protection,
     /// Whether more than one controller may have it (NMIC bit 0).
     pub shared: bool,
+}
+
+/// The blocks of a namespace: how many, and what they are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Size in blocks (NSZE).
+    pub blocks: u64,
+    /// Capacity in blocks (NCAP): how many may be allocated.
+    pub capacity_blocks: u64,
+    /// Index into [`FORMATS`].
+    pub format: u8,
+    /// Protection information.
+    #[serde(default)]
+    pub protection: Protection,
+    /// They have a checksum on the medium.
+    #[serde(default)]
+    pub checked: bool,
+    /// They are encrypted on the medium.
+    #[serde(default)]
+    pub encrypted: bool,
 }
 
 /// A namespace.
@@ -45,12 +95,9 @@ pub struct NewNamespace {
 pub struct Namespace {
     /// Its name on the medium.
     pub instance: Instance,
-    /// Size in blocks (NSZE).
-    pub blocks: u64,
-    /// Capacity in blocks (NCAP): how many may be allocated.
-    pub capacity_blocks: u64,
-    /// Index into [`FORMATS`].
-    pub format: u8,
+    /// Its blocks.
+    #[serde(flatten)]
+    pub shape: Shape,
     /// Whether more than one host may be attached to it.
     pub shared: bool,
     /// Whether every host is attached to it, those included that never asked.
@@ -81,8 +128,8 @@ impl NewNamespace {
     ///
     /// # Errors
     /// The specification's status for the first thing that is wrong.
-    pub fn check(&self) -> Result<Format, Refusal> {
-        let format = FORMATS.get(usize::from(self.format)).copied().ok_or(Refusal::new(Status::INVALID_FORMAT))?;
+    pub fn check(&self) -> Result<Shape, Refusal> {
+        let format = check_format(self.format, self.metadata_extended, self.protection)?;
         if self.blocks == 0 || self.capacity_blocks == 0 || self.capacity_blocks > self.blocks {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -90,12 +137,52 @@ impl NewNamespace {
         if self.blocks >= 1 << (63 - format.block_shift) {
             return Err(Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY));
         }
-        Ok(format)
+        let Self { blocks, capacity_blocks, format, protection, .. } = *self;
+        Ok(Shape { blocks, capacity_blocks, format, protection, checked: false, encrypted: false })
+    }
+}
+
+/// The LBA format with this index, where metadata and protection information are wanted in this way.
+///
+/// # Errors
+/// Invalid Format.
+pub(crate) fn check_format(index: u8, extended: bool, protection: Protection) -> Result<Format, Refusal> {
+    let format = FORMATS.get(usize::from(index)).copied().ok_or(Refusal::new(Status::INVALID_FORMAT))?;
+    // Over fabrics metadata has no buffer of its own (NVMe over Fabrics, Metadata); without metadata the setting means nothing.
+    let metadata = format.metadata_bytes > 0;
+    let fits = if metadata { extended } else { protection == Protection::default() };
+    if fits && protection.kind <= 3 { Ok(format) } else { Err(Refusal::new(Status::INVALID_FORMAT)) }
+}
+
+impl Shape {
+    /// The LBA format in use.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        // A change with a format that this version does not know is not replayed.
+        FORMATS[usize::from(self.format) % FORMATS.len()]
+    }
+
+    /// The field FLBAS of Identify Namespace: metadata, where there is any, is at the end of each block.
+    #[must_use]
+    pub fn flbas(&self) -> u8 {
+        self.format | u8::from(self.format().metadata_bytes > 0) << 4
+    }
+
+    /// How the blocks are kept on the medium.
+    #[must_use]
+    pub fn coding(&self) -> Coding {
+        self.format().coding(self.checked, self.encrypted)
+    }
+
+    /// Bytes of all blocks, metadata aside.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.format().block_shift
     }
 }
 
 impl Namespace {
-    pub(crate) fn new(wanted: &NewNamespace, instance: Instance, owner: String, moment: &Moment) -> Self {
+    pub(crate) fn new(shape: Shape, shared: bool, instance: Instance, owner: String, moment: &Moment) -> Self {
         let [mut uuid, mut rest] = [[0; 16], [0; 16]];
         uuid.copy_from_slice(&moment.entropy[..16]);
         rest.copy_from_slice(&moment.entropy[16..]);
@@ -108,10 +195,8 @@ impl Namespace {
         eui64[0] = eui64[0] & 0xfc | 0x02;
         Self {
             instance,
-            blocks: wanted.blocks,
-            capacity_blocks: wanted.capacity_blocks,
-            format: wanted.format,
-            shared: wanted.shared,
+            shape,
+            shared,
             for_everyone: false,
             hosts: BTreeSet::new(),
             owner,
@@ -120,19 +205,6 @@ impl Namespace {
             uuid,
             write_protected: false,
         }
-    }
-
-    /// The LBA format in use.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        // A change with a format that this version does not know is not replayed.
-        FORMATS[usize::from(self.format) % FORMATS.len()]
-    }
-
-    /// Size in bytes, metadata aside.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.blocks << self.format().block_shift
     }
 
     /// Whether `host` is attached to it.

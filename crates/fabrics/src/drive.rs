@@ -189,13 +189,18 @@ fn created(data: &[u8]) -> Result<Request, Fault> {
     if data.anagrpid.get() > 1 {
         return Err(Fault::new(Status::ANA_GROUP_INVALID));
     }
-    if data.dps != 0 || data.metadata_extended() {
-        return Err(Fault::new(Status::INVALID_FORMAT));
+    if data.dps & !(field::dps::TYPE_MASK | field::dps::FIRST_BYTES) != 0 {
+        return Err(Fault::new(Status::INVALID_FIELD));
     }
     Ok(Request::Create(ebof_drive::NewNamespace {
         blocks: data.nsze.get(),
         capacity_blocks: data.ncap.get(),
         format: data.format_index(),
+        metadata_extended: data.metadata_extended(),
+        protection: ebof_drive::Protection {
+            kind: data.dps & field::dps::TYPE_MASK,
+            first: data.dps & field::dps::FIRST_BYTES != 0,
+        },
         shared: data.nmic & field::nmic::SHARED != 0,
     }))
 }

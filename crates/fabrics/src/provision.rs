@@ -63,16 +63,17 @@ impl Subsystem {
 
 fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Backing) -> Namespace {
     let Backing { device, used, deallocates, volatile_cache, read_only } = backing;
-    let shift = namespace.format().block_shift;
+    let shift = namespace.shape.format().block_shift;
     let extent_bytes = view.capacity.extent_bytes;
-    let claimed = (namespace.capacity_blocks << shift).checked_next_multiple_of(extent_bytes);
+    let claimed =
+        namespace.shape.coding().extents(namespace.shape.capacity_blocks, extent_bytes).saturating_mul(extent_bytes);
     let hosts: Option<BTreeSet<String>> = (!namespace.for_everyone).then(|| namespace.hosts.clone());
     let provision = Provision {
-        capacity_blocks: namespace.capacity_blocks,
-        claimed_bytes: claimed.unwrap_or(u64::MAX),
+        capacity_blocks: namespace.shape.capacity_blocks,
+        claimed_bytes: claimed,
         used,
         extent_bytes,
-        format: namespace.format,
+        format: namespace.shape.format,
         shared: namespace.shared,
         hosts,
         reservations: view.reservations.get(&nsid.0).cloned(),
@@ -86,7 +87,7 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
         nsid,
         device,
         offset_bytes: 0,
-        blocks: namespace.blocks,
+        blocks: namespace.shape.blocks,
         block_shift: shift,
         read_only,
         write_protected: namespace.write_protected,

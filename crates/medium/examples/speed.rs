@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Device, Io, Operation, Request, Spec, Submitted, open};
-use ebof_medium::{Instance, Medium, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -86,7 +86,7 @@ fn drive(place: &Path, name: &str, size: u64, option: &str) -> Result<Medium, Fa
 fn namespace(drive: &Medium, size: u64) -> Result<Arc<dyn Device>, Failure> {
     let (sender, receiver) = mpsc::channel();
     drive.run(Box::new(move |store| {
-        let _gone = sender.send(store.create(Instance(1), size, size, 4096));
+        let _gone = sender.send(store.create(Instance(1), size / 4096, size / 4096, Coding::plain(12)));
     }));
     Ok(receiver.recv()??)
 }

@@ -8,14 +8,14 @@
 //! use std::sync::{Arc, mpsc};
 //!
 //! use ebof_backend::Memory;
-//! use ebof_medium::{Instance, Options, Store};
+//! use ebof_medium::{Coding, Instance, Options, Store};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let backing = Arc::new(Memory::new(ebof_medium::medium_bytes(16 << 20)?, 512, false));
 //! let opened = Store::open(backing, Options { create: Some(16 << 20), ..Options::default() })?;
 //! let (answer, answers) = mpsc::channel();
 //! opened.medium.run(Box::new(move |store| {
-//!     let made = store.create(Instance(1), 1 << 30, 8 << 20, 4096);
+//!     let made = store.create(Instance(1), 1 << 18, 1 << 11, Coding::plain(12));
 //!     let _gone = answer.send(made.and_then(|_device| store.commit(&[b"a namespace"])));
 //! }));
 //! answers.recv()??;
@@ -41,7 +41,7 @@ mod thin;
 mod whole;
 mod worker;
 
-pub use ebof_drive::Instance;
+pub use ebof_drive::{Coding, Instance};
 pub use error::{Error, OpenError};
 pub use medium::{Capacity, Medium};
 pub use options::{Notice, Notify, Opened, Options};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ebof_backend::{Class, Completion, Device, Error as DeviceError, Operation, Request};
+use ebof_drive::Coding;
 use ebof_drive::allocator::Allocator;
 use ebof_drive::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Record};
 use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
@@ -113,9 +114,8 @@ impl Store {
         let thin =
             |instance: &Instance| self.shared.thin(*instance).ok_or(format!("namespace {} was never made", instance.0));
         match record {
-            Record::Create { instance, size_bytes, quota, block_bytes } => {
-                let legal = matches!(block_bytes, 512 | 4096);
-                let thin = Thin::new(&self.shared, *instance, *size_bytes, *quota, *block_bytes).filter(|_| legal);
+            Record::Create { instance, blocks, quota, coding } => {
+                let thin = Thin::new(&self.shared, *instance, *blocks, *quota, *coding);
                 let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
                 self.shared.insert(Arc::new(thin));
             }
@@ -170,17 +170,17 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a namespace of `size_bytes`, which may allocate `quota_bytes` (rounded up to extents). Durable when it
-    /// returns. Its blocks have `logical_block_bytes`, a multiple of the backing device's.
+    /// Makes a namespace of `blocks`, which may allocate what `capacity_blocks` take (rounded up to extents). Durable when it
+    /// returns. Blocks have a multiple of the bytes of the backing device's.
     ///
     /// # Errors
     /// `Exists`, `TooBig`, `TooMany`, `BlockSize` or `Device`.
     pub fn create(
         &mut self,
         instance: Instance,
-        size_bytes: u64,
-        quota_bytes: u64,
-        logical_block_bytes: u32,
+        blocks: u64,
+        capacity_blocks: u64,
+        coding: Coding,
     ) -> Result<Arc<dyn Device>, Error> {
         if self.shared.thin(instance).is_some() {
             return Err(Error::Exists(instance));
@@ -189,15 +189,17 @@ impl Store {
             return Err(Error::TooMany { what: "namespaces", max: INSTANCES_MAX });
         }
         let bytes_min = self.shared.base.geometry().block_bytes;
-        if !matches!(logical_block_bytes, 512 | 4096) || logical_block_bytes < bytes_min {
-            return Err(Error::BlockSize { bytes: logical_block_bytes, bytes_min });
+        if !coding.is_legal() || coding.data_bytes() < u64::from(bytes_min) {
+            let bytes = u32::try_from(coding.data_bytes()).unwrap_or(u32::MAX);
+            return Err(Error::BlockSize { bytes, bytes_min });
         }
         let extent_bytes = self.shared.layout.extent_bytes;
-        let quota = u32::try_from(quota_bytes.div_ceil(extent_bytes)).unwrap_or(u32::MAX);
-        let thin = Thin::new(&self.shared, instance, size_bytes, quota, logical_block_bytes);
+        let quota = u32::try_from(coding.extents(capacity_blocks, extent_bytes)).unwrap_or(u32::MAX);
+        let thin = Thin::new(&self.shared, instance, blocks, quota, coding);
+        let size_bytes = blocks.saturating_mul(coding.data_bytes());
         let bytes_max = extent_bytes.saturating_mul(u64::from(INDEX_MAX));
         let thin = Arc::new(thin.ok_or(Error::TooBig { size_bytes, bytes_max })?);
-        self.append(&[Record::Create { instance, size_bytes, quota, block_bytes: logical_block_bytes }], true)?;
+        self.append(&[Record::Create { instance, blocks, quota, coding }], true)?;
         self.shared.insert(Arc::clone(&thin));
         Ok(Arc::new(ThinDevice(thin)))
     }
@@ -391,10 +393,8 @@ impl Store {
     pub(crate) fn checkpoint(&mut self, clean: bool) -> Result<(), Error> {
         let mut records = vec![Record::Water(self.allocator.water())];
         for thin in self.shared.thins() {
-            let geometry = ThinDevice(Arc::clone(&thin)).geometry();
-            let (instance, quota) = (thin.instance, thin.quota);
-            let (size_bytes, block_bytes) = (geometry.capacity_bytes, geometry.logical_block_bytes);
-            records.push(Record::Create { instance, size_bytes, quota, block_bytes });
+            let (instance, quota, coding) = (thin.instance, thin.quota, thin.coding);
+            records.push(Record::Create { instance, blocks: thin.blocks_of_it(), quota, coding });
             records.extend(thin.map.runs().map(|(first, extents)| Record::Map { instance, first, extents }));
             let bad = |range: Range<u64>| Record::Bad {
                 instance,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ebof_backend::{Class, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+use ebof_drive::Coding;
 use ebof_drive::map::{ExtentMap, Run as Places};
 
 use crate::Instance;
@@ -23,6 +24,8 @@ pub struct Thin {
     pub(crate) used: AtomicU32,
     /// It is not on the medium any more.
     pub(crate) removed: AtomicBool,
+    /// How its blocks are kept.
+    pub(crate) coding: Coding,
     bad: RwLock<Bad>,
     /// Whether any block is bad, so that the others need no lock.
     has_bad: AtomicBool,
@@ -55,18 +58,20 @@ impl Thin {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         instance: Instance,
-        size_bytes: u64,
+        blocks: u64,
         quota: u32,
-        block_bytes: u32,
+        coding: Coding,
     ) -> Option<Self> {
         let base = shared.base.geometry();
-        let extents =
-            u32::try_from(size_bytes.div_ceil(shared.layout.extent_bytes)).ok().filter(|&n| n <= INDEX_MAX)?;
+        let extents = coding.extents(blocks, shared.layout.extent_bytes);
+        let extents = u32::try_from(extents).ok().filter(|&extents| extents <= INDEX_MAX)?;
         let extent_bytes = u32::try_from(shared.layout.extent_bytes).unwrap_or(1 << 31);
+        let logical_block_bytes = u32::try_from(coding.block_bytes()).ok()?;
         let geometry = Geometry {
-            capacity_bytes: size_bytes,
-            block_bytes: base.block_bytes,
-            logical_block_bytes: block_bytes,
+            capacity_bytes: blocks.checked_mul(coding.block_bytes())?,
+            // A block and its tag are read and written as a whole.
+            block_bytes: if coding.is_tagged() { logical_block_bytes } else { base.block_bytes },
+            logical_block_bytes,
             read_only: false,
             deallocates: true,
             deallocate_granularity_bytes: extent_bytes,
@@ -80,6 +85,7 @@ impl Thin {
             quota,
             used: AtomicU32::new(0),
             removed: AtomicBool::new(false),
+            coding,
             bad: RwLock::default(),
             has_bad: AtomicBool::new(false),
             geometry,
@@ -154,6 +160,11 @@ impl Thin {
     pub(crate) fn blocks(&self, offset: u64, len: u64) -> Range<u64> {
         let block = u64::from(self.geometry.logical_block_bytes);
         offset / block..(offset + len).div_ceil(block)
+    }
+
+    /// How many blocks it has.
+    pub(crate) fn blocks_of_it(&self) -> u64 {
+        self.geometry.capacity_bytes / u64::from(self.geometry.logical_block_bytes)
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {

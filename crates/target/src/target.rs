@@ -352,8 +352,8 @@ fn of_drive(
     let status = |(nsid, namespace): &(ebof_nvme::Nsid, ebof_drive::Namespace)| NamespaceStatus {
         nsid: nsid.0,
         drive: name.to_owned(),
-        size_bytes: namespace.bytes(),
-        block_size_bytes: 1 << namespace.format().block_shift,
+        size_bytes: namespace.shape.bytes(),
+        block_size_bytes: 1 << namespace.shape.format().block_shift,
         uuid: ebof_nvme::Uuid(namespace.uuid).to_string(),
         write_protect: namespace.write_protected,
         ana_group: 1,

@@ -56,6 +56,9 @@ fn pattern(blocks: usize, seed: usize) -> Vec<u8> {
     (0..blocks * BLOCK).map(|at| (at / 7 + seed * 31 + at / BLOCK) as u8).collect()
 }
 
+/// Namespace, first block, blocks.
+type Source = (u32, u64, u32);
+
 #[test]
 fn bytes_are_copied_within_and_between_namespaces() {
     let directory = tempfile::tempdir().unwrap();
@@ -69,7 +72,7 @@ fn bytes_are_copied_within_and_between_namespaces() {
             namespace.write(0, disk, false).unwrap();
         }
         // Format, destination, first block there, sources: namespace, first block, blocks.
-        let copies: [(_, u32, u64, &[(u32, u64, u32)]); 4] = [
+        let copies: [(_, u32, u64, &[Source]); 4] = [
             (CopyFormat::Format0, 1, 0, &[(1, 100, 1)]),
             (CopyFormat::Format1, 1, 10, &[(1, 5000, 256), (1, 9000, 257), (1, 5000, 1)]),
             (CopyFormat::Format2, 2, 3, &[(1, 0, 3000), (2, 8000, 700), (1, 7, 1)]),

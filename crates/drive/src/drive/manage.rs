@@ -11,7 +11,7 @@ use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
 use super::{Decision, Drive, Effect};
 use crate::change::{Change, Seat};
 use crate::event_log::Event;
-use crate::namespace::{Instance, Namespace, NewNamespace};
+use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
 use crate::request::{Answer, Moment, Origin, Refusal};
 use crate::self_test::Cause;
 
@@ -21,8 +21,10 @@ const SEATS_MAX: usize = 4096;
 impl Drive {
     pub(super) fn create(&self, wanted: &NewNamespace, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
-        let format = wanted.check()?;
-        let claim = self.claimed_bytes(wanted.capacity_blocks, format.block_shift);
+        let mut shape = wanted.check()?;
+        (shape.checked, shape.encrypted) = (self.settings.checked, self.settings.encrypted);
+        let Shape { blocks, capacity_blocks, .. } = shape;
+        let claim = self.claimed_bytes(&shape);
         // The error log entry tells the bytes that would be needed (Base, Namespace Management: Namespace Insufficient Capacity).
         let insufficient = Refusal { information: claim, ..Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY) };
         if claim > self.unallocated_bytes() && !self.settings.overcommit {
@@ -31,13 +33,11 @@ impl Drive {
         self.check_quota(origin, claim).map_err(|()| insufficient)?;
         let nsid = self.free_nsid().ok_or(Refusal::new(Status::NAMESPACE_ID_UNAVAILABLE))?;
         let instance = Instance(self.state.next_instance);
-        let mut namespace = Namespace::new(wanted, instance, origin.host.to_string(), moment);
+        let mut namespace = Namespace::new(shape, wanted.shared, instance, origin.host.to_string(), moment);
         namespace.for_everyone = self.settings.attach_everyone;
-        let size_bytes = namespace.bytes();
-        let quota_bytes = wanted.capacity_blocks << format.block_shift;
         Ok(Decision {
             answer: Answer::Done(nsid.into()),
-            before: vec![Effect::Create { instance, size_bytes, quota_bytes, block_bytes: 1 << format.block_shift }],
+            before: vec![Effect::Create { instance, blocks, capacity_blocks, coding: shape.coding() }],
             changes: vec![
                 Change::Happened { event: told(0, nsid, &namespace, origin, moment) },
                 Change::Created { nsid, namespace },
@@ -162,9 +162,10 @@ impl Drive {
 fn told(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, moment: &Moment) -> Event {
     let data = ChangeNamespaceEvent {
         nsmcdw10: sel.into(),
-        nsze: namespace.blocks.into(),
-        ncap: namespace.capacity_blocks.into(),
-        flbas: namespace.format,
+        nsze: namespace.shape.blocks.into(),
+        ncap: namespace.shape.capacity_blocks.into(),
+        flbas: namespace.shape.flbas(),
+        dps: namespace.shape.protection.dps(),
         nmic: namespace.shared.into(),
         nsid: nsid.into(),
         ..ChangeNamespaceEvent::default()

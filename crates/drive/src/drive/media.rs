@@ -7,16 +7,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use ebof_nvme::event::AsyncEvent;
-use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::log::{Lid, SelfTestCode};
 use ebof_nvme::media::{Format as FormatCommand, Sanitize as SanitizeCommand, SecureErase};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{ControllerId, Nsid, Status};
 
-use super::{Decision, Drive, Effect, NSID, Request};
+use super::{Decision, Drive, Effect, NSID, Request, Settings};
 use crate::change::Change;
 use crate::event_log::Event;
-use crate::namespace::{FORMATS, Instance, Namespace};
+use crate::namespace::{Instance, Namespace, Protection, Shape, check_format};
 use crate::request::{Moment, Origin, Refusal};
 use crate::sanitize::{Abilities, Circumstances, Ended, Restriction, Sanitize, Work};
 use crate::self_test::{Cause, Failure, Inventory, SelfTest};
@@ -101,7 +100,7 @@ impl Drive {
                 vec![(nsid.0, namespace)]
             }
         };
-        let index = check_format(command)?;
+        let shape = self.wanted_shape(command)?;
         let mut next = Vec::new();
         for (nsid, namespace) in chosen {
             if self.erasing.contains_key(&nsid) {
@@ -112,13 +111,13 @@ impl Drive {
             }
             self.check_reservation(nsid, origin)?;
             // The same bytes in other blocks, as many of them as there are whole ones.
-            let fits =
-                |blocks: u64| (blocks << namespace.format().block_shift) >> FORMATS[usize::from(index)].block_shift;
-            let (blocks, capacity_blocks) = (fits(namespace.blocks), fits(namespace.capacity_blocks));
+            let now = namespace.shape;
+            let fits = |blocks: u64| (blocks << now.format().block_shift) >> shape.format().block_shift;
+            let (blocks, capacity_blocks) = (fits(now.blocks), fits(now.capacity_blocks));
             if blocks == 0 || capacity_blocks == 0 {
                 return Err(Refusal::new(Status::INVALID_FORMAT));
             }
-            next.push((nsid, index, blocks, capacity_blocks));
+            next.push((nsid, Shape { blocks, capacity_blocks, ..shape }));
         }
         let cdw10 = command.encode(nsid).cdw10.get();
         let mut decision = self.emptied(next);
@@ -173,9 +172,7 @@ impl Drive {
                 return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
             }
             // Whatever still writes to a namespace writes to what is gone: from now on it is another one.
-            let same = |(&nsid, namespace): (&u32, &Namespace)| {
-                (nsid, namespace.format, namespace.blocks, namespace.capacity_blocks)
-            };
+            let same = |(&nsid, namespace): (&u32, &Namespace)| (nsid, namespace.shape);
             decision = self.emptied(self.state.namespaces.iter().map(same).collect());
             decision.erased.clear();
             let sqe = command.encode();
@@ -229,24 +226,31 @@ impl Drive {
         }
     }
 
-    /// Namespaces with these formats, blocks and capacities are empty, and have another name on the medium.
-    fn emptied(&self, namespaces: Vec<(u32, u8, u64, u64)>) -> Decision {
+    /// Namespaces are empty, and have another name on the medium.
+    fn emptied(&self, namespaces: Vec<(u32, Shape)>) -> Decision {
         let mut decision = Decision::nothing();
-        for (next, (nsid, format, blocks, capacity_blocks)) in (self.state.next_instance..).zip(namespaces) {
+        for (next, (nsid, shape)) in (self.state.next_instance..).zip(namespaces) {
             let Some(namespace) = self.state.namespaces.get(&nsid) else { continue };
             let instance = Instance(next);
-            let shift = FORMATS[usize::from(format)].block_shift;
-            decision.before.push(Effect::Create {
-                instance,
-                size_bytes: blocks << shift,
-                quota_bytes: capacity_blocks << shift,
-                block_bytes: 1 << shift,
-            });
-            decision.changes.push(Change::Emptied { nsid, instance, format, blocks, capacity_blocks });
+            let Shape { blocks, capacity_blocks, .. } = shape;
+            decision.before.push(Effect::Create { instance, blocks, capacity_blocks, coding: shape.coding() });
+            decision.changes.push(Change::Emptied { nsid, instance, shape });
             decision.after.push(Effect::Remove(namespace.instance));
             decision.erased.push(nsid);
         }
         decision
+    }
+
+    /// What blocks are to be like that a host formats.
+    fn wanted_shape(&self, command: FormatCommand) -> Result<Shape, Refusal> {
+        if matches!(command.erase, SecureErase::Cryptographic | SecureErase::Reserved(_)) {
+            return Err(Refusal::at(Status::INVALID_FIELD, CDW10 + 1));
+        }
+        let protection = Protection { kind: command.protection.encode(), first: command.protection_first };
+        check_format(command.lba_format, command.metadata_extended, protection)
+            .map_err(|refusal| Refusal::at(refusal.status, CDW10))?;
+        let Settings { checked, encrypted, .. } = self.settings;
+        Ok(Shape { format: command.lba_format, protection, checked, encrypted, ..Shape::default() })
     }
 
     fn inventory(&self, origin: &Origin) -> Inventory {
@@ -265,19 +269,6 @@ impl Drive {
     fn hours(&self) -> u64 {
         self.state.health.power_on_hours()
     }
-}
-
-/// The index of the LBA format that is asked for.
-fn check_format(command: FormatCommand) -> Result<u8, Refusal> {
-    // Nothing is encrypted.
-    if matches!(command.erase, SecureErase::Cryptographic | SecureErase::Reserved(_)) {
-        return Err(Refusal::at(Status::INVALID_FIELD, CDW10 + 1));
-    }
-    let plain = command.protection == ProtectionType::None && !command.protection_first && !command.metadata_extended;
-    if !plain || usize::from(command.lba_format) >= FORMATS.len() {
-        return Err(Refusal::at(Status::INVALID_FORMAT, CDW10));
-    }
-    Ok(command.lba_format)
 }
 
 fn tested(next: Option<SelfTest>) -> Option<Change> {

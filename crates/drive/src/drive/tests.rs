@@ -53,7 +53,7 @@ impl Bench {
     }
 
     fn create(&mut self, blocks: u64, shared: bool) -> Result<Nsid, Status> {
-        let wanted = NewNamespace { blocks, capacity_blocks: blocks, format: 0, shared };
+        let wanted = NewNamespace { blocks, capacity_blocks: blocks, format: 0, shared, ..NewNamespace::default() };
         match self.ask("a", 0, Request::Create(wanted))?.answer {
             Answer::Done(nsid) => Ok(Nsid(nsid.try_into().unwrap())),
             other => panic!("an NSID is expected: {other:?}"),
@@ -68,12 +68,12 @@ impl Bench {
 #[test]
 fn a_namespace_is_created_attached_detached_and_deleted() {
     let mut bench = Bench::new(Settings::default());
-    let wanted = NewNamespace { blocks: 0x10_0000, capacity_blocks: 0x10_0000, format: 1, shared: false };
+    let wanted = NewNamespace { blocks: 0x10_0000, capacity_blocks: 0x10_0000, format: 1, ..NewNamespace::default() };
     let decision = bench.ask("a", 0, Request::Create(wanted)).unwrap();
     assert_eq!(decision.answer, Answer::Done(1));
     let instance = Instance(0);
-    let bytes = 0x10_0000 * 4096;
-    let effect = Effect::Create { instance, size_bytes: bytes, quota_bytes: bytes, block_bytes: 4096 };
+    let coding = crate::Coding::plain(12);
+    let effect = Effect::Create { instance, blocks: 0x10_0000, capacity_blocks: 0x10_0000, coding };
     assert_eq!(decision.before, [effect]);
     assert_eq!(bench.drive.unallocated_bytes(), 100 * GIB - 4 * GIB);
     assert!(!bench.drive.state().namespaces[&1].is_attached(host("a").as_str()));
@@ -99,7 +99,7 @@ fn a_namespace_is_created_attached_detached_and_deleted() {
 fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
     let mut bench = Bench::new(Settings::default());
     let of = |blocks, capacity_blocks, format| {
-        Request::Create(NewNamespace { blocks, capacity_blocks, format, shared: true })
+        Request::Create(NewNamespace { blocks, capacity_blocks, format, shared: true, ..NewNamespace::default() })
     };
     for (request, status) in [
         (of(0, 0, 0), Status::INVALID_FIELD),
@@ -129,7 +129,7 @@ fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
 #[test]
 fn insufficient_capacity_tells_the_bytes_that_would_be_needed() {
     let mut bench = Bench::new(Settings::default());
-    let wanted = NewNamespace { blocks: 1 << 30, capacity_blocks: 1 << 30, format: 0, shared: false };
+    let wanted = NewNamespace { blocks: 1 << 30, capacity_blocks: 1 << 30, format: 0, ..NewNamespace::default() };
     let refusal = bench.drive.decide(&Request::Create(wanted), &origin("a", 0), &Moment::default()).unwrap_err();
     assert_eq!(refusal.information, 512 * GIB);
 }
@@ -139,7 +139,7 @@ fn only_managers_manage_and_no_host_takes_more_than_its_quota() {
     let managers = Managers::Only([host("a").to_string()].into());
     let quotas = [(host("a").to_string(), GIB)].into();
     let mut bench = Bench::new(Settings { managers, quotas, ..Settings::default() });
-    let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, format: 0, shared: true };
+    let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, format: 0, shared: true, ..NewNamespace::default() };
     let nsid = bench.create(GIB / 512 / 2, true).unwrap();
     for request in [
         Request::Create(wanted),
@@ -209,7 +209,8 @@ fn any_request() -> impl Strategy<Value = Request> {
             blocks,
             capacity_blocks: blocks - blocks / 3,
             format,
-            shared
+            shared,
+            ..NewNamespace::default()
         })),
         nsid.clone().prop_map(Request::Delete),
         (nsid.clone(), controllers.clone()).prop_map(|(nsid, list)| Request::Attach(nsid, list)),

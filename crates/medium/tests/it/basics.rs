@@ -1,7 +1,7 @@
 //! Namespaces on one medium: reading and writing, space, errors, and what is there after closing and opening.
 
 use ebof_backend::{Class, Device, Engine, Io, Memory, Operation};
-use ebof_medium::{Instance, Notice, Notify, OpenError, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Notice, Notify, OpenError, Options, Store, medium_bytes};
 use std::sync::{Arc, Mutex};
 
 use crate::rig::{create, deallocate, drive, flush, on, open, read, run, write};
@@ -65,7 +65,7 @@ fn a_namespace_has_no_more_than_its_quota_and_the_drive_says_when_it_is_full() {
     let options = Options { create: Some(1 << 20), zeroed: true, notify: Some(notify), ..Options::default() };
     let medium = Store::open(base, options).unwrap().medium;
     let mut io = Io::new(64).unwrap();
-    let small = on(&medium, |store| store.create(Instance(1), 1 << 30, EXTENT, 512)).unwrap();
+    let small = on(&medium, |store| store.create(Instance(1), 1 << 21, EXTENT / 512, Coding::plain(9))).unwrap();
     let large = create(&medium, 2, 1 << 30);
     write(&small, &mut io, 0, &[1; 4096]).unwrap();
     assert_eq!(write(&small, &mut io, 1 << 20, &[1; 4096]), Err(Class::OutOfSpace));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Buffer, Class, Engine, Io, Operation, Request, Submitted};
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series};
 use ebof_drive::layout::Layout;
-use ebof_medium::{Instance, Medium, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
 
 use crate::rig::{create, on, read};
 
@@ -168,8 +168,8 @@ fn a_large_drive_opens_quickly() {
     let mut records = vec![Record::Water(extents)];
     for number in 0..100_u32 {
         let instance = Instance(u64::from(number) + 1);
-        let size_bytes = u64::from(each) * 2 * layout.extent_bytes;
-        records.push(Record::Create { instance, size_bytes, quota: each * 2, block_bytes: 4096 });
+        let blocks = u64::from(each) * 2 * layout.extent_bytes / 4096;
+        records.push(Record::Create { instance, blocks, quota: each * 2, coding: Coding::plain(12) });
         for run in 0..each / 3 {
             let places = (0..3).map(|at| number * each + run * 3 + at).collect();
             records.push(Record::Map { instance, first: run * 6, extents: places });

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Class, Device, Io, Operation};
-use ebof_medium::{Instance, Medium, Options, Store};
+use ebof_medium::{Coding, Instance, Medium, Options, Store};
 use proptest::prelude::*;
 
 use crate::rig::{Event, Faults, Recorder, deallocate, flush, on, read, run};
@@ -285,7 +285,9 @@ impl Life<'_> {
         }
         self.model.next += 1;
         let name = self.model.next;
-        let create = move |store: &mut Store| store.create(Instance(name), CAPACITY, CAPACITY, 4096).map(|_device| ());
+        let create = move |store: &mut Store| {
+            store.create(Instance(name), CAPACITY / 4096, CAPACITY / 4096, Coding::plain(12)).map(|_device| ())
+        };
         let result = on(&self.medium, create);
         if result.is_ok() {
             self.model.slots.insert(slot, name);

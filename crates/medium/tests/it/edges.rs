@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{
     After, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Null, Operation, Request, Submitted,
 };
-use ebof_medium::{Instance, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Options, Store, medium_bytes};
 
 use crate::rig::{Event, Recorder, create, deallocate, drive, on, open, read, run, write};
 
@@ -200,12 +200,12 @@ fn stopping_does_not_wait_for_requests_of_others() {
 /// What can be made can be opened again.
 #[test]
 fn a_namespace_that_was_made_is_there_again() {
-    for block in [520, 4096 + 64, 0] {
+    for block in [Coding::plain(0), Coding::plain(13), Coding { metadata_bytes: 64, ..Coding::plain(12) }] {
         let (base, opened) = drive(2 << 20);
-        let made = on(&opened.medium, move |store| store.create(Instance(1), 1 << 20, 1 << 20, block).is_ok());
+        let made = on(&opened.medium, move |store| store.create(Instance(1), 256, 256, block).is_ok());
         opened.medium.stop();
         let again = Store::open(base, options());
-        assert!(again.is_ok_and(|again| again.medium.instances().len() == usize::from(made)), "{block}");
+        assert!(again.is_ok_and(|again| again.medium.instances().len() == usize::from(made)), "{block:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Completion, Io, Operation, Request, Submitted};
-use ebof_medium::{Instance, Medium, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
 
 use crate::rig::{on, read};
 
@@ -88,7 +88,10 @@ fn child() {
             let count = names.lock().unwrap().len();
             if count < NAMESPACES {
                 say(format!("create {next}"));
-                on(medium, move |store| store.create(Instance(next), SIZE, SIZE, 4096).map(|_| ())).unwrap();
+                on(medium, move |store| {
+                    store.create(Instance(next), SIZE / 4096, SIZE / 4096, Coding::plain(12)).map(|_| ())
+                })
+                .unwrap();
                 say(format!("created {next}"));
                 names.lock().unwrap().push(next);
                 next += 1;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use ebof_backend::{
     Action, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted,
 };
-use ebof_medium::{Instance, Medium, Opened, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Opened, Options, Store, medium_bytes};
 
 /// What happened on the device, in order.
 #[derive(Clone, Debug)]
@@ -176,7 +176,8 @@ pub(crate) fn on<T: Send + 'static>(medium: &Medium, work: impl FnOnce(&mut Stor
 }
 
 pub(crate) fn create(medium: &Medium, instance: u64, size: u64) -> Arc<dyn Device> {
-    on(medium, move |store| store.create(Instance(instance), size, size, 4096)).expect("room for it")
+    on(medium, move |store| store.create(Instance(instance), size / 4096, size / 4096, Coding::plain(12)))
+        .expect("room for it")
 }
 
 /// Runs one operation.

@@ -290,8 +290,8 @@ impl Keeper {
         made: &mut Vec<Instance>,
     ) -> Result<(), ebof_medium::Error> {
         match effect {
-            Effect::Create { instance, size_bytes, quota_bytes, block_bytes } => {
-                store.create(instance, size_bytes, quota_bytes, block_bytes)?;
+            Effect::Create { instance, blocks, capacity_blocks, coding } => {
+                store.create(instance, blocks, capacity_blocks, coding)?;
                 made.push(instance);
                 Ok(())
             }

@@ -53,6 +53,8 @@ pub(crate) fn settings(config: &ManagedDrive, subsystem: &Subsystem) -> Settings
     }
     let names = |hosts: &Vec<Nqn>| hosts.iter().map(Nqn::to_string).collect();
     Settings {
+        checked: false,
+        encrypted: false,
         profile,
         overcommit: config.overcommit,
         exclusive: config.exclusive,
