@@ -181,7 +181,13 @@ impl Known {
                 self.names.remove(&number(1));
             }
             "write" | "written" => {
-                let Some(blocks) = self.names.get_mut(&number(1)) else { return };
+                // It may be there though nobody heard that it was made: the process before was killed in between.
+                let unsure = self.unsure.contains(&number(1));
+                let blocks = match self.names.get_mut(&number(1)) {
+                    Some(blocks) => blocks,
+                    None if unsure => self.names.entry(number(1)).or_default(),
+                    None => return,
+                };
                 let versions = blocks.entry(number(2)).or_insert_with(|| vec![0]);
                 match words[0] {
                     "write" => versions.push(number(3)),
