@@ -1,5 +1,5 @@
-//! End-to-end data protection: what a command says of it, and the protection information of a block. Computing guards and
-//! checking tags is done elsewhere.
+//! End-to-end data protection: what a command says of it, and the protection information of a block. What becomes of whole
+//! blocks is in `blocks`.
 //!
 //! NVM Command Set 1.1, "End-to-end Data Protection", "Protection Information Formats".
 
@@ -9,6 +9,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
 use crate::identify::ProtectionType;
+
+pub mod blocks;
+
+pub use blocks::{Bad, INFORMATION_BYTES, Mismatch, Rules};
 
 /// The bits of PRINFO, `BlockRange::prinfo`.
 pub mod prinfo {

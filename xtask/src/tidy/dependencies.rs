@@ -11,7 +11,7 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 /// Crates without I/O, clock, randomness and logging, and what each may use from outside (docs/adr/0010).
 const PURE: &[(&str, &[&str])] = &[
-    ("nvme", &["zerocopy"]),
+    ("nvme", &["zerocopy", "crc-fast"]),
     ("tcp", &["zerocopy", "crc-fast", "thiserror"]),
     ("fabrics", &["zerocopy", "thiserror"]),
 ];
