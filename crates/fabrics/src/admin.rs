@@ -11,7 +11,7 @@ use crate::controller::{Controller, Kind};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::property::{Effect, Phase};
 use crate::step::{Executing, Step};
-use crate::{drive, feature, identify, log};
+use crate::{drive, feature, identify, lba_status, log};
 
 /// Takes a command.
 pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
@@ -42,6 +42,9 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         }
         (admin::KEEP_ALIVE, _) => keep_alive(controller),
         (admin::ABORT, Kind::Io(_)) => abort(controller, sqe),
+        (admin::GET_LBA_STATUS, Kind::Io(subsystem)) if subsystem.drive.is_some() => {
+            lba_status::submit(&controller.association, subsystem, sqe)
+        }
         (opcode, Kind::Io(subsystem)) if drive::decides(opcode) => match &subsystem.drive {
             Some(view) => drive::submit(controller, &Arc::clone(view), sqe),
             None => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),

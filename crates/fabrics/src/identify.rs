@@ -58,7 +58,9 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
             let common = nsid == Nsid::ALL && drive.is_some();
             (common || named(subsystem, nsid)?.is_some()).then(|| bytes(&NvmNamespace::default()))
         }
-        Cns::IOCS_CONTROLLER if csi == Csi::NVM => Some(bytes(&nvm_controller_data(&association.limits))),
+        Cns::IOCS_CONTROLLER if csi == Csi::NVM => {
+            Some(bytes(&nvm_controller_data(&association.limits, drive.is_some())))
+        }
         Cns::IOCS_ACTIVE_NAMESPACE_LIST if csi == Csi::NVM => Some(list(table, nsid)?),
         Cns::IOCS_NAMESPACE | Cns::IOCS_CONTROLLER | Cns::IOCS_ACTIVE_NAMESPACE_LIST => {
             return Err(Fault::field(byte::CDW11 + 3));
@@ -292,7 +294,7 @@ const PLAIN_COMMANDS: u16 =
 /// OACS of a drive, as its firmware has it.
 fn admin_commands(personality: &Personality) -> u16 {
     let offered = [(personality.device_self_test, oacs::DEVICE_SELF_TEST), (personality.format, oacs::FORMAT_NVM)];
-    let always = oacs::NAMESPACE_MANAGEMENT | oacs::FIRMWARE;
+    let always = oacs::NAMESPACE_MANAGEMENT | oacs::FIRMWARE | oacs::GET_LBA_STATUS;
     offered.iter().filter(|(on, _)| *on).fold(always, |bits, (_, bit)| bits | bit)
 }
 
@@ -310,6 +312,7 @@ fn commands(personality: &Personality) -> u16 {
         (personality.reservations, oncs::RESERVATIONS),
         (personality.verify, oncs::VERIFY),
         (personality.copy, oncs::COPY),
+        (personality.write_uncorrectable, oncs::WRITE_UNCORRECTABLE),
     ];
     offered.iter().filter(|(on, _)| *on).fold(oncs::SAVE_SELECT, |bits, (_, bit)| bits | bit)
 }
@@ -334,18 +337,23 @@ fn common(association: &Association, nqn: &Nqn) -> Box<IdentifyController> {
     data
 }
 
-fn nvm_controller_data(limits: &Limits) -> NvmController {
+fn nvm_controller_data(limits: &Limits, managed: bool) -> NvmController {
     let mut data = NvmController {
         vsl: page_power(limits.verify_bytes),
         wzsl: page_power(limits.write_zeroes_bytes),
+        wusl: if managed { page_power(limits.write_zeroes_bytes) } else { 0 },
         // 256, the most that the command can carry, has no code of its own: 0 is no limit.
         dmrl: u8::try_from(limits.dsm_ranges).unwrap_or(0),
         ..NvmController::default()
     };
     data.dmrsl.set(limits.dsm_range_blocks);
+    data.aocs.set(if managed { ALLOCATED_REPORTED } else { 0 });
     data.ver.set(NVM_VERSION.0);
     data
 }
+
+/// AOCS, RALBAS: Get LBA Status reports allocated blocks.
+const ALLOCATED_REPORTED: u16 = 1;
 
 /// Whether any namespace has a volatile write cache.
 pub(crate) fn has_cache(subsystem: &Subsystem) -> bool {

@@ -28,7 +28,7 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     }
     match sqe.opcode {
         nvm::READ | nvm::WRITE | nvm::COMPARE => transfer(association, subsystem, sqe),
-        nvm::WRITE_ZEROES | nvm::VERIFY => without_data(association, subsystem, sqe),
+        nvm::WRITE_ZEROES | nvm::VERIFY | nvm::WRITE_UNCORRECTABLE => without_data(association, subsystem, sqe),
         nvm::FLUSH => flush(subsystem, sqe),
         nvm::COPY => copy::submit(association, subsystem, sqe),
         nvm::DATASET_MANAGEMENT => dataset_management(association, subsystem, sqe),
@@ -65,13 +65,15 @@ fn ready(association: &Association) -> Result<(), Fault> {
 
 /// Whether the firmware that runs on the drive has the command; the mandatory ones it has.
 fn is_offered(subsystem: &Subsystem, opcode: u8) -> bool {
-    let Some(drive) = &subsystem.drive else { return true };
+    // Only drives remember which blocks cannot be read.
+    let Some(drive) = &subsystem.drive else { return opcode != nvm::WRITE_UNCORRECTABLE };
     match opcode {
         nvm::COMPARE => drive.personality.compare,
         nvm::WRITE_ZEROES => drive.personality.write_zeroes,
         nvm::DATASET_MANAGEMENT => drive.personality.dataset_management,
         nvm::VERIFY => drive.personality.verify,
         nvm::COPY => drive.personality.copy,
+        nvm::WRITE_UNCORRECTABLE => drive.personality.write_uncorrectable,
         opcode if reservation::is_one(opcode) => drive.personality.reservations,
         _ => true,
     }
@@ -138,7 +140,7 @@ fn checked(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Resul
     Ok((Executing::new(sqe, length), extent))
 }
 
-/// Write Zeroes and Verify: blocks, but no data.
+/// Write Zeroes, Verify and Write Uncorrectable: blocks, but no data.
 fn without_data(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     let namespace = namespace(subsystem, sqe.nsid())?;
     let range = BlockRange::decode(sqe);
@@ -150,6 +152,12 @@ fn without_data(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> 
     }
     reservation::check(namespace, Access::Write)?;
     writable(namespace)?;
+    if sqe.opcode == nvm::WRITE_UNCORRECTABLE {
+        // What other commands have there is reserved.
+        let range = BlockRange { fua: false, prinfo: 0, ..range };
+        let extent = extent(namespace, range, limits.write_zeroes_bytes)?;
+        return Ok(Action::Go(Step::WriteUncorrectable(Executing::new(sqe, extent.length_bytes), extent)));
+    }
     let mut extent = extent(namespace, range, limits.write_zeroes_bytes)?;
     extent.fua |= !association.write_cache.load(Ordering::Relaxed);
     extent.deallocate = range.deallocate && namespace.deallocates;

@@ -24,6 +24,7 @@ mod feature;
 mod fused;
 mod identify;
 mod io;
+mod lba_status;
 mod log;
 pub mod model;
 mod outcome;
@@ -45,4 +46,4 @@ pub use model::{
 pub use provision::Backing;
 pub use queue::Queue;
 pub use registry::{CloseReason, ControllerInfo, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry};
-pub use step::{ByteRange, CopyRange, Copying, Executing, Extent, Quiesce, Step};
+pub use step::{ByteRange, CopyRange, Copying, Executing, Extent, Quiesce, StatusWish, Step};

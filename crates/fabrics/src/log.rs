@@ -228,6 +228,7 @@ fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
         let format = supported.with(CommandEffects::LBCC).with(CommandEffects::NCC).with_scope(scope::NAMESPACE);
         let sanitize = supported.with(CommandEffects::LBCC).with_scope(scope::SUBSYSTEM);
         for (on, opcode, effects) in [
+            (true, admin::GET_LBA_STATUS, supported.with_scope(scope::NAMESPACE)),
             (personality.device_self_test, admin::DEVICE_SELF_TEST, supported.with_scope(scope::SUBSYSTEM)),
             (personality.format, admin::FORMAT_NVM, format.with_submission(Submission::AloneInNamespace)),
             (personality.sanitize, admin::SANITIZE, sanitize.with_submission(Submission::Alone)),
@@ -252,6 +253,9 @@ fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
     }
     for opcode in [nvm::WRITE, nvm::WRITE_ZEROES, nvm::DATASET_MANAGEMENT, nvm::COPY] {
         log.set_io(opcode, supported.with(CommandEffects::LBCC));
+    }
+    if drive.is_some_and(|personality| personality.write_uncorrectable) {
+        log.set_io(nvm::WRITE_UNCORRECTABLE, supported.with(CommandEffects::LBCC));
     }
     log
 }

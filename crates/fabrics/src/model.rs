@@ -224,7 +224,7 @@ pub struct Limits {
     pub queue_entries: u16,
     /// Data of one command (MDTS) in bytes: a power of two of 4096 at least.
     pub transfer_bytes: u32,
-    /// Largest Write Zeroes (WZSL) in bytes: a power of two of 4096 at least.
+    /// Largest Write Zeroes and Write Uncorrectable (WZSL, WUSL) in bytes: a power of two of 4096 at least.
     pub write_zeroes_bytes: u32,
     /// Largest Verify (VSL) in bytes: a power of two of 4096 at least.
     pub verify_bytes: u32,

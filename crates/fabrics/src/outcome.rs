@@ -78,6 +78,7 @@ pub(crate) mod byte {
     pub(crate) const CDW10: u8 = 40;
     pub(crate) const CDW11: u8 = 44;
     pub(crate) const CDW12: u8 = 48;
+    pub(crate) const CDW13: u8 = 52;
     pub(crate) const CDW14: u8 = 56;
 }
 

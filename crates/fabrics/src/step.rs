@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 
@@ -143,6 +144,19 @@ pub struct Copying {
     pub fua: bool,
 }
 
+/// Which blocks of a namespace Get LBA Status is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusWish {
+    /// The device.
+    pub device: DeviceId,
+    /// Blocks of the namespace, at least one.
+    pub range: Range<u64>,
+    /// Those that are allocated are wanted; otherwise those that cannot be read.
+    pub allocated: bool,
+    /// Ranges for which the host has room.
+    pub ranges_max: usize,
+}
+
 /// What must happen before a reset or shutdown of the controller completes, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quiesce {
@@ -194,6 +208,10 @@ pub enum Step {
     /// Copy, source by source, then complete; when it fails, with the number of the first source that was not copied whole as
     /// dword 0.
     Copy(Executing, Box<Copying>),
+    /// Have the drive remember that the extent cannot be read until it is written, then complete.
+    WriteUncorrectable(Executing, Extent),
+    /// Look at the device, then `Queue::lba_status`.
+    LbaStatus(Executing, StatusWish),
     /// Bring everything that the device acknowledged to the medium.
     Flush(Executing, DeviceId),
     /// Deallocate these bytes; there may be none.

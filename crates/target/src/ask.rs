@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ebof_drive::{Answer, Refusal, Request};
-use ebof_fabrics::{Association, Executing};
+use ebof_fabrics::{Association, Executing, Extent, StatusWish, Step};
+use ebof_medium::Thin;
 use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Work};
@@ -12,6 +13,9 @@ use crate::drives::{Keeper, Told};
 use crate::execute::Origin;
 use crate::mailbox::{Asker, Message};
 use crate::turn::Turn;
+
+/// Blocks that one Get LBA Status looks at, so that the others on the thread do not wait: 4 TiB of 4096 bytes.
+const LOOK_BLOCKS: u64 = 1 << 30;
 
 impl Connection {
     /// Has the drive of the subsystem answer; the command waits.
@@ -38,6 +42,11 @@ impl Connection {
     ) -> Result<(), End> {
         let (waiting, kept) = match self.commands.get_mut(slot).map(|command| &mut command.work) {
             Some(Work::Drive { waiting, answer }) => (waiting, answer),
+            Some(Work::WriteUncorrectable(_)) => {
+                let status = answer.err().map_or(Status::SUCCESS, |refusal| refusal.status);
+                self.finish(slot, status, turn);
+                return Ok(());
+            }
             Some(Work::Reset { telling, .. }) if *telling => {
                 self.finish(slot, Status::SUCCESS, turn);
                 return Ok(());
@@ -164,6 +173,48 @@ impl Connection {
         });
     }
 
+    /// Has the drive remember that blocks cannot be read; the command waits.
+    pub(crate) fn mark_bad(&mut self, slot: u32, extent: Extent, turn: &mut Turn<'_>) {
+        let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, extent.device));
+        let devices = turn.devices;
+        let (Some((keeper, thin)), Some(device)) = (kept, devices.device(extent.device)) else {
+            return self.finish(slot, Status::INVALID_NAMESPACE.dnr(), turn);
+        };
+        if let Some(command) = self.commands.get_mut(slot) {
+            command.phase = Phase::Elsewhere;
+        }
+        let reply = Asker { handle: self.handle, slot };
+        let mailbox = turn.shared.mailbox_of(self.handle).cloned();
+        let block = u64::from(device.geometry().logical_block_bytes.max(1));
+        let first = extent.offset_bytes / block;
+        let blocks = first..first + u64::from(extent.length_bytes) / block;
+        keeper.mark_bad(thin.instance(), blocks, move |answer| {
+            if let Some(mailbox) = mailbox {
+                mailbox.post(Message::Answer { reply, answer });
+            }
+        });
+    }
+
+    /// Answers which blocks are allocated, or cannot be read.
+    pub(crate) fn lba_status(
+        &mut self,
+        origin: Origin,
+        executing: Executing,
+        wish: &StatusWish,
+        turn: &mut Turn<'_>,
+    ) -> Result<bool, End> {
+        let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, wish.device));
+        let block = turn.devices.device(wish.device).map(|device| u64::from(device.geometry().logical_block_bytes));
+        let step = match kept.zip(block) {
+            Some(((_, thin), block)) => {
+                let (ranges, complete) = if wish.allocated { allocated(&thin, wish, block) } else { bad(&thin, wish) };
+                self.queue.lba_status(executing, &ranges, complete)
+            }
+            None => Step::Complete(self.queue.complete(executing, Status::INVALID_NAMESPACE.dnr())),
+        };
+        self.advance(step, origin, turn)
+    }
+
     /// Has the drive remember which host has which controller.
     pub(crate) fn take_seat(&self, turn: &Turn<'_>) {
         let Some(association) = self.queue.association() else { return };
@@ -171,4 +222,27 @@ impl Connection {
             keeper.submit(Request::Seat, association.origin(), |_| {});
         }
     }
+}
+
+/// Ranges of blocks that cannot be read (first block, blocks), one more than there is room for; they are all that there are
+/// otherwise.
+fn bad(thin: &Thin, wish: &StatusWish) -> (Vec<(u64, u64)>, bool) {
+    let (first, end) = (wish.range.start, wish.range.end);
+    let ranges = thin.bad_ranges(&wish.range, wish.ranges_max.saturating_add(1)).into_iter();
+    let within = ranges.map(|range| (range.start.max(first), range.end.min(end)));
+    (within.map(|(start, end)| (start, end - start)).collect(), true)
+}
+
+/// Ranges of blocks of `block` bytes that are allocated, and whether all of what was asked for was looked at.
+fn allocated(thin: &Thin, wish: &StatusWish, block: u64) -> (Vec<(u64, u64)>, bool) {
+    let (first, end) = (wish.range.start, wish.range.end);
+    // A piece of the namespace: the host asks on where it ends.
+    let bytes = first * block..end.min(first.saturating_add(LOOK_BLOCKS)) * block;
+    let runs_max = wish.ranges_max.saturating_add(1).saturating_mul(2);
+    let runs = thin.allocated(bytes.clone(), runs_max);
+    let seen = runs.last().map_or(bytes.start, |run| run.range.end);
+    let allocated = runs.iter().filter(|run| run.allocated).map(|run| &run.range);
+    // The unit of allocation may end within a block: it is in the range of what is allocated then.
+    let blocks = allocated.map(|range| (range.start / block, range.end.div_ceil(block)));
+    (blocks.map(|(start, end)| (start, end - start)).collect(), seen >= end * block)
 }

@@ -23,6 +23,8 @@ pub(crate) enum Work {
     Verify(Extent),
     WriteZeroes(Extent),
     Copy(Copy),
+    /// To be noted by the drive; `Elsewhere` while it does so.
+    WriteUncorrectable(Extent),
     Flush(DeviceId),
     Deallocate(DeviceId, Vec<ByteRange>),
     /// Parameter data of an admin command.
@@ -113,6 +115,7 @@ impl Work {
             | Self::Parameter
             | Self::Connect => length as usize,
             Self::WriteZeroes(_)
+            | Self::WriteUncorrectable(_)
             | Self::Flush(_)
             | Self::Deallocate(..)
             | Self::Abort

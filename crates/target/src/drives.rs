@@ -11,6 +11,7 @@ use ebof_drive::Instance;
 use ebof_drive::health::Usage as Work;
 use ebof_fabrics::model::TableError;
 use ebof_fabrics::{Backing, DeviceId, Model, Subsystem, Usage};
+use ebof_medium::Thin;
 use ebof_nvme::Nqn;
 use ebof_nvme::event::AsyncEvent;
 
@@ -62,6 +63,14 @@ impl Drives {
     /// The keeper of the drive behind a subsystem.
     pub(crate) fn keeper(&self, subsystem: &Nqn) -> Option<Arc<Keeper>> {
         Some(Arc::clone(&self.shown().keepers.get(subsystem)?.keeper))
+    }
+
+    /// The namespace of a drive behind `device`, with the drive's keeper.
+    pub(crate) fn thin(&self, subsystem: &Nqn, device: DeviceId) -> Option<(Arc<Keeper>, Arc<Thin>)> {
+        let shown = self.shown();
+        let kept = shown.keepers.get(subsystem)?;
+        let (&instance, _) = kept.names.iter().find(|(_, (named, _))| *named == device)?;
+        Some((Arc::clone(&kept.keeper), kept.keeper.medium().thin(instance)?))
     }
 
     /// All keepers.

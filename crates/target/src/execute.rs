@@ -138,6 +138,8 @@ impl Connection {
                 let length = executing.length();
                 (executing, Work::Copy(Copy::new(plan)), length)
             }
+            Step::WriteUncorrectable(executing, extent) => (executing, Work::WriteUncorrectable(extent), 0),
+            Step::LbaStatus(executing, wish) => return self.lba_status(origin, executing, &wish, turn),
             Step::Flush(executing, device) => (executing, Work::Flush(device), 0),
             Step::Deallocate(executing, device, ranges) => (executing, Work::Deallocate(device, ranges), 0),
         };
@@ -281,6 +283,7 @@ impl Connection {
         match command.work {
             Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_complete(slot, turn),
             Work::Copy(_) => self.copy_on(slot, turn),
+            Work::WriteUncorrectable(extent) => self.mark_bad(slot, extent, turn),
             Work::Parameter | Work::Connect | Work::Abort | Work::Drive { .. } | Work::Reset { .. } => {}
             Work::Read(extent) | Work::Verify(extent) | Work::Compare(extent) => {
                 let buffer = command.buffer.take();

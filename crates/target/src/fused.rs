@@ -205,7 +205,8 @@ impl Reactor {
         self.barriers.retain(|barrier| {
             let mut commands = connections.iter().flatten().flat_map(|connection| connection.commands.iter());
             let is_left = commands.any(|(_, command)| {
-                command.phase == Phase::AtDevice
+                // What only a drive's thread changes is elsewhere meanwhile.
+                matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
                     && command.work.changed_device() == Some(barrier.device)
                     && command.work.changes(&barrier.range)
             });
@@ -222,6 +223,7 @@ impl Work {
     fn changed_device(&self) -> Option<DeviceId> {
         match self {
             Self::Write(extent) | Self::WriteZeroes(extent) | Self::FusedWrite(extent, _) => Some(extent.device),
+            Self::WriteUncorrectable(extent) => Some(extent.device),
             Self::Copy(copy) => copy.changed().map(|_| copy.target_device()),
             Self::Deallocate(device, _) => Some(*device),
             _ => None,
@@ -234,6 +236,7 @@ impl Work {
             Self::Write(extent) | Self::WriteZeroes(extent) | Self::FusedWrite(extent, _) => {
                 overlap(&bytes_of(extent), range)
             }
+            Self::WriteUncorrectable(extent) => overlap(&bytes_of(extent), range),
             Self::Copy(copy) => copy.changed().is_some_and(|changed| overlap(&changed, range)),
             Self::Deallocate(_, ranges) => ranges.iter().any(|changed| {
                 let end = changed.offset_bytes.saturating_add(changed.length_bytes);

@@ -453,3 +453,33 @@ fn firmware_is_made_sent_activated_and_kept() {
         rig.start("16M", "");
     }
 }
+
+#[test]
+fn blocks_are_marked_bad_and_listed_until_they_are_written() {
+    let mut rig = Rig::new("64M", ",attach=everyone");
+    rig.host(ALICE, "create-ns", "", &["-S", "32M"]).ok();
+    let list = |rig: &Rig, action: &str| {
+        let status = rig.json(BOB, "get-lba-status", "/1", &["-a", action]);
+        assert_eq!(status["cmpc-definition"], "all of the range is covered", "{status}");
+        let ranges = status["descriptors"].as_array().unwrap().iter();
+        ranges.map(|range| (range["dslba"].as_u64().unwrap(), range["nlb"].as_u64().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!((list(&rig, "0x11"), list(&rig, "allocated")), (vec![], vec![]));
+    rig.write(ALICE, 0xaa).ok();
+    assert_eq!(list(&rig, "allocated").first().map(|(first, _)| *first), Some(0));
+    let marked = rig.host(ALICE, "write-uncor", "/1", &["-s", "8", "-c", "3"]).ok();
+    assert_eq!(marked, "write-uncor: Success\n");
+    let refused = rig.host(BOB, "read", "/1", &["-s", "9", "-z", "512"]);
+    assert!(refused.failed().contains("Unrecovered Read Error"), "{}", refused.stderr);
+    let entry = rig.json(BOB, "error-log", "", &["-e", "1"])["errors"][0].clone();
+    assert_eq!((&entry["status"], &entry["lba"]), (&"Unrecovered Read Error".into(), &9.into()), "{entry}");
+    rig.kill();
+    rig.start("64M", ",attach=everyone");
+    for action in ["scan", "tracked"] {
+        assert_eq!(list(&rig, action), [(8, 4)]);
+    }
+    rig.write(ALICE, 0xbb).ok();
+    assert_eq!((list(&rig, "tracked"), rig.read(BOB)), (vec![(8, 1), (10, 2)], vec![0xbb; 512]));
+    let text = rig.host(BOB, "get-lba-status", "/1", &["-a", "0x11", "-s", "10", "-l", "1"]).ok();
+    assert!(text.contains("{ DSLBA: 0x0000000000000a, NLB: 0x000001, Status: 0 }"), "{text}");
+}

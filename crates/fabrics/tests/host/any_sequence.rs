@@ -280,6 +280,7 @@ impl Run {
             | Step::Write(executing, extent)
             | Step::Compare(executing, extent)
             | Step::Verify(executing, extent)
+            | Step::WriteUncorrectable(executing, extent)
             | Step::WriteZeroes(executing, extent) => {
                 // Within the namespace, which begins at byte 4096.
                 assert!(extent.offset_bytes >= 4096 && extent.length_bytes >= 512);
@@ -291,6 +292,7 @@ impl Run {
                 assert_eq!(plan.sources.iter().map(|s| s.length_bytes).sum::<u64>(), plan.target.length_bytes);
                 Step::Complete(queue.complete(executing, status))
             }
+            Step::LbaStatus(executing, wish) => queue.lba_status(executing, &[(wish.range.start, 1)], good),
             Step::Flush(executing, _) | Step::Deallocate(executing, ..) => {
                 Step::Complete(queue.complete(executing, status))
             }
@@ -402,6 +404,8 @@ fn ticket(step: Step) -> Executing {
         | Step::CompareFirst(executing, _)
         | Step::WriteSecond(executing, ..)
         | Step::Copy(executing, _)
+        | Step::LbaStatus(executing, _)
+        | Step::WriteUncorrectable(executing, _)
         | Step::Verify(executing, _)
         | Step::WriteZeroes(executing, _)
         | Step::Flush(executing, _)

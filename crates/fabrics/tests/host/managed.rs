@@ -321,3 +321,46 @@ fn a_drive_keeps_the_limits_of_its_profile() {
     };
     assert_eq!((refused, total), (RefusalReason::EntriesExhausted, 127 * 64));
 }
+
+#[test]
+fn blocks_that_cannot_be_read_and_their_list() {
+    use ebof_nvme::io::BlockRange;
+    use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, read_status_list};
+    use ebof_nvme::opcode::nvm;
+
+    let mut world = World::managed();
+    let (admin, cntlid) = world.controller(MANAGED, ALICE);
+    create(&mut world, admin, &NewNamespace::new(0x1000));
+    attach(&mut world, admin, AttachmentSelect::Attach, Nsid(1), &[0]);
+    let io = world.io_queue(MANAGED, ALICE, cntlid, 1);
+    let mark = |slba, blocks| BlockRange::new(slba, blocks).encode(nvm::WRITE_UNCORRECTABLE, Nsid(1));
+    let done = world.run(io, mark(8, 2));
+    assert!(
+        done.status().is_success() && done.step.contains("offset_bytes: 4096, length_bytes: 1024"),
+        "{}",
+        done.step
+    );
+    assert!(world.run(io, mark(0xfff, 2)).status().is(Status::LBA_OUT_OF_RANGE));
+    // Above WUSL, 16 MiB.
+    assert!(world.run(io, mark(0, 0x8001)).status().is(Status::INVALID_FIELD));
+
+    let get = |action, bytes: u32| {
+        let get = GetLbaStatus { slba: 4, bytes: bytes.into(), blocks: 0, action };
+        with_data(get.encode(Nsid(1)), bytes)
+    };
+    // What the support finds: a block, and 2^33 blocks, which no descriptor can tell at once.
+    let done = world.run(admin, get(StatusAction::TRACKED, 128));
+    let (header, entries) = read_status_list(&done.data).unwrap();
+    let entries: Vec<_> = entries.iter().map(|entry| (entry.dslba.get(), entry.nlb.get())).collect();
+    let most = u32::MAX;
+    assert_eq!(entries, [(4, 1), (6, most), (6 + u64::from(most), most), (6 + 2 * u64::from(most), 2)]);
+    assert_eq!((header.condition(), done.data.len()), (Completion::Complete, 128));
+    let done = world.run(admin, get(StatusAction::TRACKED, 24));
+    assert_eq!(read_status_list(&done.data).unwrap().0.condition(), Completion::Incomplete);
+    let done = world.run(admin, get(StatusAction::ALLOCATED, 128));
+    assert_eq!(read_status_list(&done.data).unwrap().0.condition(), Completion::Incomplete);
+    assert!(world.run(admin, get(StatusAction(1), 128)).status().is(Status::INVALID_FIELD));
+    // Without a drive there is nothing of it.
+    let (other, _) = world.controller(DRIVE, ALICE);
+    assert!(world.run(other, get(StatusAction::TRACKED, 128)).status().is(Status::INVALID_OPCODE));
+}

@@ -368,6 +368,13 @@ impl World {
                 Step::Verify(executing, extent) => (executing, format!("verify {extent:?}")),
                 Step::WriteZeroes(executing, extent) => (executing, format!("write zeroes {extent:?}")),
                 Step::Copy(executing, plan) => (executing, format!("copy {plan:?}")),
+                Step::WriteUncorrectable(executing, extent) => (executing, format!("uncorrectable {extent:?}")),
+                Step::LbaStatus(executing, wish) => {
+                    // Two ranges of what is asked for.
+                    let ranges = [(wish.range.start, 1), (wish.range.start + 2, 1 << 33)];
+                    step = queue.lba_status(executing, &ranges, !wish.allocated);
+                    continue;
+                }
                 Step::Flush(executing, device) => (executing, format!("flush {device:?}")),
                 Step::Deallocate(executing, device, ranges) => (executing, format!("deallocate {device:?} {ranges:?}")),
             };

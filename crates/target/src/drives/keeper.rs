@@ -4,6 +4,7 @@
 //! are shown, and only then is the command answered. Nothing waits for it but who asked.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -203,6 +204,25 @@ impl Keeper {
                 tracing::info!(drive = own.name, host = %origin.host, request = request.name(), %status, "refused");
             }
             reply.give(answer);
+        }));
+    }
+
+    /// Has the medium remember that these blocks of a namespace cannot be read until they are written; `reply` is called on the
+    /// drive's thread.
+    pub(crate) fn mark_bad(
+        self: &Arc<Self>,
+        instance: Instance,
+        blocks: Range<u64>,
+        reply: impl FnOnce(Result<Told, Refusal>) + Send + 'static,
+    ) {
+        let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
+        self.medium.run(Box::new(move |store| {
+            let marked = store.mark_bad(instance, blocks);
+            if let Err(error) = &marked {
+                tracing::error!(drive = own.name, instance = instance.0, "blocks cannot be marked bad: {error}");
+            }
+            let told = marked.map(|()| Told { answer: Answer::Done(0), abort: Vec::new() });
+            reply.give(told.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
         }));
     }
 

@@ -314,7 +314,9 @@ fn ticket(step: Step) -> Executing {
             within(&extent);
             executing
         }
-        Step::Verify(executing, extent) | Step::WriteZeroes(executing, extent) => {
+        Step::Verify(executing, extent)
+        | Step::WriteUncorrectable(executing, extent)
+        | Step::WriteZeroes(executing, extent) => {
             within(&extent);
             executing
         }

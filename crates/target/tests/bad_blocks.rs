@@ -1,0 +1,175 @@
+//! Write Uncorrectable and Get LBA Status on a drive over real sockets: what cannot be read stays so, also after a restart.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{AdminData, Controller, Error, Options};
+use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
+use ebof_manage::{Config, Listen};
+use ebof_nvme::identify::field::{oacs, oncs};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, read_status_list};
+use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nqn, Nsid, Sqe, Status};
+use ebof_target::{Settings, Target};
+use zerocopy::IntoBytes;
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+const BLOCKS: u64 = 32 << 11;
+
+/// A target with a drive of 64 MiB in a file, whose namespaces everybody has.
+fn start(directory: &Path) -> (Target, SocketAddr) {
+    let mut drive = ManagedDrive::new("d0", directory.join("drive.img").to_str().unwrap().parse().unwrap());
+    drive.size_bytes = Some(64 << 20);
+    drive.attach = Attach::Everyone;
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    let config = Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
+    let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
+    // The kernel gives a file up a little after whoever had it.
+    let target = wait(|| Target::start(config.clone(), settings()).ok());
+    let address = target.addresses()[0].1;
+    (target, address)
+}
+
+fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "it takes longer than a minute");
+        std::thread::yield_now();
+    }
+}
+
+fn connect(address: SocketAddr) -> Controller {
+    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    options.nr_io_queues = 16;
+    Controller::connect(&options).unwrap()
+}
+
+fn create(controller: &Controller) {
+    let command = NamespaceManagement { select: ManagementSelect::Create, csi: ebof_nvme::identify::Csi::NVM };
+    let wanted = NewNamespace::new(BLOCKS);
+    let data = AdminData::FromHost(wanted.as_bytes());
+    assert!(controller.admin(command.encode(Nsid::NONE), data, None).unwrap().status().is_success());
+}
+
+fn io(controller: &Controller, sqe: Sqe) -> Status {
+    let mut queue = controller.queue_pair::<Vec<u8>>().unwrap();
+    queue.execute(sqe, AdminData::None).unwrap().status()
+}
+
+fn uncorrectable(controller: &Controller, slba: u64, blocks: u32) -> Status {
+    io(controller, BlockRange::new(slba, blocks).encode(nvm::WRITE_UNCORRECTABLE, Nsid(1)))
+}
+
+/// The status of a read of one block.
+fn read(controller: &Controller, lba: u64) -> Status {
+    match controller.namespace(Nsid(1)).unwrap().read(lba, &mut [0; 512]) {
+        Ok(()) => Status::SUCCESS,
+        Err(Error::Status { status, .. }) => status,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Ranges, and whether they are all.
+fn ranges(
+    controller: &Controller,
+    action: StatusAction,
+    slba: u64,
+    blocks: u16,
+    room: usize,
+) -> (Vec<(u64, u32)>, bool) {
+    let mut list = vec![0; 8 + 16 * room];
+    let get = GetLbaStatus { slba, bytes: list.len() as u64, blocks, action };
+    let cqe = controller.admin(get.encode(Nsid(1)), AdminData::ToHost(&mut list), None).unwrap();
+    assert_eq!(cqe.status(), Status::SUCCESS);
+    let (header, entries) = read_status_list(&list).unwrap();
+    let entries = entries.iter().map(|entry| (entry.dslba.get(), entry.nlb.get())).collect();
+    (entries, header.condition() == Completion::Complete)
+}
+
+#[test]
+fn blocks_that_are_marked_cannot_be_read_until_they_are_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, address) = start(directory.path());
+    let controller = connect(address);
+    create(&controller);
+    let namespace = wait(|| controller.namespace(Nsid(1)).ok());
+    let identify = controller.identify();
+    assert_ne!(identify.oncs.get() & oncs::WRITE_UNCORRECTABLE, 0);
+    assert_ne!(identify.oacs.get() & oacs::GET_LBA_STATUS, 0);
+    namespace.write(0, &[5; 64 * 512], false).unwrap();
+    assert_eq!(ranges(&controller, StatusAction::TRACKED, 0, 0, 4), (vec![], true));
+    assert_eq!(uncorrectable(&controller, 10, 4), Status::SUCCESS);
+    assert_eq!(uncorrectable(&controller, 20_000, 1), Status::SUCCESS);
+    for (lba, bad) in [(9, false), (10, true), (13, true), (14, false), (20_000, true), (20_001, false)] {
+        assert_eq!(read(&controller, lba).is(Status::UNRECOVERED_READ_ERROR), bad, "block {lba}");
+    }
+    let verify = BlockRange::new(0, 64).encode(nvm::VERIFY, Nsid(1));
+    assert!(io(&controller, verify).is(Status::UNRECOVERED_READ_ERROR));
+    let bad = vec![(10, 4), (20_000, 1)];
+    for action in [StatusAction::TRACKED, StatusAction::SCAN] {
+        assert_eq!(ranges(&controller, action, 0, 0, 4), (bad.clone(), true));
+    }
+    // A part of the namespace, and less room than there are ranges.
+    assert_eq!(ranges(&controller, StatusAction::TRACKED, 11, 2, 4), (vec![(11, 2)], true));
+    assert_eq!(ranges(&controller, StatusAction::TRACKED, 0, 0, 1), (vec![(10, 4)], false));
+    controller.disconnect();
+    target.stop(Duration::from_secs(20));
+    drop(target);
+
+    let (_target, address) = start(directory.path());
+    let controller = connect(address);
+    assert_eq!(ranges(&controller, StatusAction::TRACKED, 0, 0, 4), (bad, true));
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.write(11, &[6; 512], false).unwrap();
+    assert_eq!(read(&controller, 11), Status::SUCCESS);
+    assert_eq!(ranges(&controller, StatusAction::TRACKED, 0, 100, 4), (vec![(10, 1), (12, 2)], true));
+    namespace.deallocate(&[(0, 64)]).unwrap();
+    assert_eq!(ranges(&controller, StatusAction::TRACKED, 0, 100, 4), (vec![], true));
+    assert_eq!(read(&controller, 10), Status::SUCCESS);
+}
+
+#[test]
+fn allocated_blocks_are_listed_and_wrong_commands_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_target, address) = start(directory.path());
+    let controller = connect(address);
+    create(&controller);
+    let namespace = wait(|| controller.namespace(Nsid(1)).ok());
+    assert_eq!(ranges(&controller, StatusAction::ALLOCATED, 0, 0, 4), (vec![], true));
+    namespace.write(0, &[1; 512], false).unwrap();
+    namespace.write(BLOCKS - 1, &[1; 512], false).unwrap();
+    let (allocated, complete) = ranges(&controller, StatusAction::ALLOCATED, 0, 0, 4);
+    assert!(complete && allocated.len() == 2, "{allocated:?}");
+    assert_eq!(allocated[0].0, 0);
+    assert_eq!(allocated[1].0 + u64::from(allocated[1].1), BLOCKS);
+    assert_eq!(ranges(&controller, StatusAction::ALLOCATED, 0, 0, 1), (vec![allocated[0]], false));
+
+    let beyond = uncorrectable(&controller, BLOCKS - 1, 2);
+    assert!(beyond.is(Status::LBA_OUT_OF_RANGE), "{beyond}");
+    let get = |slba, bytes, blocks, action| GetLbaStatus { slba, bytes, blocks, action }.encode(Nsid(1));
+    let mut list = [0; 40];
+    for (sqe, expected) in [
+        (get(BLOCKS, 40, 0, StatusAction::TRACKED), Status::LBA_OUT_OF_RANGE),
+        (get(BLOCKS - 1, 40, 2, StatusAction::TRACKED), Status::LBA_OUT_OF_RANGE),
+        (get(u64::MAX, 40, 0, StatusAction::TRACKED), Status::LBA_OUT_OF_RANGE),
+        (get(0, 40, 0, StatusAction(3)), Status::INVALID_FIELD),
+        (get(0, 44, 0, StatusAction::TRACKED), Status::DATA_SGL_LENGTH_INVALID),
+        (get(0, 1 << 34, 0, StatusAction::TRACKED), Status::INVALID_FIELD),
+        (get(0, 4, 0, StatusAction::TRACKED), Status::INVALID_FIELD),
+        (get(0, 40, 0, StatusAction::TRACKED).with_nsid(Nsid(2)), Status::INVALID_FIELD),
+        (get(0, 40, 0, StatusAction::TRACKED).with_nsid(Nsid::ALL), Status::INVALID_NAMESPACE),
+    ] {
+        let cqe = controller.admin(sqe, AdminData::ToHost(&mut list), None).unwrap();
+        assert!(cqe.status().is(expected), "{sqe:?}: {}", cqe.status());
+    }
+}
