@@ -97,17 +97,29 @@ pub enum Urgency {
 impl ErrorLog {
     /// Enters an error and says when it has to be flushed. `entries` is how many are kept, 1 to [`ENTRIES_MAX`].
     pub fn record(&mut self, error: &Error, entries: usize) -> Urgency {
-        if self.count == 0 {
-            // The first one since the drive was opened. If it was killed before, it may have numbered errors up to here.
-            self.flushed = self.entries.back().map_or(0, |entry| entry.count);
-            self.count = self.reserved;
-        }
+        self.begin();
         self.count += 1;
         self.entries.push_back(Entry::new(error, self.count));
         while self.entries.len() > entries.clamp(1, ENTRIES_MAX) {
             self.entries.pop_front();
         }
         if is_severe(error.status) || self.count >= self.reserved { Urgency::AtOnce } else { Urgency::Periodic }
+    }
+
+    /// Counts errors of which nothing else is known: more came between two looks than were kept for the next one.
+    pub fn skip(&mut self, errors: u64) {
+        if errors > 0 {
+            self.begin();
+            self.count = self.count.saturating_add(errors);
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.count == 0 {
+            // The first one since the drive was opened. If it was killed before, it may have numbered errors up to here.
+            self.flushed = self.entries.back().map_or(0, |entry| entry.count);
+            self.count = self.reserved;
+        }
     }
 
     /// What is to be written down; `None` if there is nothing new.

@@ -302,7 +302,7 @@ fn health_and_errors_outlive_the_drive_that_was_killed() {
         opcode: 2,
         information: 0,
     };
-    assert_eq!(bench.drive.note(&[error]), crate::error_log::Urgency::AtOnce);
+    assert_eq!(bench.drive.note(0, &[error]), crate::error_log::Urgency::AtOnce);
     let condition = bench.drive.condition();
     let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &moment);
     // The drive has captured what it is like.

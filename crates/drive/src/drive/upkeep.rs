@@ -55,9 +55,10 @@ impl Drive {
         changes
     }
 
-    /// Enters errors of commands; whether they have to be flushed at once.
-    pub fn note(&mut self, errors: &[error_log::Error]) -> Urgency {
+    /// Enters errors of commands, with `missed` older ones that are only counted; whether they have to be flushed at once.
+    pub fn note(&mut self, missed: u64, errors: &[error_log::Error]) -> Urgency {
         let entries = self.settings.error_entries;
+        self.state.errors.skip(missed);
         let mut urgency = Urgency::Periodic;
         if let Some(reason) = capture::reason(errors) {
             self.alarm.get_or_insert(reason);

@@ -148,3 +148,25 @@ proptest! {
         }
     }
 }
+
+/// More errors than fit between two looks.
+#[test]
+fn errors_that_are_only_counted_leave_a_gap_in_the_numbers() {
+    let mut log = ErrorLog::default();
+    let mut durable = ErrorLog::default();
+    log.skip(0);
+    assert_eq!(log.count(), 0);
+    log.skip(1000);
+    log.record(&mild(1), ENTRIES_DEFAULT);
+    assert_eq!((log.count(), page(&log)[0].ec.get(), page(&log)[1].ec.get()), (1001, 1001, 0));
+    flush(&mut log, &mut durable);
+    log.skip(5);
+    log.record(&mild(2), ENTRIES_DEFAULT);
+    assert_eq!((page(&log)[0].ec.get(), page(&log)[1].ec.get()), (1007, 1001));
+    let close = log.close().unwrap();
+    durable.apply(close);
+    let mut next = restored(&durable);
+    assert_eq!(next.count(), 1007);
+    next.record(&mild(3), ENTRIES_DEFAULT);
+    assert_eq!(page(&next)[0].ec.get(), 1008, "numbers go on");
+}

@@ -71,8 +71,8 @@ impl Round {
         }
     }
 
-    /// What happened since the last time.
-    fn advance(&mut self, now: Observed) -> (Activity, Vec<error_log::Error>) {
+    /// What happened since the last time: with how many errors of which only the newest are given, and those.
+    fn advance(&mut self, now: Observed) -> (Activity, u64, Vec<error_log::Error>) {
         let kelvin = self.sensor.as_ref().and_then(Sensor::kelvin).unwrap_or(TEMPERATURE_KELVIN);
         let elapsed_ms = u64::try_from(self.advanced.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.advanced = Instant::now();
@@ -98,12 +98,14 @@ impl Round {
             media_errors: now.media_errors.saturating_sub(self.last.media_errors),
             kelvin,
         };
-        if let Some((count, _)) = now.errors.last() {
-            self.errors = *count;
+        let errors: Vec<_> = now.errors.iter().map(|(_, error)| *error).collect();
+        let mut missed = 0;
+        if let Some(&(count, _)) = now.errors.last() {
+            missed = count.saturating_sub(self.errors).saturating_sub(errors.len() as u64);
+            self.errors = count;
         }
-        let errors = now.errors.iter().map(|(_, error)| *error).collect();
         self.last = Observed { errors: Vec::new(), ..now };
-        (activity, errors)
+        (activity, missed, errors)
     }
 
     /// Namespaces that several hosts have written since the last time, with those hosts. Each is named once.
@@ -146,12 +148,12 @@ impl Keeper {
         let observed = self.observe(round.errors);
         let contended = round.contended(&observed);
         self.warn_of(&contended);
-        let (activity, errors) = round.advance(observed);
+        let (activity, missed, errors) = round.advance(observed);
         let keep = all || round.is_due();
         let capacity = self.medium().capacity();
         let turned = {
             let mut drive = self.drive();
-            drive.note(&errors);
+            drive.note(missed, &errors);
             let mut condition = drive.condition();
             condition.kelvin = activity.kelvin;
             condition.sensors = round.sensor.iter().map(|_| activity.kelvin).collect();
@@ -268,9 +270,9 @@ mod tests {
     #[test]
     fn only_what_is_new_is_counted() {
         let mut round = Round::new(None);
-        let (activity, _) = round.advance(wrote(&[(1, "a", 5)]));
+        let (activity, ..) = round.advance(wrote(&[(1, "a", 5)]));
         assert_eq!(activity.namespaces[0].1.bytes_written, 5 * 4096);
-        let (activity, _) = round.advance(wrote(&[(1, "a", 7)]));
+        let (activity, ..) = round.advance(wrote(&[(1, "a", 7)]));
         assert_eq!(activity.namespaces[0].1.write_commands, 2);
         assert!(round.advance(wrote(&[(1, "a", 7)])).0.namespaces.is_empty());
     }
