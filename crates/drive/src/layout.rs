@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 0        superblock, and a copy in the next 4 KiB
+//! 64 KiB   keys of encrypted namespaces, and a copy behind them
 //! 1 MiB    journal 0 | journal 1 | checkpoint 0 | checkpoint 1 | firmware slots | extents ...
 //! ```
 //! Everything begins at a multiple of 1 MiB, and the extents at a multiple of their own size.
@@ -12,6 +13,7 @@ use alloc::vec::Vec;
 use thiserror::Error;
 
 use crate::frame::crc;
+use crate::keys::TABLE_BYTES;
 
 /// The smallest extent.
 pub const EXTENT_BYTES_MIN: u64 = 256 << 10;
@@ -32,6 +34,10 @@ const EXTENT_RECORD_BYTES: u64 = 24;
 
 const MAGIC: [u8; 8] = *b"EBOFDRV1";
 const MIB: u64 = 1 << 20;
+/// Where the table of keys begins.
+const KEYS_AT: u64 = 64 << 10;
+
+const _: () = assert!(KEYS_AT + 2 * TABLE_BYTES <= MIB);
 
 /// Where everything lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +120,12 @@ impl Layout {
     #[must_use]
     pub fn extents(&self) -> u32 {
         u32::try_from(self.capacity_bytes / self.extent_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Where copy `which` (0 or 1) of the table of keys begins.
+    #[must_use]
+    pub fn keys(&self, which: u64) -> u64 {
+        KEYS_AT + (which & 1) * TABLE_BYTES
     }
 
     /// Where journal `which` (0 or 1) begins.

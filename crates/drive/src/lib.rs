@@ -18,6 +18,7 @@ pub mod firmware;
 pub mod frame;
 pub mod health;
 mod hex;
+pub mod keys;
 pub mod layout;
 pub mod map;
 pub mod namespace;

@@ -198,9 +198,14 @@ impl Store {
             let item = &mut items[at];
             match (completion.result, into, completion.buffer, &mut item.request.operation) {
                 (Err(error), ..) => item.result = Err(error),
-                (Ok(()), Some(into), Some(read), Operation::Read { buffer, .. }) => {
-                    let len = into.len();
-                    buffer.as_mut_slice()[into].copy_from_slice(&read.as_slice()[..len]);
+                (Ok(()), Some(into), Some(read), Operation::Read { offset, buffer, .. }) => {
+                    let (len, at) = (into.len(), *offset + into.start as u64);
+                    let bytes = &mut buffer.as_mut_slice()[into];
+                    bytes.copy_from_slice(&read.as_slice()[..len]);
+                    if let Some(cipher) = &item.thin.cipher {
+                        let (first, block_bytes) = item.thin.unit(at);
+                        cipher.decrypt(first, block_bytes, bytes);
+                    }
                 }
                 _ => {}
             }
@@ -368,6 +373,10 @@ impl Item {
                     let mut part = Buffer::zeroed(from.len());
                     let len = from.len();
                     part.as_mut_slice()[..len].copy_from_slice(&buffer.as_slice()[from]);
+                    if let Some(cipher) = &thin.cipher {
+                        let (first, block_bytes) = thin.unit(at);
+                        cipher.encrypt(first, block_bytes, &mut part.as_mut_slice()[..len]);
+                    }
                     let operation = Operation::Write { offset: place, len, buffer: part, fua: false };
                     self.pieces.push(Piece { operation, into: None });
                 }

@@ -49,6 +49,9 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// The system gives no random bytes.
+    #[error("no key can be made: the system gives no random bytes")]
+    NoRandomness,
     /// The drive's thread has ended.
     #[error("the drive's thread has ended")]
     Stopped,
@@ -62,6 +65,7 @@ impl Error {
             Error::Device(error) => error.class(),
             Error::Unknown(_) | Error::Stopped => Class::Gone,
             Error::TooMany { .. } | Error::TooBig { .. } => Class::OutOfSpace,
+            Error::NoRandomness => Class::Internal,
             Error::Exists(_) | Error::TooLarge { .. } | Error::BlockSize { .. } => Class::Invalid,
         }
     }
@@ -111,6 +115,18 @@ pub enum OpenError {
         device: String,
         /// What was found.
         what: String,
+    },
+    /// Its keys are wrapped, and there is nothing to unwrap them with.
+    #[error("{device}: the drive on it is encrypted with a key that is not on it; name its file (`key-file=PATH`)")]
+    KeyMissing {
+        /// The backing device.
+        device: String,
+    },
+    /// Its keys are wrapped with another key.
+    #[error("{device}: the key that was given is not the one with which the drive on it is encrypted")]
+    KeyWrong {
+        /// The backing device.
+        device: String,
     },
     /// The backing device is read-only.
     #[error("{device}: a drive needs a backing device that may be written")]

@@ -29,9 +29,11 @@
 
 mod bad;
 mod batch;
+mod crypt;
 mod disk;
 mod error;
 mod journal;
+mod keys;
 mod medium;
 mod options;
 mod shared;
@@ -43,6 +45,7 @@ mod worker;
 
 pub use ebof_drive::{Coding, Instance};
 pub use error::{Error, OpenError};
+pub use keys::DriveKey;
 pub use medium::{Capacity, Medium};
 pub use options::{Notice, Notify, Opened, Options};
 pub use store::{Job, Progress, Store};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Class, Engine};
 
-use crate::{Instance, Medium};
+use crate::{DriveKey, Instance, Medium};
 
 /// How a medium is opened.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,9 @@ pub struct Options {
     pub zeroed: bool,
     /// What makes a new drive's records its own: random bytes, or its UUID.
     pub id: [u8; 16],
+    /// What the keys of encrypted namespaces are wrapped with on the medium; without it they are there as they are. A drive whose
+    /// keys are not wrapped yet has them wrapped from now on.
+    pub key: Option<DriveKey>,
     /// What the drive's thread does its I/O with.
     pub engine: Engine,
     /// Is told what happens on the medium.

@@ -14,6 +14,7 @@ use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
 use crate::bad::Bad;
 use crate::disk::Disk;
 use crate::journal::{Found, Journal};
+use crate::keys::Keys;
 use crate::options::Notify;
 use crate::shared::{Epoch, Shared};
 use crate::thin::{INDEX_MAX, ThinDevice};
@@ -30,6 +31,7 @@ pub struct Store {
     pub(crate) disk: Disk,
     pub(crate) journal: Journal,
     pub(crate) allocator: Allocator,
+    keys: Keys,
     /// Extents that were given back, behind the epoch in which they were still looked up. The oldest first: an epoch is over
     /// when those before it are.
     pub(crate) quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
@@ -69,7 +71,8 @@ impl Store {
     }
 
     /// Puts together what was found.
-    pub(crate) fn restore(disk: Disk, found: Found, notify: Option<Notify>) -> Result<Self, OpenError> {
+    pub(crate) fn restore(mut disk: Disk, found: Found, options: &Options) -> Result<Self, OpenError> {
+        let keys = Keys::open(&mut disk, found.layout, options.key.clone())?;
         let shared = Shared::new(Arc::clone(disk.base()), found.layout);
         let extents = found.layout.extents();
         let mut store = Self {
@@ -77,11 +80,12 @@ impl Store {
             disk,
             journal: found.journal,
             allocator: Allocator::new(extents, 0),
+            keys,
             quarantine: VecDeque::new(),
             jobs: Vec::new(),
             snapshot: None,
             kept: (found.state, found.changes),
-            notify,
+            notify: options.notify.clone(),
             full: false,
             failing: false,
         };
@@ -106,6 +110,10 @@ impl Store {
             }
             thin.used.store(used, Ordering::Relaxed);
         }
+        let keyless = |thin: &Arc<Thin>| thin.coding.encrypted && thin.cipher.is_none();
+        if let Some(thin) = store.shared.thins().into_iter().find(keyless) {
+            return Err(damaged(format!("the key of namespace {} is not there", thin.instance.0)));
+        }
         store.count();
         Ok(store)
     }
@@ -115,7 +123,8 @@ impl Store {
             |instance: &Instance| self.shared.thin(*instance).ok_or(format!("namespace {} was never made", instance.0));
         match record {
             Record::Create { instance, blocks, quota, coding } => {
-                let thin = Thin::new(&self.shared, *instance, *blocks, *quota, *coding);
+                // Of a namespace that is removed further on the key is gone already.
+                let thin = Thin::new(&self.shared, *instance, *blocks, *quota, *coding, self.keys.cipher(*instance));
                 let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
                 self.shared.insert(Arc::new(thin));
             }
@@ -195,7 +204,8 @@ impl Store {
         }
         let extent_bytes = self.shared.layout.extent_bytes;
         let quota = u32::try_from(coding.extents(capacity_blocks, extent_bytes)).unwrap_or(u32::MAX);
-        let thin = Thin::new(&self.shared, instance, blocks, quota, coding);
+        let cipher = if coding.encrypted { Some(self.keys.make(&mut self.disk, instance)?) } else { None };
+        let thin = Thin::new(&self.shared, instance, blocks, quota, coding, cipher);
         let size_bytes = blocks.saturating_mul(coding.data_bytes());
         let bytes_max = extent_bytes.saturating_mul(u64::from(INDEX_MAX));
         let thin = Arc::new(thin.ok_or(Error::TooBig { size_bytes, bytes_max })?);
@@ -205,7 +215,7 @@ impl Store {
     }
 
     /// Removes a namespace, durably. Requests that are under way end; later ones find it gone. Its extents are given back
-    /// in the background and zeroed before they are used again.
+    /// in the background and zeroed before they are used again; if it was encrypted, its key is destroyed before this returns.
     ///
     /// # Errors
     /// `Unknown` or `Device`.
@@ -214,7 +224,19 @@ impl Store {
         self.append(&[Record::Remove(instance)], true)?;
         self.shared.remove(instance);
         self.release(&thin, 0..thin.map.len());
+        if thin.coding.encrypted {
+            self.forget_keys()?;
+        }
         Ok(())
+    }
+
+    /// Destroys the keys of what is not on the medium any more.
+    ///
+    /// # Errors
+    /// `Device`: they may still be there; the next call tries again.
+    pub fn forget_keys(&mut self) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        Ok(self.keys.keep(&mut self.disk, |instance| shared.thin(instance).is_some())?)
     }
 
     /// Takes everything out of a namespace, durably: it reads as zeros, and has no bad blocks.

@@ -5,12 +5,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use ebof_backend::{Class, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+use ebof_backend::{After, Class, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
 use ebof_drive::Coding;
 use ebof_drive::map::{ExtentMap, Run as Places};
 
 use crate::Instance;
 use crate::bad::Bad;
+use crate::crypt::{Cipher, Decrypt};
 use crate::shared::{Both, Errand, Shared};
 
 /// A thin namespace.
@@ -26,6 +27,8 @@ pub struct Thin {
     pub(crate) removed: AtomicBool,
     /// How its blocks are kept.
     pub(crate) coding: Coding,
+    /// What encrypts them, if anything does.
+    pub(crate) cipher: Option<Arc<Cipher>>,
     bad: RwLock<Bad>,
     /// Whether any block is bad, so that the others need no lock.
     has_bad: AtomicBool,
@@ -61,6 +64,7 @@ impl Thin {
         blocks: u64,
         quota: u32,
         coding: Coding,
+        cipher: Option<Arc<Cipher>>,
     ) -> Option<Self> {
         let base = shared.base.geometry();
         let extents = coding.extents(blocks, shared.layout.extent_bytes);
@@ -69,8 +73,8 @@ impl Thin {
         let logical_block_bytes = u32::try_from(coding.block_bytes()).ok()?;
         let geometry = Geometry {
             capacity_bytes: blocks.checked_mul(coding.block_bytes())?,
-            // A block and its tag are read and written as a whole.
-            block_bytes: if coding.is_tagged() { logical_block_bytes } else { base.block_bytes },
+            // A block is encrypted, and has its tag, as a whole.
+            block_bytes: if coding.is_tagged() || coding.encrypted { logical_block_bytes } else { base.block_bytes },
             logical_block_bytes,
             read_only: false,
             deallocates: true,
@@ -86,6 +90,7 @@ impl Thin {
             used: AtomicU32::new(0),
             removed: AtomicBool::new(false),
             coding,
+            cipher,
             bad: RwLock::default(),
             has_bad: AtomicBool::new(false),
             geometry,
@@ -212,6 +217,38 @@ impl Thin {
         self.shared.suspect.load(Ordering::Acquire) || fua && self.shared.unflushed.load(Ordering::Acquire)
     }
 
+    /// Makes of a request from byte `asked` on what the backing device may see.
+    #[cold]
+    fn encrypt(&self, cipher: &Arc<Cipher>, asked: u64, request: &mut Request) {
+        let (first, block_bytes) = self.unit(asked);
+        match &mut request.operation {
+            Operation::Write { len, buffer, .. } => {
+                cipher.encrypt(first, block_bytes, &mut buffer.as_mut_slice()[..*len]);
+            }
+            Operation::Read { len, .. } => {
+                let (cipher, len) = (Arc::clone(cipher), *len);
+                let decrypt = |above| Arc::new(Decrypt { cipher, first, block_bytes, len, above }) as Arc<dyn After>;
+                request.after = request.after.take().map(decrypt);
+            }
+            Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => {}
+        }
+    }
+
+    /// Undoes that, for a request that was not taken.
+    #[cold]
+    fn take_back(&self, cipher: &Cipher, asked: u64, request: &mut Request) {
+        let (first, block_bytes) = self.unit(asked);
+        if let Operation::Write { len, buffer, .. } = &mut request.operation {
+            cipher.decrypt(first, block_bytes, &mut buffer.as_mut_slice()[..*len]);
+        }
+    }
+
+    /// The block that begins at a byte, and the bytes of a block.
+    pub(crate) fn unit(&self, offset: u64) -> (u64, usize) {
+        let block_bytes = self.geometry.logical_block_bytes;
+        (offset / u64::from(block_bytes), block_bytes as usize)
+    }
+
     /// Has the drive's thread do it.
     fn hand_over(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
@@ -281,10 +318,16 @@ impl Device for ThinDevice {
             None => epoch,
             Some(above) => Arc::new(Both { epoch, above }),
         });
+        if let (Some(cipher), Some(asked)) = (&thin.cipher, asked) {
+            thin.encrypt(cipher, asked, &mut request);
+        }
         match thin.shared.base.submit(io, request) {
             // The caller may come back when the map is another one: it gets back what it gave.
             Submitted::Busy(mut request) => {
                 request.after = above;
+                if let (Some(cipher), Some(asked)) = (&thin.cipher, asked) {
+                    thin.take_back(cipher, asked, &mut request);
+                }
                 if let (Some(offset), Some(asked)) = (offset_of(&mut request.operation), asked) {
                     *offset = asked;
                 }

@@ -67,7 +67,7 @@ fn open(backing: Arc<dyn Device>, options: &Options) -> Result<(Store, Ready), O
     let found = journal::open(&mut disk, options)?;
     let (changes, state) = (found.changes.clone(), found.state.clone());
     let (was_clean, created) = (found.was_clean, found.created);
-    let store = Store::restore(disk, found, options.notify.clone())?;
+    let store = Store::restore(disk, found, options)?;
     let shared = Arc::clone(&store.shared);
     let snapshot = (!state.is_empty()).then_some(state);
     Ok((store, Ready { shared, snapshot, changes, was_clean, created }))
@@ -93,6 +93,9 @@ fn refuse(messages: VecDeque<Message>) {
 }
 
 fn serve(mut store: Store) {
+    if let Err(error) = store.forget_keys() {
+        tracing::error!("the keys of the drive cannot be written: {error}");
+    }
     // From here on the drive is not as the checkpoint left it.
     if let Err(error) = store.make_sure() {
         tracing::error!("the journal of the drive cannot be written: {error}");

@@ -9,6 +9,8 @@ mod cuts;
 #[cfg(test)]
 mod edges;
 #[cfg(test)]
+mod encryption;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod kill;

@@ -1,0 +1,132 @@
+//! The keys of encrypted namespaces on a medium: a table in two copies, apart from everything that is kept for longer.
+//!
+//! Keys are in no journal and no checkpoint: when a namespace is removed, its key is gone as soon as both copies were written
+//! without it. A copy is a header, the keys, zeros up to a multiple of 4 KiB and a CRC-32C over all of it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::frame::{FRAME_BYTES, crc};
+use crate::namespace::Instance;
+
+/// Bytes of a key, wrapped: those of two keys for AES-256 in XTS mode, and 8 that show whether it was unwrapped by the right one.
+pub const WRAPPED_BYTES: usize = 72;
+/// Bytes for a copy of the table.
+pub const TABLE_BYTES: u64 = 448 << 10;
+/// Keys in a table at most.
+pub const KEYS_MAX: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"EBOFKEY1";
+const HEADER_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 8 + WRAPPED_BYTES;
+
+/// The keys of a medium.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyTable {
+    /// Grows with every change; the copy with the larger one counts.
+    pub sequence: u64,
+    /// Whether the keys can only be had with another one that is not on the medium.
+    pub locked: bool,
+    /// Wrapped keys of namespaces.
+    pub keys: BTreeMap<Instance, [u8; WRAPPED_BYTES]>,
+}
+
+impl KeyTable {
+    /// The table of drive `id`.
+    #[must_use]
+    pub fn encode(&self, id: [u8; 16]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.keys.len() * ENTRY_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend(id);
+        bytes.extend(self.sequence.to_le_bytes());
+        bytes.extend(u32::try_from(self.keys.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.push(u8::from(self.locked));
+        bytes.resize(HEADER_BYTES, 0);
+        for (instance, key) in &self.keys {
+            bytes.extend(instance.0.to_le_bytes());
+            bytes.extend(key);
+        }
+        let len = (bytes.len() + 4).next_multiple_of(FRAME_BYTES);
+        bytes.resize(len - 4, 0);
+        let sum = crc(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        bytes
+    }
+
+    /// How many bytes the table has that begins with these; `None` if none of drive `id` does.
+    #[must_use]
+    pub fn bytes(id: [u8; 16], header: &[u8]) -> Option<usize> {
+        let header = header.first_chunk::<HEADER_BYTES>()?;
+        let count = u32::from_le_bytes([header[32], header[33], header[34], header[35]]);
+        let count = usize::try_from(count).ok().filter(|count| *count <= KEYS_MAX)?;
+        let is_one = header[..8] == MAGIC && header[8..24] == id;
+        is_one.then(|| (HEADER_BYTES + count * ENTRY_BYTES + 4).next_multiple_of(FRAME_BYTES))
+    }
+
+    /// The table that these bytes are; `None` if they are none of drive `id`, or damaged.
+    #[must_use]
+    pub fn decode(id: [u8; 16], bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..Self::bytes(id, bytes)?)?;
+        let (covered, sum) = bytes.split_at(bytes.len() - 4);
+        if sum != crc(covered).to_le_bytes() {
+            return None;
+        }
+        let (sequence, count) = (covered.get(24..32)?, covered.get(32..36)?);
+        let count = usize::try_from(u32::from_le_bytes(count.try_into().ok()?)).ok()?;
+        let mut keys = BTreeMap::new();
+        for entry in covered[HEADER_BYTES..].chunks_exact(ENTRY_BYTES).take(count) {
+            let (instance, key) = entry.split_at(8);
+            keys.insert(Instance(u64::from_le_bytes(instance.try_into().ok()?)), key.try_into().ok()?);
+        }
+        let sequence = u64::from_le_bytes(sequence.try_into().ok()?);
+        Some(Self { sequence, locked: covered[36] != 0, keys })
+    }
+}
+
+/// What takes the place of a table that is not needed any more.
+#[must_use]
+pub fn nothing() -> Vec<u8> {
+    vec![0; FRAME_BYTES]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ID: [u8; 16] = [7; 16];
+
+    proptest! {
+        #[test]
+        fn a_table_is_what_was_written_and_damage_is_found(
+            sequence: u64,
+            locked: bool,
+            keys in proptest::collection::btree_map(any::<u64>().prop_map(Instance), any::<u8>().prop_map(|byte| [byte; WRAPPED_BYTES]), 0..120),
+            flip in 0..10_000_usize,
+        ) {
+            let table = KeyTable { sequence, locked, keys };
+            let mut bytes = table.encode(ID);
+            prop_assert_eq!(bytes.len() % FRAME_BYTES, 0);
+            prop_assert_eq!(KeyTable::decode(ID, &bytes), Some(table));
+            prop_assert_eq!(KeyTable::decode([8; 16], &bytes), None);
+            let at = flip % bytes.len();
+            bytes[at] ^= 0x40;
+            prop_assert_eq!(KeyTable::decode(ID, &bytes), None);
+        }
+
+        #[test]
+        fn garbage_is_no_table(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(KeyTable::decode(ID, &bytes), None);
+        }
+    }
+
+    #[test]
+    fn as_many_keys_as_there_are_namespaces_fit() {
+        let keys = (0..KEYS_MAX as u64).map(|at| (Instance(at), [1; WRAPPED_BYTES])).collect();
+        let bytes = KeyTable { keys, ..KeyTable::default() }.encode(ID);
+        assert!(bytes.len() as u64 <= TABLE_BYTES);
+        assert_eq!(KeyTable::decode(ID, &bytes).unwrap().keys.len(), KEYS_MAX);
+        assert_eq!(KeyTable::decode(ID, &nothing()), None);
+    }
+}
