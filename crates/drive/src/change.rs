@@ -71,6 +71,8 @@ pub struct State {
     pub sanitize: Sanitize,
     /// What the drive captured by itself.
     pub telemetry: Telemetry,
+    /// Data may be on the medium that were not encrypted.
+    pub plaintext: bool,
 }
 
 /// One step from a state to the next.
@@ -232,6 +234,7 @@ impl State {
             Change::Made { identity } => self.identity = identity,
             Change::Created { nsid, namespace } => {
                 self.next_instance = self.next_instance.max(namespace.instance.0 + 1);
+                self.plaintext |= !namespace.shape.encrypted;
                 self.namespaces.insert(nsid, namespace);
             }
             Change::Deleted { nsid } => {
@@ -265,13 +268,19 @@ impl State {
             Change::Firmware { firmware } => self.firmware = *firmware,
             Change::Emptied { nsid, instance, shape } => {
                 self.next_instance = self.next_instance.max(instance.0 + 1);
+                self.plaintext |= !shape.encrypted;
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.instance = instance;
                     namespace.shape = shape;
                 }
             }
             Change::SelfTested { self_test } => self.self_test = *self_test,
-            Change::Sanitized { sanitize } => self.sanitize = *sanitize,
+            Change::Sanitized { sanitize } => {
+                if self.sanitize.is_processing() && !sanitize.is_processing() && sanitize.is_erased() {
+                    self.plaintext = self.namespaces.values().any(|namespace| !namespace.shape.encrypted);
+                }
+                self.sanitize = *sanitize;
+            }
             Change::Captured { telemetry } => self.telemetry = *telemetry,
             Change::Seated { cntlid, seat } => {
                 self.seats.insert(cntlid, seat);

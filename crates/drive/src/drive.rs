@@ -38,7 +38,7 @@ use crate::telemetry::HostTelemetry;
 use crate::view::View;
 
 pub use capture::Facts;
-pub use media::{FNA, Sanitized, is_offered};
+pub use media::{Sanitized, is_offered};
 pub use pages::keeps;
 pub use upkeep::Turned;
 

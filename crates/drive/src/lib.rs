@@ -33,7 +33,7 @@ pub mod view;
 pub use change::{Change, Identity, RestoreError, State};
 pub use coding::Coding;
 pub use drive::{
-    Capacity, Decision, Drive, Effect, FNA, Facts, LogWish, Managers, Request, Sanitized, Settings, Turned, is_offered,
+    Capacity, Decision, Drive, Effect, Facts, LogWish, Managers, Request, Sanitized, Settings, Turned, is_offered,
     keeps,
 };
 pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace, Protection, Shape};

@@ -71,6 +71,8 @@ enum Last {
 pub struct Abilities {
     /// Crypto Erase: data are encrypted at rest.
     pub crypto_erase: bool,
+    /// Nothing that may be on the medium was written without encryption: Crypto Erase has nothing else to do.
+    pub crypto_erases_all: bool,
     /// Block Erase.
     pub block_erase: bool,
     /// Overwrite.
@@ -123,7 +125,7 @@ pub enum Method {
     Erase,
     /// Every such extent is filled with this pattern, least significant byte first.
     Overwrite(u32),
-    /// All keys are replaced.
+    /// All keys are replaced, and were when the operation began.
     NewKeys,
 }
 
@@ -245,6 +247,12 @@ impl Sanitize {
         self.erased
     }
 
+    /// Whether an operation is under way.
+    #[must_use]
+    pub fn is_processing(&self) -> bool {
+        self.state == State::Processing
+    }
+
     /// The log page; `done_bytes` is how much of the pass that is under way is done.
     #[must_use]
     pub fn page(&self, abilities: &Abilities, done_bytes: u64) -> SanitizeLog {
@@ -274,7 +282,7 @@ impl Sanitize {
             page.etbe.set(seconds(1));
         }
         if abilities.crypto_erase {
-            page.etce.set(1);
+            page.etce.set(if abilities.crypto_erases_all { 1 } else { seconds(1) });
         }
         page
     }

@@ -49,6 +49,8 @@ pub struct View {
     pub restriction: Option<Restriction>,
     /// Namespaces whose old data are being erased, and how much of that is left, in percent: commands to them wait.
     pub erasing: BTreeMap<u32, u8>,
+    /// FNA.
+    pub fna: u8,
     /// SANICAP.
     pub sanicap: u32,
     /// Namespaces by NSID.
@@ -81,6 +83,7 @@ impl View {
             managers: settings.managers.clone(),
             restriction: drive.restriction(),
             erasing: drive.erasing().clone(),
+            fna: drive.fna(),
             sanicap: drive.abilities().sanicap(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
             reservations: kept.map(|(&nsid, kept)| (nsid, Arc::new(kept.clone()))).collect(),

@@ -254,7 +254,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
         data.cctemp.set(health::CRITICAL_KELVIN);
         data.endgidmax.set(1);
         data.oncs.set(commands(personality));
-        data.fna = ebof_drive::FNA;
+        data.fna = drive.fna;
         if personality.device_self_test {
             data.dsto = dsto::ONE_IN_SUBSYSTEM;
             data.edstt.set(extended_test_minutes(drive.capacity.total_bytes));

@@ -286,7 +286,7 @@ impl Config {
     pub fn rebase(&mut self, base: &Path) {
         let namespaces = self.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
         namespaces.for_each(|namespace| namespace.drive.rebase(base));
-        self.drives.iter_mut().for_each(|drive| drive.backing.rebase(base));
+        self.drives.iter_mut().for_each(|drive| drive.rebase(base));
     }
 
     /// Writes the configuration as TOML that [`load`] reads to the same value.

@@ -391,7 +391,7 @@ fn drive_effect(difference: &Difference) -> Effect {
         "backing" if !to.as_ref().is_some_and(|to| to.starts_with('{')) => Effect::Impossible,
         // Whether the size is the one that the drive has is found out when it is opened; what the profile says of firmware slots and
         // queues is fixed when a drive is.
-        "size" | "backing" | "profile" => Effect::Restart,
+        "size" | "backing" | "profile" | "key_file" => Effect::Restart,
         // Identify Controller says them: hosts read it when they connect, and compare serial and model numbers between paths.
         "namespaces" => Effect::NewConnections,
         "serial" | "model" => Effect::Disruptive,

@@ -24,10 +24,15 @@ const OLD: u8 = 0xa7;
 
 /// A target with a drive of 64 MiB in a file, whose namespaces everybody has.
 fn start(directory: &Path) -> (Target, SocketAddr) {
+    start_with(directory, |_| {})
+}
+
+fn start_with(directory: &Path, change: impl Fn(&mut ManagedDrive)) -> (Target, SocketAddr) {
     let path = directory.join("drive.img");
     let mut drive = ManagedDrive::new("d0", path.to_str().unwrap().parse().unwrap());
     drive.size_bytes = Some(64 << 20);
     drive.attach = Attach::Everyone;
+    change(&mut drive);
     let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
     let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
     subsystem.allow_any_host = true;
@@ -159,6 +164,99 @@ fn a_formatted_namespace_is_the_same_with_other_blocks_and_nothing_in_it() {
     let host = connect(address);
     assert_eq!(host.identify_namespace(Nsid(1)).unwrap().nsze.get(), BLOCKS / 8);
     assert!(reads_zeros(&host));
+}
+
+#[test]
+fn an_encrypted_namespace_is_gone_with_its_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, address) = start(directory.path());
+    let host = connect(address);
+    create(&host);
+    fill(&host, 4 << 20);
+    let crypto_format = Format { erase: SecureErase::Cryptographic, ..Format::new(1) }.encode(Nsid(1));
+    let crypto_erase = Sanitize::new(SanitizeAction::CryptoErase).encode();
+    assert_eq!(host.identify().fna & 4, 0);
+    assert!(admin(&host, crypto_format).is(Status::INVALID_FIELD), "nothing is encrypted");
+    assert!(admin(&host, crypto_erase).is(Status::INVALID_FIELD));
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop(target);
+
+    let key_file = directory.path().join("drive.key");
+    std::fs::write(&key_file, format!("{}\n", "1f".repeat(32))).unwrap();
+    let encrypted = |drive: &mut ManagedDrive| {
+        drive.encryption = true;
+        drive.key_file = Some(key_file.to_str().unwrap().to_owned());
+    };
+    let (target, address) = start_with(directory.path(), encrypted);
+    let host = connect(address);
+    assert_eq!(host.identify().fna & 4, 4);
+    assert!(!is_gone(directory.path()), "what is there stays as it is");
+    // What was there before is erased the long way.
+    assert!(admin(&host, crypto_format).is_success());
+    assert!(is_gone(directory.path()));
+    wait("the host's view", || host.namespace(Nsid(1)).ok().filter(|namespace| namespace.block_bytes() == 4096));
+    fill(&host, 4 << 20);
+    assert!(is_gone(directory.path()), "the file has nothing of it as it is");
+    let mut data = vec![0; 1 << 20];
+    host.namespace(Nsid(1)).unwrap().read(0, &mut data).unwrap();
+    assert!(data.iter().all(|&byte| byte == OLD));
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop(target);
+
+    let (_target, address) = start_with(directory.path(), encrypted);
+    let host = connect(address);
+    host.namespace(Nsid(1)).unwrap().read(0, &mut data).unwrap();
+    assert!(data.iter().all(|&byte| byte == OLD), "it is there after a restart");
+    assert!(admin(&host, crypto_erase).is_success());
+    let page = wait("sanitizing", || last_sanitize(&host));
+    assert!(page.state() == SanitizeState::Succeeded && page.global_data_erased());
+    wait("the namespace", || host.namespace(Nsid(1)).ok().filter(|namespace| namespace.verify(0, 8).is_ok()));
+    assert!(reads_zeros(&host));
+}
+
+#[test]
+fn an_encrypted_drive_does_not_open_without_its_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("drive.img");
+    let key = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        Some(path.to_str().unwrap().to_owned())
+    };
+    let with = |key_file: Option<String>| {
+        let mut drive = ManagedDrive::new("d0", path.to_str().unwrap().parse().unwrap());
+        (drive.size_bytes, drive.encryption, drive.key_file) = (Some(64 << 20), true, key_file);
+        drive.attach = Attach::Everyone;
+        let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
+        subsystem.allow_any_host = true;
+        let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+        subsystem.ports = vec![port.name.clone()];
+        let config =
+            Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
+        Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() })
+    };
+    let right = key("right", &[7; 32]);
+    let target = with(right.clone()).unwrap();
+    let host = connect(target.addresses()[0].1);
+    create(&host);
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop(target);
+    for (key_file, words) in [
+        (None, "name its file"),
+        (key("wrong", &[8; 32]), "is not the one"),
+        (key("short", b"abc"), "64 hexadecimal digits"),
+        (Some("/nowhere/key".to_owned()), "cannot be read"),
+    ] {
+        let refused = wait("the lock of the file", || {
+            let error = with(key_file.clone()).err()?.to_string();
+            (!error.contains("in use") && !error.contains("lock")).then_some(error)
+        });
+        assert!(refused.contains(words), "{refused}");
+    }
+    wait("the lock of the file", || with(right.clone()).ok());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::identify::field::fna;
 use ebof_nvme::log::{Lid, SelfTestCode};
 use ebof_nvme::media::{Format as FormatCommand, Sanitize as SanitizeCommand, SecureErase};
 use ebof_nvme::opcode::{admin, nvm};
@@ -17,11 +18,8 @@ use crate::change::Change;
 use crate::event_log::Event;
 use crate::namespace::{Instance, Namespace, Protection, Shape, check_format};
 use crate::request::{Moment, Origin, Refusal};
-use crate::sanitize::{Abilities, Circumstances, Ended, Restriction, Sanitize, Work};
+use crate::sanitize::{Abilities, Circumstances, Ended, Method, Restriction, Sanitize, Work};
 use crate::self_test::{Cause, Failure, Inventory, SelfTest};
-
-/// FNA: a format concerns the namespaces that its NSID names, and so does an erase; nothing is encrypted.
-pub const FNA: u8 = 0;
 
 /// What a sanitize operation that ended means to others.
 #[derive(Debug, PartialEq)]
@@ -122,12 +120,15 @@ impl Drive {
         let cdw10 = command.encode(nsid).cdw10.get();
         let mut decision = self.emptied(next);
         let happened = |event| Change::Happened { event };
-        let start = happened(Event::format_start(origin, moment, nsid, FNA, cdw10));
+        let start = happened(Event::format_start(origin, moment, nsid, self.fna(), cdw10));
         decision.changes.insert(0, start);
         decision.changes.push(happened(Event::format_completion(origin, moment, nsid, 0, Status::SUCCESS)));
         decision.changes.extend(self.interrupt_self_test(Cause::Format(nsid)));
-        if command.erase != SecureErase::UserData {
-            decision.erased.clear();
+        match command.erase {
+            SecureErase::UserData => {}
+            // With its key an encrypted namespace is gone when the command is over; one from before that was a setting is erased.
+            SecureErase::Cryptographic => decision.erased.retain(|nsid| !self.is_encrypted(*nsid)),
+            SecureErase::None | SecureErase::Reserved(_) => decision.erased.clear(),
         }
         Ok(decision)
     }
@@ -188,7 +189,10 @@ impl Drive {
     /// What is to be done to the medium for the sanitize operation, if one is under way.
     #[must_use]
     pub fn sanitize_work(&self) -> Option<Work> {
-        self.state.sanitize.work(&self.abilities())
+        let work = self.state.sanitize.work(&self.abilities())?;
+        // What was not encrypted is not gone with the keys.
+        let method = if work.method == Method::NewKeys && self.state.plaintext { Method::Erase } else { work.method };
+        Some(Work { method, ..work })
     }
 
     /// So much of a pass is done.
@@ -213,11 +217,22 @@ impl Drive {
         Some(Sanitized { changes: vec![sanitized(next), Change::Happened { event: told }], event })
     }
 
+    /// FNA: a format concerns the namespaces that its NSID names, and so does an erase.
+    #[must_use]
+    pub fn fna(&self) -> u8 {
+        if self.settings.encrypted { fna::CRYPTO_ERASE } else { 0 }
+    }
+
+    fn is_encrypted(&self, nsid: u32) -> bool {
+        self.state.namespaces.get(&nsid).is_some_and(|namespace| namespace.shape.encrypted)
+    }
+
     /// What sanitizing can do here.
     #[must_use]
     pub fn abilities(&self) -> Abilities {
         Abilities {
-            crypto_erase: false,
+            crypto_erase: self.settings.encrypted,
+            crypto_erases_all: !self.state.plaintext,
             block_erase: true,
             overwrite: true,
             no_deallocate_inhibited: true,
@@ -243,7 +258,11 @@ impl Drive {
 
     /// What blocks are to be like that a host formats.
     fn wanted_shape(&self, command: FormatCommand) -> Result<Shape, Refusal> {
-        if matches!(command.erase, SecureErase::Cryptographic | SecureErase::Reserved(_)) {
+        let possible = match command.erase {
+            SecureErase::Cryptographic => self.settings.encrypted,
+            erase => !matches!(erase, SecureErase::Reserved(_)),
+        };
+        if !possible {
             return Err(Refusal::at(Status::INVALID_FIELD, CDW10 + 1));
         }
         let protection = Protection { kind: command.protection.encode(), first: command.protection_first };

@@ -9,6 +9,7 @@ use ebof_nvme::{HostId, Nqn};
 
 const ABILITIES: Abilities = Abilities {
     crypto_erase: false,
+    crypto_erases_all: true,
     block_erase: true,
     overwrite: true,
     no_deallocate_inhibited: false,

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use ebof_nvme::Nqn;
 use serde::{Serialize, Serializer};
@@ -37,6 +38,13 @@ pub struct ManagedDrive {
     pub overcommit: bool,
     /// Whether a namespace has one host at a time, shared or not.
     pub exclusive: bool,
+    /// Whether new and formatted namespaces keep a checksum with each block, verified when it is read.
+    pub checksums: bool,
+    /// Whether new and formatted namespaces are encrypted on the backing, each with a key of its own.
+    pub encryption: bool,
+    /// A file with the key that those keys are wrapped with; `None` leaves them on the backing as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<String>,
     /// Whom a new namespace is attached to.
     pub attach: Attach,
     /// The hosts that may create, delete, attach, detach and format; `None` is every host that may connect.
@@ -91,12 +99,25 @@ impl ManagedDrive {
             namespaces: None,
             overcommit: false,
             exclusive: false,
+            checksums: false,
+            encryption: false,
+            key_file: None,
             attach: Attach::Nobody,
             managers: None,
             serial: None,
             model: None,
             endurance_bytes: None,
             quotas: BTreeMap::new(),
+        }
+    }
+
+    /// Puts `base` in front of relative paths.
+    pub(crate) fn rebase(&mut self, base: &Path) {
+        self.backing.rebase(base);
+        if let Some(path) = &mut self.key_file
+            && let Some(joined) = base.join(&path).to_str()
+        {
+            *path = joined.to_owned();
         }
     }
 

@@ -98,6 +98,7 @@ fn relative_paths_belong_to_the_file() {
     let path = |at: usize| config.subsystems[0].namespaces[at].drive.path();
     assert_eq!((path(0), path(1)), (Some("/etc/ebof/disk.img"), Some("/dev/nvme0n1")));
     assert_eq!(config.drives[0].backing.path(), Some("/etc/ebof/disk3.img"));
+    assert_eq!(config.drives[0].key_file.as_deref(), Some("/etc/ebof/disk3.key"));
 }
 
 #[test]

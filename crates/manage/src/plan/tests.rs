@@ -152,6 +152,8 @@ fn another_drive_under_a_subsystem_is_seen_to_go_and_come() {
 fn what_can_change_on_a_drive_that_is_served() {
     let with = |line: &str| plan_with("size = \"100G\"", &format!("size = \"100G\"\n{line}"));
     for (line, text, effect) in [
+        ("encryption = true", "encryption false -> true", Effect::Live),
+        ("key_file = \"a.key\"", "key_file unset -> \"a.key\" (needs a new start)", Effect::Restart),
         ("overcommit = true", "overcommit false -> true", Effect::Live),
         ("exclusive = true", "exclusive false -> true", Effect::Live),
         ("attach = \"everyone\"", "attach \"manual\" -> \"everyone\"", Effect::Live),

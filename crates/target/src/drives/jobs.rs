@@ -291,7 +291,11 @@ impl Sanitize {
     fn part(&mut self, keeper: &Keeper, store: &mut Store, work: Work) -> Result<bool, ebof_medium::Error> {
         let extent_bytes = keeper.medium().capacity().extent_bytes;
         let count = match work.method {
-            Method::Erase | Method::NewKeys => {
+            Method::NewKeys => {
+                store.forget_keys()?;
+                store.extents()
+            }
+            Method::Erase => {
                 store.zero_free(self.next, ZERO_EXTENTS)?;
                 ZERO_EXTENTS
             }

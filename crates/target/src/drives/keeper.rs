@@ -28,6 +28,14 @@ pub enum KeeperError {
     /// Its backing device.
     #[error(transparent)]
     Backing(#[from] ebof_backend::OpenError),
+    /// The file with its key.
+    #[error("{path}: {reason}")]
+    Key {
+        /// The file.
+        path: String,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
     /// Its medium.
     #[error(transparent)]
     Medium(#[from] OpenError),

@@ -1,5 +1,7 @@
 //! From a drive's configuration to its keeper: the backing device is made or opened, and the settings are translated.
 
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +9,9 @@ use ebof_backend::{Memory, Source, Spec};
 use ebof_drive::{Identity, Managers, Profile, Settings, error_log};
 use ebof_manage::Drive as Backing;
 use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Subsystem};
+use ebof_medium::DriveKey;
 use ebof_nvme::Nqn;
+use zeroize::Zeroizing;
 
 use super::keeper::{Keeper, KeeperError, Plan};
 use super::sensor::Sensor;
@@ -35,12 +39,45 @@ pub(crate) fn open(config: &ManagedDrive, subsystem: &Subsystem) -> Result<Arc<K
     let id = *uuid::Uuid::new_v4().as_bytes();
     // On a block device without a size: as much as there is room for.
     let create = capacity.or(matches!(backing.geometry().capacity_bytes, 1..).then_some(0));
-    let options = ebof_medium::Options { create, zeroed, id, ..ebof_medium::Options::default() };
+    let key = config.key_file.as_deref().map(read_key).transpose()?;
+    let options = ebof_medium::Options { create, zeroed, id, key, ..ebof_medium::Options::default() };
     let identity = Identity { serial: subsystem.serial.clone(), model: subsystem.model.clone(), uuid: id };
     let sensor = config.backing.path().and_then(|path| Sensor::of(Path::new(path)));
     let settings = settings(config, subsystem);
     Keeper::open(Plan { name: config.name.clone(), backing, options, settings, identity, sensor })
 }
+
+/// The key in a file: 32 bytes as they are, or as 64 hexadecimal digits.
+fn read_key(path: &str) -> Result<DriveKey, KeeperError> {
+    let wrong = |reason: String| KeeperError::Key { path: path.to_owned(), reason };
+    let help = "a key file has 32 bytes, or 64 hexadecimal digits: `head -c 32 /dev/urandom > FILE` makes one";
+    let file = std::fs::File::open(path).map_err(|error| wrong(format!("the key cannot be read: {error}; {help}")))?;
+    if file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
+        tracing::warn!(path, "others than the owner may read the key file: `chmod 600` keeps it to one user");
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(KEY_FILE_BYTES_MAX));
+    let read = file.take(KEY_FILE_BYTES_MAX as u64).read_to_end(&mut bytes);
+    read.map_err(|error| wrong(format!("the key cannot be read: {error}")))?;
+    let digits = bytes.trim_ascii_end();
+    let key = match <[u8; 32]>::try_from(&bytes[..]) {
+        Ok(key) => Some(key),
+        Err(_) if digits.len() == 64 => unhex(digits),
+        Err(_) => None,
+    };
+    key.map(DriveKey::new).ok_or_else(|| wrong(format!("this is no key ({} bytes were read): {help}", bytes.len())))
+}
+
+fn unhex(digits: &[u8]) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        *byte = digit(0)? << 4 | digit(1)?;
+    }
+    Some(key)
+}
+
+/// More than a key file has, with a line's end.
+const KEY_FILE_BYTES_MAX: usize = 128;
 
 /// What the configuration says, as the drive understands it.
 pub(crate) fn settings(config: &ManagedDrive, subsystem: &Subsystem) -> Settings {
@@ -53,8 +90,8 @@ pub(crate) fn settings(config: &ManagedDrive, subsystem: &Subsystem) -> Settings
     }
     let names = |hosts: &Vec<Nqn>| hosts.iter().map(Nqn::to_string).collect();
     Settings {
-        checked: false,
-        encrypted: false,
+        checked: config.checksums,
+        encrypted: config.encryption,
         profile,
         overcommit: config.overcommit,
         exclusive: config.exclusive,

@@ -130,7 +130,7 @@ pub(crate) const WITHOUT_SIZE: &str = "the size belongs to the drive, not to its
 pub(crate) const READ_ONLY: &str =
     "it writes down what its hosts do and what it counts; hosts can write-protect a namespace";
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 18] = [
     "name",
     "backing",
     "size",
@@ -139,6 +139,9 @@ const KEYS: [&str; 15] = [
     "namespaces",
     "overcommit",
     "exclusive",
+    "checksums",
+    "encryption",
+    "key_file",
     "attach",
     "manager",
     "quota",
@@ -193,6 +196,9 @@ impl Words {
             "direct" => self.direct = Some(switch("direct", value)?),
             "overcommit" => drive.overcommit = switch("overcommit", value)?,
             "exclusive" => drive.exclusive = switch("exclusive", value)?,
+            "checksums" => drive.checksums = switch("checksums", value)?,
+            "encryption" => drive.encryption = switch("encryption", value)?,
+            "key_file" => drive.key_file = Some(needed()?.to_owned()),
             "readonly" if switch("readonly", value)? => return Err(WordsError::ReadOnly),
             "serial" => drive.serial = Some(needed()?.to_owned()),
             "model" => drive.model = Some(needed()?.to_owned()),

@@ -137,6 +137,19 @@ fn text(table: &mut Table<'_>, key: &'static str, chars_max: usize, out: &mut Co
 fn read_rules(table: &mut Table<'_>, drive: &mut ManagedDrive, out: &mut Collector<'_>) {
     drive.overcommit = table.boolean("overcommit", false, out);
     drive.exclusive = table.boolean("exclusive", false, out);
+    drive.checksums = table.boolean("checksums", false, out);
+    drive.encryption = table.boolean("encryption", false, out);
+    drive.key_file = match table.string("key_file", out) {
+        Some(("", span)) => {
+            out.error(
+                span,
+                "`key_file` is empty",
+                "name a file with 32 bytes or 64 hexadecimal digits, or leave it out",
+            );
+            None
+        }
+        path => path.map(|(path, _)| path.to_owned()),
+    };
     let names = Attach::ALL.map(Attach::name);
     drive.attach = choice(table, "attach", &names, out).and_then(Attach::named).unwrap_or_default();
     if drive.exclusive && drive.attach == Attach::Everyone {
