@@ -113,6 +113,8 @@ pub struct Condition {
     pub free_bytes: u64,
     /// Namespaces promise more than there is: then, and only then, free capacity is spare.
     pub overcommitted: bool,
+    /// There is no place for them on what the drive lies on: nothing is spare, whatever else is free.
+    pub no_space: bool,
     /// Data was lost, or the medium reported errors.
     pub degraded: bool,
     /// Nothing can be written.
@@ -273,9 +275,13 @@ impl Usage {
 
 impl Condition {
     /// Available Spare, percent. A drive whose namespaces cannot outgrow it has all of it; of an over-committed one it is what is
-    /// left to allocate: when that is used up, writes fail with Capacity Exceeded, and hosts cannot see it come otherwise.
+    /// left to allocate, and where there is no space below the drive it is nothing: then writes fail with Capacity Exceeded, and
+    /// hosts cannot see it come otherwise.
     #[must_use]
     pub fn spare_percent(&self) -> u8 {
+        if self.no_space {
+            return 0;
+        }
         if !self.overcommitted {
             return 100;
         }

@@ -110,8 +110,10 @@ impl Store {
     /// Takes the extents that first writes need.
     fn allocate(&mut self, items: &mut [Item]) {
         let wanted: usize = items.iter().filter(|item| item.result.is_ok()).map(|item| item.missing().len()).sum();
-        if wanted > 0
-            && let Err(error) = self.prepare(u32::try_from(wanted).unwrap_or(u32::MAX))
+        let prepared = if wanted > 0 { self.prepare(u32::try_from(wanted).unwrap_or(u32::MAX)) } else { Ok(()) };
+        let cause = prepared.as_ref().err().map(Error::class);
+        if let Err(error) = prepared
+            && !self.is_troubled()
         {
             tracing::error!("no extents can be made ready: {error}");
         }
@@ -131,7 +133,7 @@ impl Store {
                         thin.used.fetch_add(1, Ordering::Relaxed);
                     }
                     None => {
-                        item.result = Err(self.no_space(&thin, allowed, &item.request.operation));
+                        item.result = Err(self.no_space(&thin, allowed, cause, &item.request.operation));
                         break;
                     }
                 }
@@ -146,7 +148,8 @@ impl Store {
         }
     }
 
-    fn no_space(&mut self, thin: &Thin, allowed: bool, operation: &Operation) -> DeviceError {
+    /// Why there is no extent: `cause` is what came of making some ready.
+    fn no_space(&mut self, thin: &Thin, allowed: bool, cause: Option<Class>, operation: &Operation) -> DeviceError {
         if !allowed {
             self.tell(Notice::QuotaReached(thin.instance));
             let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
@@ -157,8 +160,9 @@ impl Store {
             return refused(operation, Class::Busy, reason);
         }
         if self.allocator.free() > 0 {
-            let reason = "the space that was freed cannot be zeroed: see the log";
-            return refused(operation, Class::MediumWrite, reason);
+            let reason = "no space can be made ready: see the log";
+            let class = cause.filter(|class| *class == Class::OutOfSpace).unwrap_or(Class::MediumWrite);
+            return refused(operation, class, reason);
         }
         self.is_full(thin.instance);
         let reason =
@@ -244,7 +248,9 @@ impl Store {
         if items.iter().any(|item| item.result.is_ok() && wants(item))
             && let Err(error) = self.flush()
         {
-            tracing::error!("what was written cannot be brought to the medium: {error}");
+            if !self.is_troubled() {
+                tracing::error!("what was written cannot be brought to the medium: {error}");
+            }
             for item in items.iter_mut().filter(|item| item.result.is_ok() && wants(item)) {
                 item.refuse(Class::MediumWrite, "it cannot be brought to the medium: see the log");
             }

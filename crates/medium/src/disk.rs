@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Submitted};
 
+use crate::trouble::{Failure, failure};
+
 /// Operations in flight at a time.
 const ENTRIES: u32 = 256;
 
@@ -12,12 +14,17 @@ const ENTRIES: u32 = 256;
 pub(crate) struct Disk {
     base: Arc<dyn Device>,
     io: Io,
+    /// What has failed since somebody looked.
+    pub(crate) failures: Vec<Failure>,
 }
+
+/// Failures that are kept.
+const FAILURES: usize = 32;
 
 impl Disk {
     /// To be made on the thread that uses it.
     pub(crate) fn new(base: Arc<dyn Device>, engine: Engine) -> Result<Self, Error> {
-        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)? })
+        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)?, failures: Vec::new() })
     }
 
     pub(crate) fn base(&self) -> &Arc<dyn Device> {
@@ -62,7 +69,10 @@ impl Disk {
                 }
             }
         }
-        done.into_iter().flatten().collect()
+        let done: Vec<Completion> = done.into_iter().flatten().collect();
+        let failed = done.iter().filter_map(|completion| failure(completion.result.as_ref().err()?));
+        self.failures.extend(failed.take(FAILURES.saturating_sub(self.failures.len())));
+        done
     }
 
     /// Runs one operation.

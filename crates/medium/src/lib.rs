@@ -40,6 +40,7 @@ mod shared;
 mod space;
 mod store;
 mod thin;
+mod trouble;
 mod whole;
 mod worker;
 
@@ -50,6 +51,7 @@ pub use medium::{Capacity, Medium};
 pub use options::{Notice, Notify, Opened, Options};
 pub use store::{Job, Progress, Store};
 pub use thin::{Run, Thin};
+pub use trouble::Trouble;
 
 /// Bytes that a backing device must have for a drive of `capacity_bytes` (rounded up to extents): what
 /// [`Options::create`] then makes of it.

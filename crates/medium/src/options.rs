@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Class, Engine};
 
-use crate::{DriveKey, Instance, Medium};
+use crate::{DriveKey, Instance, Medium, Trouble};
 
 /// How a medium is opened.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,10 @@ pub enum Notice {
     JournalFailed(Class),
     /// The journal is written again.
     JournalRecovered,
+    /// The backing device fails at this, for the first time since it worked: requests are refused as long as they fail.
+    Fails(Trouble),
+    /// It works again, as far as can be seen.
+    Works(Trouble),
 }
 
 /// A medium that was opened.

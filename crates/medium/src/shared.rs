@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use ebof_backend::{After, Completion, Device, Error, Remote, Request};
 use ebof_drive::layout::Layout;
 
 use crate::thin::Refusal;
+use crate::trouble::Failure;
 use crate::{Instance, Store, Thin};
 
 /// A request that the drive's thread does, and the way back.
@@ -37,24 +38,31 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// Extents that were given back while this was current are not used again before nobody has it any more.
+/// Extents that were given back while this was current are not used again before nobody has it any more. It sees how requests to
+/// the backing device end.
 #[derive(Debug, Default)]
-pub(crate) struct Epoch;
+pub(crate) struct Epoch(Weak<Shared>);
 
 impl After for Epoch {
-    fn finish(&self, _: &mut Completion) {}
+    fn finish(&self, completion: &mut Completion) {
+        if let Err(error) = &completion.result
+            && let Some(shared) = self.0.upgrade()
+        {
+            shared.saw(error);
+        }
+    }
 }
 
 /// An epoch, and what somebody above had attached to the request before.
 #[derive(Debug)]
 pub(crate) struct Both {
-    #[expect(dead_code, reason = "it is there to be held")]
     pub(crate) epoch: Arc<Epoch>,
     pub(crate) above: Arc<dyn After>,
 }
 
 impl After for Both {
     fn finish(&self, completion: &mut Completion) {
+        self.epoch.finish(completion);
         self.above.finish(completion);
     }
 }
@@ -72,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) suspect: AtomicBool,
     epoch: RwLock<Arc<Epoch>>,
     thins: RwLock<BTreeMap<Instance, Arc<Thin>>>,
+    /// What the backing device has failed at, to be looked at.
+    failures: Mutex<Vec<Failure>>,
     queue: Mutex<Queue>,
     bell: Condvar,
 }
@@ -84,14 +94,15 @@ struct Queue {
 
 impl Shared {
     pub(crate) fn new(base: Arc<dyn Device>, layout: Layout) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|own| Self {
             base,
             layout,
             used: AtomicU32::new(0),
             unflushed: AtomicBool::new(true),
             suspect: AtomicBool::new(false),
-            epoch: RwLock::default(),
+            epoch: RwLock::new(Arc::new(Epoch(own.clone()))),
             thins: RwLock::default(),
+            failures: Mutex::default(),
             queue: Mutex::default(),
             bell: Condvar::new(),
         })
@@ -104,7 +115,12 @@ impl Shared {
     /// Starts a new epoch; gives the one that ended.
     pub(crate) fn turn(&self) -> Arc<Epoch> {
         let mut epoch = self.epoch.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut epoch, Arc::new(Epoch))
+        let next = Arc::new(Epoch(epoch.0.clone()));
+        std::mem::replace(&mut epoch, next)
+    }
+
+    pub(crate) fn failures(&self) -> MutexGuard<'_, Vec<Failure>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {

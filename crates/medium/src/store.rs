@@ -18,6 +18,7 @@ use crate::keys::Keys;
 use crate::options::Notify;
 use crate::shared::{Epoch, Shared};
 use crate::thin::{INDEX_MAX, ThinDevice};
+use crate::trouble::Ongoing;
 use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
 
 /// Namespaces on a medium at most.
@@ -42,6 +43,8 @@ pub struct Store {
     notify: Option<Notify>,
     pub(crate) full: bool,
     failing: bool,
+    /// What the backing device fails at now.
+    pub(crate) troubles: Vec<Ongoing>,
 }
 
 /// Background work in steps, between which requests are served.
@@ -88,6 +91,7 @@ impl Store {
             notify: options.notify.clone(),
             full: false,
             failing: false,
+            troubles: Vec::new(),
         };
         let name = store.disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
@@ -400,6 +404,7 @@ impl Store {
     fn note(&mut self, outcome: &Result<(), Error>) {
         match outcome {
             Err(Error::Device(error)) if !self.failing => {
+                tracing::error!("the journal of the drive cannot be written: {error}");
                 self.failing = true;
                 self.tell(Notice::JournalFailed(error.class()));
             }
@@ -409,6 +414,11 @@ impl Store {
             }
             _ => {}
         }
+    }
+
+    /// Whether the journal cannot be written, as far as is known.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing
     }
 
     /// Writes everything down at once, and begins a new journal.

@@ -116,8 +116,13 @@ fn serve(mut store: Store) {
             break;
         }
         store.step();
+        if !store.disk.failures.is_empty() {
+            store.look();
+        }
         if idle && let Err(error) = store.tidy() {
-            tracing::warn!("the drive cannot tidy up now: {error}");
+            if !store.is_troubled() {
+                tracing::warn!("the drive cannot tidy up now: {error}");
+            }
             retry = Instant::now() + AGAIN;
         }
     }

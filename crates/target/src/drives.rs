@@ -24,6 +24,7 @@ mod jobs;
 mod keeper;
 mod open;
 mod sensor;
+mod trouble;
 mod upkeep;
 
 pub use keeper::KeeperError;

@@ -396,9 +396,12 @@ impl Connection {
                 let aborted = command.failed.filter(|_| error.class() == Class::Aborted);
                 let status = aborted.unwrap_or_else(|| status_of(&error, command.work.kind()));
                 if error.class() != Class::Aborted {
-                    let host = text(self.queue.host());
-                    tracing::error!(host, nsid = command.nsid.0, work = ?command.work, %status, "device error: {error}");
                     severe = is_severe(status);
+                    let complaints = &turn.shared.complaints;
+                    if let Some(left_out) = complaints.admit(command.work.device(), error.class(), turn.now_us) {
+                        let (host, work) = (text(self.queue.host()), &command.work);
+                        tracing::error!(host, nsid = command.nsid.0, ?work, %status, left_out, "device error: {error}");
+                    }
                 }
                 status
             }

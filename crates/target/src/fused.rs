@@ -219,6 +219,17 @@ impl Reactor {
 }
 
 impl Work {
+    /// The device that it is about, if it is about one.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Read(extent) | Self::Verify(extent) | Self::Compare(extent) | Self::FusedCompare(extent, _) => {
+                Some(extent.device)
+            }
+            Self::Flush(device) => Some(*device),
+            _ => self.changed_device(),
+        }
+    }
+
     /// The device whose bytes it changes, if it changes any.
     fn changed_device(&self) -> Option<DeviceId> {
         match self {

@@ -12,6 +12,7 @@ mod at_once;
 mod buffer;
 mod busy;
 mod command;
+mod complaints;
 mod connect;
 mod connection;
 mod control;

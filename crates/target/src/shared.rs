@@ -14,6 +14,7 @@ use ebof_manage::api::{Journal, Refusal as JournalEntry, RefusalReason};
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
+use crate::complaints::Complaints;
 use crate::connection::{Connection, End, State};
 use crate::drives::Drives;
 use crate::fused::Pairs;
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) zerocopy: Counts,
     pub(crate) drives: Drives,
     pub(crate) pairs: Arc<Pairs>,
+    pub(crate) complaints: Complaints,
     registry: Mutex<Registry>,
     journal: Mutex<Journal>,
     stats: Mutex<Stats>,
@@ -83,6 +85,7 @@ impl Shared {
             zerocopy: Counts::default(),
             drives,
             pairs: Arc::new(Pairs::new(reactors.clone())),
+            complaints: Complaints::default(),
             registry: Mutex::new(registry),
             stats: Mutex::default(),
             digests: Mutex::default(),

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ebof_backend::{Class, Io};
-use ebof_medium::{Instance, Notice, Notify, Opened, Options, Store, medium_bytes};
+use ebof_medium::{Instance, Notice, Notify, Opened, Options, Store, Trouble, medium_bytes};
 
 use crate::rig::{create, deallocate, on, read, write};
 
@@ -56,7 +56,9 @@ fn a_full_file_system_stops_writes_and_nothing_else() {
         }
         assert_eq!(read(&device, &mut io, (written - 1) * EXTENT, 4096), Ok(vec![7; 4096]));
         opened.medium.stop();
-        assert_eq!(*told.lock().unwrap(), [], "the drive itself has room");
+        let told = told.lock().unwrap();
+        assert_eq!(told.first(), Some(&Notice::Fails(Trouble::Space)));
+        assert!(!told.iter().any(|notice| matches!(notice, Notice::Full(_))), "the drive itself has room: {told:?}");
     });
     let unmounted = std::process::Command::new("umount").arg("-l").arg(directory.path()).status();
     assert!(unmounted.unwrap().success());

@@ -16,3 +16,5 @@ mod files;
 mod kill;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod trouble;

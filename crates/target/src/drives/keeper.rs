@@ -63,6 +63,8 @@ pub(crate) struct Plan {
 /// The keeper of one drive.
 pub(crate) struct Keeper {
     name: String,
+    /// What it lies on, for the log.
+    backing: String,
     medium: Medium,
     drive: Mutex<Drive>,
     opened: Instant,
@@ -111,6 +113,7 @@ impl Keeper {
                 keeper.on_notice(notice);
             }
         })));
+        let below = backing.describe();
         let Opened { medium, snapshot, changes, was_clean, created } = Store::open(backing, options)?;
         let state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
         let new = state.identity == Identity::default();
@@ -128,6 +131,7 @@ impl Keeper {
         let round = Mutex::new(Round::new(sensor));
         let keeper = Arc::new(Self {
             name,
+            backing: below,
             medium,
             drive,
             opened: Instant::now(),
@@ -161,6 +165,11 @@ impl Keeper {
     /// What the configuration calls it.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it lies on, for the log.
+    pub(super) fn backing(&self) -> &str {
+        &self.backing
     }
 
     /// The medium.

@@ -14,6 +14,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Nsid};
 
 use super::keeper::Keeper;
 use super::sensor::Sensor;
+use super::trouble::Troubles;
 
 /// What the target has counted since it was started, and errors behind the last that the drive knows.
 #[derive(Debug, Default)]
@@ -44,12 +45,20 @@ pub(crate) struct Round {
     moved: bool,
     full: bool,
     failing: bool,
+    pub(super) troubles: Troubles,
+    /// Events that could not be written down yet, the oldest.
+    unwritten: Vec<Change>,
+    /// Something could not be written down the last time.
+    unwritable: bool,
     /// Namespaces of which it was told that several hosts write them.
     warned: BTreeSet<u32>,
 }
 
 /// How often there is a look, in milliseconds.
 const EVERY_MS: u64 = 10_000;
+
+/// Events that are kept until they can be written down.
+const UNWRITTEN: usize = 64;
 
 /// How long counters that moved wait to be written down, and how long those do that only tell the time.
 const KEEP_MOVED_S: u64 = 60;
@@ -67,6 +76,9 @@ impl Round {
             moved: false,
             full: false,
             failing: false,
+            troubles: Troubles::default(),
+            unwritten: Vec::new(),
+            unwritable: false,
             warned: BTreeSet::new(),
         }
     }
@@ -160,20 +172,41 @@ impl Keeper {
             // A full drive has nothing to spare, whatever is being given back just now.
             condition.free_bytes =
                 if round.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) };
-            condition.degraded = round.failing;
+            condition.no_space = round.troubles.no_space();
+            condition.degraded = round.failing || round.troubles.errors();
             drive.advance(&activity, condition, keep, &itself(), &self.moment())
         };
-        if turned.changes.is_empty() {
+        if turned.changes.is_empty() && round.unwritten.is_empty() {
             return;
         }
         if turned.changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
             (round.kept, round.moved) = (Instant::now(), false);
         }
+        let mut changes = std::mem::take(&mut round.unwritten);
+        changes.extend(turned.changes);
         drop(round);
-        if let Err(error) = self.commit(store, turned.changes) {
-            tracing::error!(drive = self.name(), "health and errors cannot be written down: {error}");
-        }
+        self.write_down(store, changes);
         self.show(&[], &turned.events);
+    }
+
+    /// Makes changes durable that nobody asked for. Events for which that fails are kept for the next time; errors and counters are
+    /// what they are then.
+    fn write_down(&self, store: &mut Store, changes: Vec<Change>) {
+        let events = changes.iter().filter(|change| matches!(change, Change::Happened { .. }));
+        let events: Vec<_> = events.take(UNWRITTEN).cloned().collect();
+        let outcome = self.commit(store, changes);
+        let mut round = self.round();
+        let before = std::mem::replace(&mut round.unwritable, outcome.is_err());
+        match outcome {
+            Err(error) => {
+                if !before {
+                    tracing::error!(drive = self.name(), "health and errors cannot be written down: {error}");
+                }
+                round.unwritten = events;
+            }
+            Ok(()) if before => tracing::info!(drive = self.name(), "health and errors are written down again"),
+            Ok(()) => {}
+        }
     }
 
     /// File systems of several hosts on one namespace destroy each other, unless the hosts agree by reservations.
@@ -217,6 +250,8 @@ impl Keeper {
                 tracing::error!(drive, ?class, "the journal cannot be written: changes are refused until it can");
             }
             Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
+            Notice::Fails(trouble) => self.on_trouble(trouble, true),
+            Notice::Works(trouble) => self.on_trouble(trouble, false),
         }
         let mut round = self.round();
         match notice {
@@ -225,6 +260,7 @@ impl Keeper {
             Notice::JournalFailed(_) => round.failing = true,
             Notice::JournalRecovered => round.failing = false,
             Notice::QuotaReached(_) => return,
+            Notice::Fails(_) | Notice::Works(_) => {}
         }
         drop(round);
         self.hurry();

@@ -1,0 +1,92 @@
+//! What is told when the device below a drive fails, and when it works again: a line each in the log, and what the drive is like.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ebof_medium::Trouble;
+
+use super::keeper::Keeper;
+
+/// Between two warnings of the same thing.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// What fails below a drive now.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    /// With whether it was logged this time.
+    now: BTreeMap<Trouble, bool>,
+    /// When it was logged last.
+    told: BTreeMap<Trouble, Instant>,
+}
+
+impl Troubles {
+    /// Something fails, or works again; whether that is to be logged.
+    fn turn(&mut self, trouble: Trouble, fails: bool) -> bool {
+        if !fails {
+            return self.now.remove(&trouble) == Some(true);
+        }
+        let logged = self.told.get(&trouble).is_none_or(|told| told.elapsed() >= EVERY);
+        if logged {
+            self.told.insert(trouble, Instant::now());
+        }
+        self.now.insert(trouble, logged);
+        logged
+    }
+
+    /// There is no place for what hosts write for the first time.
+    pub(super) fn no_space(&self) -> bool {
+        self.now.contains_key(&Trouble::Space)
+    }
+
+    /// The medium reports errors.
+    pub(super) fn errors(&self) -> bool {
+        self.now.contains_key(&Trouble::Read) || self.now.contains_key(&Trouble::Write)
+    }
+}
+
+impl Keeper {
+    /// Something fails below the drive, or works again. On the drive's thread.
+    pub(super) fn on_trouble(&self, trouble: Trouble, fails: bool) {
+        if !self.round().troubles.turn(trouble, fails) {
+            return;
+        }
+        let (drive, device) = (self.name(), self.backing());
+        match (trouble, fails) {
+            (Trouble::Space, true) => tracing::warn!(
+                drive,
+                device,
+                "there is no space below the drive: writes that need some are refused; free space on the file system that holds it"
+            ),
+            (Trouble::Read, true) => tracing::warn!(
+                drive,
+                device,
+                "reading fails below the drive: see the kernel's log, and whether the file has become shorter"
+            ),
+            (Trouble::Write, true) => {
+                tracing::warn!(drive, device, "writing fails below the drive: see the kernel's log");
+            }
+            (Trouble::Space, false) => tracing::info!(drive, device, "there is space below the drive again"),
+            (Trouble::Read, false) => {
+                tracing::info!(drive, device, "what could not be read below the drive can be read again");
+            }
+            (Trouble::Write, false) => tracing::info!(drive, device, "writing below the drive works again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_is_logged_once_a_minute() {
+        let mut troubles = Troubles::default();
+        assert!(troubles.turn(Trouble::Space, true) && troubles.no_space() && !troubles.errors());
+        assert!(troubles.turn(Trouble::Read, true) && troubles.errors());
+        assert!(troubles.turn(Trouble::Space, false) && !troubles.no_space());
+        assert!(!troubles.turn(Trouble::Space, true) && troubles.no_space(), "it was told a moment ago");
+        assert!(!troubles.turn(Trouble::Space, false), "and so its end is not");
+        assert!(troubles.turn(Trouble::Read, false) && !troubles.errors());
+        assert!(!troubles.turn(Trouble::Write, false), "nothing was the matter");
+    }
+}

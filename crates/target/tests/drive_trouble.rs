@@ -1,0 +1,230 @@
+//! What hosts see when the device below a drive fails: the right statuses, a warning and an event, errors in the log, a line each in
+//! the target's log; and that everything works again, without a restart, when the cause is gone.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, Once};
+use std::time::Duration;
+
+use ebof_initiator::{AdminData, Controller, Event, Namespace};
+use ebof_nvme::feature::{AsyncEventConfig, Fid};
+use ebof_nvme::log::{
+    EventKind, GetLogPage, Lid, PersistentEvent, PersistentEvents, critical_warning, persistent_event,
+    persistent_event_lsp,
+};
+use ebof_nvme::opcode::admin;
+use ebof_nvme::{Nsid, Sqe, Status};
+
+#[allow(dead_code, reason = "not every test uses all of it")]
+mod drive_rig;
+
+use drive_rig::{LoopDevice, SmallFileSystem, connect, create, errors, health, start, status, wait};
+
+/// What the targets of this process have logged.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Tee;
+
+impl Write for Tee {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Tee).init());
+}
+
+/// How many lines name this file, and say that.
+fn logged(backing: &Path, words: &str) -> usize {
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    log.lines().filter(|line| line.contains(backing.to_str().unwrap()) && line.contains(words)).count()
+}
+
+/// Has the controller tell of all that can be the matter with its health.
+fn watch(host: &Controller) -> std::sync::mpsc::Receiver<Event> {
+    let config = AsyncEventConfig::NAMESPACE_ATTRIBUTE
+        .with(AsyncEventConfig::SPARE)
+        .with(AsyncEventConfig::DEGRADED)
+        .with(AsyncEventConfig::READ_ONLY);
+    let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, Fid::ASYNC_EVENT_CONFIG.0.into()).with_cdw(11, config.0);
+    assert!(drive_rig::admin(host, set).is_success());
+    host.events()
+}
+
+/// Waits for a health event.
+fn raised(events: &std::sync::mpsc::Receiver<Event>, wanted: u8) {
+    let event = Event::Asynchronous { kind: 1, info: wanted, log_page: Lid::SMART_HEALTH.0 };
+    wait("the event", || events.try_iter().any(|seen| seen == event).then_some(()));
+}
+
+/// Warnings in the Persistent Event Log.
+fn warnings(host: &Controller) -> usize {
+    let mut page = vec![0; 64 << 10];
+    let act = |lsp| GetLogPage { lsp, ..GetLogPage::new(Lid::PERSISTENT_EVENT, 64 << 10) }.encode(Nsid::NONE);
+    let read = act(persistent_event_lsp::ESTABLISH);
+    assert!(host.admin(read, AdminData::ToHost(&mut page), None).unwrap().status().is_success());
+    let release = act(persistent_event_lsp::RELEASE);
+    assert!(host.admin(release, AdminData::ToHost(&mut [0; 64 << 10]), None).unwrap().status().is_success());
+    let (_, events) = PersistentEvents::new(&page).unwrap();
+    let is_one = |event: &PersistentEvent<'_>| {
+        event.header.etype == EventKind::HARDWARE_ERROR.0
+            && event.data[..2] == persistent_event::hardware_error::CRITICAL_WARNING.to_le_bytes()
+    };
+    events.filter(is_one).count()
+}
+
+const BLOCKS: u64 = 192 << 11;
+const MIB: usize = 1 << 20;
+
+fn write(namespace: &Namespace, mib: u64, byte: u8) -> Status {
+    status(namespace.write(mib << 11, &vec![byte; MIB], false))
+}
+
+fn reads(namespace: &Namespace, mib: u64, byte: u8) -> bool {
+    let mut data = vec![!byte; MIB];
+    namespace.read(mib << 11, &mut data).unwrap();
+    data == vec![byte; MIB]
+}
+
+#[test]
+fn a_full_file_system_is_told_and_forgotten_when_there_is_room() {
+    let Some(small) = SmallFileSystem::new(100) else {
+        println!("SKIPPED: no permission to mount a small file system");
+        return;
+    };
+    listen();
+    let backing = small.path().join("drive.img");
+    let (target, address) = start(&backing, Some(256 << 20));
+    let host = connect(address);
+    let events = watch(&host);
+    let namespace = host.namespace(create(&host, BLOCKS)).unwrap();
+    let full = (0..192).find(|&mib| write(&namespace, mib, 7) != Status::SUCCESS).unwrap();
+    assert!(full > 20, "{full} MiB found room");
+    for _ in 0..200 {
+        let refused = write(&namespace, full, 7);
+        assert!(refused.is(Status::CAPACITY_EXCEEDED), "{refused}");
+    }
+    raised(&events, 2);
+    let page = health(&host);
+    assert_eq!((page.cw & critical_warning::SPARE, page.avsp), (critical_warning::SPARE, 0));
+    let newest = errors(&host, 1)[0];
+    assert!(newest.status().is(Status::CAPACITY_EXCEEDED) && newest.lba.get() == full << 11, "{newest:?}");
+    assert!(page.neile.get() >= 201);
+    assert_eq!(logged(&backing, "device error"), 1, "one line, not one for each command");
+    assert_eq!(logged(&backing, "there is no space below the drive"), 1);
+    // What is there can be read and written.
+    assert!(reads(&namespace, 0, 7) && write(&namespace, 1, 8).is_success());
+    assert_eq!(logged(&backing, "again"), 0);
+
+    small.resize(400);
+    wait("the space to be seen", || (health(&host).cw == 0).then_some(()));
+    assert_eq!(logged(&backing, "there is space below the drive again"), 1);
+    for mib in full..192 {
+        assert_eq!(write(&namespace, mib, 9), Status::SUCCESS);
+    }
+    assert_eq!((warnings(&host), health(&host).avsp), (1, 100));
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop((target, namespace));
+    let (_target, address) = start(&backing, None);
+    let host = connect(address);
+    let namespace = host.namespace(Nsid(1)).unwrap();
+    assert!(reads(&namespace, 0, 7) && reads(&namespace, 1, 8) && reads(&namespace, 191, 9));
+    assert_eq!(warnings(&host), 1, "it is remembered");
+}
+
+#[test]
+fn a_file_that_becomes_shorter_is_told_and_forgotten_when_it_is_whole() {
+    listen();
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("drive.img");
+    let (target, address) = start(&backing, Some(256 << 20));
+    let host = connect(address);
+    let events = watch(&host);
+    let namespace = host.namespace(create(&host, BLOCKS)).unwrap();
+    for mib in 0..16 {
+        assert_eq!(write(&namespace, mib, 7), Status::SUCCESS);
+    }
+    let whole = std::fs::metadata(&backing).unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&backing).unwrap();
+    file.set_len(whole - (256 << 20) + (8 << 20)).unwrap();
+    assert!(reads(&namespace, 0, 7));
+    for _ in 0..100 {
+        let refused = status(namespace.read(8 << 11, &mut [0; MIB]));
+        assert!(refused.is(Status::UNRECOVERED_READ_ERROR), "{refused}");
+    }
+    raised(&events, 0);
+    let page = health(&host);
+    assert_eq!((page.cw, page.mdie.get()), (critical_warning::DEGRADED, 100));
+    let newest = errors(&host, 1)[0];
+    assert!(newest.status().is(Status::UNRECOVERED_READ_ERROR) && newest.lba.get() == 8 << 11, "{newest:?}");
+    assert_eq!((logged(&backing, "device error"), logged(&backing, "reading fails below the drive")), (1, 1));
+
+    file.set_len(whole).unwrap();
+    wait("the file to be seen", || (health(&host).cw == 0).then_some(()));
+    assert_eq!(logged(&backing, "can be read again"), 1);
+    assert!(reads(&namespace, 8, 0), "what was cut off is gone, and no error any more");
+    assert!(write(&namespace, 8, 9).is_success() && reads(&namespace, 8, 9) && reads(&namespace, 7, 7));
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop((target, namespace));
+    let (_target, address) = start(&backing, None);
+    assert!(reads(&connect(address).namespace(Nsid(1)).unwrap(), 8, 9));
+}
+
+/// A loop device whose file finds no room, and then is cut off, reports what a disk does that cannot write, and cannot read.
+#[test]
+fn a_block_device_that_fails_is_told_and_forgotten_when_it_does_not() {
+    let Some(small) = SmallFileSystem::new(100) else {
+        println!("SKIPPED: no permission to mount a small file system");
+        return;
+    };
+    let file = small.path().join("disk.img");
+    let Some(device) = LoopDevice::new(&file, 400 << 20) else {
+        println!("SKIPPED: no permission to make a loop device");
+        return;
+    };
+    listen();
+    let (target, address) = start(device.path(), None);
+    let host = connect(address);
+    let events = watch(&host);
+    let namespace = host.namespace(create(&host, BLOCKS)).unwrap();
+    let full = (0..192).find(|&mib| write(&namespace, mib, 7) != Status::SUCCESS).unwrap();
+    assert!(write(&namespace, full, 7).is(Status::CAPACITY_EXCEEDED));
+    raised(&events, 2);
+    assert_eq!(health(&host).cw & critical_warning::SPARE, critical_warning::SPARE);
+    assert!(errors(&host, 1)[0].status().is(Status::CAPACITY_EXCEEDED));
+    assert!(reads(&namespace, 0, 7));
+    small.resize(600);
+    wait("the space to be seen", || (health(&host).cw == 0).then_some(()));
+    for mib in full..192 {
+        assert_eq!(write(&namespace, mib, 9), Status::SUCCESS);
+    }
+    host.disconnect();
+    target.stop(Duration::from_secs(5));
+    drop((target, namespace));
+
+    let (_target, address) = start(device.path(), None);
+    let host = connect(address);
+    let events = watch(&host);
+    let namespace = host.namespace(Nsid(1)).unwrap();
+    assert!(reads(&namespace, 0, 7) && reads(&namespace, full, 9) && reads(&namespace, 191, 9));
+    let cut = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    cut.set_len(100 << 20).unwrap();
+    let refused = status(namespace.read(191 << 11, &mut [0; MIB]));
+    assert!(refused.is(Status::UNRECOVERED_READ_ERROR), "{refused}");
+    raised(&events, 0);
+    assert_eq!(health(&host).cw, critical_warning::DEGRADED);
+    assert!(reads(&namespace, 0, 7));
+    cut.set_len(400 << 20).unwrap();
+    wait("the disk to be seen", || (health(&host).cw == 0).then_some(()));
+    assert!(write(&namespace, 191, 5).is_success() && reads(&namespace, 191, 5));
+}
