@@ -179,6 +179,19 @@ pub enum Error {
         /// Why, and what to do.
         reason: &'static str,
     },
+    /// What is stored is not what was written: a checksum does not fit.
+    #[error(
+        "{action}: block {block} of {of} is damaged: its checksum does not fit what is there; write it to use it again, and \
+         check the medium"
+    )]
+    Corrupt {
+        /// What was tried.
+        action: Action,
+        /// Number of the first such block.
+        block: u64,
+        /// Of what.
+        of: String,
+    },
     /// The kernel's I/O interface failed as a whole.
     #[error("cannot {what}: {source}{hint}")]
     Engine {
@@ -204,6 +217,7 @@ impl Error {
             Error::Truncated { action, .. } => medium(*action),
             Error::CacheLost { .. } => Class::MediumWrite,
             Error::Refused { class, .. } => *class,
+            Error::Corrupt { .. } => Class::MediumRead,
             Error::Engine { .. } => Class::Internal,
         }
     }

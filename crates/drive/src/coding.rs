@@ -3,14 +3,17 @@
 //!
 //! ```text
 //! plain   | data of extent_bytes / block_bytes blocks                                        |
-//! tagged  | data of fewer blocks                       | header, a tag for each block        |
+//! tagged  | data of fewer blocks                       | pages with a tag for each block     |
 //! ```
-//! A tag has [`TAG_BYTES`]; the header takes the place of one. The tags begin at a multiple of [`TAG_PAGE_BYTES`].
+//! A tag has [`TAG_BYTES`]; a page of tags has [`TAG_PAGE_BYTES`] and begins with a header, which takes the place of a tag. What
+//! is in them is in [`tag`](crate::tag).
 
 /// Bytes of the tag of a block.
 pub const TAG_BYTES: u64 = 16;
 /// Tags are read and written in units of so many bytes.
 pub const TAG_PAGE_BYTES: u64 = 4096;
+/// Tags in a page.
+pub const TAGS_PER_PAGE: u64 = TAG_PAGE_BYTES / TAG_BYTES - 1;
 /// Bytes of metadata that a tag has room for.
 pub const METADATA_BYTES: u16 = 8;
 
@@ -66,7 +69,8 @@ impl Coding {
         }
         // The most for which data and tags fit: a first guess without rounding is at most one page of tags too high.
         let fits = |blocks: u64| (blocks << self.block_shift) + tags_bytes(blocks) <= extent_bytes;
-        let mut blocks = extent_bytes.saturating_sub(TAG_BYTES) / (self.data_bytes() + TAG_BYTES);
+        let mut blocks = extent_bytes / (self.data_bytes() * TAGS_PER_PAGE + TAG_PAGE_BYTES) * TAGS_PER_PAGE;
+        blocks += extent_bytes % (self.data_bytes() * TAGS_PER_PAGE + TAG_PAGE_BYTES) / self.data_bytes();
         while blocks > 0 && !fits(blocks) {
             blocks -= 1;
         }
@@ -103,9 +107,9 @@ impl Coding {
     }
 }
 
-/// Bytes of the tags of so many blocks, with their header.
+/// Bytes of the pages for the tags of so many blocks.
 fn tags_bytes(blocks: u64) -> u64 {
-    ((blocks + 1) * TAG_BYTES).next_multiple_of(TAG_PAGE_BYTES)
+    blocks.div_ceil(TAGS_PER_PAGE) * TAG_PAGE_BYTES
 }
 
 #[cfg(test)]
@@ -132,7 +136,7 @@ mod tests {
                     None => assert_eq!(data, extent_bytes),
                     Some((at, bytes)) => {
                         assert!(data <= at && at + bytes == extent_bytes && at.is_multiple_of(TAG_PAGE_BYTES));
-                        assert!((blocks + 1) * TAG_BYTES <= bytes);
+                        assert!(blocks <= bytes / TAG_PAGE_BYTES * TAGS_PER_PAGE);
                         let more = ((blocks + 1) << coding.block_shift) + tags_bytes(blocks + 1);
                         assert!(more > extent_bytes, "{coding:?} {extent_bytes}");
                     }

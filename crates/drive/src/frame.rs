@@ -12,6 +12,7 @@ use crc_fast::CrcAlgorithm;
 
 use crate::coding::Coding;
 use crate::namespace::Instance;
+use crate::tag::Tag;
 
 /// Bytes of a frame, and of a checkpoint's header.
 pub const FRAME_BYTES: usize = 4096;
@@ -27,6 +28,8 @@ const FRAME_MAGIC: [u8; 8] = *b"EBOFJRN1";
 const CHECKPOINT_MAGIC: [u8; 8] = *b"EBOFCHK1";
 /// Extents that one map record holds at most, so that a frame has room for it.
 const MAP_EXTENTS_MAX: usize = 900;
+/// Tags that one record holds at most, for the same reason: all that a frame has room for.
+const TAGS_MAX: usize = (PAYLOAD_BYTES - 21) / 16;
 /// Bytes of a part of a change, so that a frame has room for it.
 const PART_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
 
@@ -76,6 +79,16 @@ pub enum Record {
         blocks: u64,
         /// Whether they are bad now.
         bad: bool,
+    },
+    /// Blocks of a namespace, one behind the other, are about to get these tags: each has the data for this one, or for one
+    /// before it.
+    Tags {
+        /// Whose.
+        instance: Instance,
+        /// The first of them.
+        first: u64,
+        /// Their tags.
+        tags: Vec<Tag>,
     },
     /// From this extent on none was ever used.
     Water(u32),
@@ -170,6 +183,16 @@ impl Frames {
                 out.extend(blocks.to_le_bytes());
                 out.push(u8::from(*bad));
             }),
+            Record::Tags { instance, first, tags } => {
+                for (at, part) in (0_u64..).zip(tags.chunks(TAGS_MAX)) {
+                    self.put(9, |out| {
+                        out.extend(instance.0.to_le_bytes());
+                        out.extend((first.saturating_add(at * TAGS_MAX as u64)).to_le_bytes());
+                        out.extend(length(part.len()));
+                        part.iter().for_each(|tag| out.extend(tag.0));
+                    });
+                }
+            }
             Record::Water(extent) => self.put(7, |out| out.extend(extent.to_le_bytes())),
         }
     }
@@ -309,6 +332,12 @@ impl<'a> Reader<'a> {
         Some(bytes.chunks_exact(4).map(extent).collect())
     }
 
+    fn tags(&mut self) -> Option<Vec<Tag>> {
+        let count = self.size()?;
+        let bytes = self.take(count.checked_mul(16)?)?;
+        Some(bytes.chunks_exact(16).map(|bytes| Tag(core::array::from_fn(|at| bytes[at]))).collect())
+    }
+
     fn piece(&mut self) -> Option<Piece> {
         let [kind] = self.array()?;
         if kind == 8 {
@@ -335,6 +364,7 @@ impl<'a> Reader<'a> {
                 bad: self.array::<1>()? != [0],
             },
             7 => Record::Water(self.u32()?),
+            9 => Record::Tags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? },
             _ => return None,
         };
         Some(Piece::Whole(record))
@@ -456,6 +486,12 @@ mod tests {
                 first,
                 count
             }),
+            (
+                instance.clone(),
+                0..1_u64 << 60,
+                proptest::collection::vec(any::<[u8; 16]>().prop_map(Tag), 1..600).no_shrink()
+            )
+                .prop_map(|(instance, first, tags)| Record::Tags { instance, first, tags }),
             (instance, any::<u64>(), any::<u64>(), any::<bool>())
                 .prop_map(|(instance, start, blocks, bad)| Record::Bad { instance, start, blocks, bad }),
             any::<u32>().prop_map(Record::Water),
@@ -463,7 +499,7 @@ mod tests {
         ]
     }
 
-    /// Map records that were cut to fit are put together again.
+    /// Records that were cut to fit are put together again.
     fn joined(records: Vec<Record>) -> Vec<Record> {
         let mut out: Vec<Record> = Vec::new();
         for record in records {
@@ -473,6 +509,14 @@ mod tests {
                 && u64::from(*first) + extents.len() as u64 == u64::from(*f)
             {
                 extents.extend(e);
+                continue;
+            }
+            if let (Some(Record::Tags { instance, first, tags }), Record::Tags { instance: i, first: f, tags: t }) =
+                (out.last_mut(), &record)
+                && instance == i
+                && *first + tags.len() as u64 == *f
+            {
+                tags.extend(t);
                 continue;
             }
             out.push(record);

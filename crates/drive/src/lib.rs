@@ -27,6 +27,7 @@ pub mod request;
 pub mod reservation;
 pub mod sanitize;
 pub mod self_test;
+pub mod tag;
 pub mod telemetry;
 pub mod view;
 

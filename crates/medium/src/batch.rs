@@ -19,14 +19,16 @@ use crate::thin::refused;
 use crate::{Error, Instance, Notice, Store, Thin};
 
 /// A request, and what has become of it.
-struct Item {
-    thin: Arc<Thin>,
-    request: Request,
-    result: Result<(), DeviceError>,
+pub(crate) struct Item {
+    /// Where it stands among those that came with it.
+    number: usize,
+    pub(crate) thin: Arc<Thin>,
+    pub(crate) request: Request,
+    pub(crate) result: Result<(), DeviceError>,
     /// Extents that it needs, by number in the namespace.
-    fresh: BTreeMap<u32, u32>,
+    pub(crate) fresh: BTreeMap<u32, u32>,
     /// Extents that it takes from the namespace, where they have places.
-    gone: Vec<Range<u32>>,
+    pub(crate) gone: Vec<Range<u32>>,
     /// What is done on the backing device.
     pieces: Vec<Piece>,
 }
@@ -45,7 +47,7 @@ impl Piece {
 }
 
 /// Why a request is refused that has to be in the journal.
-const JOURNAL: &str = "the drive's journal cannot be written: see the log";
+pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the log";
 
 impl Store {
     /// Does what was left with the drive's thread, and answers.
@@ -68,19 +70,34 @@ impl Store {
     }
 
     fn run_batch(&mut self, requests: Vec<(Arc<Thin>, Request)>) -> Vec<Completion> {
-        let mut items: Vec<Item> = requests
-            .into_iter()
-            .map(|(thin, request)| {
+        let mut items: Vec<Item> = (0..)
+            .zip(requests)
+            .map(|(number, (thin, request))| {
                 let result = thin.check(&request.operation);
-                let gone = if result.is_ok() { emptied(&thin, &request.operation) } else { Vec::new() };
-                Item { thin, request, result, fresh: BTreeMap::new(), gone, pieces: Vec::new() }
+                Item { number, thin, request, result, fresh: BTreeMap::new(), gone: Vec::new(), pieces: Vec::new() }
             })
             .collect();
         if self.shared.suspect.load(Ordering::Acquire) && self.make_sure().is_err() {
             for item in items.iter_mut().filter(|item| item.request.operation.action().modifies()) {
-                item.gone.clear();
                 item.refuse(Class::MediumWrite, JOURNAL);
             }
+        }
+        if items.iter().any(|item| item.thin.is_tagged) {
+            let (tagged, plain): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.thin.is_tagged);
+            items = self.run_tagged(tagged);
+            items.extend(self.run_plain(plain));
+            items.sort_unstable_by_key(|item| item.number);
+        } else {
+            items = self.run_plain(items);
+        }
+        self.make_durable(&mut items);
+        self.count();
+        items.into_iter().map(|item| item.request.complete(item.result)).collect()
+    }
+
+    fn run_plain(&mut self, mut items: Vec<Item>) -> Vec<Item> {
+        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+            item.gone = emptied(&item.thin, &item.request.operation);
         }
         self.allocate(&mut items);
         let records = records_of(&items);
@@ -89,6 +106,17 @@ impl Store {
         {
             self.take_back(&mut items, &error);
         }
+        self.place(&mut items);
+        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+            item.cut();
+        }
+        self.move_data(&mut items);
+        self.heal(&mut items);
+        items
+    }
+
+    /// What is in the journal now, the maps say, too.
+    pub(crate) fn place(&mut self, items: &mut [Item]) {
         for item in items.iter_mut().filter(|item| item.result.is_ok()) {
             for (&index, &place) in &item.fresh {
                 item.thin.map.set(index, Some(place));
@@ -97,18 +125,10 @@ impl Store {
                 self.release(&item.thin, range);
             }
         }
-        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
-            item.cut(self.shared.layout.extent_bytes);
-        }
-        self.move_data(&mut items);
-        self.heal(&mut items);
-        self.make_durable(&mut items);
-        self.count();
-        items.into_iter().map(|item| item.request.complete(item.result)).collect()
     }
 
     /// Takes the extents that first writes need.
-    fn allocate(&mut self, items: &mut [Item]) {
+    pub(crate) fn allocate(&mut self, items: &mut [Item]) {
         let wanted: usize = items.iter().filter(|item| item.result.is_ok()).map(|item| item.missing().len()).sum();
         let prepared = if wanted > 0 { self.prepare(u32::try_from(wanted).unwrap_or(u32::MAX)) } else { Ok(()) };
         let cause = prepared.as_ref().err().map(Error::class);
@@ -171,12 +191,17 @@ impl Store {
     }
 
     /// The journal could not be written: nothing has happened.
-    fn take_back(&mut self, items: &mut [Item], error: &Error) {
+    pub(crate) fn take_back(&mut self, items: &mut [Item], error: &Error) {
         // Also those that count on extents which others of the turn were to have.
         let needs = |item: &Item| !item.gone.is_empty() || !item.missing().is_empty();
         for item in items.iter_mut().filter(|item| item.result.is_ok() && needs(item)) {
             for (_, place) in std::mem::take(&mut item.fresh) {
-                self.allocator.give_back_clean(place);
+                if item.thin.is_tagged {
+                    // Pages of tags were made there.
+                    self.allocator.give_back(place);
+                } else {
+                    self.allocator.give_back_clean(place);
+                }
                 item.thin.used.fetch_sub(1, Ordering::Relaxed);
             }
             item.gone.clear();
@@ -217,7 +242,7 @@ impl Store {
     }
 
     /// Blocks that were bad and have been written are not any more.
-    fn heal(&mut self, items: &mut [Item]) {
+    pub(crate) fn heal(&mut self, items: &mut [Item]) {
         for item in items.iter_mut().filter(|item| item.result.is_ok()) {
             for (offset, len) in written(&item.request.operation) {
                 if !item.thin.is_bad_at(offset, len) {
@@ -259,7 +284,7 @@ impl Store {
 }
 
 /// The ranges that an operation writes in some way.
-fn written(operation: &Operation) -> Vec<(u64, u64)> {
+pub(crate) fn written(operation: &Operation) -> Vec<(u64, u64)> {
     match operation {
         Operation::Write { offset, len, .. } => vec![(*offset, *len as u64)],
         Operation::WriteZeroes { offset, len, .. } => vec![(*offset, *len)],
@@ -271,7 +296,7 @@ fn written(operation: &Operation) -> Vec<(u64, u64)> {
 }
 
 /// What the journal has to know before the data move.
-fn records_of(items: &[Item]) -> Vec<Record> {
+pub(crate) fn records_of(items: &[Item]) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     for item in items.iter().filter(|item| item.result.is_ok()) {
         let instance = item.thin.instance;
@@ -292,7 +317,7 @@ fn records_of(items: &[Item]) -> Vec<Record> {
 }
 
 /// The ranges whose storage an operation gives back, in bytes.
-fn given_back(operation: &Operation) -> Vec<(u64, u64)> {
+pub(crate) fn given_back(operation: &Operation) -> Vec<(u64, u64)> {
     match operation {
         Operation::WriteZeroes { deallocate: true, .. } | Operation::Deallocate { .. } => written(operation),
         _ => Vec::new(),
@@ -300,35 +325,35 @@ fn given_back(operation: &Operation) -> Vec<(u64, u64)> {
 }
 
 /// The extents that an operation empties: those that it covers, where any has a place.
-fn emptied(thin: &Thin, operation: &Operation) -> Vec<Range<u32>> {
+pub(crate) fn emptied(thin: &Thin, operation: &Operation) -> Vec<Range<u32>> {
     let covered = given_back(operation).into_iter().map(|(offset, len)| covered(thin, offset, len));
     covered.filter(|range| range.clone().any(|index| thin.map.place(index).is_some())).collect()
 }
 
 /// Extents that lie in a range of bytes with all that the namespace has of them.
 fn covered(thin: &Thin, offset: u64, len: u64) -> Range<u32> {
-    let extent_bytes = thin.shared.layout.extent_bytes;
+    let span_bytes = thin.grid.span_bytes;
     let end = offset + len;
-    let first = thin.index(offset.next_multiple_of(extent_bytes));
+    let first = thin.index(offset.next_multiple_of(span_bytes));
     let last = if end == thin.size_bytes() { thin.map.len() } else { thin.index(end) };
     first..last.max(first)
 }
 
 /// The parts of a range of bytes whose storage cannot be given back, because extents are only covered in part.
-fn edges(thin: &Thin, offset: u64, len: u64) -> [(u64, u64); 2] {
-    let extent_bytes = thin.shared.layout.extent_bytes;
+pub(crate) fn edges(thin: &Thin, offset: u64, len: u64) -> [(u64, u64); 2] {
+    let span_bytes = thin.grid.span_bytes;
     let (end, whole) = (offset + len, covered(thin, offset, len));
     if whole.is_empty() {
         // In one extent, or in two that lie side by side.
-        let middle = offset.next_multiple_of(extent_bytes).min(end);
+        let middle = offset.next_multiple_of(span_bytes).min(end);
         return [(offset, middle - offset), (middle, end - middle)];
     }
-    let (begin, after) = (u64::from(whole.start) * extent_bytes, (u64::from(whole.end) * extent_bytes).min(end));
+    let (begin, after) = (u64::from(whole.start) * span_bytes, (u64::from(whole.end) * span_bytes).min(end));
     [(offset, begin - offset), (after, end - after)]
 }
 
 impl Item {
-    fn refuse(&mut self, class: Class, reason: &'static str) {
+    pub(crate) fn refuse(&mut self, class: Class, reason: &'static str) {
         self.result = Err(refused(&self.request.operation, class, reason));
     }
 
@@ -342,9 +367,10 @@ impl Item {
         (first..=last).filter(|&index| self.thin.map.place(index).is_none()).collect()
     }
 
-    /// Cuts the request into what lies in one extent each.
-    fn cut(&mut self, extent_bytes: u64) {
+    /// Cuts the request of a namespace without tags into what lies in one extent each.
+    fn cut(&mut self) {
         let layout = self.thin.shared.layout;
+        let extent_bytes = layout.extent_bytes;
         let thin = Arc::clone(&self.thin);
         let parts = |offset: u64, len: u64| {
             let end = offset + len;

@@ -18,6 +18,9 @@ const AES_BYTES: usize = 16;
 /// So many of them are under way at the same time: the instructions take some cycles each, and the next need not wait.
 const PARALLEL: usize = 32;
 
+/// Where the numbers of tags begin.
+const TAGS: u128 = 1 << 64;
+
 type AesBlock = GenericArray<u8, aes::cipher::consts::U16>;
 
 /// What encrypts and decrypts the blocks of a namespace.
@@ -55,6 +58,16 @@ impl Cipher {
                 self.unit(number.into(), block, Direction::Decrypt);
             }
         }
+    }
+
+    /// Encrypts the tag of a block: a data unit of its own, with a number that no block has.
+    pub(crate) fn encrypt_tag(&self, block: u64, tag: &mut [u8; 16]) {
+        self.unit(TAGS | u128::from(block), tag, Direction::Encrypt);
+    }
+
+    /// Decrypts what [`encrypt_tag`](Self::encrypt_tag) made.
+    pub(crate) fn decrypt_tag(&self, block: u64, tag: &mut [u8; 16]) {
+        self.unit(TAGS | u128::from(block), tag, Direction::Decrypt);
     }
 
     /// One data unit, a multiple of 16 bytes.
@@ -151,6 +164,18 @@ mod tests {
             Cipher::new(&all).decrypt(first, 1 << shift, &mut ours);
             prop_assert_eq!(ours, plain);
         }
+    }
+
+    #[test]
+    fn a_tag_is_encrypted_as_its_blocks_and_no_others() {
+        let cipher = Cipher::new(&[3; 64]);
+        let (mut tag, mut other, mut unit) = ([7; 16], [7; 16], [7; 16]);
+        cipher.encrypt_tag(5, &mut tag);
+        cipher.encrypt_tag(6, &mut other);
+        cipher.encrypt(5, 16, &mut unit);
+        assert!(tag != [7; 16] && tag != other && tag != unit);
+        cipher.decrypt_tag(5, &mut tag);
+        assert_eq!(tag, [7; 16]);
     }
 
     #[test]

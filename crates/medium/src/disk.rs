@@ -90,12 +90,17 @@ impl Disk {
 
     /// Writes a whole number of 4 KiB.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.write_with(offset, bytes, false)
+    }
+
+    /// The same; if asked for, they are on the medium when it returns.
+    pub(crate) fn write_with(&mut self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), Error> {
         let mut operations = Vec::new();
         for (at, part) in (0_u64..).zip(bytes.chunks(PART_BYTES)) {
             let mut buffer = Buffer::zeroed(part.len());
             buffer.as_mut_slice()[..part.len()].copy_from_slice(part);
             let offset = offset + at * PART_BYTES as u64;
-            operations.push(Operation::Write { offset, len: part.len(), buffer, fua: false });
+            operations.push(Operation::Write { offset, len: part.len(), buffer, fua });
         }
         self.run(operations).into_iter().try_for_each(|completion| completion.result)
     }

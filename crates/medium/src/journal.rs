@@ -26,6 +26,17 @@ pub(crate) struct Journal {
     doubt: Option<u64>,
 }
 
+/// What is durable when frames were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// Nothing.
+    Nothing,
+    /// These frames: enough where all before them are.
+    Frames,
+    /// Everything.
+    All,
+}
+
 /// What was found on a medium.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -80,16 +91,17 @@ impl Journal {
         }
         if !self.begun {
             let frames = self.encode(std::slice::from_ref(marker));
-            self.append(disk, &frames, true)?;
+            self.append(disk, &frames, Sync::All)?;
             self.begun = true;
         }
         Ok(())
     }
 
     /// Writes frames. After an error the journal ends where it did, and has to [`begin`](Journal::begin) anew.
-    pub(crate) fn append(&mut self, disk: &mut Disk, frames: &[u8], durable: bool) -> Result<(), DeviceError> {
+    pub(crate) fn append(&mut self, disk: &mut Disk, frames: &[u8], sync: Sync) -> Result<(), DeviceError> {
         let at = self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64;
-        let written = disk.write(at, frames).and_then(|()| if durable { disk.flush() } else { Ok(()) });
+        let written = disk.write_with(at, frames, sync == Sync::Frames);
+        let written = written.and_then(|()| if sync == Sync::All { disk.flush() } else { Ok(()) });
         match written {
             Ok(()) => self.next += (frames.len() / FRAME_BYTES) as u64,
             Err(_) => (self.life, self.begun) = (self.life + 1, false),

@@ -23,6 +23,9 @@ pub struct Options {
     pub key: Option<DriveKey>,
     /// What the drive's thread does its I/O with.
     pub engine: Engine,
+    /// Bytes of memory for tags of blocks (checksums and metadata), for all namespaces together; 0 for 16 MiB. At least 4 MiB
+    /// are used where there are namespaces with tags.
+    pub tag_cache_bytes: usize,
     /// Is told what happens on the medium.
     pub notify: Option<Notify>,
 }
@@ -54,6 +57,13 @@ pub enum Notice {
     Fails(Trouble),
     /// It works again, as far as can be seen.
     Works(Trouble),
+    /// A block is not what was written to it: it cannot be read before it is written again. At most 16 are told in a second.
+    Corrupt {
+        /// Whose it is.
+        instance: Instance,
+        /// Its number (LBA).
+        block: u64,
+    },
 }
 
 /// A medium that was opened.

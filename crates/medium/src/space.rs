@@ -57,6 +57,7 @@ impl Store {
     /// Does a part of what can be done when there is nothing else.
     pub(crate) fn tidy(&mut self) -> Result<(), Error> {
         self.make_sure()?;
+        self.settle_some();
         self.wash().map(|_some| ())
     }
 
@@ -67,6 +68,10 @@ impl Store {
         let stained = self.allocator.stained(if self.zeroes_quickly() { WASH } else { slowly });
         if stained.is_empty() {
             return Ok(false);
+        }
+        // A record that failed may be in the journal all the same, and give one of them to somebody.
+        if !self.is_sure() {
+            self.make_sure()?;
         }
         let runs = stained.chunk_by(|one, next| one + 1 == *next);
         let ranges = runs.map(|run| (layout.extent(run[0]), layout.extent_bytes * run.len() as u64));
@@ -89,7 +94,11 @@ impl Store {
     pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) {
         // What has no place is not touched: the table takes memory where it is written.
         let placed = range.filter(|&index| thin.map.place(index).is_some());
-        let taken: Vec<u32> = placed.filter_map(|index| thin.map.set(index, None)).collect();
+        let taken: Vec<(u32, u32)> = placed.filter_map(|index| Some((index, thin.map.set(index, None)?))).collect();
+        if thin.is_tagged {
+            self.forget_tags(thin, &taken);
+        }
+        let taken: Vec<u32> = taken.into_iter().map(|(_, place)| place).collect();
         if taken.is_empty() {
             return;
         }

@@ -13,10 +13,11 @@ use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
 
 use crate::bad::Bad;
 use crate::disk::Disk;
-use crate::journal::{Found, Journal};
+use crate::journal::{Found, Journal, Sync};
 use crate::keys::Keys;
 use crate::options::Notify;
 use crate::shared::{Epoch, Shared};
+use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
 use crate::trouble::Ongoing;
 use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
@@ -25,6 +26,8 @@ use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
 const INSTANCES_MAX: usize = 4096;
 /// Bytes of the owner's state in a checkpoint.
 const SNAPSHOT_BYTES_MAX: usize = 12 << 20;
+/// Tags in the journal, so that the next life is soon done with them.
+const TAGS_MAX: usize = 65536;
 
 /// A drive's medium, in the hands of the drive's thread.
 pub struct Store {
@@ -37,6 +40,7 @@ pub struct Store {
     /// when those before it are.
     pub(crate) quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
     pub(crate) jobs: Vec<worker::Due>,
+    pub(crate) tags: Tags,
     snapshot: Option<Box<dyn Fn() -> Vec<u8>>>,
     /// The owner's state and its changes, until it says how to ask for it.
     kept: (Vec<u8>, Vec<Vec<u8>>),
@@ -86,6 +90,7 @@ impl Store {
             keys,
             quarantine: VecDeque::new(),
             jobs: Vec::new(),
+            tags: Tags::new(options.tag_cache_bytes),
             snapshot: None,
             kept: (found.state, found.changes),
             notify: options.notify.clone(),
@@ -119,6 +124,7 @@ impl Store {
             return Err(damaged(format!("the key of namespace {} is not there", thin.instance.0)));
         }
         store.count();
+        store.tags.cursor = Some((Instance(0), 0));
         Ok(store)
     }
 
@@ -132,9 +138,13 @@ impl Store {
                 let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
                 self.shared.insert(Arc::new(thin));
             }
-            Record::Remove(instance) => self.shared.remove(*instance),
+            Record::Remove(instance) => {
+                self.shared.remove(*instance);
+                self.tags.forget_all(*instance);
+            }
             Record::Clear(instance) => {
                 let thin = thin(instance)?;
+                self.tags.forget_all(*instance);
                 (0..thin.map.len()).filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
                     thin.map.set(index, None);
                 });
@@ -147,11 +157,13 @@ impl Store {
                         return Err(format!("extent {index} of namespace {} is out of range", instance.0));
                     }
                     thin.map.set(index, Some(*place));
+                    self.tags.resolve(*instance, thin.grid.blocks_of(index..index + 1));
                 }
             }
             Record::Unmap { instance, first, count } => {
                 let thin = thin(instance)?;
                 let range = *first..first.saturating_add(*count).min(thin.map.len());
+                self.tags.resolve(*instance, thin.grid.blocks_of(range.clone()));
                 range.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
                     thin.map.set(index, None);
                 });
@@ -159,6 +171,15 @@ impl Store {
             Record::Bad { instance, start, blocks, bad } => {
                 let range = *start..start.saturating_add(*blocks);
                 thin(instance)?.change_bad(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
+            }
+            Record::Tags { instance, first, tags } => {
+                let thin = thin(instance)?;
+                let fits = first.checked_add(tags.len() as u64).is_some_and(|end| end <= thin.blocks_of_it());
+                if !thin.is_tagged || !fits {
+                    return Err(format!("block {first} of namespace {} has no tag", instance.0));
+                }
+                self.tags.journaled += tags.len();
+                (*first..).zip(tags).for_each(|(block, &tag)| self.tags.suppose(*instance, block, tag));
             }
             Record::Water(_) | Record::Change(_) => {}
         }
@@ -369,8 +390,17 @@ impl Store {
             let bytes_max = usize::try_from(JOURNAL_BYTES).unwrap_or(usize::MAX);
             return Err(Error::TooLarge { bytes: frames.len(), bytes_max });
         }
-        self.journal.append(&mut self.disk, &frames, durable)?;
+        // Tags come before all data that are written: what these were before them need not be brought to the medium each time.
+        let is_tags = records.iter().all(|record| matches!(record, Record::Tags { .. }));
+        let sync = match durable {
+            true if is_tags && !self.shared.unflushed.load(Ordering::Acquire) => Sync::Frames,
+            true => Sync::All,
+            false => Sync::Nothing,
+        };
+        self.journal.append(&mut self.disk, &frames, sync)?;
         self.shared.unflushed.store(!durable, Ordering::Release);
+        let tags = records.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 });
+        self.tags.journaled += tags.sum::<usize>();
         Ok(())
     }
 
@@ -382,6 +412,16 @@ impl Store {
     /// Sees to it that it is.
     pub(crate) fn make_sure(&mut self) -> Result<(), Error> {
         let outcome = self.try_make_sure(0);
+        self.note(&outcome);
+        outcome
+    }
+
+    /// The same, with room for so many tags in so many records behind it.
+    pub(crate) fn make_sure_of_room(&mut self, tags: usize, records: usize) -> Result<(), Error> {
+        let outcome = if self.tags.journaled + tags > TAGS_MAX { self.checkpoint(false) } else { Ok(()) };
+        // Records are not cut: of two frames, one is half full at least.
+        let frames = (tags * 16 + (records + tags / 250) * 24) / (FRAME_BYTES / 2 - 64) + 2;
+        let outcome = outcome.and_then(|()| self.try_make_sure(frames * FRAME_BYTES));
         self.note(&outcome);
         outcome
     }
@@ -423,6 +463,8 @@ impl Store {
 
     /// Writes everything down at once, and begins a new journal.
     pub(crate) fn checkpoint(&mut self, clean: bool) -> Result<(), Error> {
+        // What a page of tags says is believed from here on: it is on the medium before the checkpoint is.
+        let tags = self.bring_tags()?;
         let mut records = vec![Record::Water(self.allocator.water())];
         for thin in self.shared.thins() {
             let (instance, quota, coding) = (thin.instance, thin.quota, thin.coding);
@@ -436,6 +478,9 @@ impl Store {
             };
             records.extend(thin.bad().iter().map(bad));
         }
+        let carried =
+            tags.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 }).sum();
+        records.extend(tags);
         let state = match &self.snapshot {
             Some(snapshot) => snapshot(),
             None => {
@@ -447,6 +492,7 @@ impl Store {
             return Err(Error::TooLarge { bytes: state.len(), bytes_max: SNAPSHOT_BYTES_MAX });
         }
         self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
+        self.tags.journaled = carried;
         Ok(())
     }
 

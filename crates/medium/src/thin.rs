@@ -12,6 +12,7 @@ use ebof_drive::map::{ExtentMap, Run as Places};
 use crate::Instance;
 use crate::bad::Bad;
 use crate::crypt::{Cipher, Decrypt};
+use crate::grid::Grid;
 use crate::shared::{Both, Errand, Shared};
 
 /// A thin namespace.
@@ -25,10 +26,13 @@ pub struct Thin {
     pub(crate) used: AtomicU32,
     /// It is not on the medium any more.
     pub(crate) removed: AtomicBool,
-    /// How its blocks are kept.
+    /// How its blocks are kept, and where.
     pub(crate) coding: Coding,
     /// What encrypts them, if anything does.
     pub(crate) cipher: Option<Arc<Cipher>>,
+    pub(crate) grid: Grid,
+    /// Its blocks have tags: the drive's thread does everything.
+    pub(crate) is_tagged: bool,
     bad: RwLock<Bad>,
     /// Whether any block is bad, so that the others need no lock.
     has_bad: AtomicBool,
@@ -67,10 +71,12 @@ impl Thin {
         cipher: Option<Arc<Cipher>>,
     ) -> Option<Self> {
         let base = shared.base.geometry();
+        let logical_block_bytes = u32::try_from(coding.block_bytes()).ok()?;
         let extents = coding.extents(blocks, shared.layout.extent_bytes);
         let extents = u32::try_from(extents).ok().filter(|&extents| extents <= INDEX_MAX)?;
+        let grid = Grid::new(coding, shared.layout.extent_bytes)?;
         let extent_bytes = u32::try_from(shared.layout.extent_bytes).unwrap_or(1 << 31);
-        let logical_block_bytes = u32::try_from(coding.block_bytes()).ok()?;
+        let unit = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX / logical_block_bytes * logical_block_bytes);
         let geometry = Geometry {
             capacity_bytes: blocks.checked_mul(coding.block_bytes())?,
             // A block is encrypted, and has its tag, as a whole.
@@ -78,7 +84,7 @@ impl Thin {
             logical_block_bytes,
             read_only: false,
             deallocates: true,
-            deallocate_granularity_bytes: extent_bytes,
+            deallocate_granularity_bytes: if coding.is_tagged() { unit(grid.span_bytes) } else { extent_bytes },
             writes_zeroes: true,
             volatile_cache: base.volatile_cache,
         };
@@ -91,6 +97,8 @@ impl Thin {
             removed: AtomicBool::new(false),
             coding,
             cipher,
+            grid,
+            is_tagged: coding.is_tagged(),
             bad: RwLock::default(),
             has_bad: AtomicBool::new(false),
             geometry,
@@ -107,12 +115,12 @@ impl Thin {
     /// lies beyond the end is not in them.
     #[must_use]
     pub fn allocated(&self, range: Range<u64>, runs_max: usize) -> Vec<Run> {
-        let extent_bytes = self.shared.layout.extent_bytes;
+        let span_bytes = self.grid.span_bytes;
         let end = range.end.min(self.geometry.capacity_bytes);
         let mut runs: Vec<Run> = Vec::new();
         let mut at = range.start;
         while at < end {
-            let next = (at / extent_bytes + 1).saturating_mul(extent_bytes).min(end);
+            let next = (at / span_bytes + 1).saturating_mul(span_bytes).min(end);
             let allocated = self.map.place(self.index(at)).is_some();
             let full = runs.len() == runs_max;
             match runs.last_mut() {
@@ -125,11 +133,23 @@ impl Thin {
         runs
     }
 
-    /// Bytes allocated (NUSE).
+    /// Bytes of its blocks that are allocated, metadata aside (NUSE).
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let bytes = u64::from(self.used.load(Ordering::Relaxed)) * self.shared.layout.extent_bytes;
-        bytes.min(self.geometry.capacity_bytes)
+        let blocks = u64::from(self.allocated_extents()) * self.grid.blocks;
+        blocks.min(self.blocks_of_it()) * self.grid.data_bytes
+    }
+
+    /// Extents of the medium that it has.
+    #[must_use]
+    pub fn allocated_extents(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its blocks, with their metadata, that one extent holds. Less than an extent has where blocks have tags.
+    #[must_use]
+    pub fn span_bytes(&self) -> u64 {
+        self.grid.span_bytes
     }
 
     /// Whether any of the blocks is marked bad, see [`Store::mark_bad`](crate::Store::mark_bad).
@@ -178,7 +198,7 @@ impl Thin {
 
     /// Number of the extent that holds byte `offset`.
     pub(crate) fn index(&self, offset: u64) -> u32 {
-        u32::try_from(offset / self.shared.layout.extent_bytes).unwrap_or(u32::MAX)
+        u32::try_from(offset / self.grid.span_bytes).unwrap_or(u32::MAX)
     }
 
     fn place(&self, offset: u64, len: u64) -> Place {
@@ -291,6 +311,9 @@ impl Device for ThinDevice {
         let thin = &self.0;
         if let Err(error) = thin.check(&request.operation) {
             return Submitted::Done(request.complete(Err(error)));
+        }
+        if thin.is_tagged && !matches!(request.operation, Operation::Flush) {
+            return thin.hand_over(io, request);
         }
         // Held until the request is over. It has to be had before the map is looked at: extents that are given back are not used
         // again while anybody has it.

@@ -45,6 +45,8 @@ impl Store {
     /// # Errors
     /// `Device`: which of them do is not known.
     pub fn zero_free(&mut self, first: u32, count: u32) -> Result<(), Error> {
+        // A record that failed may be in the journal all the same, and give one of them to somebody.
+        self.make_sure()?;
         let end = first.saturating_add(count).min(self.allocator.water());
         let taken: Vec<u32> = (first..end).filter(|&extent| self.allocator.claim(extent)).collect();
         let layout = self.shared.layout;
@@ -66,6 +68,7 @@ impl Store {
     /// # Errors
     /// `Device`: which of them have it is not known.
     pub fn fill_free(&mut self, first: u32, count: u32, pattern: u32) -> Result<(), Error> {
+        self.make_sure()?;
         let end = first.saturating_add(count).min(self.extents());
         if end > self.allocator.water() {
             // After a sudden end they are known to hold something.
@@ -88,11 +91,12 @@ impl Store {
         Ok(written?)
     }
 
-    /// Brings everything so far to the medium.
+    /// Brings everything so far to the medium, also tags that are only in memory and in the journal.
     ///
     /// # Errors
     /// `Device`.
     pub fn sync(&mut self) -> Result<(), Error> {
+        self.write_back_tags()?;
         Ok(self.flush()?)
     }
 

@@ -2,7 +2,8 @@
 //! which loses any of what was not flushed, and tears it.
 //!
 //! Every block says whose it is and which write it is of. For each block the model has all that it may hold: what was the
-//! last thing sure, and everything that was begun afterwards.
+//! last thing sure, and everything that was begun afterwards. A block with a tag is never a mixture: where the power loss has
+//! torn it, it cannot be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use ebof_medium::{Coding, Instance, Medium, Options, Store};
 use proptest::prelude::*;
 
 use crate::rig::{Event, Faults, Recorder, deallocate, flush, on, read, run};
+use crate::tagged::codings;
 
 const CAPACITY: u64 = 2 << 20;
 const EXTENT: u64 = 256 << 10;
-const BLOCK: u64 = 4096;
 /// Blocks of a namespace that the histories touch, spread over its extents.
 const BLOCKS: u64 = 12;
 /// Namespaces at a time.
@@ -33,6 +34,8 @@ enum Act {
     /// A whole extent, or one block of it.
     Deallocate(u64, u64, bool),
     Flush(u64),
+    /// Everything, with tags that are only in memory otherwise.
+    Sync,
     Commit,
     /// More changes than a journal holds.
     Fill,
@@ -62,6 +65,7 @@ fn life() -> impl Strategy<Value = (Vec<Act>, End)> {
             .prop_map(|(slot, block, count, fua)| Act::Write(slot, block, count, fua)),
         5 => (slot.clone(), block, any::<bool>()).prop_map(|(slot, block, whole)| Act::Deallocate(slot, block, whole)),
         3 => slot.prop_map(Act::Flush),
+        2 => Just(Act::Sync),
         2 => Just(Act::Commit),
         1 => Just(Act::Restart),
         2 => (0..6_u32, 1..5_u32, any::<bool>()).prop_map(|(after, count, done)| Act::Fault(Faults { after, count, done })),
@@ -82,13 +86,49 @@ fn life() -> impl Strategy<Value = (Vec<Act>, End)> {
     })
 }
 
-/// Where block `block` of the history lies: two in each extent, the last of one and the first of the next beside each other.
-fn place(block: u64) -> u64 {
-    block.div_ceil(2) * EXTENT - (block % 2) * BLOCK
+/// What the lives have in common.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    coding: Coding,
+    /// What the medium writes as a whole when the power goes.
+    sector: usize,
 }
 
-/// What a block holds, sector by sector.
-type Value = [u64; 8];
+impl Rules {
+    /// Blocks of an extent.
+    fn extent(&self) -> u64 {
+        self.coding.blocks_per_extent(EXTENT)
+    }
+
+    /// Where block `block` of the history lies: two in each extent, the last of one and the first of the next beside each other.
+    fn lba(&self, block: u64) -> u64 {
+        block.div_ceil(2) * self.extent() - block % 2
+    }
+
+    fn place(&self, block: u64) -> u64 {
+        self.lba(block) * self.coding.block_bytes()
+    }
+
+    /// Blocks of a namespace.
+    fn size(&self) -> u64 {
+        self.extent() * (CAPACITY / EXTENT)
+    }
+
+    fn bytes(&self) -> usize {
+        usize::try_from(self.coding.block_bytes()).expect("few")
+    }
+
+    /// Whether a power loss may tear a block.
+    fn tears(&self) -> bool {
+        self.coding.data_bytes() > self.sector as u64
+    }
+}
+
+/// What a block holds, sector by sector, and its metadata.
+type Value = [u64; 9];
+
+/// Of a block that cannot be read.
+const DAMAGED: Value = [u64::MAX; 9];
 
 /// One thing that a block, a namespace or the number of commits was made to be.
 #[derive(Clone, Debug)]
@@ -143,6 +183,7 @@ struct Life<'a> {
     io: Io,
     state: Arc<AtomicU64>,
     model: &'a mut Model,
+    rules: Rules,
 }
 
 /// The state is what the owner has committed.
@@ -203,7 +244,7 @@ impl Life<'_> {
     /// Free and mapped are all there is, as soon as what was given back is free.
     fn counts(&self) -> Result<(), TestCaseError> {
         let thins = self.medium.instances().into_iter().filter_map(|name| self.medium.thin(name));
-        let used: u64 = thins.map(|thin| thin.allocated_bytes()).sum();
+        let used: u64 = thins.map(|thin| u64::from(thin.allocated_extents()) * EXTENT).sum();
         let end = Instant::now() + Duration::from_secs(30);
         while self.medium.capacity().used_bytes != used {
             prop_assert!(Instant::now() < end, "{} are used, {used} are mapped", self.medium.capacity().used_bytes);
@@ -229,23 +270,28 @@ impl Life<'_> {
             Act::Clear(slot) => {
                 if let Some((name, _)) = self.device(slot) {
                     let result = on(&self.medium, move |store| store.clear(Instance(name)));
-                    self.blocks(name, 0..BLOCKS, &self.outcome([0; 8], begun, true, &result));
+                    self.blocks(name, 0..BLOCKS, &self.outcome([0; 9], begun, true, &result));
                 }
             }
             Act::Write(slot, block, count, fua) => self.write(slot, block..(block + count).min(BLOCKS), fua, begun),
             Act::Deallocate(slot, block, whole) => {
                 if let Some((name, device)) = self.device(slot) {
-                    let extent = place(block) / EXTENT;
-                    let range = if whole { (extent * EXTENT, EXTENT) } else { (place(block), BLOCK) };
-                    let result = deallocate(&device, &mut self.io, range.0, range.1);
-                    let inside = |block: &u64| (range.0..range.0 + range.1).contains(&place(*block));
-                    self.blocks(name, (0..BLOCKS).filter(inside), &self.outcome([0; 8], begun, false, &result));
+                    let rules = self.rules;
+                    let (lba, per_extent) = (rules.lba(block), rules.extent());
+                    let (first, count) = if whole { (lba / per_extent * per_extent, per_extent) } else { (lba, 1) };
+                    let (offset, len) = (first * rules.coding.block_bytes(), count * rules.coding.block_bytes());
+                    let result = deallocate(&device, &mut self.io, offset, len);
+                    let inside = |block: &u64| (first..first + count).contains(&rules.lba(*block));
+                    self.blocks(name, (0..BLOCKS).filter(inside), &self.outcome([0; 9], begun, false, &result));
                 }
             }
             Act::Flush(slot) => {
                 if let Some((_, device)) = self.device(slot) {
                     let _may_fail = flush(&device, &mut self.io);
                 }
+            }
+            Act::Sync => {
+                let _may_fail = on(&self.medium, Store::sync);
             }
             Act::Commit => {
                 let commit = self.state.load(Ordering::SeqCst) + 1;
@@ -285,16 +331,15 @@ impl Life<'_> {
         }
         self.model.next += 1;
         let name = self.model.next;
-        let create = move |store: &mut Store| {
-            store.create(Instance(name), CAPACITY / 4096, CAPACITY / 4096, Coding::plain(12)).map(|_device| ())
-        };
+        let (blocks, coding) = (self.rules.size(), self.rules.coding);
+        let create = move |store: &mut Store| store.create(Instance(name), blocks, blocks, coding).map(|_device| ());
         let result = on(&self.medium, create);
         if result.is_ok() {
             self.model.slots.insert(slot, name);
         }
         let mut there = History::new(false);
         there.0.push(self.outcome(true, begun, true, &result));
-        self.model.names.insert(name, (there, (0..BLOCKS).map(|_| History::new([0; 8])).collect()));
+        self.model.names.insert(name, (there, (0..BLOCKS).map(|_| History::new([0; 9])).collect()));
     }
 
     /// Neighbours go in one request, which may need several extents.
@@ -307,16 +352,17 @@ impl Life<'_> {
             self.model.version += 1;
             let version = self.model.version;
             let stamp = |block: u64| (name + 1) << 48 | block << 32 | version;
-            let bytes: Vec<u8> =
-                (block..block + count).flat_map(|block| stamp(block).to_le_bytes().repeat(512)).collect();
+            let bytes: Vec<u8> = (block..block + count)
+                .flat_map(|block| stamp(block).to_le_bytes().repeat(self.rules.bytes() / 8))
+                .collect();
             let mut buffer = Buffer::zeroed(bytes.len());
-            buffer.as_mut_slice().copy_from_slice(&bytes);
-            let write = Operation::Write { offset: place(block), len: bytes.len(), buffer, fua };
+            buffer.as_mut_slice()[..bytes.len()].copy_from_slice(&bytes);
+            let write = Operation::Write { offset: self.rules.place(block), len: bytes.len(), buffer, fua };
             let result = run(&device, &mut self.io, write).result;
             // A full drive refuses it: nothing has changed then.
             if !result.as_ref().is_err_and(|error| error.class() == Class::OutOfSpace) {
                 for block in block..block + count {
-                    let step = self.outcome([stamp(block); 8], begun, fua, &result);
+                    let step = self.outcome([stamp(block); 9], begun, fua, &result);
                     self.blocks(name, std::iter::once(block), &step);
                 }
             }
@@ -326,7 +372,7 @@ impl Life<'_> {
 }
 
 /// What is left of the events of a life.
-fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End) -> Vec<Event> {
+fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End, sector_bytes: usize) -> Vec<Event> {
     // A coin for each event, and for each sector of one.
     let coin = |at: usize, sector: usize| {
         let mixed =
@@ -337,9 +383,9 @@ fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End) -> Vec<Event>
     for (at, event) in events.into_iter().enumerate().take(cut) {
         match event {
             Event::Write(offset, bytes) if end.power && at >= flushed => {
-                let sectors = bytes.chunks(512).enumerate();
+                let sectors = bytes.chunks(sector_bytes).enumerate();
                 let sectors = sectors.filter(|(sector, _)| coin(at, 0) > 2 && coin(at, sector + 1) > 0);
-                kept.extend(sectors.map(|(at, part)| Event::Write(offset + at as u64 * 512, part.to_vec())));
+                kept.extend(sectors.map(|(at, part)| Event::Write(offset + (at * sector_bytes) as u64, part.to_vec())));
             }
             Event::Zero(..) if end.power && at >= flushed && coin(at, 0) <= 2 => {}
             event => kept.push(event),
@@ -348,8 +394,30 @@ fn left(events: Vec<Event>, cut: usize, flushed: usize, end: &End) -> Vec<Event>
     kept
 }
 
+/// Each sector is of one of the values that are possible.
+fn sectors(bytes: &[u8], possible: &[Value]) -> Result<Value, String> {
+    let mut found: Value = [0; 9];
+    for (sector, bytes) in bytes.chunks(512).enumerate() {
+        let word = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+        let is_whole = bytes.chunks(8).all(|bytes| bytes == word.to_le_bytes());
+        if !is_whole || !possible.iter().any(|value| value[sector] == word) {
+            return Err(format!("sector {sector}: {word:x} of {possible:x?}"));
+        }
+        found[sector] = word;
+    }
+    Ok(found)
+}
+
+/// All of the block, and its metadata, is of one of the values that are possible.
+fn whole(bytes: &[u8], possible: &[Value], rules: Rules) -> Result<Value, String> {
+    let word = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+    let is_whole = bytes.len() == rules.bytes() && bytes.chunks(8).all(|bytes| bytes == word.to_le_bytes());
+    let is_possible = possible.contains(&[word; 9]);
+    if is_whole && is_possible { Ok([word; 9]) } else { Err(format!("{word:x} of {possible:x?}")) }
+}
+
 /// Compares the drive with the model, and makes the model what the drive is.
-fn check(life: &mut Life<'_>, cut: usize, flushed: usize) -> Result<(), TestCaseError> {
+fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result<(), TestCaseError> {
     let commits = life.state.load(Ordering::SeqCst);
     prop_assert!(life.model.commits.possible(cut, flushed).any(|possible| *possible == commits), "{commits} commits");
     life.model.commits = History::new(commits);
@@ -365,23 +433,28 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize) -> Result<(), TestCase
             continue;
         }
         let device = life.medium.device(Instance(name)).expect("it is there");
-        let all = read(&device, &mut life.io, 0, 2 << 20).map_err(|class| TestCaseError::fail(format!("{class:?}")))?;
+        let rules = life.rules;
+        let all = read(&device, &mut life.io, 0, usize::try_from(rules.size()).expect("small") * rules.bytes());
+        prop_assert!(all.is_ok() || all == Err(Class::MediumRead) && rules.tears() && power, "{:?}", all.err());
         for (block, history) in (0..).zip(&mut blocks) {
-            let at = usize::try_from(place(block)).expect("small");
-            let mut found: Value = [0; 8];
-            for (sector, bytes) in all[at..at + 4096].chunks(512).enumerate() {
-                found[sector] = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
-                prop_assert!(bytes.chunks(8).all(|word| word == found[sector].to_le_bytes()), "a torn sector");
-                let possible: Vec<u64> = history.possible(cut, flushed).map(|value| value[sector]).collect();
-                prop_assert!(
-                    possible.contains(&found[sector]),
-                    "block {block} of {name}: {:x} of {possible:x?}",
-                    found[sector]
-                );
-            }
+            let at = usize::try_from(rules.place(block)).expect("small");
+            let bytes = match &all {
+                Ok(all) => Ok(all[at..at + rules.bytes()].to_vec()),
+                Err(_) => read(&device, &mut life.io, rules.place(block), rules.bytes()),
+            };
+            let possible: Vec<Value> = history.possible(cut, flushed).copied().collect();
+            let found = match bytes {
+                Ok(bytes) if rules.coding.is_tagged() => whole(&bytes, &possible, rules),
+                Ok(bytes) => sectors(&bytes, &possible),
+                // Torn: nobody knows what it was to be.
+                Err(Class::MediumRead) if possible.len() > 1 || possible == [DAMAGED] => Ok(DAMAGED),
+                Err(class) => Err(format!("{class:?} of {possible:x?}")),
+            };
+            let found = found.map_err(|what| TestCaseError::fail(format!("block {block} of {name}: {what}")))?;
             *history = History::new(found);
         }
         // Bytes of others anywhere in what can be read.
+        let all = all.unwrap_or_default();
         for word in all.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))) {
             prop_assert!(word == 0 || word >> 48 == name + 1, "namespace {name} reads bytes of {}", (word >> 48) - 1);
         }
@@ -398,12 +471,17 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize) -> Result<(), TestCase
     life.counts()
 }
 
+/// A namespace with a key is removed in two steps: where the second fails, it is gone all the same.
+fn unencrypted() -> Vec<Coding> {
+    codings().into_iter().filter(|coding| !coding.encrypted).collect()
+}
+
 /// Lives one after the other; after the last one the drive is only looked at.
-fn live(lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
+fn live(rules: Rules, lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
     let mut model =
         Model { names: BTreeMap::new(), commits: History::new(0), slots: BTreeMap::new(), version: 0, next: 10 };
     let mut image: Vec<Event> = Vec::new();
-    let (mut cut, mut flushed) = (0, 0);
+    let (mut cut, mut flushed, mut power) = (0, 0, false);
     for number in 0..=lives.len() {
         let base = Arc::new(Recorder::with(CAPACITY, &image));
         let events = || base.events.lock().expect("nobody panicked with it").clone();
@@ -412,8 +490,8 @@ fn live(lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
         // A drive that is being made is another matter.
         let least = if number == 0 { events().len() } else { 0 };
         let io = Io::new(16).expect("an engine");
-        let mut life = Life { base: Arc::clone(&base), medium, io, state, model: &mut model };
-        check(&mut life, cut, flushed)
+        let mut life = Life { base: Arc::clone(&base), medium, io, state, model: &mut model, rules };
+        check(&mut life, cut, flushed, power)
             .map_err(|error| TestCaseError::fail(format!("after {number} lives: {error}")))?;
         if let Some((acts, end)) = lives.get(number) {
             acts.iter().try_for_each(|act| life.play(act))?;
@@ -423,7 +501,8 @@ fn live(lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
             cut = least + end.cut.index(events.len() - least + 1);
             let is_flush = |event: &Event| matches!(event, Event::Flush);
             flushed = if end.power { events[..cut].iter().rposition(is_flush).map_or(0, |at| at + 1) } else { cut };
-            image.extend(left(events, cut, flushed, end));
+            power |= end.power;
+            image.extend(left(events, cut, flushed, end, rules.sector));
         }
         life.medium.stop();
     }
@@ -435,6 +514,23 @@ proptest! {
 
     #[test]
     fn nothing_that_was_acknowledged_is_lost_in_any_number_of_lives(lives in proptest::collection::vec(life(), 1..5)) {
-        live(&lives)?;
+        live(Rules { coding: Coding::plain(12), sector: 512 }, &lives)?;
+    }
+
+    #[test]
+    fn blocks_with_tags_are_whole_or_absent_in_any_number_of_lives(
+        coding in prop::sample::select(unencrypted()),
+        lives in proptest::collection::vec(life(), 1..5),
+    ) {
+        let sector = usize::try_from(coding.data_bytes()).expect("few");
+        live(Rules { coding, sector }, &lives)?;
+    }
+
+    #[test]
+    fn blocks_with_tags_that_were_torn_are_found_out(
+        coding in prop::sample::select(unencrypted()),
+        lives in proptest::collection::vec(life(), 1..5),
+    ) {
+        live(Rules { coding, sector: 512 }, &lives)?;
     }
 }

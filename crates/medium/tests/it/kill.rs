@@ -18,7 +18,6 @@ const CAPACITY: u64 = 16 << 20;
 /// Bytes of a namespace: together they are more than the drive has.
 const SIZE: u64 = 8 << 20;
 const EXTENT: u64 = 256 << 10;
-const BLOCK: u64 = 4096;
 /// Blocks that are written: three in each extent.
 const BLOCKS: u64 = SIZE / EXTENT * 3;
 const NAMESPACES: usize = 3;
@@ -27,8 +26,25 @@ const ROUNDS: u64 = 30;
 const FILE: &str = "EBOF_KILL_FILE";
 const ROUND: &str = "EBOF_KILL_ROUND";
 
-fn place(block: u64) -> u64 {
-    block / 3 * EXTENT + [0, 5, 63][usize::try_from(block % 3).unwrap_or(0)] * BLOCK
+/// How a namespace is kept: in turn plainly and with tags.
+fn coding(name: u64) -> Coding {
+    let tagged = |block_shift, metadata_bytes| Coding { metadata_bytes, checked: true, ..Coding::plain(block_shift) };
+    [Coding::plain(12), tagged(12, 8), tagged(9, 0)][usize::try_from(name % 3).unwrap()]
+}
+
+fn bytes(name: u64) -> usize {
+    usize::try_from(coding(name).block_bytes()).unwrap()
+}
+
+/// Blocks of a namespace.
+fn blocks(name: u64) -> u64 {
+    SIZE / EXTENT * coding(name).blocks_per_extent(EXTENT)
+}
+
+fn place(name: u64, block: u64) -> u64 {
+    let per_extent = coding(name).blocks_per_extent(EXTENT);
+    let lba = block / 3 * per_extent + [0, 5, per_extent - 1][usize::try_from(block % 3).unwrap()];
+    lba * coding(name).block_bytes()
 }
 
 fn stamp(name: u64, block: u64, version: u64) -> u64 {
@@ -89,7 +105,7 @@ fn child() {
             if count < NAMESPACES {
                 say(format!("create {next}"));
                 on(medium, move |store| {
-                    store.create(Instance(next), SIZE / 4096, SIZE / 4096, Coding::plain(12)).map(|_| ())
+                    store.create(Instance(next), blocks(next), blocks(next), coding(next)).map(|_| ())
                 })
                 .unwrap();
                 say(format!("created {next}"));
@@ -127,11 +143,14 @@ fn write_for_ever(medium: &Medium, names: &Mutex<Vec<u64>>, versions: &AtomicU64
             let version = if random(&mut state).is_multiple_of(5) { 0 } else { tag % 1_000_000_000 };
             say(format!("write {name} {block} {version}"));
             let operation = if version == 0 {
-                Operation::Deallocate { ranges: std::iter::once(place(block)..place(block) + BLOCK).collect() }
+                let (begin, len) = (place(name, block), bytes(name) as u64);
+                Operation::Deallocate { ranges: std::iter::once(begin..begin + len).collect() }
             } else {
-                let mut buffer = Buffer::zeroed(4096);
-                buffer.as_mut_slice().copy_from_slice(&stamp(name, block, version).to_le_bytes().repeat(512));
-                Operation::Write { offset: place(block), len: 4096, buffer, fua: false }
+                let len = bytes(name);
+                let mut buffer = Buffer::zeroed(len);
+                let words = stamp(name, block, version).to_le_bytes().repeat(len / 8);
+                buffer.as_mut_slice()[..len].copy_from_slice(&words);
+                Operation::Write { offset: place(name, block), len, buffer, fua: false }
             };
             batch.insert(tag, (name, block, version));
             match device.submit(&mut io, Request::new(tag, operation)) {
@@ -218,12 +237,12 @@ impl Known {
         self.names.retain(|name, _| there.contains(name));
         for name in there {
             let device = opened.medium.device(Instance(name)).unwrap();
-            let all = read(&device, &mut io, 0, usize::try_from(SIZE).unwrap()).unwrap();
+            let all = read(&device, &mut io, 0, usize::try_from(blocks(name)).unwrap() * bytes(name)).unwrap();
             let known = self.names.entry(name).or_default();
             for block in 0..BLOCKS {
-                let at = usize::try_from(place(block)).unwrap();
+                let at = usize::try_from(place(name, block)).unwrap();
                 let word = u64::from_le_bytes(all[at..at + 8].try_into().unwrap());
-                let whole = all[at..at + 4096].chunks(8).all(|bytes| bytes == word.to_le_bytes());
+                let whole = all[at..at + bytes(name)].chunks(8).all(|bytes| bytes == word.to_le_bytes());
                 assert!(whole, "block {block} of {name} is torn");
                 let versions = known.entry(block).or_insert_with(|| vec![0]);
                 let held = versions.iter().find(|version| stamp(name, block, **version) == word);

@@ -7,6 +7,8 @@ mod crowd;
 #[cfg(test)]
 mod cuts;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod edges;
 #[cfg(test)]
 mod encryption;
@@ -16,5 +18,7 @@ mod files;
 mod kill;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod tagged;
 #[cfg(test)]
 mod trouble;

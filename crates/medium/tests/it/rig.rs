@@ -180,6 +180,10 @@ pub(crate) fn create(medium: &Medium, instance: u64, size: u64) -> Arc<dyn Devic
         .expect("room for it")
 }
 
+pub(crate) fn create_coded(medium: &Medium, instance: u64, blocks: u64, coding: Coding) -> Arc<dyn Device> {
+    on(medium, move |store| store.create(Instance(instance), blocks, blocks, coding)).expect("room for it")
+}
+
 /// Runs one operation.
 pub(crate) fn run(device: &Arc<dyn Device>, io: &mut Io, operation: Operation) -> Completion {
     match device.submit(io, Request::new(1, operation)) {

@@ -70,8 +70,8 @@ impl Keeper {
     pub(super) fn facts(&self, store: &Store) -> Facts {
         let capacity = self.medium().capacity();
         let extents = |instance: Instance| {
-            let bytes = self.medium().thin(instance).map_or(0, |thin| thin.allocated_bytes());
-            (instance, bytes.div_ceil(capacity.extent_bytes.max(1)))
+            let extents = self.medium().thin(instance).map_or(0, |thin| thin.allocated_extents());
+            (instance, u64::from(extents))
         };
         let allocated: BTreeMap<_, _> = self.medium().instances().into_iter().map(extents).collect();
         Facts { used_bytes: capacity.used_bytes, allocated, journal: format!("{store:?}") }
@@ -152,8 +152,7 @@ impl SelfTest {
             Some(reading) if reading.instance == instance && reading.ordinal == ordinal => reading,
             before => {
                 let known = before.filter(|before| before.instance == instance && before.ordinal < ordinal);
-                let extent_bytes = keeper.medium().capacity().extent_bytes;
-                match find(&thin, known, ordinal, extent_bytes) {
+                match find(&thin, known, ordinal) {
                     Some((next, end)) => Reading { instance, ordinal, next, end },
                     // There are fewer by now.
                     None => return Some(Ok(())),
@@ -195,17 +194,18 @@ fn read(store: &mut Store, instance: Instance, bytes: std::ops::Range<u64>) -> R
 }
 
 /// Where the allocated extent number `ordinal` begins and ends; `known` is one before it.
-fn find(thin: &ebof_medium::Thin, known: Option<Reading>, ordinal: u64, extent_bytes: u64) -> Option<(u64, u64)> {
+fn find(thin: &ebof_medium::Thin, known: Option<Reading>, ordinal: u64) -> Option<(u64, u64)> {
     const RUNS: usize = 256;
+    let span_bytes = thin.span_bytes();
     let (mut at, mut left) = known.map_or((0, ordinal), |known| (known.end, ordinal - known.ordinal - 1));
     loop {
         let runs = thin.allocated(at..u64::MAX, RUNS);
         at = runs.last()?.range.end;
         for run in runs.into_iter().filter(|run| run.allocated) {
-            let extents = (run.range.end - run.range.start).div_ceil(extent_bytes);
+            let extents = (run.range.end - run.range.start).div_ceil(span_bytes);
             if left < extents {
-                let start = run.range.start + left * extent_bytes;
-                return Some((start, run.range.end.min(start + extent_bytes)));
+                let start = run.range.start + left * span_bytes;
+                return Some((start, run.range.end.min(start + span_bytes)));
             }
             left -= extents;
         }

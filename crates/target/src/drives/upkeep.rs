@@ -250,6 +250,15 @@ impl Keeper {
                 tracing::error!(drive, ?class, "the journal cannot be written: changes are refused until it can");
             }
             Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
+            Notice::Corrupt { instance, block } => {
+                let instance = instance.0;
+                tracing::error!(
+                    drive,
+                    instance,
+                    block,
+                    "a block is damaged: it cannot be read before it is written again"
+                );
+            }
             Notice::Fails(trouble) => self.on_trouble(trouble, true),
             Notice::Works(trouble) => self.on_trouble(trouble, false),
         }
@@ -259,7 +268,8 @@ impl Keeper {
             Notice::Room => round.full = false,
             Notice::JournalFailed(_) => round.failing = true,
             Notice::JournalRecovered => round.failing = false,
-            Notice::QuotaReached(_) => return,
+            // Who reads it is told, and that is in the error log.
+            Notice::QuotaReached(_) | Notice::Corrupt { .. } => return,
             Notice::Fails(_) | Notice::Works(_) => {}
         }
         drop(round);

@@ -1,0 +1,106 @@
+//! Where the blocks of a namespace are: which extent holds which of them, and where in it their data and tags lie.
+
+use std::ops::Range;
+
+use ebof_drive::Coding;
+use ebof_drive::coding::{TAG_BYTES, TAG_PAGE_BYTES, TAGS_PER_PAGE};
+
+/// See the module's description. A namespace has one; it never changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    /// Blocks that an extent holds.
+    pub(crate) blocks: u64,
+    /// Bytes of the namespace's address space that an extent holds.
+    pub(crate) span_bytes: u64,
+    /// Bytes of a block's data.
+    pub(crate) data_bytes: u64,
+    /// Bytes of a block in the namespace's address space: with its metadata.
+    pub(crate) block_bytes: u64,
+    /// Where the tags begin in an extent, and how many bytes they take.
+    pub(crate) tags: (u64, u64),
+}
+
+impl Grid {
+    /// `None`: no block fits into an extent.
+    pub(crate) fn new(coding: Coding, extent_bytes: u64) -> Option<Self> {
+        let blocks = coding.blocks_per_extent(extent_bytes);
+        let (data_bytes, block_bytes) = (coding.data_bytes(), coding.block_bytes());
+        let tags = coding.tags(extent_bytes).unwrap_or((extent_bytes, 0));
+        (blocks > 0).then_some(Self { blocks, span_bytes: blocks * block_bytes, data_bytes, block_bytes, tags })
+    }
+
+    /// Number of the extent that holds a block.
+    pub(crate) fn index(&self, block: u64) -> u32 {
+        u32::try_from(block / self.blocks).unwrap_or(u32::MAX)
+    }
+
+    /// The blocks of extents.
+    pub(crate) fn blocks_of(&self, extents: Range<u32>) -> Range<u64> {
+        u64::from(extents.start) * self.blocks..u64::from(extents.end) * self.blocks
+    }
+
+    /// Blocks, in pieces of at most `most` that lie in one extent.
+    pub(crate) fn pieces(&self, blocks: Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (per_extent, mut at) = (self.blocks, blocks.start);
+        std::iter::from_fn(move || {
+            let begin = at;
+            at = ((begin / per_extent + 1).saturating_mul(per_extent)).min(blocks.end).min(begin.saturating_add(most));
+            (begin < at).then_some(begin..at)
+        })
+    }
+
+    /// Where the data of a block begin in its extent.
+    pub(crate) fn data(&self, block: u64) -> u64 {
+        block % self.blocks * self.data_bytes
+    }
+
+    /// Number of the page that has the tag of a block, among those of its extent.
+    pub(crate) fn page(&self, block: u64) -> u64 {
+        block % self.blocks / TAGS_PER_PAGE
+    }
+
+    /// Where page `page` begins in an extent.
+    pub(crate) fn page_at(&self, page: u64) -> u64 {
+        self.tags.0 + page * TAG_PAGE_BYTES
+    }
+
+    /// Where in its page the tag of a block is.
+    pub(crate) fn tag(&self, block: u64) -> Range<usize> {
+        let at = (block % self.blocks % TAGS_PER_PAGE + 1) * TAG_BYTES;
+        let at = usize::try_from(at).expect("less than a page");
+        at..at + 16
+    }
+
+    /// The blocks whose tags are in a page of an extent of the namespace.
+    pub(crate) fn tagged(&self, index: u32, page: u64) -> Range<u64> {
+        let first = u64::from(index) * self.blocks + page * TAGS_PER_PAGE;
+        first..(first + TAGS_PER_PAGE).min((u64::from(index) + 1) * self.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_block_has_its_own_bytes_and_its_own_tag() {
+        for (block_shift, metadata_bytes) in [(9, 0), (9, 8), (12, 0), (12, 8)] {
+            let coding = Coding { metadata_bytes, checked: true, ..Coding::plain(block_shift) };
+            let extent_bytes = 256 << 10;
+            let grid = Grid::new(coding, extent_bytes).unwrap();
+            let mut tags = BTreeSet::new();
+            for block in 0..3 * grid.blocks {
+                let (index, page, tag) = (grid.index(block), grid.page(block), grid.tag(block));
+                assert!(grid.data(block) + grid.data_bytes <= grid.tags.0 && tag.start >= 16 && tag.end <= 4096);
+                assert!(grid.page_at(page) + 4096 <= extent_bytes && grid.tagged(index, page).contains(&block));
+                assert!(grid.blocks_of(index..index + 1).contains(&block) && tags.insert((index, page, tag.start)));
+            }
+            let pieces: Vec<_> = grid.pieces(1..3 * grid.blocks, 100).collect();
+            assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert!(pieces.iter().all(|piece| grid.index(piece.start) == grid.index(piece.end - 1)));
+            assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (1, 3 * grid.blocks));
+            assert!(pieces.iter().all(|piece| piece.end - piece.start <= 100));
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Requests of namespaces whose blocks have tags: all of them are done by the drive's thread.
+//!
+//! The order: what a block's tag will be is in the journal, durably; then its data are written; then the tag is put into its
+//! page in memory. Wherever that ends, a block has the data for the tag on its page or for one in the journal behind that, as
+//! long as each block is written as a whole or not at all. Requests that touch the same blocks do not run at the same time:
+//! those that were together are done one after the other, in any order.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Class, Error as DeviceError, Operation};
+use ebof_drive::frame::Record;
+use ebof_drive::tag::Tag;
+
+use crate::bad::Bad as Ranges;
+use crate::batch::{Item, JOURNAL, edges, emptied, given_back, records_of, written};
+use crate::settle::{page, pages_of, spot};
+use crate::tags::{BYTES, Owner};
+use crate::{Instance, Store, Thin};
+
+/// Bytes of data that are moved together, parts of requests, and blocks.
+const TURN_BYTES: u64 = 8 << 20;
+const TURN_PARTS: usize = 256;
+const TURN_BLOCKS: u64 = 16384;
+/// Bytes of data of one part.
+const PART_BYTES: u64 = 1 << 20;
+/// Bytes of tag pages of new extents that are written together.
+const BLANK_BYTES: usize = 8 << 20;
+
+/// A part of a request: blocks that lie in one extent.
+struct Part {
+    /// Whose it is.
+    item: usize,
+    blocks: Range<u64>,
+    /// Where their data begin on the medium.
+    at: u64,
+}
+
+impl Part {
+    fn count(&self) -> u64 {
+        self.blocks.end - self.blocks.start
+    }
+}
+
+impl Store {
+    /// Does requests of namespaces with tags.
+    pub(crate) fn run_tagged(&mut self, items: Vec<Item>) -> Vec<Item> {
+        let modifies = |item: &Item| item.request.operation.action().modifies();
+        let (changes, mut done): (Vec<Item>, Vec<Item>) = items.into_iter().partition(modifies);
+        let parts = parts(&mut done);
+        for turn in turns(&done, &parts) {
+            self.read_parts(&mut done, turn);
+        }
+        for mut round in rounds(changes) {
+            self.change(&mut round);
+            done.append(&mut round);
+        }
+        done
+    }
+
+    /// Does changes that do not touch each other.
+    fn change(&mut self, items: &mut [Item]) {
+        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+            item.gone = emptied(&item.thin, &item.request.operation);
+        }
+        self.allocate(items);
+        let records = records_of(items);
+        let mut placed = self.make_blank(items);
+        if placed.is_ok() && !records.is_empty() {
+            // Durably: what is taken from a namespace is zeroed, and that must not be found in its place.
+            placed = self.append(&records, true);
+        }
+        if let Err(error) = placed {
+            tracing::error!("extents cannot be given or taken: {error}");
+            self.take_back(items, &error);
+        }
+        self.place(items);
+        let parts = parts(items);
+        for turn in turns(items, &parts) {
+            self.write_parts(items, turn);
+        }
+        self.tags.blank.clear();
+        if self.tags.is_dirty()
+            && let Err(error) = self.write_back_tags()
+        {
+            tracing::error!("tags of blocks cannot be written: {error}");
+        }
+        self.heal(items);
+    }
+
+    /// Gives new extents their pages of tags, durably, before they are given to anybody.
+    fn make_blank(&mut self, items: &[Item]) -> Result<(), crate::Error> {
+        let layout = self.shared.layout;
+        let fresh = items.iter().filter(|item| item.result.is_ok());
+        let fresh = fresh.flat_map(|item| item.fresh.iter().map(|(&index, &place)| (&item.thin, index, place)));
+        let (mut operations, mut some) = (Vec::new(), false);
+        for (thin, index, place) in fresh {
+            some = true;
+            let begin = layout.extent(place);
+            let pages = thin.grid.tags.1 / BYTES as u64;
+            let blank = |page_no: u64| {
+                let owner = Owner { instance: thin.instance, blocks: 0..0, place: (index, page_no) };
+                page(&owner, 0)
+            };
+            for first in (0..pages).step_by(size(PART_BYTES) / BYTES) {
+                let count = (pages - first).min(PART_BYTES / BYTES as u64);
+                let mut buffer = Buffer::zeroed(usize::try_from(count).unwrap_or_default() * BYTES);
+                let len = buffer.capacity();
+                for (into, page_no) in buffer.as_mut_slice().chunks_exact_mut(BYTES).zip(first..) {
+                    into.copy_from_slice(blank(page_no).as_slice());
+                    self.tags.blank.insert(begin + thin.grid.page_at(page_no));
+                }
+                let offset = begin + thin.grid.page_at(first);
+                operations.push(Operation::Write { offset, len, buffer, fua: false });
+                if operations.len() * size(PART_BYTES) >= BLANK_BYTES {
+                    self.run_all(std::mem::take(&mut operations))?;
+                }
+            }
+        }
+        if some {
+            self.run_all(operations)?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn run_all(&mut self, operations: Vec<Operation>) -> Result<(), DeviceError> {
+        self.disk.run(operations).into_iter().try_for_each(|completion| completion.result)
+    }
+
+    /// Has the tags of parts in memory; refuses requests of which some cannot be.
+    fn load_parts(&mut self, items: &mut [Item], parts: &[Part]) {
+        self.tags.next_turn();
+        let pages = |part: &Part| pages_of(&items[part.item].thin, &part.blocks);
+        let pages: Vec<Vec<(u64, Owner)>> = parts.iter().map(pages).collect();
+        let failed = self.load_tags(pages.iter().flatten().cloned());
+        if failed.is_empty() {
+            return;
+        }
+        for (part, pages) in parts.iter().zip(&pages) {
+            if let Some(class) = pages.iter().find_map(|(at, _)| failed.get(at)) {
+                let item = &mut items[part.item];
+                let class = match class {
+                    Class::MediumRead if item.request.operation.action().modifies() => Class::MediumWrite,
+                    class => *class,
+                };
+                item.refuse(class, "the tags of its blocks cannot be read: see the log");
+            }
+        }
+    }
+
+    fn read_parts(&mut self, items: &mut [Item], parts: &[Part]) {
+        self.load_parts(items, parts);
+        let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
+        let read = |part: &&Part| {
+            let len = size(part.count() * items[part.item].thin.grid.data_bytes);
+            Operation::Read { offset: part.at, len, buffer: Buffer::zeroed(len) }
+        };
+        let operations = parts.iter().map(read).collect();
+        for (part, completion) in parts.into_iter().zip(self.disk.run(operations)) {
+            let item = &mut items[part.item];
+            match (completion.result, completion.buffer) {
+                (Ok(()), Some(data)) if item.result.is_ok() => self.verify(item, part, data),
+                (Err(error), _) => item.result = Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Hands out what was read, if it is what was written.
+    fn verify(&mut self, item: &mut Item, part: &Part, mut data: Buffer) {
+        let thin = Arc::clone(&item.thin);
+        let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
+        let Operation::Read { offset, buffer, .. } = &mut item.request.operation else { return };
+        let mut into = size(part.blocks.start * thin.grid.block_bytes - *offset);
+        for (block, data) in part.blocks.clone().zip(data.as_mut_slice().chunks_exact_mut(data_bytes)) {
+            let Some(found) = self.fit(&thin, block, data) else {
+                let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.instance.0));
+                item.result = Err(DeviceError::Corrupt { action, block, of });
+                self.tell_corrupt(&thin, block);
+                return;
+            };
+            let (data_part, metadata) = buffer.as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
+            data_part.copy_from_slice(data);
+            let len = metadata.len();
+            metadata.copy_from_slice(&found.metadata[..len]);
+            into += block_bytes;
+        }
+    }
+
+    fn write_parts(&mut self, items: &mut [Item], parts: &[Part]) {
+        let blocks: u64 = parts.iter().map(Part::count).sum();
+        if self.make_sure_of_room(size(blocks), parts.len()).is_err() {
+            parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL));
+            return;
+        }
+        self.load_parts(items, parts);
+        let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
+        let (mut operations, mut records) = (Vec::new(), Vec::new());
+        for part in &parts {
+            let (operation, tags) = sealed(&items[part.item], part);
+            operations.push(operation);
+            records.push(Record::Tags { instance: items[part.item].thin.instance, first: part.blocks.start, tags });
+        }
+        if records.is_empty() {
+            return;
+        }
+        if self.append(&records, true).is_err() {
+            parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL));
+            return;
+        }
+        let mut unsure: Vec<(Instance, u64)> = Vec::new();
+        for ((part, record), completion) in parts.into_iter().zip(records).zip(self.disk.run(operations)) {
+            let (item, Record::Tags { tags, .. }) = (&mut items[part.item], record) else { continue };
+            for (block, tag) in part.blocks.clone().zip(tags) {
+                self.written(&item.thin, block, tag, completion.result.is_ok());
+            }
+            if let Err(error) = completion.result {
+                unsure.extend(part.blocks.clone().map(|block| (item.thin.instance, block)));
+                item.result = Err(error);
+            }
+        }
+        // Whether it was written all the same is seen at once, if it can be.
+        unsure.chunks(TURN_PARTS).for_each(|blocks| self.settle_blocks(blocks));
+    }
+
+    /// A block has this tag now, or may have it.
+    fn written(&mut self, thin: &Thin, block: u64, tag: Tag, sure: bool) {
+        let page = spot(thin, block).map(|(_, page)| page);
+        if sure && page.is_some_and(|page| self.tags.put(page, thin.grid.tag(block), tag)) {
+            self.tags.resolve(thin.instance, block..block + 1);
+        } else {
+            self.tags.suppose(thin.instance, block, tag);
+        }
+    }
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// What a part of a change does on the backing device, and the tags of its blocks.
+fn sealed(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
+    let thin = &item.thin;
+    let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
+    let len = part.count() * thin.grid.data_bytes;
+    let Operation::Write { offset, buffer, .. } = &item.request.operation else {
+        let deallocate = !matches!(item.request.operation, Operation::WriteZeroes { deallocate: false, .. });
+        let operation = Operation::WriteZeroes { offset: part.at, len, deallocate, fua: false };
+        return (operation, vec![Tag::UNWRITTEN; size(part.count())]);
+    };
+    let from = size(part.blocks.start * thin.grid.block_bytes - offset);
+    let mut sealed = Buffer::zeroed(size(len));
+    let blocks = buffer.as_slice()[from..].chunks_exact(block_bytes);
+    let into = sealed.as_mut_slice()[..size(len)].chunks_exact_mut(data_bytes);
+    let mut tags = Vec::with_capacity(size(part.count()));
+    for ((number, block), into) in part.blocks.clone().zip(blocks).zip(into) {
+        let (data, metadata) = block.split_at(data_bytes);
+        let mut tag = Tag::new(thin.instance, number, data, metadata.try_into().unwrap_or_default());
+        into.copy_from_slice(data);
+        if let Some(cipher) = &thin.cipher {
+            cipher.encrypt_tag(number, &mut tag.0);
+            cipher.encrypt(number, data_bytes, into);
+        }
+        tags.push(tag);
+    }
+    (Operation::Write { offset: part.at, len: size(len), buffer: sealed, fua: false }, tags)
+}
+
+/// The blocks that a request reads, or changes other than by giving their extents back.
+fn ranges(item: &Item) -> Vec<Range<u64>> {
+    let bytes = match &item.request.operation {
+        Operation::Read { offset, len, .. } => vec![(*offset, *len as u64)],
+        operation => match &given_back(operation)[..] {
+            [] => written(operation),
+            given => given.iter().flat_map(|&(offset, len)| edges(&item.thin, offset, len)).collect(),
+        },
+    };
+    bytes.into_iter().filter(|(_, len)| *len > 0).map(|(offset, len)| item.thin.blocks(offset, len)).collect()
+}
+
+/// Cuts requests into parts. What has no place is zeros, and stays so.
+fn parts(items: &mut [Item]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for (item, it) in items.iter_mut().enumerate().filter(|(_, it)| it.result.is_ok()) {
+        let most = PART_BYTES / it.thin.grid.data_bytes;
+        for blocks in ranges(it).into_iter().flat_map(|range| it.thin.grid.pieces(range, most)) {
+            if let Some((at, _)) = spot(&it.thin, blocks.start) {
+                parts.push(Part { item, blocks, at });
+            } else if let Operation::Read { offset, buffer, .. } = &mut it.request.operation {
+                let block_bytes = it.thin.grid.block_bytes;
+                let zeros = size(blocks.start * block_bytes - *offset)..size(blocks.end * block_bytes - *offset);
+                buffer.as_mut_slice()[zeros].fill(0);
+            }
+        }
+    }
+    parts
+}
+
+/// Parts that are done together.
+fn turns<'a>(items: &[Item], parts: &'a [Part]) -> Vec<&'a [Part]> {
+    let (mut turns, mut begin) = (Vec::new(), 0);
+    let (mut bytes, mut blocks) = (0, 0);
+    for (at, part) in parts.iter().enumerate() {
+        bytes += part.count() * items[part.item].thin.grid.data_bytes;
+        blocks += part.count();
+        if at > begin && (bytes > TURN_BYTES || blocks > TURN_BLOCKS || at - begin >= TURN_PARTS) {
+            turns.push(&parts[begin..at]);
+            begin = at;
+            (bytes, blocks) = (part.count() * items[part.item].thin.grid.data_bytes, part.count());
+        }
+    }
+    if begin < parts.len() {
+        turns.push(&parts[begin..]);
+    }
+    turns
+}
+
+/// Changes that touch the same blocks are done one after the other.
+fn rounds(changes: Vec<Item>) -> Vec<Vec<Item>> {
+    let mut rounds: Vec<(BTreeMap<Instance, Ranges>, Vec<Item>)> = Vec::new();
+    for item in changes {
+        let ranges = match &item.result {
+            Ok(()) => written(&item.request.operation),
+            Err(_) => Vec::new(),
+        };
+        let ranges: Vec<Range<u64>> = ranges.into_iter().map(|(offset, len)| item.thin.blocks(offset, len)).collect();
+        let touches = |taken: &BTreeMap<Instance, Ranges>| {
+            taken.get(&item.thin.instance).is_some_and(|taken| ranges.iter().any(|range| taken.touches(range)))
+        };
+        let at = rounds.iter().position(|(taken, _)| !touches(taken)).unwrap_or(rounds.len());
+        if at == rounds.len() {
+            rounds.push((BTreeMap::new(), Vec::new()));
+        }
+        let taken = rounds[at].0.entry(item.thin.instance).or_default();
+        ranges.into_iter().for_each(|range| taken.add(range));
+        rounds[at].1.push(item);
+    }
+    rounds.into_iter().map(|(_, items)| items).collect()
+}

@@ -1,0 +1,380 @@
+//! What the medium does to blocks with tags behind the drive's back: bytes that flip, extents that change places or are gone, old
+//! data that come back, pages of tags that cannot be read or written. Nobody ever reads what was not written.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ebof_backend::{Action, Buffer, Class, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted};
+use ebof_drive::layout::Layout;
+use ebof_medium::{Coding, Instance, Medium, Notice, Options, Store, medium_bytes};
+
+use crate::rig::{Faults, create_coded, deallocate, drive, flush, on, open, read, run, write};
+use crate::tagged::{block, codings, kill, small};
+
+const EXTENT: u64 = 256 << 10;
+
+/// A drive of 4 MiB with one namespace, of which each block of the first three extents has been written.
+struct Victim {
+    memory: Arc<Memory>,
+    told: Arc<Mutex<Vec<Notice>>>,
+    medium: Medium,
+    io: Io,
+    coding: Coding,
+}
+
+impl Victim {
+    fn new(coding: Coding) -> Self {
+        let memory = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
+        let told = Arc::default();
+        let medium = small(&memory, &told);
+        create_coded(&medium, 1, coding.blocks_per_extent(EXTENT) * 5, coding);
+        let mut new = Self { memory, told, medium, io: Io::new(8).unwrap(), coding };
+        for lba in 0..new.per_extent() * 3 {
+            new.write(lba, new.byte(lba)).unwrap();
+        }
+        new
+    }
+
+    fn per_extent(&self) -> u64 {
+        self.coding.blocks_per_extent(EXTENT)
+    }
+
+    fn byte(&self, lba: u64) -> u8 {
+        u8::try_from(lba % 251 + 1).unwrap()
+    }
+
+    fn device(&self) -> Arc<dyn Device> {
+        self.medium.device(Instance(1)).unwrap()
+    }
+
+    fn write(&mut self, lba: u64, byte: u8) -> Result<(), Class> {
+        write(&self.device(), &mut self.io, lba * self.coding.block_bytes(), &block(self.coding, byte))
+    }
+
+    fn read(&mut self, lba: u64) -> Result<Vec<u8>, Class> {
+        let len = usize::try_from(self.coding.block_bytes()).unwrap();
+        read(&self.device(), &mut self.io, lba * self.coding.block_bytes(), len)
+    }
+
+    /// Where extent `index` of the namespace is: they were given in order.
+    fn extent(&self, index: u64) -> u64 {
+        Layout::new(4 << 20, [0; 16]).unwrap().data() + index * EXTENT
+    }
+
+    /// Where the data of a block are, and its tag.
+    fn places(&self, lba: u64) -> (u64, u64) {
+        let (index, slot) = (lba / self.per_extent(), lba % self.per_extent());
+        let tags = self.coding.tags(EXTENT).unwrap().0;
+        let tag = tags + slot / 255 * 4096 + (slot % 255 + 1) * 16;
+        (self.extent(index) + slot * self.coding.data_bytes(), self.extent(index) + tag)
+    }
+
+    fn raw(&mut self, at: u64, len: u64) -> Vec<u8> {
+        let base = Arc::clone(&self.memory) as Arc<dyn Device>;
+        let (begin, end) = (at / 512 * 512, (at + len).next_multiple_of(512));
+        let all = read(&base, &mut self.io, begin, usize::try_from(end - begin).unwrap()).unwrap();
+        let skip = usize::try_from(at - begin).unwrap();
+        all[skip..skip + usize::try_from(len).unwrap()].to_vec()
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        let base = Arc::clone(&self.memory) as Arc<dyn Device>;
+        let (begin, end) = (at / 512 * 512, (at + bytes.len() as u64).next_multiple_of(512));
+        let mut all = self.raw(begin, end - begin);
+        let skip = usize::try_from(at - begin).unwrap();
+        all[skip..skip + bytes.len()].copy_from_slice(bytes);
+        write(&base, &mut self.io, begin, &all).unwrap();
+    }
+
+    fn flip(&mut self, at: u64) {
+        let byte = self.raw(at, 1)[0] ^ 0x10;
+        self.put(at, &[byte]);
+    }
+
+    /// Closed and opened again, with something happening between.
+    fn between(mut self, happens: impl FnOnce(&mut Self)) -> Self {
+        self.medium.stop();
+        happens(&mut self);
+        self.medium = small(&self.memory, &self.told);
+        self
+    }
+
+    /// These blocks cannot be read, and that is told; all others are what they were. Then all are written.
+    fn check(&mut self, lost: &[u64]) {
+        self.told.lock().unwrap().clear();
+        for lba in 0..self.per_extent() * 5 {
+            let expected = match lba {
+                lba if lba < self.per_extent() * 3 => block(self.coding, self.byte(lba)),
+                _ => vec![0; usize::try_from(self.coding.block_bytes()).unwrap()],
+            };
+            match self.read(lba) {
+                Ok(bytes) => assert!(!lost.contains(&lba) && bytes == expected, "block {lba} of {:?}", self.coding),
+                Err(class) => assert!(class == Class::MediumRead && lost.contains(&lba), "block {lba}: {class:?}"),
+            }
+        }
+        let told = std::mem::take(&mut *self.told.lock().unwrap());
+        let expected = lost.iter().map(|&block| Notice::Corrupt { instance: Instance(1), block });
+        assert_eq!(told, expected.take(16).collect::<Vec<_>>());
+        for &lba in lost {
+            let byte = self.byte(lba);
+            self.write(lba, byte).unwrap();
+            assert!(self.read(lba) == Ok(block(self.coding, byte)), "block {lba} was written");
+        }
+        assert_eq!(*self.told.lock().unwrap(), []);
+    }
+}
+
+#[test]
+fn every_byte_that_flips_is_found_out_and_a_write_heals() {
+    for coding in codings() {
+        let mut victim = Victim::new(coding);
+        let per_extent = victim.per_extent();
+        // Of data that are read, also while the drive is open.
+        victim.flip(victim.places(3).0 + 7);
+        let last = victim.places(per_extent * 2 - 1).0 + coding.data_bytes() - 1;
+        victim.flip(last);
+        victim.check(&[3, per_extent * 2 - 1]);
+        let device = victim.device();
+        let offset = 2 * coding.block_bytes();
+        victim.flip(victim.places(3).0);
+        let len = usize::try_from(4 * coding.block_bytes()).unwrap();
+        let operation = Operation::Read { offset, len, buffer: Buffer::zeroed(len) };
+        let error = run(&device, &mut victim.io, operation).result.unwrap_err();
+        assert!(matches!(&error, Error::Corrupt { block: 3, .. }), "{error}");
+        assert!(error.to_string().contains("block 3 of namespace 1"), "{error}");
+        drop(device);
+        victim.check(&[3]);
+        // Each byte of a tag.
+        for byte in 0..16 {
+            victim = victim.between(|victim| victim.flip(victim.places(40).1 + byte));
+            victim.check(&[40]);
+        }
+        // Each byte of the header of a page: all its blocks are lost.
+        let blocks: Vec<u64> = (per_extent..per_extent + per_extent.min(255)).collect();
+        for byte in [0, 7, 8, 11, 12, 15] {
+            victim = victim.between(|victim| victim.flip(victim.places(per_extent).1 - 16 + byte));
+            victim.check(&blocks);
+        }
+        victim.between(|_| ()).check(&[]);
+    }
+}
+
+#[test]
+fn what_is_in_the_wrong_place_or_of_another_time_is_found_out() {
+    for coding in codings() {
+        let mut victim = Victim::new(coding);
+        let per_extent = victim.per_extent();
+        let all: Vec<u64> = (0..per_extent).collect();
+        let both: Vec<u64> = (0..per_extent * 2).collect();
+        // Two extents have changed places.
+        victim = victim.between(|victim| {
+            let (one, other) = (victim.extent(0), victim.extent(1));
+            let (first, second) = (victim.raw(one, EXTENT), victim.raw(other, EXTENT));
+            victim.put(one, &second);
+            victim.put(other, &first);
+        });
+        victim.check(&both);
+        // One is all zeros: that is not an extent to which nothing was written.
+        victim = victim.between(|victim| victim.put(victim.extent(0), &[0; 256 << 10]));
+        victim.check(&all);
+        // A block with its tag, in the place of another one.
+        victim = victim.between(|victim| {
+            let (from, to) = (victim.places(9), victim.places(10));
+            let (data, tag) = (victim.raw(from.0, coding.data_bytes()), victim.raw(from.1, 16));
+            victim.put(to.0, &data);
+            victim.put(to.1, &tag);
+        });
+        victim.check(&[10]);
+        // What a block was before it was written once more.
+        let data = victim.raw(victim.places(20).0, coding.data_bytes());
+        victim.write(20, 0).unwrap();
+        let byte = victim.byte(20);
+        victim.put(victim.places(20).0, &data);
+        assert_eq!(victim.read(20), Err(Class::MediumRead));
+        victim.write(20, byte).unwrap();
+        // Bytes where nothing is: a block that was deallocated is zeros.
+        let offset = 30 * coding.block_bytes();
+        deallocate(&victim.device(), &mut victim.io, offset, coding.block_bytes()).unwrap();
+        assert_eq!(victim.read(30), Ok(vec![0; usize::try_from(coding.block_bytes()).unwrap()]));
+        victim.flip(victim.places(30).0 + 100);
+        assert_eq!(victim.read(30), Err(Class::MediumRead));
+        deallocate(&victim.device(), &mut victim.io, offset, coding.block_bytes()).unwrap();
+        assert_eq!(victim.read(30), Ok(vec![0; usize::try_from(coding.block_bytes()).unwrap()]));
+        let byte = victim.byte(30);
+        victim.write(30, byte).unwrap();
+        victim.check(&[]);
+    }
+}
+
+/// Blocks that a host marks bad are counted as its blocks are.
+#[test]
+fn blocks_with_tags_can_be_marked_bad() {
+    for coding in codings() {
+        let mut victim = Victim::new(coding);
+        on(&victim.medium, |store| store.mark_bad(Instance(1), 2..4)).unwrap();
+        let last = victim.per_extent() * 5 - 1;
+        on(&victim.medium, move |store| store.mark_bad(Instance(1), last..last + 1)).unwrap();
+        assert!(on(&victim.medium, move |store| store.mark_bad(Instance(1), last..last + 2)).is_err());
+        assert_eq!(victim.read(1).map(|_| ()), Ok(()));
+        for lba in [2, 3, last] {
+            assert_eq!(victim.read(lba), Err(Class::MediumRead));
+            let thin = victim.medium.thin(Instance(1)).unwrap();
+            assert!(thin.is_bad(lba..lba + 1) && !thin.is_bad(4..last));
+        }
+        let byte = victim.byte(2);
+        victim.write(2, byte).unwrap();
+        assert_eq!(victim.read(2), Ok(block(coding, byte)));
+        assert_eq!(*victim.told.lock().unwrap(), [], "a host did it, not the medium");
+    }
+}
+
+/// A device that fails at one place.
+#[derive(Debug)]
+struct Faulty {
+    memory: Memory,
+    /// Reads, or writes, that touch this byte fail.
+    place: AtomicU64,
+    reads: AtomicBool,
+}
+
+impl Device for Faulty {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        let (offset, len, is_read) = match &request.operation {
+            Operation::Read { offset, len, .. } => (*offset, *len as u64, true),
+            Operation::Write { offset, len, .. } => (*offset, *len as u64, false),
+            _ => (0, 0, false),
+        };
+        let place = self.place.load(Ordering::SeqCst);
+        if (offset..offset + len).contains(&place) && is_read == self.reads.load(Ordering::SeqCst) {
+            let (action, class) = match is_read {
+                true => (Action::Read, Class::MediumRead),
+                false => (Action::Write, Class::MediumWrite),
+            };
+            let error = Error::Refused { action, offset, len, class, reason: "as the test wants" };
+            return Submitted::Done(request.complete(Err(error)));
+        }
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "a device that fails".to_owned()
+    }
+}
+
+fn faulty(base: &Arc<Faulty>) -> Medium {
+    let options = Options { create: Some(4 << 20), zeroed: true, ..Options::default() };
+    Store::open(Arc::clone(base) as Arc<dyn Device>, options).unwrap().medium
+}
+
+#[test]
+fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
+    let coding = Coding { checked: true, ..Coding::plain(12) };
+    let memory = Memory::new(medium_bytes(4 << 20).unwrap(), 512, false);
+    let base = Arc::new(Faulty { memory, place: AtomicU64::new(u64::MAX), reads: AtomicBool::new(true) });
+    let mut io = Io::new(8).unwrap();
+    let mut medium = faulty(&base);
+    let device = create_coded(&medium, 1, 63 * 4, coding);
+    write(&device, &mut io, 0, &[1; 4096 * 63 * 3]).unwrap();
+    let page = Layout::new(4 << 20, [0; 16]).unwrap().data() + EXTENT - 4096;
+    drop(device);
+    medium.stop();
+    // The page of the first extent cannot be read: its blocks can neither be read nor written, all others can.
+    base.place.store(page, Ordering::SeqCst);
+    medium = faulty(&base);
+    let device = medium.device(Instance(1)).unwrap();
+    assert_eq!(read(&device, &mut io, 62 * 4096, 4096), Err(Class::MediumRead));
+    assert_eq!(read(&device, &mut io, 62 * 4096, 8192), Err(Class::MediumRead));
+    assert_eq!(write(&device, &mut io, 4096, &[2; 4096]), Err(Class::MediumWrite));
+    assert_eq!(read(&device, &mut io, 63 * 4096, 4096), Ok(vec![1; 4096]));
+    base.place.store(u64::MAX, Ordering::SeqCst);
+    assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(vec![1; 63 * 4096]));
+    // It cannot be written: its tags are in the checkpoint, and the drive goes on.
+    base.reads.store(false, Ordering::SeqCst);
+    base.place.store(page, Ordering::SeqCst);
+    write(&device, &mut io, 5 * 4096, &[3; 4096]).unwrap();
+    drop(device);
+    medium.stop();
+    medium = faulty(&base);
+    base.place.store(u64::MAX, Ordering::SeqCst);
+    let device = medium.device(Instance(1)).unwrap();
+    let mut expected = vec![1; 63 * 4096];
+    expected[5 * 4096..6 * 4096].fill(3);
+    assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(expected.clone()));
+    // A write of data that fails leaves what was there.
+    base.place.store(page - 63 * 4096 + 7 * 4096, Ordering::SeqCst);
+    assert_eq!(write(&device, &mut io, 6 * 4096, &[4; 8192]), Err(Class::MediumWrite));
+    assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(expected));
+}
+
+/// What a checkpoint and a new life make of writes that failed, and were done all the same.
+#[test]
+fn a_write_that_failed_is_there_or_is_not() {
+    for coding in codings() {
+        for done in [false, true] {
+            let (base, opened) = drive(4 << 20);
+            let mut io = Io::new(8).unwrap();
+            let device = create_coded(&opened.medium, 1, 100, coding);
+            write(&device, &mut io, 0, &block(coding, 1)).unwrap();
+            // The record, then the data.
+            base.plan(Faults { after: 1, count: 1, done });
+            assert_eq!(write(&device, &mut io, 0, &block(coding, 2)), Err(Class::MediumWrite));
+            base.plan(Faults::default());
+            let len = block(coding, 0).len();
+            let expected = block(coding, if done { 2 } else { 1 });
+            assert_eq!(read(&device, &mut io, 0, len), Ok(expected.clone()));
+            flush(&device, &mut io).unwrap();
+            drop(device);
+            kill(opened.medium);
+            let again = open(&base, None).medium;
+            assert_eq!(read(&again.device(Instance(1)).unwrap(), &mut io, 0, len), Ok(expected));
+        }
+    }
+}
+
+#[test]
+fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quickly() {
+    const CAPACITY: u64 = 1 << 30;
+    let coding = Coding { checked: true, ..Coding::plain(12) };
+    let base = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
+    let options = || Options { create: Some(CAPACITY), zeroed: true, tag_cache_bytes: 1, ..Options::default() };
+    let medium = Store::open(Arc::clone(&base) as Arc<dyn Device>, options()).unwrap().medium;
+    let mut io = Io::new(8).unwrap();
+    let extents = 3000_u64;
+    let device = create_coded(&medium, 1, 63 * extents, coding);
+    let mut most = 0;
+    for at in 0..extents {
+        let lba = at * 7919 % extents * 63 + at % 63;
+        write(&device, &mut io, lba * 4096, &block(coding, u8::try_from(at % 250).unwrap())).unwrap();
+        if at % 64 == 0 {
+            most = most.max(on(&medium, |store| store.tag_cache_bytes()));
+        }
+    }
+    assert!((3 << 20..=4 << 20).contains(&most), "{most}");
+    // As many as there may be, and a sudden end.
+    let data = vec![9; 1 << 20];
+    for at in 0..250 {
+        write(&device, &mut io, at << 20, &data).unwrap();
+    }
+    drop(device);
+    kill(medium);
+    let begin = Instant::now();
+    let medium = Store::open(Arc::clone(&base) as Arc<dyn Device>, options()).unwrap().medium;
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let device = medium.device(Instance(1)).unwrap();
+    for at in 0..250 {
+        assert!(read(&device, &mut io, at << 20, 1 << 20) == Ok(data.clone()), "{at}");
+    }
+    for at in 0..extents {
+        let lba = at * 7919 % extents * 63 + at % 63;
+        if lba * 4096 >= 250 << 20 {
+            let expected = block(coding, u8::try_from(at % 250).unwrap());
+            assert_eq!(read(&device, &mut io, lba * 4096, 4096), Ok(expected));
+        }
+    }
+}

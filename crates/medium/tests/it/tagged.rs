@@ -1,0 +1,143 @@
+//! Namespaces whose blocks have tags: what is written is read, with its metadata, and what is damaged is found out.
+
+use std::sync::{Arc, Mutex};
+
+use ebof_backend::{Device, Io, Memory, Operation};
+use ebof_medium::{Coding, Instance, Medium, Notice, Notify, Options, Store, medium_bytes};
+use proptest::prelude::*;
+
+use crate::rig::{create_coded, deallocate, flush, on, read, run, write};
+
+const EXTENT: u64 = 256 << 10;
+
+/// Every coding with tags.
+pub(crate) fn codings() -> [Coding; 8] {
+    let coding =
+        |block_shift, metadata_bytes, checked| Coding { metadata_bytes, checked, ..Coding::plain(block_shift) };
+    [
+        coding(9, 0, true),
+        coding(9, 8, false),
+        coding(9, 8, true),
+        coding(12, 0, true),
+        coding(12, 8, false),
+        coding(12, 8, true),
+        Coding { encrypted: true, ..coding(9, 8, false) },
+        Coding { encrypted: true, ..coding(12, 0, true) },
+    ]
+}
+
+pub(crate) fn small(memory: &Arc<Memory>, told: &Arc<Mutex<Vec<Notice>>>) -> Medium {
+    let told = Arc::clone(told);
+    let notify = Notify(Arc::new(move |notice| told.lock().unwrap().push(notice)));
+    let options =
+        Options { create: Some(4 << 20), zeroed: true, notify: Some(notify), tag_cache_bytes: 1, ..Options::default() };
+    Store::open(Arc::clone(memory) as Arc<dyn Device>, options).unwrap().medium
+}
+
+/// A block of one byte again and again; its metadata, if there are any, of another one.
+pub(crate) fn block(coding: Coding, byte: u8) -> Vec<u8> {
+    let mut block = vec![byte; usize::try_from(coding.data_bytes()).unwrap()];
+    block.resize(usize::try_from(coding.block_bytes()).unwrap(), byte ^ 0xFF);
+    block
+}
+
+/// Its thread has nothing to do any more, and is forgotten.
+pub(crate) fn kill(medium: Medium) {
+    while !on(&medium, Store::clean).unwrap() {}
+    std::mem::forget(medium);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Write(u64, u64, u8),
+    Read(u64, u64),
+    Deallocate(u64, u64),
+    Zero(u64, u64, bool),
+    Clear,
+    Flush,
+    Reopen(bool),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    // Around the ends of extents more often than elsewhere.
+    let place = prop_oneof![0..1500_u64, (0..12_u64, 0..5_u64).prop_map(|(extent, by)| extent * 63 + by), Just(0)];
+    let count = prop_oneof![1..4_u64, 1..700_u64];
+    prop_oneof![
+        6 => (place.clone(), count.clone(), 1..=255_u8).prop_map(|(at, count, byte)| Act::Write(at, count, byte)),
+        3 => (place.clone(), count.clone()).prop_map(|(at, count)| Act::Read(at, count)),
+        2 => (place.clone(), count.clone()).prop_map(|(at, count)| Act::Deallocate(at, count)),
+        2 => (place, count, any::<bool>()).prop_map(|(at, count, give)| Act::Zero(at, count, give)),
+        1 => prop_oneof![4 => Just(Act::Flush), 1 => Just(Act::Clear)],
+        1 => any::<bool>().prop_map(Act::Reopen),
+    ]
+}
+
+fn play(coding: Coding, acts: &[Act]) -> Result<(), TestCaseError> {
+    let memory = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
+    let (told, mut io) = (Arc::default(), Io::new(8).unwrap());
+    let mut medium = small(&memory, &told);
+    let blocks = coding.blocks_per_extent(EXTENT) * 7 + 11;
+    create_coded(&medium, 1, blocks, coding);
+    let bytes = usize::try_from(coding.block_bytes()).unwrap();
+    let mut model = vec![0; usize::try_from(blocks).unwrap() * bytes];
+    let range = |at: u64, count: u64| (at.min(blocks - 1), count.min(blocks - at.min(blocks - 1)));
+    let of = |at: u64, count: u64| usize::try_from(at).unwrap() * bytes..usize::try_from(at + count).unwrap() * bytes;
+    for act in acts {
+        let device = medium.device(Instance(1)).unwrap();
+        match *act {
+            Act::Write(at, count, byte) => {
+                let (at, count) = range(at, count);
+                let data: Vec<u8> =
+                    (0..count).flat_map(|number| block(coding, byte ^ u8::try_from(number % 7).unwrap())).collect();
+                write(&device, &mut io, at * bytes as u64, &data).unwrap();
+                model[of(at, count)].copy_from_slice(&data);
+            }
+            Act::Read(at, count) => {
+                let (at, count) = range(at, count);
+                let all = read(&device, &mut io, at * bytes as u64, of(at, count).len());
+                prop_assert!(all == Ok(model[of(at, count)].to_vec()), "{count} blocks from {at} on");
+            }
+            Act::Deallocate(at, count) => {
+                let (at, count) = range(at, count);
+                deallocate(&device, &mut io, at * bytes as u64, count * bytes as u64).unwrap();
+                model[of(at, count)].fill(0);
+            }
+            Act::Zero(at, count, deallocate) => {
+                let (at, count) = range(at, count);
+                let (offset, len) = (at * bytes as u64, count * bytes as u64);
+                run(&device, &mut io, Operation::WriteZeroes { offset, len, deallocate, fua: false }).result.unwrap();
+                model[of(at, count)].fill(0);
+            }
+            Act::Clear => {
+                on(&medium, |store| store.clear(Instance(1))).unwrap();
+                model.fill(0);
+            }
+            Act::Flush => flush(&device, &mut io).unwrap(),
+            Act::Reopen(orderly) => {
+                drop(device);
+                if orderly {
+                    medium.stop();
+                } else {
+                    kill(medium);
+                }
+                medium = small(&memory, &told);
+            }
+        }
+    }
+    let device = medium.device(Instance(1)).unwrap();
+    prop_assert!(read(&device, &mut io, 0, model.len()) == Ok(model), "all of it, at the end");
+    prop_assert_eq!(&*told.lock().unwrap(), &[]);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_namespace_with_tags_is_bytes_at_offsets(
+        coding in prop::sample::select(codings().to_vec()),
+        acts in proptest::collection::vec(act(), 1..40),
+    ) {
+        play(coding, &acts)?;
+    }
+}
