@@ -34,6 +34,7 @@ use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
 use crate::profile::Profile;
 use crate::request::{Answer, Moment, Origin, Refusal};
 use crate::reservation;
+use crate::sanitize::Pace;
 use crate::telemetry::HostTelemetry;
 use crate::view::View;
 
@@ -123,6 +124,8 @@ pub enum Request {
     Format(Nsid, ebof_nvme::media::Format),
     /// Sanitize.
     Sanitize(ebof_nvme::media::Sanitize),
+    /// Set Features, Sanitize Config: No-Deallocate is disregarded instead of refused.
+    SanitizeConfig(bool),
 }
 
 impl Request {
@@ -145,6 +148,7 @@ impl Request {
             Self::SelfTest(..) => "test the drive",
             Self::Format(..) => "format a namespace",
             Self::Sanitize(_) => "sanitize the drive",
+            Self::SanitizeConfig(_) => "change how sanitizing answers",
         }
     }
 }
@@ -231,6 +235,10 @@ pub struct Drive {
     erasing: BTreeMap<u32, u8>,
     /// How much of a sanitize pass is done.
     sanitized_bytes: u64,
+    /// How quickly that goes.
+    pace: Pace,
+    /// Feature 17h; until the drive is closed.
+    no_deallocate_warns: bool,
     /// Something severe happened that is to be captured.
     alarm: Option<String>,
 }
@@ -257,6 +265,8 @@ impl Drive {
             facts: Facts::default(),
             erasing: BTreeMap::new(),
             sanitized_bytes: 0,
+            pace: Pace::default(),
+            no_deallocate_warns: false,
             alarm: None,
         }
     }
@@ -317,6 +327,11 @@ impl Drive {
             Request::SelfTest(code, nsid) => self.self_test(*code, *nsid, origin),
             Request::Format(nsid, command) => self.format(*nsid, *command, origin, moment),
             Request::Sanitize(command) => self.sanitize(command, origin, moment),
+            Request::SanitizeConfig(warn) => {
+                self.may_manage(&origin.host)?;
+                self.no_deallocate_warns = *warn;
+                Ok(Decision::nothing())
+            }
         }
     }
 

@@ -81,8 +81,17 @@ pub struct Abilities {
     pub no_deallocate_inhibited: bool,
     /// Bytes of the medium.
     pub total_bytes: u64,
-    /// Bytes that are written in a second, for the estimates; 0 is not known.
-    pub bytes_per_second: u64,
+    /// How quickly that goes, for the estimates.
+    pub pace: Pace,
+}
+
+/// What was measured of passes since the drive was opened: bytes, and the microseconds that they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// By erasing.
+    pub erased: (u64, u64),
+    /// By overwriting.
+    pub overwritten: (u64, u64),
 }
 
 /// What keeps an operation from starting, and how it is done.
@@ -270,19 +279,18 @@ impl Sanitize {
         if self.state == State::Processing {
             page.sprog.set(self.progress(abilities.total_bytes, done_bytes));
         }
-        let pass = abilities.total_bytes.checked_div(abilities.bytes_per_second);
-        let seconds = |passes: u64| {
-            let seconds = pass.and_then(|pass| u32::try_from(pass.saturating_add(1).saturating_mul(passes)).ok());
-            seconds.unwrap_or(SanitizeLog::UNKNOWN_SECONDS)
+        let Pace { erased, overwritten } = abilities.pace;
+        let seconds = |measured, passes| {
+            estimate(measured, abilities.total_bytes, passes).unwrap_or(SanitizeLog::UNKNOWN_SECONDS)
         };
         if abilities.overwrite {
-            page.eto.set(seconds(16));
+            page.eto.set(seconds(overwritten, 16));
         }
         if abilities.block_erase {
-            page.etbe.set(seconds(1));
+            page.etbe.set(seconds(erased, 1));
         }
         if abilities.crypto_erase {
-            page.etce.set(if abilities.crypto_erases_all { 1 } else { seconds(1) });
+            page.etce.set(if abilities.crypto_erases_all { 1 } else { seconds(erased, 1) });
         }
         page
     }
@@ -322,6 +330,26 @@ impl Default for Sanitize {
     fn default() -> Self {
         Self { state: State::Idle, last: Last::Never, cdw10: 0, cdw11: 0, cntlid: 0, passes: 0, erased: true }
     }
+}
+
+impl Pace {
+    /// Adds a part of a pass.
+    pub fn measure(&mut self, method: Method, bytes: u64, micros: u64) {
+        let measured = match method {
+            Method::Erase => &mut self.erased,
+            Method::Overwrite(_) => &mut self.overwritten,
+            Method::NewKeys => return,
+        };
+        *measured = (measured.0.saturating_add(bytes), measured.1.saturating_add(micros));
+    }
+}
+
+/// Seconds for so many passes over `total_bytes`, one at least; `None` where nothing was measured.
+fn estimate((bytes, micros): (u64, u64), total_bytes: u64, passes: u32) -> Option<u32> {
+    let micros = (u128::from(total_bytes) * u128::from(micros)).checked_div(bytes.into())?;
+    let seconds = (micros * u128::from(passes)).div_ceil(1_000_000).max(1);
+    // FFFFFFFFh is not known.
+    Some(u32::try_from(seconds).unwrap_or(u32::MAX - 1).min(u32::MAX - 1))
 }
 
 impl Abilities {

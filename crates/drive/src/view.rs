@@ -53,6 +53,8 @@ pub struct View {
     pub fna: u8,
     /// SANICAP.
     pub sanicap: u32,
+    /// Feature 17h, No-Deallocate Response Mode.
+    pub no_deallocate_warns: bool,
     /// Namespaces by NSID.
     pub namespaces: Vec<(Nsid, Namespace)>,
     /// Registrants and reservations of those namespaces that have any.
@@ -85,6 +87,7 @@ impl View {
             erasing: drive.erasing().clone(),
             fna: drive.fna(),
             sanicap: drive.abilities().sanicap(),
+            no_deallocate_warns: drive.no_deallocate_warns(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
             reservations: kept.map(|(&nsid, kept)| (nsid, Arc::new(kept.clone()))).collect(),
             seats: state.seats.iter().map(|(&cntlid, seat)| (cntlid, seat.host.clone())).collect(),

@@ -13,7 +13,7 @@ use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning}
 use crate::association::Association;
 use crate::event::Events;
 use crate::feature::Features;
-use crate::model::{DiscoveryIdentity, Namespace, Subsystem};
+use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use crate::property::Registers;
 
 /// The state of a controller, owned by the thread of its Admin Queue.
@@ -26,6 +26,8 @@ pub(crate) struct Controller {
     pub(crate) events: Events,
     /// Namespaces that changed since the Changed Namespace List was read; more than the list holds are just "many".
     pub(crate) changed: BTreeSet<Nsid>,
+    /// The same of a drive's namespaces, whoever they are attached to.
+    pub(crate) changed_allocated: BTreeSet<Nsid>,
     /// What became of the host's registrations and reservations.
     pub(crate) reservations: NotificationLog,
     /// Abort commands under way.
@@ -53,6 +55,7 @@ impl Controller {
             features,
             events: Events::default(),
             changed: BTreeSet::new(),
+            changed_allocated: BTreeSet::new(),
             reservations: NotificationLog::default(),
             aborts: 0,
             warnings: 0,
@@ -70,13 +73,16 @@ impl Controller {
     pub(crate) fn replace_subsystem(&mut self, next: Arc<Subsystem>) {
         let Kind::Io(current) = &mut self.kind else { return };
         let last = core::mem::replace(current, next);
-        let now = current.namespaces.iter();
-        let of = |subsystem: &Subsystem, nsid| subsystem.namespaces.find(nsid).map(Namespace::attributes);
-        let nsids = last.namespaces.iter().chain(now).map(|namespace| namespace.nsid);
-        let changed: BTreeSet<Nsid> = nsids.filter(|&nsid| of(&last, nsid) != of(current, nsid)).collect();
-        if !changed.is_empty() {
-            let room = (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(self.changed.len());
-            self.changed.extend(changed.into_iter().take(room));
+        let changed = differing(&last.namespaces, &current.namespaces);
+        if current.drive.is_some() {
+            // What is attached to whom is part of it.
+            let mut allocated = differing(last.allocated(), current.allocated());
+            allocated.extend(&changed);
+            if keep(&mut self.changed_allocated, allocated) {
+                self.events.raise(AsyncEvent::ALLOCATED_NAMESPACE_ATTRIBUTE_CHANGED, self.features.events);
+            }
+        }
+        if keep(&mut self.changed, changed) {
             self.events.raise(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED, self.features.events);
         }
         self.check_health();
@@ -137,6 +143,7 @@ impl Controller {
         self.features = Features::new(&self.kind);
         self.events.reset();
         self.changed.clear();
+        self.changed_allocated.clear();
         self.reservations.clear();
         self.warnings = 0;
         let association = &self.association;
@@ -144,4 +151,18 @@ impl Controller {
         association.copy_formats.store(0, Ordering::Relaxed);
         association.granted_queues.store(association.max_io_queues().into(), Ordering::Relaxed);
     }
+}
+
+/// Namespaces that are not in both tables with the same attributes.
+fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
+    let of = |table: &NamespaceTable, nsid| table.find(nsid).map(Namespace::attributes);
+    let nsids = last.iter().chain(now.iter()).map(|namespace| namespace.nsid);
+    nsids.filter(|&nsid| of(last, nsid) != of(now, nsid)).collect()
+}
+
+/// Adds what changed to what the host has to be told; whether there is something. One more than a list has room for tells of all.
+fn keep(list: &mut BTreeSet<Nsid>, changed: BTreeSet<Nsid>) -> bool {
+    let (any, room) = (!changed.is_empty(), (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(list.len()));
+    list.extend(changed.into_iter().take(room));
+    any
 }

@@ -9,8 +9,8 @@ use ebof_drive::health::Thresholds;
 use ebof_drive::reservation::NotificationMask;
 use ebof_nvme::feature::{
     Arbitration, AsyncEventConfig, Capabilities, ErrorRecovery, Fid, GetFeature, HostBehaviorSupport, KeepAliveTimer,
-    NumberOfQueues, PowerManagement, ReservationPersistence, Select, SetFeature, TemperatureThreshold, ThresholdType,
-    VolatileWriteCache, WriteAtomicity, WriteProtection,
+    NumberOfQueues, PowerManagement, ReservationPersistence, SanitizeConfig, Select, SetFeature, TemperatureThreshold,
+    ThresholdType, VolatileWriteCache, WriteAtomicity, WriteProtection,
 };
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -85,6 +85,7 @@ pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
             Fid::ASYNC_EVENT_CONFIG,
             Fid::KEEP_ALIVE_TIMER,
             Fid::HOST_BEHAVIOR_SUPPORT,
+            Fid::SANITIZE_CONFIG,
             Fid::HOST_IDENTIFIER,
             Fid::RESERVATION_NOTIFICATION_MASK,
             Fid::RESERVATION_PERSISTENCE,
@@ -230,6 +231,9 @@ fn current_value(controller: &Controller, fid: Fid) -> u32 {
             NumberOfQueues { submission: queues, completion: queues }.encode()
         }
         Fid::WRITE_ATOMICITY => features.atomicity.encode(),
+        Fid::SANITIZE_CONFIG => {
+            SanitizeConfig { warn: drive::of(controller).is_some_and(|drive| drive.no_deallocate_warns) }.encode()
+        }
         Fid::ASYNC_EVENT_CONFIG => features.events.0,
         Fid::KEEP_ALIVE_TIMER => {
             KeepAliveTimer { timeout_ms: association.keep_alive_ms.load(Ordering::Relaxed) }.encode()
@@ -276,6 +280,13 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
                 return Err(Fault::field(byte::CDW11));
             }
             let request = Request::Persist(sqe.nsid(), ReservationPersistence::decode(value).persist);
+            return Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))));
+        }
+        Fid::SANITIZE_CONFIG => {
+            if value & !1 != 0 {
+                return Err(Fault::field(byte::CDW11));
+            }
+            let request = Request::SanitizeConfig(SanitizeConfig::decode(value).warn);
             return Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))));
         }
         Fid::HOST_BEHAVIOR_SUPPORT => {
@@ -366,6 +377,10 @@ fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> R
     Ok(())
 }
 
+/// Events of every drive.
+const MANAGED_EVENTS: AsyncEventConfig =
+    AsyncEventConfig::FIRMWARE_ACTIVATION.with(AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE);
+
 /// The events that a host may switch on.
 fn event_bits(kind: &Kind) -> AsyncEventConfig {
     match kind {
@@ -377,10 +392,8 @@ fn event_bits(kind: &Kind) -> AsyncEventConfig {
             .with(AsyncEventConfig::VOLATILE_BACKUP)
             .with(AsyncEventConfig::PERSISTENT_MEMORY)
             .with(match &subsystem.drive {
-                Some(drive) if drive.personality.telemetry => {
-                    AsyncEventConfig::FIRMWARE_ACTIVATION.with(AsyncEventConfig::TELEMETRY_LOG)
-                }
-                Some(_) => AsyncEventConfig::FIRMWARE_ACTIVATION,
+                Some(drive) if drive.personality.telemetry => MANAGED_EVENTS.with(AsyncEventConfig::TELEMETRY_LOG),
+                Some(_) => MANAGED_EVENTS,
                 None => AsyncEventConfig::default(),
             }),
         Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,

@@ -91,6 +91,9 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             let list = ChangedNamespaces::new(controller.changed.iter().copied());
             list.as_bytes().to_vec()
         }
+        Lid::CHANGED_ALLOCATED_NAMESPACES => {
+            ChangedNamespaces::new(controller.changed_allocated.iter().copied()).as_bytes().to_vec()
+        }
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
         Lid::COMMAND_EFFECTS => {
             command_effects(drive::of(controller).map(|drive| &drive.personality)).as_bytes().to_vec()
@@ -103,8 +106,10 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             controller.take_reservation_notice();
             return Ok(answer);
         }
-        if log.lid == Lid::CHANGED_NAMESPACES {
-            controller.changed.clear();
+        match log.lid {
+            Lid::CHANGED_NAMESPACES => controller.changed.clear(),
+            Lid::CHANGED_ALLOCATED_NAMESPACES => controller.changed_allocated.clear(),
+            _ => {}
         }
         controller.events.log_read(log.lid);
     }
@@ -160,6 +165,7 @@ fn all_pages(kind: &Kind) -> &'static [Lid] {
             Lid::TELEMETRY_CONTROLLER,
             Lid::ENDURANCE_GROUP,
             Lid::PERSISTENT_EVENT,
+            Lid::CHANGED_ALLOCATED_NAMESPACES,
             Lid::RESERVATION_NOTIFICATION,
             Lid::SANITIZE_STATUS,
         ],

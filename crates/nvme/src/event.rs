@@ -50,6 +50,8 @@ impl AsyncEvent {
     pub const LBA_STATUS_ALERT: Self = Self::notice(0x05, Lid::LBA_STATUS);
     /// Notice: endurance group event aggregate log change.
     pub const ENDURANCE_GROUP_CHANGE: Self = Self::notice(0x06, Lid::ENDURANCE_GROUP_AGGREGATE);
+    /// Notice: Identify data of allocated namespaces changed, or which there are, or which are attached.
+    pub const ALLOCATED_NAMESPACE_ATTRIBUTE_CHANGED: Self = Self::notice(0x09, Lid::CHANGED_ALLOCATED_NAMESPACES);
     /// Notice: zone descriptor changed.
     pub const ZONE_DESCRIPTOR_CHANGED: Self = Self::notice(0xef, Lid::CHANGED_ZONES);
     /// Notice: discovery log page change.
@@ -90,6 +92,7 @@ impl AsyncEvent {
             (EventType::SmartHealth, 0x02) => AsyncEventConfig::SPARE,
             // The first notices have the bits from 8 on in their order, the last ones those up to 31 likewise.
             (EventType::Notice, info @ 0x00..=0x06) => AsyncEventConfig(1 << (8 + info)),
+            (EventType::Notice, 0x09) => AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE,
             (EventType::Immediate, 0x00) => AsyncEventConfig::NORMAL_SHUTDOWN,
             (EventType::Immediate, 0x01) => AsyncEventConfig::TEMPERATURE_HYSTERESIS,
             (EventType::Notice, 0xef) => AsyncEventConfig::ZONE_DESCRIPTOR,
@@ -126,6 +129,7 @@ impl AsyncEvent {
             (EventType::Notice, 0x04) => "predictable latency event aggregate log change",
             (EventType::Notice, 0x05) => "LBA status information alert",
             (EventType::Notice, 0x06) => "endurance group event aggregate log change",
+            (EventType::Notice, 0x09) => "allocated namespace attribute changed",
             (EventType::Notice, 0xef) => "zone descriptor changed",
             (EventType::Notice, 0xf0) => "discovery log page change",
             (EventType::Immediate, 0x00) => "normal NVM subsystem shutdown",

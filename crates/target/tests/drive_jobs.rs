@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use ebof_initiator::{AdminData, Controller, Error, Event, Options};
 use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
+use ebof_nvme::feature::{AsyncEventConfig, Fid};
 use ebof_nvme::log::{
-    GetLogPage, Lid, SanitizeLog, SanitizeState, SelfTestCode, SelfTestLog, SelfTestResult, TelemetryHeader,
-    telemetry_lsp,
+    ChangedNamespaces, GetLogPage, Lid, SanitizeLog, SanitizeState, SelfTestCode, SelfTestLog, SelfTestResult,
+    TelemetryHeader, telemetry_lsp,
 };
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase, SelfTest};
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
+use ebof_nvme::opcode::admin as opcode;
 use ebof_nvme::{Nqn, Nsid, Sqe, Status};
 use ebof_target::{Settings, Target};
 use zerocopy::{FromBytes, IntoBytes};
@@ -339,4 +341,75 @@ fn telemetry_tells_what_the_drive_is_like() {
     assert!(text(512, first).contains(r#""capacity-bytes":67108864"#), "{}", text(512, first));
     assert!(text(first, second).contains(r#""allocated-extents":4"#), "{}", text(first, second));
     assert!(text(second, third).contains(r#""errors""#));
+}
+
+/// A drive of which everything is deallocated cannot sanitize without that: it says so, or does it all the same and says that.
+#[test]
+fn no_deallocate_is_refused_or_done_with_a_warning_as_the_host_chooses() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_target, address) = start(directory.path());
+    let host = connect(address);
+    create(&host);
+    fill(&host, 1 << 20);
+    let page: SanitizeLog = log(&host, Lid::SANITIZE_STATUS);
+    let unknown = SanitizeLog::UNKNOWN_SECONDS;
+    assert_eq!(
+        (page.eto.get(), page.etbe.get(), page.etbend.get()),
+        (unknown, unknown, unknown),
+        "nothing was measured"
+    );
+    let keep = Sanitize { no_deallocate: true, ..Sanitize::new(SanitizeAction::BlockErase) };
+    assert!(admin(&host, keep.encode()).is(Status::INVALID_FIELD));
+    let feature = u32::from(Fid::SANITIZE_CONFIG.0);
+    let set = |value| admin(&host, Sqe::new(opcode::SET_FEATURES).with_cdw(10, feature).with_cdw(11, value));
+    let mode = || {
+        let get = Sqe::new(opcode::GET_FEATURES).with_cdw(10, feature);
+        host.admin(get, AdminData::None, None).unwrap().result() & 0xffff_ffff
+    };
+    assert!(set(2).is(Status::INVALID_FIELD));
+    assert_eq!(mode(), 0);
+    assert!(set(1).is_success());
+    assert_eq!(mode(), 1);
+    assert!(admin(&host, keep.encode()).is_success());
+    let page = wait("sanitizing", || last_sanitize(&host));
+    assert_eq!(page.state(), SanitizeState::SucceededDeallocated);
+    assert!((1..60).contains(&page.etbe.get()) && page.eto.get() == unknown, "{page:?}");
+    assert!(is_gone(directory.path()));
+    assert!(set(0).is_success() && admin(&host, keep.encode()).is(Status::INVALID_FIELD));
+}
+
+/// What becomes of namespaces is told to every controller that wants it, also where they are attached to nobody.
+#[test]
+fn changes_of_allocated_namespaces_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_target, address) = start(directory.path());
+    let host = connect(address);
+    let events = host.events();
+    let config = AsyncEventConfig::NAMESPACE_ATTRIBUTE.with(AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE);
+    assert_ne!(host.identify().oaes.get() & AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE.0, 0);
+    let set = Sqe::new(opcode::SET_FEATURES).with_cdw(10, Fid::ASYNC_EVENT_CONFIG.0.into()).with_cdw(11, config.0);
+    assert!(admin(&host, set).is_success());
+    // The initiator reads the log of every event that comes: another controller has the list for itself.
+    let other = connect(address);
+    let changed = || log::<ChangedNamespaces>(&other, Lid::CHANGED_ALLOCATED_NAMESPACES).iter().collect::<Vec<_>>();
+    let lid = Lid::CHANGED_ALLOCATED_NAMESPACES.0;
+    let told = || {
+        let event = Event::Asynchronous { kind: 2, info: 9, log_page: lid };
+        wait("the event", || events.try_iter().any(|seen| seen == event).then_some(()));
+    };
+    assert_eq!(changed(), []);
+    let mut create = NewNamespace::new(BLOCKS);
+    create.nmic = 0;
+    let manage = |select| NamespaceManagement { select, csi: ebof_nvme::identify::Csi::NVM };
+    let data = AdminData::FromHost(create.as_bytes());
+    let done = host.admin(manage(ManagementSelect::Create).encode(Nsid::NONE), data, None).unwrap();
+    assert!(done.status().is_success());
+    told();
+    assert_eq!((changed(), changed()), (vec![Nsid(1)], vec![]));
+    assert!(admin(&host, Format::new(1).encode(Nsid(1))).is_success());
+    told();
+    assert_eq!(changed(), [Nsid(1)]);
+    assert!(admin(&host, manage(ManagementSelect::Delete).encode(Nsid(1))).is_success());
+    told();
+    assert_eq!(changed(), [Nsid(1)]);
 }

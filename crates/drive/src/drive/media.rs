@@ -48,6 +48,7 @@ impl Drive {
             Request::SelfTest(..) => (admin::DEVICE_SELF_TEST, 0),
             Request::Format(..) => (admin::FORMAT_NVM, 0),
             Request::Sanitize(_) => (admin::SANITIZE, 0),
+            Request::SanitizeConfig(_) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::SANITIZE_CONFIG.0),
         };
         restriction.check_admin(opcode, cdw10.into())
     }
@@ -164,7 +165,7 @@ impl Drive {
         let circumstances = Circumstances {
             write_protected: self.state.namespaces.values().any(|namespace| namespace.write_protected),
             firmware_pending: self.state.firmware.pending_slot().is_some(),
-            warn_about_deallocation: false,
+            warn_about_deallocation: self.no_deallocate_warns,
         };
         let done = self.state.sanitize.execute(origin, command, &abilities, &circumstances)?;
         let mut decision = Decision::nothing();
@@ -227,6 +228,17 @@ impl Drive {
         self.state.namespaces.get(&nsid).is_some_and(|namespace| namespace.shape.encrypted)
     }
 
+    /// Feature 17h, No-Deallocate Response Mode.
+    #[must_use]
+    pub fn no_deallocate_warns(&self) -> bool {
+        self.no_deallocate_warns
+    }
+
+    /// A part of a pass took so long: what later passes are estimated by.
+    pub fn measure(&mut self, method: Method, bytes: u64, micros: u64) {
+        self.pace.measure(method, bytes, micros);
+    }
+
     /// What sanitizing can do here.
     #[must_use]
     pub fn abilities(&self) -> Abilities {
@@ -237,7 +249,7 @@ impl Drive {
             overwrite: true,
             no_deallocate_inhibited: true,
             total_bytes: self.capacity.total_bytes,
-            bytes_per_second: 0,
+            pace: self.pace,
         }
     }
 

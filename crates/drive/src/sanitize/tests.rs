@@ -14,7 +14,8 @@ const ABILITIES: Abilities = Abilities {
     overwrite: true,
     no_deallocate_inhibited: false,
     total_bytes: 1_000_000,
-    bytes_per_second: 1000,
+    // 1 s for everything by erasing, and 2 s by overwriting.
+    pace: Pace { erased: (500_000, 500_000), overwritten: (1000, 2000) },
 };
 
 fn origin() -> Origin {
@@ -223,10 +224,16 @@ fn commands_that_would_touch_data_wait() {
 #[test]
 fn estimates_and_abilities_are_announced() {
     let page = Sanitize::default().page(&ABILITIES, 0);
-    assert_eq!((page.eto.get(), page.etbe.get(), page.etce.get()), (16_016, 1001, u32::MAX));
-    let unknown = Abilities { bytes_per_second: 0, crypto_erase: true, ..ABILITIES };
+    assert_eq!((page.eto.get(), page.etbe.get(), page.etce.get()), (32, 1, u32::MAX));
+    let mut pace = Pace::default();
+    pace.measure(Method::NewKeys, 1, 1);
+    let unknown = Abilities { pace, crypto_erase: true, ..ABILITIES };
     let page = Sanitize::default().page(&unknown, 0);
     assert_eq!((page.eto.get(), page.etbe.get(), page.etce.get()), (u32::MAX, u32::MAX, 1));
+    pace.measure(Method::Erase, 10, 10_000_000_000);
+    pace.measure(Method::Overwrite(0), 1, u64::MAX);
+    let page = Sanitize::default().page(&Abilities { pace, ..ABILITIES }, 0);
+    assert_eq!((page.eto.get(), page.etbe.get()), (u32::MAX - 1, 1_000_000_000));
     assert_eq!(ABILITIES.sanicap(), 0x4000_0006);
     assert_eq!(unknown.sanicap(), 0x4000_0007);
     assert_eq!(Abilities::default().sanicap(), 0);

@@ -248,6 +248,7 @@ fn explain_events(config: AsyncEventConfig) -> Vec<(&'static str, String)> {
     [
         ("Discovery Log Page Change Notices", E::DISCOVERY_LOG),
         ("Zone Descriptor Changed Notices", E::ZONE_DESCRIPTOR),
+        ("Allocated Namespace Attribute Notices", E::ALLOCATED_NAMESPACE_ATTRIBUTE),
         ("Temperature Threshold Hysteresis Recovery", E::TEMPERATURE_HYSTERESIS),
         ("Normal NVM Subsystem Shutdown", E::NORMAL_SHUTDOWN),
         ("Endurance Group Event Aggregate Log Change", E::ENDURANCE_GROUP),

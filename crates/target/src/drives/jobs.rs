@@ -290,6 +290,7 @@ impl Sanitize {
     /// Does a part of a pass; `true` at its end.
     fn part(&mut self, keeper: &Keeper, store: &mut Store, work: Work) -> Result<bool, ebof_medium::Error> {
         let extent_bytes = keeper.medium().capacity().extent_bytes;
+        let (began, first) = (Instant::now(), self.next);
         let count = match work.method {
             Method::NewKeys => {
                 store.forget_keys()?;
@@ -306,12 +307,15 @@ impl Sanitize {
             }
         };
         self.next = self.next.saturating_add(count).min(store.extents());
-        keeper.drive().set_sanitized_bytes(u64::from(self.next) * extent_bytes);
-        if self.next < store.extents() {
-            return Ok(false);
+        let over = self.next == store.extents();
+        if over {
+            store.sync()?;
         }
-        store.sync()?;
-        Ok(true)
+        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let mut drive = keeper.drive();
+        drive.set_sanitized_bytes(u64::from(self.next) * extent_bytes);
+        drive.measure(work.method, u64::from(self.next - first) * extent_bytes, micros);
+        Ok(over)
     }
 }
 
