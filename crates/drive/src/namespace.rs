@@ -7,7 +7,7 @@ use alloc::string::String;
 use ebof_nvme::Status;
 use serde::{Deserialize, Serialize};
 
-use crate::coding::Coding;
+use crate::coding::{Coding, METADATA_BYTES};
 use crate::hex;
 use crate::request::{Moment, Refusal};
 
@@ -33,8 +33,12 @@ impl Format {
 }
 
 /// The LBA formats, in the order in which FLBAS and Format NVM count them.
-pub const FORMATS: [Format; 2] =
-    [Format { block_shift: 9, metadata_bytes: 0 }, Format { block_shift: 12, metadata_bytes: 0 }];
+pub const FORMATS: [Format; 4] = [
+    Format { block_shift: 9, metadata_bytes: 0 },
+    Format { block_shift: 12, metadata_bytes: 0 },
+    Format { block_shift: 9, metadata_bytes: METADATA_BYTES },
+    Format { block_shift: 12, metadata_bytes: METADATA_BYTES },
+];
 
 /// End-to-end data protection of a namespace (DPS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,12 @@ pub struct Protection {
 }
 
 impl Protection {
+    /// The same, and nothing about the place of protection information that there is not.
+    #[must_use]
+    pub const fn in_force(self) -> Self {
+        if self.kind == 0 { Self { kind: 0, first: false } } else { self }
+    }
+
     /// The field DPS of Identify Namespace.
     #[must_use]
     pub const fn dps(self) -> u8 {
@@ -137,7 +147,8 @@ impl NewNamespace {
         if self.blocks >= 1 << (63 - format.block_shift) {
             return Err(Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY));
         }
-        let Self { blocks, capacity_blocks, format, protection, .. } = *self;
+        let Self { blocks, capacity_blocks, format, .. } = *self;
+        let protection = self.protection.in_force();
         Ok(Shape { blocks, capacity_blocks, format, protection, checked: false, encrypted: false })
     }
 }
@@ -150,7 +161,7 @@ pub(crate) fn check_format(index: u8, extended: bool, protection: Protection) ->
     let format = FORMATS.get(usize::from(index)).copied().ok_or(Refusal::new(Status::INVALID_FORMAT))?;
     // Over fabrics metadata has no buffer of its own (NVMe over Fabrics, Metadata); without metadata the setting means nothing.
     let metadata = format.metadata_bytes > 0;
-    let fits = if metadata { extended } else { protection == Protection::default() };
+    let fits = if metadata { extended } else { protection.kind == 0 };
     if fits && protection.kind <= 3 { Ok(format) } else { Err(Refusal::new(Status::INVALID_FORMAT)) }
 }
 

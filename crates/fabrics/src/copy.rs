@@ -10,14 +10,16 @@ use ebof_drive::reservation::Access;
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
 use ebof_nvme::identify::IdentifyNamespace;
 use ebof_nvme::opcode::Direction;
+use ebof_nvme::protection::{Rules, Tags, prinfo};
 use ebof_nvme::{Sqe, Status};
 
 use crate::association::Association;
 use crate::io::{namespace, place, writable};
 use crate::model::{Limits, Namespace, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::protection::rules;
 use crate::reservation;
-use crate::step::{CopyRange, Copying, Executing, Step};
+use crate::step::{CopyGuarding, CopyRange, Copying, Executing, Step};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -28,6 +30,10 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     let format = CopyFormat::decode(copy.format).ok_or(Fault::field(byte::CDW12 + 1))?;
     // Deviation: 1h and 3h are for 32-bit and 64-bit guards, and taken where there are none at all: what they have besides does
     // not matter there.
+    let protected = destination.metadata.is_protected();
+    if format.has_long_tags() && protected {
+        return Err(Fault::at(Status::INVALID_FORMAT, byte::CDW12 + 1));
+    }
     // Host Behavior Support: a host says that it knows what it means to name other namespaces.
     let enabled = association.copy_formats.load(Ordering::Relaxed) >> format.encode() & 1 != 0;
     if format.names_namespace() && !enabled {
@@ -36,10 +42,17 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     if copy.directive != 0 {
         return Err(Fault::field(byte::CDW12 + 2));
     }
-    // No protection information: neither PRINFOR nor PRINFOW nor the storage tag checks make sense.
-    if copy.read_protection | copy.write_protection != 0 || copy.storage_tag_check_read || copy.storage_tag_check_write
-    {
+    // Without protection information neither PRINFOR nor PRINFOW make sense, and there is no storage tag that could be checked.
+    let wanted = !protected && copy.read_protection | copy.write_protection != 0;
+    if wanted || copy.storage_tag_check_read || copy.storage_tag_check_write {
         return Err(Fault::at(Status::INVALID_PROTECTION_INFORMATION, byte::CDW12 + 3));
+    }
+    if protected {
+        // Stripped and not inserted again, or the other way round: that is a copy to another format.
+        if (copy.read_protection ^ copy.write_protection) & prinfo::ACTION != 0 {
+            return Err(Fault::field(byte::CDW12 + 1));
+        }
+        write_rules(destination, &copy)?;
     }
     if copy.ranges > association.limits.copy_ranges {
         return Err(Fault::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, byte::CDW12));
@@ -67,15 +80,38 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
         return Err(Fault::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
     }
     let offset_bytes = place(destination, copy.slba, blocks)?;
-    let target =
-        CopyRange { device: destination.device, nsid: destination.nsid, offset_bytes, length_bytes: blocks << shift };
+    let length_bytes = blocks * destination.block_bytes();
+    let target = CopyRange { device: destination.device, nsid: destination.nsid, offset_bytes, length_bytes };
     let own = !format.names_namespace();
-    let sources: Result<Vec<_>, _> =
+    let ranges: Result<Vec<_>, _> =
         sources.iter().map(|source| range(subsystem, destination, own, source, &target)).collect();
+    let ranges = ranges?;
+    let guarding = destination.metadata.is_protected().then(|| guarding(destination, &copy, &sources)).transpose()?;
     let fua = copy.fua || !association.write_cache.load(Ordering::Relaxed);
-    let length = u32::try_from(target.length_bytes).expect("below the limit of a command");
-    let copying = Box::new(Copying { target, sources: sources?, fua });
+    let length = u32::try_from(blocks << shift).expect("below the limit of a command");
+    let (data_bytes, metadata_bytes) = (1 << shift, destination.metadata.bytes);
+    let copying = Box::new(Copying { target, data_bytes, metadata_bytes, guarding, sources: ranges, fua });
     Ok(Action::Go(Step::Copy(Executing { length, ..executing.carried() }, copying)))
+}
+
+/// What is done about protection information, which source and destination have in the same way.
+fn guarding(destination: &Namespace, copy: &Copy, sources: &[CopySource]) -> Result<CopyGuarding, Fault> {
+    let read = |source: &CopySource| {
+        let CopySource { application_tag, application_mask, .. } = *source;
+        let tags = tags(source.reference_tag(), application_tag, application_mask);
+        rules(destination, copy.read_protection, source.slba, &tags).map_err(|fault| Fault::new(fault.status))
+    };
+    let read: Result<Vec<_>, _> = sources.iter().map(read).collect();
+    Ok(CopyGuarding { read: read?, write: write_rules(destination, copy)? })
+}
+
+fn write_rules(destination: &Namespace, copy: &Copy) -> Result<Rules, Fault> {
+    let tags = tags(copy.reference_tag, copy.application_tag, copy.application_mask);
+    rules(destination, copy.write_protection, copy.slba, &tags)
+}
+
+fn tags(reference: u32, application: u16, application_mask: u16) -> Tags {
+    Tags { storage_and_reference: reference.into(), application, application_mask, check_storage: false }
 }
 
 /// The bytes of a source range; `own` of the destination's namespace, which formats 0h and 1h do not name.
@@ -91,7 +127,9 @@ fn range(
         false => namespace(subsystem, source.nsid).map_err(|fault| Fault::new(fault.status))?,
     };
     reservation::check(from, Access::Read)?;
-    if from.block_shift != destination.block_shift {
+    let shape =
+        |namespace: &Namespace| (namespace.block_shift, namespace.metadata.bytes, namespace.metadata.protection);
+    if shape(from) != shape(destination) {
         return Err(Fault::new(Status::INCOMPATIBLE_NAMESPACE));
     }
     // It is done by reading and writing, whatever namespaces are concerned: a host that does not want that does as well by
@@ -100,7 +138,7 @@ fn range(
         return Err(Fault::new(Status::FAST_COPY_NOT_POSSIBLE));
     }
     let offset_bytes = place(from, source.slba, source.blocks.into()).map_err(|fault| Fault::new(fault.status))?;
-    let length_bytes = u64::from(source.blocks) << from.block_shift;
+    let length_bytes = u64::from(source.blocks) * from.block_bytes();
     let range = CopyRange { device: from.device, nsid: from.nsid, offset_bytes, length_bytes };
     if range.overlaps(target) {
         return Err(Fault::new(Status::OVERLAPPING_IO_RANGE));

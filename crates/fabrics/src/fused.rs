@@ -10,7 +10,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Nsid, Sqe, Status};
 
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Fault, Outcome, byte};
 use crate::queue::{Live, Queue, Role};
 use crate::step::Step;
 use crate::{connect, io};
@@ -79,7 +79,7 @@ impl Queue {
                         Err(Fault::field(byte::FLAGS))
                     }
                 });
-                self.fused = Some(match &step {
+                self.fused = Some(match step.work() {
                     Step::CompareFirst(executing, _) => {
                         let (cid, nsid) = (executing.cid(), executing.nsid());
                         First::Waiting { cid, nsid, range: BlockRange::decode(sqe) }
@@ -104,7 +104,7 @@ impl Queue {
             return Step::Unpaired(first, Status::INVALID_FIELD.dnr(), Box::new(next));
         }
         match self.accept(sqe, |live| half(live.as_deref(), sqe, Half::Second(first))) {
-            step @ Step::WriteSecond(..) => step,
+            step if matches!(step.work(), Step::WriteSecond(..)) => step,
             refused => Step::Unpaired(first, Status::ABORTED_FAILED_FUSED, Box::new(refused)),
         }
     }
@@ -123,10 +123,10 @@ fn half(live: Option<&Live>, sqe: &Sqe, half: Half) -> Outcome {
 
 impl Half {
     /// The step that goes on with the half.
-    pub(crate) fn step(self, executing: crate::Executing, extent: crate::Extent) -> Action {
-        Action::Go(match self {
+    pub(crate) fn step(self, executing: crate::Executing, extent: crate::Extent) -> Step {
+        match self {
             Self::First => Step::CompareFirst(executing, extent),
             Self::Second(first) => Step::WriteSecond(executing, extent, first),
-        })
+        }
     }
 }

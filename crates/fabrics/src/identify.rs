@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use ebof_drive::firmware::{GRANULARITY_BYTES, Personality};
 use ebof_drive::{FORMATS, event_log, health};
 use ebof_nvme::identify::field::{
-    cdfs, cmic, ctratt, dlfeat, dsto, fpi, frmw, fuses, lpa, nmic, nsattr, nsfeat, nstat, nwpc, oacs, oaes, ofcs, oncs,
-    sgls, vwc,
+    cdfs, cmic, ctratt, dlfeat, dpc, dps, dsto, fpi, frmw, fuses, lpa, mc, nmic, nsattr, nsfeat, nstat, nwpc, oacs,
+    oaes, ofcs, oncs, sgls, vwc,
 };
 use ebof_nvme::identify::{
     Cns, ControllerType, Csi, DescriptorWriter, EnduranceGroupList, IDENTIFY_BYTES, IdentifyController,
@@ -74,7 +74,7 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
             Some(bytes(&EnduranceGroupList::starting_at(u16::from_le_bytes([low, high]), [1])))
         }
         Cns::NAMESPACE_GRANULARITY_LIST if drive.is_some() => {
-            drive.map(|drive| bytes(&NamespaceGranularityList::of_all_formats(drive.capacity.extent_bytes)))
+            drive.map(|drive| bytes(&granularities(drive.capacity.extent_bytes)))
         }
         // These need a view of all controllers.
         Cns::NAMESPACE_CONTROLLER_LIST => {
@@ -163,9 +163,18 @@ fn namespace_data(namespace: &Namespace, limits: &Limits) -> IdentifyNamespace {
     data.nsattr = if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 };
     data.nguid = namespace.nguid;
     data.eui64 = namespace.eui64;
+    data.dps = namespace.metadata.protection.encode() | if namespace.metadata.first { dps::FIRST_BYTES } else { 0 };
+    if namespace.metadata.is_protected() {
+        // Write Zeroes writes protection information, whatever it says of deallocation. That of deallocated blocks is FFh.
+        data.dlfeat &= !dlfeat::WRITE_ZEROES_DEALLOCATE;
+    }
     match &namespace.provision {
         Some(provision) => provision_data(&mut data, namespace, provision),
-        None => data.lbaf[0] = LbaFormat::data_only(namespace.block_shift),
+        None => {
+            data.lbaf[0] = LbaFormat::data_only(namespace.block_shift);
+            data.lbaf[0].ms.set(namespace.metadata.bytes);
+            data.set_format(0, namespace.metadata.bytes != 0);
+        }
     }
     data
 }
@@ -173,18 +182,18 @@ fn namespace_data(namespace: &Namespace, limits: &Limits) -> IdentifyNamespace {
 /// What Identify says of a namespace that was cut from a drive.
 fn provision_data(data: &mut IdentifyNamespace, namespace: &Namespace, provision: &Provision) {
     set_formats(data);
-    data.set_format(provision.format, false);
+    data.set_format(provision.format, namespace.metadata.bytes != 0);
     data.nsfeat = nsfeat::THIN | nsfeat::ID_NOT_REUSED | nsfeat::OPTIMAL_IO;
     data.ncap.set(provision.capacity_blocks);
-    data.nuse.set((provision.used.bytes() >> namespace.block_shift).min(provision.capacity_blocks));
+    let used = provision.used.bytes() / provision.extent_bytes.max(1) * provision.extent_blocks;
+    data.nuse.set(used.min(provision.capacity_blocks));
     data.nvmcap.set(provision.claimed_bytes.into());
     data.rescap = RESERVATIONS;
     data.fpi = fpi::SUPPORTED | provision.format_percent_left;
     data.endgid.set(1);
     data.nmic = if provision.shared { nmic::SHARED } else { 0 };
     // Deallocating less than an extent only zeroes; 0's based, and 65535 where it does not fit.
-    let extent_blocks = (provision.extent_bytes >> namespace.block_shift).clamp(1, 1 << 16);
-    let granularity = u16::try_from(extent_blocks - 1).unwrap_or(u16::MAX);
+    let granularity = u16::try_from(provision.extent_blocks.clamp(1, 1 << 16) - 1).unwrap_or(u16::MAX);
     data.npdg.set(granularity);
     data.npda.set(granularity);
 }
@@ -209,6 +218,18 @@ fn set_formats(data: &mut IdentifyNamespace) {
         *entry = LbaFormat::data_only(format.block_shift);
         entry.ms.set(format.metadata_bytes);
     }
+    // Over fabrics metadata is at the end of each block, and nowhere else.
+    data.mc = mc::EXTENDED;
+    data.dpc = dpc::TYPE_1 | dpc::TYPE_2 | dpc::TYPE_3 | dpc::FIRST_BYTES | dpc::LAST_BYTES;
+}
+
+/// What fits into an extent, in each format.
+fn granularities(extent_bytes: u64) -> NamespaceGranularityList {
+    let data = FORMATS.map(|format| {
+        let coding = format.coding(false, false);
+        coding.blocks_per_extent(extent_bytes) * coding.data_bytes()
+    });
+    NamespaceGranularityList::of_formats(data)
 }
 
 fn independent_data(namespace: &Namespace) -> IndependentNamespace {
@@ -267,7 +288,12 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
         }
         data.tnvmcap.set(drive.capacity.total_bytes.into());
         data.unvmcap.set(drive.unallocated_bytes.into());
-        data.ctratt.set(data.ctratt.get() | ctratt::NAMESPACE_GRANULARITY | ctratt::ENDURANCE_GROUPS);
+        data.ctratt.set(
+            data.ctratt.get()
+                | ctratt::NAMESPACE_GRANULARITY
+                | ctratt::ENDURANCE_GROUPS
+                | ctratt::MDTS_WITHOUT_METADATA,
+        );
     }
     if subsystem.drive.as_ref().is_none_or(|drive| drive.personality.compare) {
         data.fuses.set(fuses::COMPARE_AND_WRITE);

@@ -15,7 +15,7 @@ use crate::fused::{self, Half};
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::step::{ByteRange, Executing, Extent, Step};
-use crate::{copy, reservation};
+use crate::{copy, protection, reservation};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -48,8 +48,12 @@ pub(crate) fn fused(association: &Association, subsystem: &Subsystem, sqe: &Sqe,
     if BlockRange::decode(sqe).blocks > fused::BLOCKS_MAX {
         return Err(Fault::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, byte::CDW12));
     }
-    let (executing, extent) = checked(association, subsystem, sqe)?;
-    Ok(half.step(executing, extent))
+    let namespace = namespace(subsystem, sqe.nsid())?;
+    if namespace.metadata.is_protected() {
+        return protection::transfer(association, namespace, sqe, |executing, extent| half.step(executing, extent));
+    }
+    let (executing, extent) = checked(association, namespace, sqe)?;
+    Ok(Action::Go(half.step(executing, extent)))
 }
 
 fn ready(association: &Association) -> Result<(), Fault> {
@@ -108,36 +112,51 @@ fn fabrics_command(sqe: &Sqe, fctype: u8) -> Outcome {
 
 /// Read, Write and Compare.
 fn transfer(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
-    let (executing, extent) = checked(association, subsystem, sqe)?;
-    Ok(Action::Go(match sqe.opcode {
+    let namespace = namespace(subsystem, sqe.nsid())?;
+    let step = |executing, extent| match sqe.opcode {
         nvm::READ => Step::Read(executing, extent),
         nvm::WRITE => Step::Write(executing, extent),
         _ => Step::Compare(executing, extent),
-    }))
+    };
+    if namespace.metadata.is_protected() {
+        return protection::transfer(association, namespace, sqe, step);
+    }
+    let (executing, extent) = checked(association, namespace, sqe)?;
+    Ok(Action::Go(step(executing, extent)))
 }
 
 #[inline]
-fn checked(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Result<(Executing, Extent), Fault> {
-    let namespace = namespace(subsystem, sqe.nsid())?;
+fn checked(association: &Association, namespace: &Namespace, sqe: &Sqe) -> Result<(Executing, Extent), Fault> {
+    admit(namespace, sqe)?;
     let range = BlockRange::decode(sqe);
-    let write = sqe.opcode == nvm::WRITE;
-    if write {
+    let mut extent = extent(namespace, range, association.limits.transfer_bytes)?;
+    association.io_sgl().exactly(sqe, direction(sqe), extent.length_bytes.into())?;
+    if sqe.opcode == nvm::WRITE {
+        extent.fua |= !association.write_cache.load(Ordering::Relaxed);
+    }
+    Ok((Executing::new(sqe, range.blocks << namespace.block_shift), extent))
+}
+
+/// Where the data of a Read, Write or Compare go.
+#[inline]
+pub(crate) fn direction(sqe: &Sqe) -> Direction {
+    if sqe.opcode == nvm::READ { Direction::ControllerToHost } else { Direction::HostToController }
+}
+
+/// Whether the host may do what a Read, Write or Compare wants to be done to the namespace.
+#[inline]
+pub(crate) fn admit(namespace: &Namespace, sqe: &Sqe) -> Result<(), Fault> {
+    if sqe.opcode == nvm::WRITE {
         reservation::check(namespace, Access::Write)?;
         writable(namespace)?;
         // DTYPE: no directives.
         if sqe.cdw12.get() & 0x00f0_0000 != 0 {
             return Err(Fault::field(byte::CDW12 + 2));
         }
+        Ok(())
     } else {
-        reservation::check(namespace, Access::Read)?;
+        reservation::check(namespace, Access::Read)
     }
-    let mut extent = extent(namespace, range, association.limits.transfer_bytes)?;
-    let direction = if sqe.opcode == nvm::READ { Direction::ControllerToHost } else { Direction::HostToController };
-    let length = association.io_sgl().exactly(sqe, direction, extent.length_bytes.into())?;
-    if write {
-        extent.fua |= !association.write_cache.load(Ordering::Relaxed);
-    }
-    Ok((Executing::new(sqe, length), extent))
 }
 
 /// Write Zeroes, Verify and Write Uncorrectable: blocks, but no data.
@@ -145,10 +164,16 @@ fn without_data(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> 
     let namespace = namespace(subsystem, sqe.nsid())?;
     let range = BlockRange::decode(sqe);
     let limits = &association.limits;
+    let executing = Executing::new(sqe, range.blocks << namespace.block_shift);
+    let protected = namespace.metadata.is_protected();
     if sqe.opcode == nvm::VERIFY {
         reservation::check(namespace, Access::Read)?;
+        if protected {
+            let (extent, guarding) = protection::extent(namespace, sqe, limits.verify_bytes)?;
+            return Ok(guarding.around(Step::Verify(executing, extent)));
+        }
         let extent = extent(namespace, range, limits.verify_bytes)?;
-        return Ok(Action::Go(Step::Verify(Executing::new(sqe, extent.length_bytes), extent)));
+        return Ok(Action::Go(Step::Verify(executing, extent)));
     }
     reservation::check(namespace, Access::Write)?;
     writable(namespace)?;
@@ -156,12 +181,18 @@ fn without_data(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> 
         // What other commands have there is reserved.
         let range = BlockRange { fua: false, prinfo: 0, ..range };
         let extent = extent(namespace, range, limits.write_zeroes_bytes)?;
-        return Ok(Action::Go(Step::WriteUncorrectable(Executing::new(sqe, extent.length_bytes), extent)));
+        return Ok(Action::Go(Step::WriteUncorrectable(executing, extent)));
+    }
+    let cached = association.write_cache.load(Ordering::Relaxed);
+    if protected {
+        let (mut extent, guarding) = protection::extent(namespace, sqe, limits.write_zeroes_bytes)?;
+        extent.fua |= !cached;
+        return Ok(guarding.around(Step::WriteZeroes(executing, extent)));
     }
     let mut extent = extent(namespace, range, limits.write_zeroes_bytes)?;
-    extent.fua |= !association.write_cache.load(Ordering::Relaxed);
+    extent.fua |= !cached;
     extent.deallocate = range.deallocate && namespace.deallocates;
-    Ok(Action::Go(Step::WriteZeroes(Executing::new(sqe, extent.length_bytes), extent)))
+    Ok(Action::Go(Step::WriteZeroes(executing, extent)))
 }
 
 fn flush(subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -204,7 +235,7 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
         }
         let offset_bytes = place(namespace, slba, blocks.into())?;
         if blocks != 0 {
-            chosen.push(ByteRange { offset_bytes, length_bytes: u64::from(blocks) << namespace.block_shift });
+            chosen.push(ByteRange { offset_bytes, length_bytes: u64::from(blocks) * namespace.block_bytes() });
         }
     }
     // AD: without it the ranges are hints about use, which nothing here profits from.
@@ -229,17 +260,19 @@ pub(crate) fn writable(namespace: &Namespace) -> Result<(), Fault> {
     if namespace.is_protected() { Err(Fault::new(Status::NAMESPACE_WRITE_PROTECTED)) } else { Ok(()) }
 }
 
-/// The bytes of `range`, at most `limit_bytes`.
-fn extent(namespace: &Namespace, range: BlockRange, limit_bytes: u32) -> Result<Extent, Fault> {
-    // No protection information: PRACT and PRCHK make no sense.
+/// The bytes of `range` on the device; of data at most `limit_bytes`.
+pub(crate) fn extent(namespace: &Namespace, range: BlockRange, limit_bytes: u32) -> Result<Extent, Fault> {
+    // Without protection information PRACT and PRCHK make no sense.
     if range.prinfo != 0 {
         return Err(Fault::at(Status::INVALID_PROTECTION_INFORMATION, byte::CDW12 + 3));
     }
     // At most 65536 blocks of 4 KiB: 256 MiB.
-    let length_bytes = range.blocks << namespace.block_shift;
-    if length_bytes > limit_bytes {
+    let data_bytes = range.blocks << namespace.block_shift;
+    // CTRATT, MEM: what a limit limits is data.
+    if data_bytes > limit_bytes {
         return Err(Fault::field(byte::CDW12));
     }
+    let length_bytes = data_bytes + range.blocks * u32::from(namespace.metadata.bytes);
     let offset_bytes = place(namespace, range.slba, range.blocks.into())?;
     Ok(Extent {
         device: namespace.device,
@@ -255,7 +288,10 @@ fn extent(namespace: &Namespace, range: BlockRange, limit_bytes: u32) -> Result<
 pub(crate) fn place(namespace: &Namespace, slba: u64, blocks: u64) -> Result<u64, Fault> {
     match slba.checked_add(blocks) {
         // The table holds only namespaces whose end is below 2^64 bytes.
-        Some(end) if end <= namespace.blocks => Ok(namespace.offset_bytes + (slba << namespace.block_shift)),
+        Some(end) if end <= namespace.blocks => {
+            let metadata = if namespace.metadata.bytes == 0 { 0 } else { slba * u64::from(namespace.metadata.bytes) };
+            Ok(namespace.offset_bytes + (slba << namespace.block_shift) + metadata)
+        }
         _ => Err(Fault::at(Status::LBA_OUT_OF_RANGE, byte::CDW10)),
     }
 }

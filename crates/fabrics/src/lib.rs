@@ -29,6 +29,7 @@ mod log;
 pub mod model;
 mod outcome;
 mod property;
+mod protection;
 mod provision;
 pub mod queue;
 pub mod registry;
@@ -40,10 +41,10 @@ pub use ebof_drive::reservation::Right;
 pub use association::{Association, Counters, Counts};
 pub use connect::{Arrival, Refusal, RefusalReason};
 pub use model::{
-    DeviceId, DiscoveryIdentity, Health, Limits, Model, Namespace, NamespaceTable, Port, PortId, Provision, Subsystem,
-    TableError, Usage,
+    DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId, Provision,
+    Subsystem, TableError, Usage,
 };
 pub use provision::Backing;
 pub use queue::Queue;
 pub use registry::{CloseReason, ControllerInfo, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry};
-pub use step::{ByteRange, CopyRange, Copying, Executing, Extent, Quiesce, StatusWish, Step};
+pub use step::{ByteRange, CopyGuarding, CopyRange, Copying, Executing, Extent, Guarding, Quiesce, StatusWish, Step};

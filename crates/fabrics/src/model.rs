@@ -9,6 +9,7 @@ use core::fmt;
 
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
+use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
@@ -111,8 +112,10 @@ pub struct Namespace {
     pub offset_bytes: u64,
     /// Size in logical blocks, at least 1.
     pub blocks: u64,
-    /// Logical block size as a power of two: 9 or 12.
+    /// Logical block size as a power of two, without metadata: 9 or 12.
     pub block_shift: u8,
+    /// What goes with the data of each block.
+    pub metadata: Metadata,
     /// The device cannot be written; a host cannot change that.
     pub read_only: bool,
     /// Write protected; a host may change that (feature 84h).
@@ -135,6 +138,17 @@ pub struct Namespace {
     pub provision: Option<Arc<Provision>>,
 }
 
+/// What goes with the data of a block, at its end: blocks with metadata are extended blocks, to hosts as on devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// Bytes of metadata: 0 for none, or [`Metadata::BYTES`].
+    pub bytes: u16,
+    /// Whether it is protection information, and of which type.
+    pub protection: ProtectionType,
+    /// Protection information is in the first bytes of the metadata: the same place, of so few.
+    pub first: bool,
+}
+
 /// What only a namespace of a drive has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Provision {
@@ -146,6 +160,8 @@ pub struct Provision {
     pub used: Usage,
     /// Bytes that are allocated at a time.
     pub extent_bytes: u64,
+    /// Blocks that are kept in so many bytes.
+    pub extent_blocks: u64,
     /// Index of its LBA format.
     pub format: u8,
     /// Whether several hosts may be attached to it (NMIC).
@@ -182,7 +198,7 @@ pub enum TableError {
     /// Two namespaces of one NSID.
     #[error("NSID {0} is used twice")]
     Duplicate(Nsid),
-    /// A size of zero, a block size other than 512 and 4096, or an end beyond 2^64 bytes.
+    /// A size of zero, a block size other than 512 and 4096, metadata that is not possible, or an end beyond 2^64 bytes.
     #[error("the size of namespace {0} is not legal")]
     BadSize(Nsid),
     /// More than [`NamespaceTable::MAX`].
@@ -380,16 +396,42 @@ impl Namespace {
         reservations.map_or(Right::Free, |reservations| reservations.right_of(host))
     }
 
-    /// Size in bytes; a table holds only namespaces for which this does not overflow.
+    /// Size in bytes, without metadata; a table holds only namespaces for which this does not overflow.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.blocks << self.block_shift
+    }
+
+    /// Bytes of a block on its device, with metadata.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        (1 << self.block_shift) + u64::from(self.metadata.bytes)
     }
 
     /// Whether commands that change data are refused.
     #[must_use]
     pub const fn is_protected(&self) -> bool {
         self.read_only || self.write_protected
+    }
+}
+
+impl Metadata {
+    /// Bytes of metadata where there are any.
+    pub const BYTES: u16 = 8;
+
+    /// Whether there is protection information.
+    #[inline]
+    #[must_use]
+    pub fn is_protected(self) -> bool {
+        self.protection != ProtectionType::None
+    }
+
+    fn is_legal(self) -> bool {
+        match self.protection {
+            ProtectionType::None => matches!(self.bytes, 0 | Self::BYTES),
+            ProtectionType::Type1 | ProtectionType::Type2 | ProtectionType::Type3 => self.bytes == Self::BYTES,
+            ProtectionType::Reserved(_) => false,
+        }
     }
 }
 
@@ -415,9 +457,11 @@ impl NamespaceTable {
             if at > 0 && namespaces[at - 1].nsid == nsid {
                 return Err(TableError::Duplicate(nsid));
             }
-            let bytes = namespace.blocks.checked_mul(1 << (namespace.block_shift & 31));
+            let block_bytes = (1 << (namespace.block_shift & 31)) + u64::from(namespace.metadata.bytes);
+            let bytes = namespace.blocks.checked_mul(block_bytes);
             let end = bytes.and_then(|bytes| bytes.checked_add(namespace.offset_bytes));
-            if namespace.blocks == 0 || !matches!(namespace.block_shift, 9 | 12) || end.is_none() {
+            let shape = matches!(namespace.block_shift, 9 | 12) && namespace.metadata.is_legal();
+            if namespace.blocks == 0 || !shape || end.is_none() {
                 return Err(TableError::BadSize(nsid));
             }
         }

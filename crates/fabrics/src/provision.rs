@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 use ebof_drive::View;
 use ebof_drive::health::SPARE_THRESHOLD_PERCENT;
 use ebof_drive::reservation::Right;
+use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::{Nsid, Status, Uuid};
 
-use crate::model::{DeviceId, Health, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage};
+use crate::model::{DeviceId, Health, Metadata, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage};
 
 /// The device behind a namespace of a drive.
 #[derive(Clone, Debug)]
@@ -63,7 +64,8 @@ impl Subsystem {
 
 fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Backing) -> Namespace {
     let Backing { device, used, deallocates, volatile_cache, read_only } = backing;
-    let shift = namespace.shape.format().block_shift;
+    let format = namespace.shape.format();
+    let protection = namespace.shape.protection;
     let extent_bytes = view.capacity.extent_bytes;
     let claimed =
         namespace.shape.coding().extents(namespace.shape.capacity_blocks, extent_bytes).saturating_mul(extent_bytes);
@@ -73,6 +75,7 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
         claimed_bytes: claimed,
         used,
         extent_bytes,
+        extent_blocks: namespace.shape.coding().blocks_per_extent(extent_bytes),
         format: namespace.shape.format,
         shared: namespace.shared,
         hosts,
@@ -88,7 +91,12 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
         device,
         offset_bytes: 0,
         blocks: namespace.shape.blocks,
-        block_shift: shift,
+        block_shift: format.block_shift,
+        metadata: Metadata {
+            bytes: format.metadata_bytes,
+            protection: ProtectionType::decode(protection.kind),
+            first: protection.first,
+        },
         read_only,
         write_protected: namespace.write_protected,
         deallocates,

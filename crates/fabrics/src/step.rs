@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use ebof_nvme::protection::Rules;
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 
 use crate::model::DeviceId;
@@ -19,7 +20,7 @@ pub struct Executing {
     /// FCTYPE of a Fabrics command, else 0.
     pub(crate) fctype: u8,
     pub(crate) nsid: Nsid,
-    /// Bytes that the data pointer announces; for I/O commands without data, the bytes that they concern.
+    /// Bytes that the data pointer announces; for I/O commands that name blocks, the bytes of those without metadata.
     pub(crate) length: u32,
     /// Bytes of the reply that carries this ticket, else 0.
     pub(crate) reply_bytes: u32,
@@ -27,6 +28,8 @@ pub struct Executing {
     pub(crate) cdw11: u32,
     pub(crate) cdw12: u32,
     pub(crate) cdw13: u32,
+    pub(crate) cdw14: u32,
+    pub(crate) cdw15: u32,
 }
 
 impl Executing {
@@ -42,12 +45,14 @@ impl Executing {
             cdw11: sqe.cdw11.get(),
             cdw12: sqe.cdw12.get(),
             cdw13: sqe.cdw13.get(),
+            cdw14: sqe.cdw14.get(),
+            cdw15: sqe.cdw15.get(),
         }
     }
 
-    /// The command's dwords 10 to 13 as they came.
+    /// The command's dwords 10 to 15 as they came.
     pub(crate) fn dwords(&self) -> Sqe {
-        let dwords = (10..).zip([self.cdw10, self.cdw11, self.cdw12, self.cdw13]);
+        let dwords = (10..).zip([self.cdw10, self.cdw11, self.cdw12, self.cdw13, self.cdw14, self.cdw15]);
         dwords.fold(Sqe::new(self.opcode).with_nsid(self.nsid), |sqe, (at, dword)| sqe.with_cdw(at, dword))
     }
 
@@ -74,11 +79,19 @@ impl Executing {
         self.nsid
     }
 
-    /// Data bytes to or from the host, as the command's data pointer says; for commands that only concern blocks
-    /// (Write Zeroes, Verify), the bytes of those.
+    /// Data bytes to or from the host, as the command's data pointer says; for I/O commands that name blocks, the bytes of
+    /// those without metadata.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
+    }
+
+    /// Of the blocks that the command names, this one, counted from 0, is the first that something is wrong with: the error log
+    /// will name it.
+    pub fn failed_at(&mut self, block: u64) {
+        let lba = (u64::from(self.cdw10) | u64::from(self.cdw11) << 32).wrapping_add(block);
+        let [a, b, c, d, e, f, g, h] = lba.to_le_bytes();
+        (self.cdw10, self.cdw11) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
     }
 }
 
@@ -133,11 +146,41 @@ impl CopyRange {
     }
 }
 
+/// What is done about the protection information of a command's blocks, on their way between host and device. On the device
+/// every block has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guarding {
+    /// What is checked, and whether it is inserted or stripped; then the host transfers data alone.
+    pub rules: Rules,
+    /// Bytes of a block's data; its protection information follows.
+    pub data_bytes: u32,
+    /// Bytes to or from the host.
+    pub transfer_bytes: u32,
+    /// Bytes to or from the device.
+    pub device_bytes: u32,
+}
+
+/// What Copy does about protection information: it is checked as it is read from each source, and inserted, or checked again, as
+/// it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyGuarding {
+    /// For each source.
+    pub read: Vec<Rules>,
+    /// For the target.
+    pub write: Rules,
+}
+
 /// What Copy copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copying {
     /// Where to.
     pub target: CopyRange,
+    /// Bytes of a block's data.
+    pub data_bytes: u32,
+    /// Bytes of its metadata.
+    pub metadata_bytes: u16,
+    /// Where blocks have protection information: what is done about it.
+    pub guarding: Option<CopyGuarding>,
     /// Where from, one behind the other: as many bytes together as the target has, and none of those.
     pub sources: Vec<CopyRange>,
     /// What is written is on the medium before the command completes.
@@ -187,6 +230,9 @@ pub enum Step {
     Shared(Executing),
     /// Ask the drive of the queue's subsystem, then `Queue::answer`.
     Drive(Executing, Box<ebof_drive::Request>),
+    /// The other step, which is `Read`, `Write`, `Compare`, one of their fused sisters, `Verify` or `WriteZeroes`, on blocks with
+    /// protection information.
+    Guarded(Box<Guarding>, Box<Step>),
     /// Read the extent and send it, then complete.
     Read(Executing, Extent),
     /// Fetch the extent's data from the host and write it, then complete.
@@ -221,4 +267,14 @@ pub enum Step {
     Abort(Executing, Handle, Cid),
     /// Close and flush what is named, then complete with success: CC.EN was cleared or CC.SHN set.
     Reset(Executing, Quiesce),
+}
+
+impl Step {
+    /// What is to be done, whatever is done about protection information on the way.
+    pub(crate) fn work(&self) -> &Self {
+        match self {
+            Self::Guarded(_, step) => step,
+            step => step,
+        }
+    }
 }

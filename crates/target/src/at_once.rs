@@ -6,7 +6,8 @@ use ebof_fabrics::{Executing, Extent, Step};
 use ebof_nvme::Status;
 
 use crate::connection::Connection;
-use crate::execute::{Origin, status_of};
+use crate::device::status_of;
+use crate::execute::Origin;
 use crate::stats::Kind;
 use crate::turn::Turn;
 

@@ -2,10 +2,10 @@
 
 use ebof_backend::Buffer;
 use ebof_drive::Answer;
-use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent};
+use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, Guarding};
 use ebof_nvme::{Cid, Nsid, Status};
 
-use crate::copy::{self, Copy};
+use crate::copy::Copy;
 use crate::fused::Hold;
 use crate::mailbox::Asker;
 use crate::stats::Kind;
@@ -78,6 +78,8 @@ pub(crate) struct Command {
     pub(crate) buffer: Option<Buffer>,
     /// Bytes of data that the command moves.
     pub(crate) length: u32,
+    /// What is done about protection information on their way to the device and back.
+    pub(crate) guarding: Option<Box<Guarding>>,
     /// Why it will fail although it goes on for now (a data digest that did not match).
     pub(crate) failed: Option<Status>,
     /// Clock of the target when it arrived, microseconds.
@@ -86,6 +88,24 @@ pub(crate) struct Command {
     pub(crate) hold: Option<Box<Hold>>,
     /// Place of its counters in the connection's list.
     pub(crate) stats: Option<usize>,
+}
+
+impl Command {
+    /// Bytes of buffer that the command needs.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        let bytes = self.work.buffer_bytes(self.length);
+        self.guarding.as_ref().map_or(bytes, |guarding| bytes.max(guarding.device_bytes as usize))
+    }
+
+    /// Compare: the device's bytes stand in front, the host's behind them. Anything else is a success.
+    pub(crate) fn compared(&self) -> Status {
+        let (Work::Compare(_) | Work::FusedCompare(..)) = self.work else { return Status::SUCCESS };
+        let length = self.length as usize;
+        match &self.buffer {
+            Some(buffer) if buffer.as_slice()[..length] == buffer.as_slice()[length..2 * length] => Status::SUCCESS,
+            _ => Status::COMPARE_FAILURE,
+        }
+    }
 }
 
 impl Work {
@@ -104,10 +124,10 @@ impl Work {
     }
 
     /// Bytes of buffer that the work needs.
-    pub(crate) fn buffer_bytes(&self, length: u32) -> usize {
+    fn buffer_bytes(&self, length: u32) -> usize {
         match self {
             Self::Compare(_) | Self::FusedCompare(..) => 2 * length as usize,
-            Self::Copy(_) => copy::PIECE_BYTES.min(length as usize),
+            Self::Copy(copy) => copy.buffer_bytes(),
             Self::Read(_)
             | Self::Write(_)
             | Self::FusedWrite(..)

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use ebof_backend::Operation;
 use ebof_fabrics::{CopyRange, Copying, DeviceId};
+use ebof_nvme::protection::Rules;
 use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Work};
@@ -56,8 +57,28 @@ impl Copy {
     fn piece(&self) -> Option<(CopyRange, usize)> {
         let source = *self.plan.sources.get(self.source)?;
         let left = source.length_bytes - self.within;
-        let length = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(self.piece_bytes());
         Some((CopyRange { offset_bytes: source.offset_bytes + self.within, ..source }, length))
+    }
+
+    /// Bytes of a piece at most: whole blocks.
+    fn piece_bytes(&self) -> usize {
+        let block = self.plan.data_bytes as usize + usize::from(self.plan.metadata_bytes);
+        PIECE_BYTES / block * block
+    }
+
+    /// Bytes of buffer that it needs.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        usize::try_from(self.plan.target.length_bytes).unwrap_or(usize::MAX).min(self.piece_bytes())
+    }
+
+    /// What is done about the protection information of the piece at hand, as it is read and as it is written; with the bytes of
+    /// a block's data.
+    pub(crate) fn rules(&self) -> Option<(Rules, Rules, usize)> {
+        let guarding = self.plan.guarding.as_ref()?;
+        let block = u64::from(self.plan.data_bytes) + u64::from(self.plan.metadata_bytes);
+        let read = guarding.read.get(self.source)?.after(self.within / block);
+        Some((read, guarding.write.after(self.copied / block), self.plan.data_bytes as usize))
     }
 
     /// A piece has been written. Returns whether it was the last.
@@ -116,11 +137,17 @@ impl Connection {
 
     /// A device has done its part of a copy, with `status`.
     pub(crate) fn copy_done(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Copy(copy), failed, .. }) = self.commands.get_mut(slot) else { return };
+        let Some(Command { work: Work::Copy(copy), failed, buffer, .. }) = self.commands.get_mut(slot) else { return };
         if let Some(status) = failed.or(Some(status)).filter(|status| !status.is_success()) {
             return self.finish(slot, status, turn);
         }
         if !copy.writing {
+            let length = copy.piece().map_or(0, |(_, length)| length);
+            let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
+            if let Some(Err(status)) = piece.map(|piece| copy.guard(piece)) {
+                self.finish(slot, status, turn);
+                return self.hurry_drive(turn);
+            }
             copy.writing = true;
             if !(turn.shared.pairs.are_there() && self.is_held_up(slot, turn)) {
                 self.write_piece(slot, turn);

@@ -1,10 +1,13 @@
-//! The block devices behind the namespaces, by the identifier that the model uses.
+//! The block devices behind the namespaces, by the identifier that the model uses, and what their errors are to hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use ebof_backend::Device;
+use ebof_backend::{Class, Device};
 use ebof_fabrics::DeviceId;
+use ebof_nvme::Status;
+
+use crate::stats::Kind;
 
 /// Names for devices, each given out once; whoever has a clone gives out of the same.
 #[derive(Clone, Debug, Default)]
@@ -38,5 +41,22 @@ impl DeviceTable {
 
     pub(crate) fn device(&self, id: DeviceId) -> Option<&Arc<dyn Device>> {
         self.devices.get(id.0 as usize)?.as_ref()
+    }
+}
+
+/// What a device's error is to the host.
+pub(crate) fn status_of(error: &ebof_backend::Error, kind: Kind) -> Status {
+    match error.class() {
+        Class::OutOfSpace => Status::CAPACITY_EXCEEDED.dnr(),
+        Class::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
+        Class::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
+        Class::MediumRead => Status::UNRECOVERED_READ_ERROR,
+        Class::MediumWrite => Status::WRITE_FAULT,
+        Class::Busy => Status::COMMAND_INTERRUPTED,
+        Class::Aborted => Status::ABORT_REQUESTED,
+        Class::Unsupported => Status::INVALID_FIELD.dnr(),
+        Class::Gone if kind == Kind::Read => Status::UNRECOVERED_READ_ERROR,
+        Class::Gone => Status::WRITE_FAULT,
+        Class::Invalid | Class::Internal => Status::INTERNAL_ERROR,
     }
 }

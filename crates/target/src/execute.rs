@@ -12,8 +12,9 @@ use crate::buffer::Pool;
 use crate::command::{Command, Phase, Work};
 use crate::connection::{Connection, End, State};
 use crate::copy::Copy;
+use crate::device::status_of;
 use crate::mailbox::{Asker, Message};
-use crate::stats::{Kind, QueueStats, SERIES_MAX};
+use crate::stats::{QueueStats, SERIES_MAX};
 use crate::turn::Turn;
 
 /// Length of the data of Connect, bytes.
@@ -122,6 +123,7 @@ impl Connection {
                 self.fail_unpaired(first, status, turn);
                 return self.advance(*next, origin, turn);
             }
+            Step::Guarded(guarding, step) => return self.advance_guarded(guarding, *step, origin, turn),
             Step::Receive(executing, bytes) => (executing, Work::Parameter, bytes),
             Step::Connect(executing) => (executing, Work::Connect, CONNECT_BYTES),
             Step::Read(executing, extent) => (executing, Work::Read(extent), extent.length_bytes),
@@ -169,19 +171,32 @@ impl Connection {
         // Only work that the queue let through is counted: its namespace exists.
         let stats = if work.is_io() { self.stats_of(origin.nsid, turn) } else { None };
         let Origin { cid, nsid, .. } = origin;
-        let (phase, buffer, failed, hold) = (Phase::Elsewhere, None, None, None);
-        Command { cid, nsid, executing, work, phase, buffer, length, failed, started_us: turn.now_us, hold, stats }
+        let (phase, buffer, failed, hold, guarding) = (Phase::Elsewhere, None, None, None, None);
+        Command {
+            cid,
+            nsid,
+            executing,
+            work,
+            phase,
+            buffer,
+            length,
+            guarding,
+            failed,
+            started_us: turn.now_us,
+            hold,
+            stats,
+        }
     }
 
     /// Gets the command a buffer and its data under way.
-    fn start(&mut self, mut command: Command, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
+    pub(crate) fn start(&mut self, mut command: Command, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
         let in_capsule = command.work.takes_data() && matches!(origin.sgl, Sgl::InCapsule { .. });
         if in_capsule && origin.in_capsule != command.length {
             let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
             self.respond(&cqe, turn);
             return Ok(false);
         }
-        let bytes = command.work.buffer_bytes(command.length);
+        let bytes = command.buffer_bytes();
         if bytes > 0 {
             command.buffer =
                 if in_capsule || self.parked.is_empty() { self.take_buffer(bytes, in_capsule, turn) } else { None };
@@ -229,7 +244,7 @@ impl Connection {
     /// Starts parked commands for which there is a buffer now.
     pub(crate) fn unpark(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         while let Some(&slot) = self.parked.front() {
-            let bytes = self.commands.get(slot).map_or(0, |command| command.work.buffer_bytes(command.length));
+            let bytes = self.commands.get(slot).map_or(0, Command::buffer_bytes);
             let Some(buffer) = self.take_buffer(bytes, false, turn) else { break };
             self.parked.pop_front();
             match self.commands.get_mut(slot) {
@@ -280,6 +295,11 @@ impl Connection {
     /// Nothing is in the way of a command any more.
     pub(crate) fn go_to_device(&mut self, slot: u32, turn: &mut Turn<'_>) {
         let Some(command) = self.commands.get_mut(slot) else { return };
+        if command.guarding.is_some()
+            && let Err(status) = command.guard_outbound()
+        {
+            return self.end(slot, status, turn);
+        }
         match command.work {
             Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_complete(slot, turn),
             Work::Copy(_) => self.copy_on(slot, turn),
@@ -306,7 +326,10 @@ impl Connection {
             }
             Work::WriteZeroes(extent) => {
                 let Extent { offset_bytes: offset, deallocate, fua, .. } = extent;
-                let operation = Operation::WriteZeroes { offset, len: extent.length_bytes.into(), deallocate, fua };
+                let operation = match command.buffer.take() {
+                    Some(buffer) => Operation::Write { offset, len: extent.length_bytes as usize, buffer, fua },
+                    None => Operation::WriteZeroes { offset, len: extent.length_bytes.into(), deallocate, fua },
+                };
                 self.send_to_device(slot, extent.device, Some(operation), turn);
             }
             Work::Flush(device) => {
@@ -391,7 +414,8 @@ impl Connection {
         }
         let mut severe = false;
         let status = match completion.result {
-            Ok(()) => compare(command),
+            Ok(()) if command.guarding.is_some() => command.guard_inbound(&mut severe),
+            Ok(()) => command.compared(),
             Err(error) => {
                 let aborted = command.failed.filter(|_| error.class() == Class::Aborted);
                 let status = aborted.unwrap_or_else(|| status_of(&error, command.work.kind()));
@@ -533,31 +557,4 @@ impl Connection {
 
 pub(crate) fn text(nqn: Option<&Nqn>) -> &str {
     nqn.map_or("", Nqn::as_str)
-}
-
-/// Compare: the device's bytes stand in front, the host's behind them.
-fn compare(command: &Command) -> Status {
-    let (Work::Compare(_) | Work::FusedCompare(..)) = command.work else { return Status::SUCCESS };
-    let length = command.length as usize;
-    match &command.buffer {
-        Some(buffer) if buffer.as_slice()[..length] == buffer.as_slice()[length..2 * length] => Status::SUCCESS,
-        _ => Status::COMPARE_FAILURE,
-    }
-}
-
-/// What a device's error is to the host.
-pub(crate) fn status_of(error: &ebof_backend::Error, kind: Kind) -> Status {
-    match error.class() {
-        Class::OutOfSpace => Status::CAPACITY_EXCEEDED.dnr(),
-        Class::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
-        Class::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
-        Class::MediumRead => Status::UNRECOVERED_READ_ERROR,
-        Class::MediumWrite => Status::WRITE_FAULT,
-        Class::Busy => Status::COMMAND_INTERRUPTED,
-        Class::Aborted => Status::ABORT_REQUESTED,
-        Class::Unsupported => Status::INVALID_FIELD.dnr(),
-        Class::Gone if kind == Kind::Read => Status::UNRECOVERED_READ_ERROR,
-        Class::Gone => Status::WRITE_FAULT,
-        Class::Invalid | Class::Internal => Status::INTERNAL_ERROR,
-    }
 }

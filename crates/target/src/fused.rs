@@ -393,7 +393,12 @@ impl Connection {
         self.awaiting.retain(|&(_, awaiting)| awaiting != slot);
         self.parked.retain(|&parked| parked != slot);
         self.later.retain(|&later| later != slot);
-        if command.work.is_half() {
+        self.end(slot, status, turn);
+    }
+
+    /// Completes a command that nothing waits for; of a half of a pair, the other one as well.
+    pub(crate) fn end(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
+        if self.commands.get(slot).is_some_and(|command| command.work.is_half()) {
             self.finish_half(slot, status, turn);
         } else {
             self.finish(slot, status, turn);

@@ -26,6 +26,7 @@ mod metrics;
 mod outbox;
 mod patience;
 mod port;
+mod protection;
 mod reactor;
 mod realise;
 mod settings;

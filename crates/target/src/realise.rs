@@ -279,6 +279,7 @@ fn namespace_of(config: &Namespace, device_id: DeviceId, device: &dyn Device) ->
         offset_bytes: 0,
         blocks: geometry.capacity_bytes >> block_shift,
         block_shift,
+        metadata: fabrics::Metadata::default(),
         read_only: geometry.read_only,
         write_protected: config.write_protect,
         deallocates: geometry.deallocates,

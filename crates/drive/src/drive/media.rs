@@ -277,7 +277,7 @@ impl Drive {
         if !possible {
             return Err(Refusal::at(Status::INVALID_FIELD, CDW10 + 1));
         }
-        let protection = Protection { kind: command.protection.encode(), first: command.protection_first };
+        let protection = Protection { kind: command.protection.encode(), first: command.protection_first }.in_force();
         check_format(command.lba_format, command.metadata_extended, protection)
             .map_err(|refusal| Refusal::at(refusal.status, CDW10))?;
         let Settings { checked, encrypted, .. } = self.settings;

@@ -106,6 +106,7 @@ fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
         (of(8, 0, 0), Status::INVALID_FIELD),
         (of(8, 9, 0), Status::INVALID_FIELD),
         (of(8, 8, 2), Status::INVALID_FORMAT),
+        (of(8, 8, 4), Status::INVALID_FORMAT),
         (of(u64::MAX, u64::MAX, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
         (of(1 << 54, 1 << 54, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
         (of(100 * GIB / 512 + 1, 100 * GIB / 512 + 1, 0), Status::NAMESPACE_INSUFFICIENT_CAPACITY),

@@ -276,6 +276,7 @@ impl Run {
                 self.answered(at, cqe);
                 Step::Complete(second)
             }
+            Step::Guarded(_, next) => *next,
             Step::Read(executing, extent)
             | Step::Write(executing, extent)
             | Step::Compare(executing, extent)
@@ -410,6 +411,7 @@ fn ticket(step: Step) -> Executing {
         | Step::WriteZeroes(executing, _)
         | Step::Flush(executing, _)
         | Step::Deallocate(executing, ..) => executing,
+        Step::Guarded(_, step) => ticket(*step),
     }
 }
 

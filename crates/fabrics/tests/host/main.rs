@@ -11,5 +11,6 @@ mod fused;
 mod identify;
 mod managed;
 mod media_admin;
+mod protection;
 mod reserved;
 mod support;

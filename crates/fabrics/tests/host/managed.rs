@@ -65,7 +65,10 @@ fn the_sequence_of_a_host_that_takes_a_new_drive_into_use() {
     let data = world.run(admin, identify(Cns::NAMESPACE, Nsid(1))).data;
     let namespace = IdentifyNamespace::ref_from_bytes(&data).unwrap();
     assert_eq!((namespace.nsze.get(), namespace.nvmcap.get(), namespace.nmic), (0x1000, 2 << 20, 0));
-    assert_eq!(namespace.lba_formats().len(), 2);
+    let formats = namespace.lba_formats().iter().map(|format| (format.lbads, format.ms.get()));
+    assert_eq!(formats.collect::<Vec<_>>(), [(9, 0), (12, 0), (9, 8), (12, 8)]);
+    // Metadata at the end of each block; types 1 to 3, first and last.
+    assert_eq!((namespace.flbas, namespace.mc, namespace.dpc, namespace.dps), (0, 1, 0x1f, 0));
     assert!(attach(&mut world, admin, AttachmentSelect::Detach, Nsid(1), &[0]).status().is_success());
     assert!(delete(&mut world, admin, Nsid(1)).status().is_success());
     assert_eq!(nsids(&mut world, admin, Cns::ALLOCATED_NAMESPACE_LIST), [0_u32; 0]);
@@ -161,8 +164,14 @@ fn every_wrong_command_has_the_status_of_the_specification() {
         (alice, create(), new(&|new| new.endgid.set(2)), Status::INVALID_FIELD),
         (alice, create(), new(&|new| new.anagrpid.set(2)), Status::ANA_GROUP_INVALID),
         (alice, create(), new(&|new| new.set_format(9, false)), Status::INVALID_FORMAT),
-        (alice, create(), new(&|new| new.set_format(0, true)), Status::INVALID_FORMAT),
+        (alice, create(), new(&|new| new.set_format(4, true)), Status::INVALID_FORMAT),
+        // Metadata in a buffer of its own: not over fabrics.
+        (alice, create(), new(&|new| new.set_format(2, false)), Status::INVALID_FORMAT),
         (alice, create(), new(&|new| new.dps = 1), Status::INVALID_FORMAT),
+        (alice, create(), new(&|new| (new.set_format(1, true), new.dps = 3).1), Status::INVALID_FORMAT),
+        (alice, create(), new(&|new| (new.set_format(3, true), new.dps = 4).1), Status::INVALID_FORMAT),
+        (alice, create(), new(&|new| (new.set_format(3, true), new.dps = 0x11).1), Status::INVALID_FIELD),
+        (alice, create(), new(&|new| (new.set_format(3, true), new.lbstm.set(1)).1), Status::INVALID_FIELD),
         (alice, create(), NewNamespace::new(3 << 20).as_bytes().to_vec(), Status::NAMESPACE_INSUFFICIENT_CAPACITY),
         (alice, with_data(management(1, 0), 0), vec![], Status::INVALID_NAMESPACE),
         (alice, with_data(management(1, 129), 0), vec![], Status::INVALID_NAMESPACE),

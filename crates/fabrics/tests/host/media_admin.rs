@@ -3,7 +3,7 @@
 use ebof_drive::firmware::{Image, Personality};
 use ebof_nvme::firmware::{Commit, CommitAction, Download};
 use ebof_nvme::identify::field::{lpa, oacs};
-use ebof_nvme::identify::{Cns, Csi, IdentifyController, IdentifyNamespace};
+use ebof_nvme::identify::{Cns, Csi, IdentifyController, IdentifyNamespace, ProtectionType};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::{GetLogPage, Lid, SanitizeLog, SanitizeState, SelfTestCode, SelfTestLog, SelfTestResult};
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase, SelfTest};
@@ -26,6 +26,10 @@ fn format(change: impl FnOnce(&mut Format), nsid: u32) -> Sqe {
     let mut format = Format::new(0);
     change(&mut format);
     bare(format.encode(Nsid(nsid)))
+}
+
+fn with_metadata(format: &mut Format, index: u8, protection: ProtectionType) {
+    *format = Format { lba_format: index, metadata_extended: true, protection, ..*format };
 }
 
 /// A namespace of 4096 blocks that Alice has.
@@ -77,12 +81,10 @@ fn every_wrong_command_has_the_status_of_the_specification() {
         (alice, format(|_| {}, 7), Status::INVALID_NAMESPACE),
         (alice, format(|format| format.lba_format = 2, 1), Status::INVALID_FORMAT),
         (alice, format(|format| format.lba_format = 63, 1), Status::INVALID_FORMAT),
-        (alice, format(|format| format.metadata_extended = true, 1), Status::INVALID_FORMAT),
-        (
-            alice,
-            format(|format| format.protection = ebof_nvme::identify::ProtectionType::Type1, 1),
-            Status::INVALID_FORMAT,
-        ),
+        (alice, format(|format| format.lba_format = 4, 1), Status::INVALID_FORMAT),
+        (alice, format(|format| format.protection = ProtectionType::Type1, 1), Status::INVALID_FORMAT),
+        (alice, format(|format| with_metadata(format, 0, ProtectionType::Type1), 1), Status::INVALID_FORMAT),
+        (alice, format(|format| with_metadata(format, 3, ProtectionType::Reserved(4)), 1), Status::INVALID_FORMAT),
         (alice, format(|format| format.erase = SecureErase::Cryptographic, 1), Status::INVALID_FIELD),
         (alice, format(|format| format.erase = SecureErase::Reserved(5), 1), Status::INVALID_FIELD),
         (bob, sanitize(&|_| {}), Status::OPERATION_DENIED),

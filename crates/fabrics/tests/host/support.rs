@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ebof_drive::reservation::Right;
 use ebof_drive::{Capacity, Drive, Identity, Managers, Moment, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Model, Namespace,
-    NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Usage,
+    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Metadata, Model,
+    Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
@@ -38,6 +38,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         offset_bytes: 4096,
         blocks: 1024,
         block_shift: 9,
+        metadata: Metadata::default(),
         read_only: false,
         write_protected: false,
         deallocates: true,
@@ -293,6 +294,7 @@ impl World {
     pub(crate) fn carry_out(&mut self, at: u64, step: Step, data: &[u8]) -> Done {
         let status = self.device_status;
         let mut step = step;
+        let mut guarded = String::new();
         loop {
             let queue = self.queues.get_mut(&at).expect("an open connection");
             let (executing, text) = match step {
@@ -321,6 +323,12 @@ impl World {
                     let (next, notices) = self.registry.execute(queue, executing, self.now_ms);
                     self.deliver(notices);
                     step = next;
+                    continue;
+                }
+                Step::Guarded(guarding, next) => {
+                    let (transfer, device) = (guarding.transfer_bytes, guarding.device_bytes);
+                    guarded = format!("guarded {transfer} of {device}: ");
+                    step = *next;
                     continue;
                 }
                 Step::Drive(executing, request) => {
@@ -378,7 +386,8 @@ impl World {
                 Step::Flush(executing, device) => (executing, format!("flush {device:?}")),
                 Step::Deallocate(executing, device, ranges) => (executing, format!("deallocate {device:?} {ranges:?}")),
             };
-            return Done { cqe: Some(queue.complete(executing, status)), data: Vec::new(), step: text };
+            let cqe = queue.complete(executing, status);
+            return Done { cqe: Some(cqe), data: Vec::new(), step: guarded + &text };
         }
     }
 

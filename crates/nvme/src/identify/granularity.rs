@@ -40,6 +40,17 @@ impl NamespaceGranularityList {
         list
     }
 
+    /// For each format the bytes of data that are its granularity of size and capacity; of 16 formats at most.
+    #[must_use]
+    pub fn of_formats(bytes: impl IntoIterator<Item = u64>) -> Self {
+        let mut list = Self { nga: U32::new(1), ..Self::default() };
+        for (at, (entry, bytes)) in (0..).zip(list.ngd.iter_mut().zip(bytes)) {
+            *entry = Granularity { nszeg: bytes.into(), ncapg: bytes.into() };
+            list.nod = at;
+        }
+        list
+    }
+
     /// Whether descriptors belong to LBA formats by index; otherwise the first is for all formats.
     #[must_use]
     pub fn per_format(&self) -> bool {

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebof_fabrics::{
-    Arrival, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Model, Namespace, NamespaceTable, Notices,
-    Port, PortId, Queue, Registry, Step, Subsystem,
+    Arrival, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Metadata, Model, Namespace,
+    NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
+use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::opcode::{admin, nvm};
@@ -26,6 +27,8 @@ const HOST: &str = "nqn.2014-08.org.example:host0";
 
 /// Blocks of every namespace: 512 bytes each, from [`BASE`] on.
 const BLOCKS: u64 = 1000;
+/// The namespace whose blocks have 8 bytes of protection information.
+const PROTECTED: u32 = 4;
 /// Where namespaces begin on their devices, bytes.
 const BASE: u64 = 8192;
 /// Steps that may wait for a device.
@@ -314,6 +317,24 @@ fn ticket(step: Step) -> Executing {
             within(&extent);
             executing
         }
+        Step::Guarded(guarding, step) => {
+            assert!(guarding.device_bytes >= guarding.transfer_bytes && guarding.data_bytes == 512);
+            match *step {
+                Step::Read(executing, extent)
+                | Step::Write(executing, extent)
+                | Step::Compare(executing, extent)
+                | Step::CompareFirst(executing, extent)
+                | Step::WriteSecond(executing, extent, _)
+                | Step::Verify(executing, extent)
+                | Step::WriteZeroes(executing, extent) => {
+                    assert_eq!(extent.length_bytes, guarding.device_bytes);
+                    assert_eq!(executing.length() / 512 * 520, extent.length_bytes);
+                    within(&extent);
+                    executing
+                }
+                step => unreachable!("nothing to guard: {step:?}"),
+            }
+        }
         Step::Verify(executing, extent)
         | Step::WriteUncorrectable(executing, extent)
         | Step::WriteZeroes(executing, extent) => {
@@ -354,9 +375,10 @@ fn ticket(step: Step) -> Executing {
 /// An extent never leaves its namespace.
 fn within(extent: &Extent) {
     assert_eq!(extent.device, DeviceId(extent.nsid.0));
+    let block = if extent.nsid.0 == PROTECTED { 520 } else { 512 };
     let end = extent.offset_bytes + u64::from(extent.length_bytes);
-    assert!(extent.length_bytes > 0 && extent.offset_bytes >= BASE && end <= BASE + BLOCKS * 512);
-    assert!(extent.offset_bytes.is_multiple_of(512) && extent.length_bytes.is_multiple_of(512));
+    assert!(extent.length_bytes > 0 && extent.offset_bytes >= BASE && end <= BASE + BLOCKS * block);
+    assert!((extent.offset_bytes - BASE).is_multiple_of(block) && u64::from(extent.length_bytes).is_multiple_of(block));
 }
 
 /// Commands to begin with.
@@ -433,6 +455,11 @@ fn model(namespaces: u32) -> Model {
         offset_bytes: BASE,
         blocks: BLOCKS,
         block_shift: 9,
+        metadata: if nsid == PROTECTED {
+            Metadata { bytes: 8, protection: ProtectionType::Type1, first: false }
+        } else {
+            Metadata::default()
+        },
         read_only: nsid == 3,
         write_protected: nsid == 2,
         deallocates: true,
