@@ -46,7 +46,8 @@ pub(crate) fn connect(address: SocketAddr) -> Controller {
 /// A controller of this host.
 pub(crate) fn connect_as(address: SocketAddr, host: &str) -> Controller {
     let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-    options.nr_io_queues = 1;
+    // One for the namespaces, one for commands by themselves.
+    options.nr_io_queues = 2;
     options.set_host_nqn(Nqn::parse(host).unwrap());
     Controller::connect(&options).unwrap()
 }
