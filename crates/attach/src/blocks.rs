@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ebof_nvme::identify::ProtectionType;
 use rustix::io::Errno;
 
 /// A namespace as the fronts see it.
@@ -31,6 +32,8 @@ pub struct Namespace {
     pub deallocate: bool,
     /// A volatile write cache: Flush means something.
     pub volatile_cache: bool,
+    /// The protection information that is left to the controller.
+    pub protection: ProtectionType,
 }
 
 impl Namespace {
@@ -83,6 +86,8 @@ pub enum Op {
 pub struct Io {
     /// The namespace.
     pub nsid: u32,
+    /// The protection information of its blocks, which is left to the controller.
+    pub protection: ProtectionType,
     /// What to do.
     pub op: Op,
     /// The first block.
@@ -244,6 +249,7 @@ mod tests {
             transfer_max_bytes: 1 << 20,
             write_zeroes_max_blocks: 65_536,
             zeroes_deallocate: true,
+            protection: ProtectionType::None,
             deallocate: true,
             volatile_cache: true,
         }

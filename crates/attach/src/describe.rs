@@ -92,9 +92,10 @@ pub(crate) fn describe(controller: &Controller, limits: &Limits, nsid: Nsid) -> 
 fn from_identify(identify: &IdentifyNamespace, limits: &Limits, nsid: Nsid) -> Result<Namespace, &'static str> {
     let format = identify.format();
     let block_bytes = format.block_bytes().ok_or("its logical block size is not legal")?;
-    if format.ms.get() != 0 {
+    // As in Linux: protection information without anything else is the controller's business.
+    let Some(protection) = identify.protection_by_controller() else {
         return Err("it is formatted with metadata, which a block device has no place for: format it without");
-    }
+    };
     if identify.nsze.get() == 0 {
         return Err("it has no blocks");
     }
@@ -114,13 +115,14 @@ fn from_identify(identify: &IdentifyNamespace, limits: &Limits, nsid: Nsid) -> R
         zeroes_deallocate: zeros && identify.dlfeat & dlfeat::WRITE_ZEROES_DEALLOCATE != 0,
         deallocate: limits.oncs & oncs::DATASET_MANAGEMENT != 0,
         volatile_cache: limits.vwc & vwc::PRESENT != 0,
+        protection,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebof_nvme::identify::LbaFormat;
+    use ebof_nvme::identify::{LbaFormat, ProtectionType};
 
     fn limits() -> Limits {
         let oncs = (oncs::WRITE_ZEROES | oncs::DATASET_MANAGEMENT).into();
@@ -150,6 +152,10 @@ mod tests {
         let mut identify = IdentifyNamespace { nsze: 1000.into(), ..IdentifyNamespace::default() };
         assert!(from_identify(&identify, &limits(), Nsid(1)).is_err());
         identify.lbaf[0] = LbaFormat { ms: 8.into(), ..LbaFormat::data_only(9) };
+        assert!(from_identify(&identify, &limits(), Nsid(1)).unwrap_err().contains("metadata"));
+        identify.dps = 2;
+        assert_eq!(from_identify(&identify, &limits(), Nsid(1)).unwrap().protection, ProtectionType::Type2);
+        identify.lbaf[0].ms = 16.into();
         assert!(from_identify(&identify, &limits(), Nsid(1)).unwrap_err().contains("metadata"));
         identify.lbaf[0] = LbaFormat::data_only(18);
         assert!(from_identify(&identify, &limits(), Nsid(1)).is_err());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ebof_initiator::{Completion, Controller, Data, Error, State};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
+use ebof_nvme::protection::left_to_controller;
 use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -253,7 +254,7 @@ fn encode(io: &mut Io) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
     if transfer && !(1..=65_536).contains(&io.blocks) {
         return Err(Errno::INVAL);
     }
-    Ok(match io.op {
+    let (sqe, data) = match io.op {
         Op::Read => (range.encode(nvm::READ, nsid), Data::ToHost(std::mem::take(&mut io.data))),
         Op::Write { fua } => {
             let sqe = BlockRange { fua, ..range }.encode(nvm::WRITE, nsid);
@@ -269,7 +270,8 @@ fn encode(io: &mut Io) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
             io.data = range.as_bytes().to_vec();
             (dsm.encode(nsid), Data::FromHost(std::mem::take(&mut io.data)))
         }
-    })
+    };
+    Ok((left_to_controller(io.protection, sqe), data))
 }
 
 /// Puts the buffer back where it came from.
@@ -312,17 +314,29 @@ fn errno(status: Status) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebof_nvme::identify::ProtectionType;
 
     #[test]
     fn commands_carry_what_was_asked() {
-        let io = |op, blocks, data| Io { nsid: 3, op, slba: 1 << 40, blocks, data, user: 0 };
+        let io = |op, blocks, data| Io {
+            nsid: 3,
+            protection: ProtectionType::Type1,
+            op,
+            slba: 1 << 40,
+            blocks,
+            data,
+            user: 0,
+        };
         let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, vec![1; 4096])).unwrap();
         let range = BlockRange::decode(&sqe);
         assert_eq!((sqe.opcode, sqe.nsid().0, range.slba, range.blocks, range.fua), (nvm::WRITE, 3, 1 << 40, 8, true));
+        // Protection information is the controller's business (PRACT).
+        assert_eq!(range.prinfo, 8);
         assert!(matches!(data, Data::FromHost(buffer) if buffer.len() == 4096));
         let (sqe, data) = encode(&mut io(Op::WriteZeroes { deallocate: true }, 65_536, Vec::new())).unwrap();
         assert!(BlockRange::decode(&sqe).deallocate && matches!(data, Data::None));
         let (sqe, data) = encode(&mut io(Op::Deallocate, u32::MAX, Vec::new())).unwrap();
+        assert_eq!(BlockRange::decode(&sqe).prinfo, 0);
         assert!(Dsm::decode(&sqe).deallocate && matches!(data, Data::FromHost(buffer) if buffer.len() == 16));
         assert!(encode(&mut io(Op::Read, 0, Vec::new())).is_err());
         assert!(encode(&mut io(Op::WriteZeroes { deallocate: false }, 65_537, Vec::new())).is_err());

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Submitted};
-use ebof_initiator::{Completion, Data, QueuePair};
+use ebof_initiator::{Completion, Data, Namespace, QueuePair};
+use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
+use ebof_nvme::protection::left_to_controller;
 use ebof_nvme::{Nsid, Sqe};
 
 use crate::job::{Ioengine, Job};
@@ -49,8 +51,8 @@ pub(crate) struct Done {
 /// See the module.
 #[expect(clippy::large_enum_variant, reason = "there is one per thread, and it is on the way of every operation")]
 pub(crate) enum Lane {
-    Fabric { queue: QueuePair<Block>, nsid: Nsid, block_bytes: u64 },
-    Shared { lane: SharedLane, nsid: Nsid, block_bytes: u64 },
+    Fabric { queue: QueuePair<Block>, place: Place },
+    Shared { lane: SharedLane, place: Place },
     Local { device: Arc<dyn Device>, io: Io, ready: Vec<Done>, length: usize },
 }
 
@@ -61,14 +63,11 @@ impl Lane {
         Ok(match source {
             Opened::Fabric { namespace, queues: Some(queues), .. } => Self::Shared {
                 lane: SharedLane::new(if job.hipri { queues.polled() } else { queues.clone() }, depth),
-                nsid: namespace.nsid(),
-                block_bytes: u64::from(namespace.block_bytes()),
+                place: Place::of(namespace),
             },
-            Opened::Fabric { controller, namespace, queues: None } => Self::Fabric {
-                queue: controller.queue_pair()?,
-                nsid: namespace.nsid(),
-                block_bytes: u64::from(namespace.block_bytes()),
-            },
+            Opened::Fabric { controller, namespace, queues: None } => {
+                Self::Fabric { queue: controller.queue_pair()?, place: Place::of(namespace) }
+            }
             Opened::Local(device) => Self::Local {
                 device: Arc::clone(device),
                 io: Io::with_engine(u32::from(depth), engine(job.ioengine))?,
@@ -89,15 +88,15 @@ impl Lane {
     /// Starts an operation; nothing is sent before [`Lane::wait`]. On failure nothing was started.
     pub(crate) fn submit(&mut self, next: Next, slot: u64, block: Block) -> Result<(), (String, Block)> {
         match self {
-            Self::Fabric { queue, nsid, block_bytes } => {
+            Self::Fabric { queue, place } => {
                 let length = block.length;
-                let (sqe, data) = command(next, *nsid, *block_bytes, block);
+                let (sqe, data) = place.command(next, block);
                 queue.submit(sqe, data, slot).map_err(|refused| {
                     (refused.reason.to_string(), refused.data.into_buffer().unwrap_or_else(|| Block::new(length)))
                 })
             }
-            Self::Shared { lane, nsid, block_bytes } => {
-                let (sqe, data) = command(next, *nsid, *block_bytes, block);
+            Self::Shared { lane, place } => {
+                let (sqe, data) = place.command(next, block);
                 lane.submit(slot, next.write, sqe, data);
                 Ok(())
             }
@@ -152,14 +151,29 @@ impl Lane {
     }
 }
 
-/// The command for an operation.
-fn command(next: Next, nsid: Nsid, block_bytes: u64, block: Block) -> (Sqe, Data<Block>) {
-    let blocks = u32::try_from(block.length as u64 / block_bytes).unwrap_or(u32::MAX);
-    let range = BlockRange::new(next.offset / block_bytes, blocks);
-    if next.write {
-        (range.encode(nvm::WRITE, nsid), Data::FromHost(block))
-    } else {
-        (range.encode(nvm::READ, nsid), Data::ToHost(block))
+/// Whose blocks are read and written.
+pub(crate) struct Place {
+    nsid: Nsid,
+    block_bytes: u64,
+    protection: ProtectionType,
+}
+
+impl Place {
+    fn of(namespace: &Namespace) -> Self {
+        let (nsid, protection) = (namespace.nsid(), namespace.protection());
+        Self { nsid, block_bytes: u64::from(namespace.block_bytes()), protection }
+    }
+
+    /// The command for an operation.
+    fn command(&self, next: Next, block: Block) -> (Sqe, Data<Block>) {
+        let blocks = u32::try_from(block.length as u64 / self.block_bytes).unwrap_or(u32::MAX);
+        let range = BlockRange::new(next.offset / self.block_bytes, blocks);
+        let command = |opcode| left_to_controller(self.protection, range.encode(opcode, self.nsid));
+        if next.write {
+            (command(nvm::WRITE), Data::FromHost(block))
+        } else {
+            (command(nvm::READ), Data::ToHost(block))
+        }
     }
 }
 

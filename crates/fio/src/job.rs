@@ -8,8 +8,10 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{Completion, Controller, Data, Error, QueuePair};
+use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
+use ebof_nvme::protection::left_to_controller;
 use ebof_nvme::{Nsid, Sqe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::IntoBytes as _;
@@ -93,6 +95,7 @@ struct Line {
     controller: Option<Controller>,
     nsid: Nsid,
     block_bytes: u32,
+    protection: ProtectionType,
     size_bytes: u64,
     transfer_bytes: usize,
     waiting: VecDeque<Rest>,
@@ -374,6 +377,7 @@ impl Line {
             queue,
             controller: Some(controller),
             block_bytes,
+            protection: namespace.protection(),
             size_bytes: u64::try_from(namespace.size_bytes()).unwrap_or(u64::MAX),
             transfer_bytes: transfer_bytes.unwrap_or(usize::MAX),
             waiting: VecDeque::with_capacity(depth),
@@ -439,6 +443,7 @@ impl Line {
                 None
             } else {
                 let (sqe, data) = rest.next_command(self.nsid, self.block_bytes, self.transfer_bytes);
+                let sqe = left_to_controller(self.protection, sqe);
                 self.queue.submit(sqe, data, slot as u64).err()
             };
             match refused {

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ebof_nvme::identify::IdentifyNamespace;
+use ebof_nvme::identify::{IdentifyNamespace, ProtectionType};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
+use ebof_nvme::protection::{INFORMATION_BYTES, left_to_controller};
 use ebof_nvme::{Cqe, Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
@@ -17,6 +18,9 @@ use crate::shared::lock;
 /// A namespace of a connected controller. Shared by any number of threads; each call takes a queue pair that is free
 /// from a pool that all namespaces of the controller share, and makes one when there is none and the controller has
 /// granted more.
+///
+/// Protection information is left to the controller: it inserts, checks and strips it. Namespaces with other metadata are
+/// refused.
 ///
 /// Calls split transfers at the controller's limits, and go on after a loss of the connection (every command here may
 /// be repeated) until the controller is given up or `fast_io_fail_tmo` is over.
@@ -41,7 +45,7 @@ impl Namespace {
         let format = identify.format();
         let unusable = |reason| Error::Format { nsid, reason };
         let block_bytes = format.block_bytes().ok_or(unusable("its block size is not legal"))?;
-        if format.ms.get() != 0 {
+        if identify.protection_by_controller().is_none() {
             return Err(unusable("its blocks carry metadata"));
         }
         if block_bytes > 1 << 20 {
@@ -75,6 +79,19 @@ impl Namespace {
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
+    }
+
+    /// Type of the protection information that the controller has to insert and strip. Commands to the namespace that others
+    /// make have to say so: [`ebof_nvme::protection::left_to_controller`].
+    #[must_use]
+    pub fn protection(&self) -> ProtectionType {
+        // Looked at when the namespace was opened, and at every refresh.
+        lock(&self.identify).protection_by_controller().unwrap_or_default()
+    }
+
+    /// A command for blocks.
+    pub(crate) fn encode(&self, range: &BlockRange, opcode: u8) -> Sqe {
+        left_to_controller(self.protection(), range.encode(opcode, self.nsid))
     }
 
     /// Size in logical blocks.
@@ -112,6 +129,9 @@ impl Namespace {
         if identify.format().block_bytes() != Some(self.block_bytes) {
             return Err(Error::Format { nsid: self.nsid, reason: "it was formatted with another block size" });
         }
+        if identify.protection_by_controller().is_none() {
+            return Err(Error::Format { nsid: self.nsid, reason: "its blocks carry metadata now" });
+        }
         *lock(&self.identify) = Arc::from(identify);
         Ok(())
     }
@@ -142,10 +162,33 @@ impl Namespace {
     pub fn compare(&self, lba: u64, data: &[u8]) -> Result<bool, Error> {
         let blocks = self.whole_blocks(lba, data.len())?;
         let range = BlockRange::new(lba, 1);
-        match self.transfer("Compare", nvm::COMPARE, range, blocks, &mut AdminData::FromHost(data)) {
+        let compared = if self.protection() == ProtectionType::None {
+            self.transfer("Compare", nvm::COMPARE, range, blocks, &mut AdminData::FromHost(data))
+        } else {
+            self.compare_protected(range, blocks, data)
+        };
+        match compared {
             Err(Error::Status { status, .. }) if status.is(Status::COMPARE_FAILURE) => Ok(false),
             done => done.map(|()| true),
         }
+    }
+
+    /// A controller strips nothing for Compare: blocks have to have protection information, which is not compared.
+    fn compare_protected(&self, range: BlockRange, blocks: u64, data: &[u8]) -> Result<(), Error> {
+        let block_bytes = self.block_bytes as usize;
+        let step = u64::from(self.max_transfer_blocks());
+        let parts = data.chunks((block_bytes as u64 * step).try_into().unwrap_or(block_bytes));
+        for (part, data) in split(range, blocks, step).zip(parts) {
+            let mut extended = Vec::with_capacity(data.len() / block_bytes * (block_bytes + INFORMATION_BYTES));
+            for block in data.chunks_exact(block_bytes) {
+                extended.extend_from_slice(block);
+                extended.extend_from_slice(&[0; INFORMATION_BYTES]);
+            }
+            let length = u32::try_from(extended.len()).unwrap_or(u32::MAX);
+            let piece = || std::iter::once(Piece { sqe: part.encode(nvm::COMPARE, self.nsid), start: 0, length });
+            self.run("Compare", piece, &mut AdminData::FromHost(&extended))?;
+        }
+        Ok(())
     }
 
     /// Brings everything written before to the medium.
@@ -227,10 +270,10 @@ impl Namespace {
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
         let step = u64::from(self.max_transfer_blocks());
-        let block_bytes = self.block_bytes;
+        let (block_bytes, protection) = (self.block_bytes, self.protection());
         let pieces = || {
             split(range, blocks, step).map(move |part| Piece {
-                sqe: part.encode(opcode, self.nsid),
+                sqe: left_to_controller(protection, part.encode(opcode, self.nsid)),
                 start: usize::try_from((part.slba - range.slba) * u64::from(block_bytes)).unwrap_or(usize::MAX),
                 // At most MDTS, or 65536 blocks of at most 1 MiB where there is no limit: then `step` keeps it at 1 MiB.
                 length: u32::try_from(u64::from(part.blocks) * u64::from(block_bytes)).unwrap_or(u32::MAX),
@@ -243,9 +286,8 @@ impl Namespace {
         self.check_range(range.slba, blocks)?;
         // MDTS does not bound commands without data, but some controllers take it for all of them.
         let step = u64::from(self.max_transfer_blocks());
-        let pieces = || {
-            split(range, blocks, step).map(|part| Piece { sqe: part.encode(opcode, self.nsid), start: 0, length: 0 })
-        };
+        let pieces =
+            || split(range, blocks, step).map(|part| Piece { sqe: self.encode(&part, opcode), start: 0, length: 0 });
         self.run(command, pieces, &mut AdminData::None)
     }
 

@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
 use crate::identify::ProtectionType;
+use crate::opcode::nvm;
 
 pub mod blocks;
 
@@ -76,6 +77,30 @@ impl Tags {
     }
 }
 
+/// A command for blocks with protection information of this type as a host sends it that keeps none itself: the controller
+/// inserts it, and checks the guard and strips it (PRACT). The reference tags are the blocks' addresses. A command that is
+/// none of Read, Write, Write Zeroes and Verify stays as it is, as does every one where there is no such information.
+#[must_use]
+pub fn left_to_controller(kind: ProtectionType, sqe: Sqe) -> Sqe {
+    if kind == ProtectionType::None { sqe } else { left(kind, sqe) }
+}
+
+#[cold]
+fn left(kind: ProtectionType, mut sqe: Sqe) -> Sqe {
+    // Reference tags are not checked: Linux 6.11 to 6.17 inserts others.
+    let prinfo = match sqe.opcode {
+        nvm::READ => prinfo::ACTION | prinfo::CHECK_GUARD,
+        nvm::WRITE | nvm::WRITE_ZEROES => prinfo::ACTION,
+        nvm::VERIFY => prinfo::CHECK_GUARD,
+        _ => return sqe,
+    };
+    sqe.cdw12 = (sqe.cdw12.get() & !PRINFO_MASK | u32::from(prinfo) << 26).into();
+    if kind != ProtectionType::Type3 {
+        sqe.cdw14 = sqe.cdw10;
+    }
+    sqe
+}
+
 /// 16b Guard Protection Information, 8 bytes, big endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -127,6 +152,9 @@ pub struct Guard64 {
 
 const _: () = assert!(size_of::<Guard64>() == 16);
 
+/// PRINFO, bits 29:26 of dword 12.
+const PRINFO_MASK: u32 = 0xf << 26;
+
 /// STC, bit 24 of dword 12.
 const STORAGE_TAG_CHECK: u32 = 1 << 24;
 
@@ -151,6 +179,24 @@ mod tests {
         assert_eq!(dwords, [0x0102, 0x0304_0506, 1 << 24, 0x0708_090a, 0x0d0e_0b0c]);
         assert_eq!((Tags::decode(&sqe), tags.reference()), (tags, 0x0708_090a));
         assert_eq!(BlockRange::decode(&sqe), BlockRange::new(1, 1));
+    }
+
+    #[test]
+    fn a_host_that_keeps_no_information_leaves_it_to_the_controller() {
+        let range = BlockRange { fua: true, ..BlockRange::new(0x1_0000_0005, 8) };
+        for (opcode, prinfo) in [(nvm::READ, 0xc), (nvm::WRITE, 8), (nvm::WRITE_ZEROES, 8), (nvm::VERIFY, 4)] {
+            let sqe = range.encode(opcode, Nsid(1));
+            assert_eq!(left_to_controller(ProtectionType::None, sqe), sqe);
+            for (kind, reference) in
+                [(ProtectionType::Type1, 5), (ProtectionType::Type2, 5), (ProtectionType::Type3, 0)]
+            {
+                let left = left_to_controller(kind, sqe);
+                assert_eq!(BlockRange::decode(&left), BlockRange { prinfo, ..range });
+                assert_eq!((Tags::decode(&left).reference(), left.opcode), (reference, opcode));
+            }
+        }
+        let flush = Sqe::new(nvm::FLUSH).with_nsid(Nsid(1));
+        assert_eq!(left_to_controller(ProtectionType::Type1, flush), flush);
     }
 
     #[test]

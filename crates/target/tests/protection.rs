@@ -111,7 +111,7 @@ fn start(directory: &Path) -> (Target, SocketAddr) {
 impl Bench {
     fn connect(address: SocketAddr, data: usize, digests: bool) -> Self {
         let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-        options.nr_io_queues = 1;
+        options.nr_io_queues = 2;
         (options.hdr_digest, options.data_digest) = (digests, digests);
         let controller = Controller::connect(&options).unwrap();
         let behavior = HostBehaviorSupport { cdfe: (1 << 2).into(), ..HostBehaviorSupport::default() };
@@ -512,6 +512,44 @@ fn metadata_that_mean_nothing_to_the_controller_are_kept_as_they_are() {
         let sqe = bench.sqe(nvm::READ, BARE, 0, 1, ACT);
         let refused = bench.run(sqe, Data::ToHost(vec![0; bench.data])).0;
         assert_eq!(refused, Status::INVALID_PROTECTION_INFORMATION);
+    });
+}
+
+#[test]
+fn a_host_without_a_place_for_metadata_leaves_them_to_the_controller() {
+    each_bench(|bench| {
+        for kind in 1..=3 {
+            let namespace = bench.controller.namespace(Nsid(kind.into())).unwrap();
+            let data: Vec<u8> = (0..(3 << 20)).map(|at: usize| (at / 7 + at / 4099) as u8).collect();
+            namespace.write(3, &data, true).unwrap();
+            let mut read = vec![0; data.len()];
+            namespace.read(3, &mut read).unwrap();
+            assert!(read == data);
+            assert!(namespace.compare(3, &data).unwrap());
+            read[1 << 20] ^= 1;
+            assert!(!namespace.compare(3, &read).unwrap());
+            let blocks = (data.len() / bench.data) as u64;
+            namespace.verify(3, blocks).unwrap();
+            namespace.write_zeroes(5, 300, true).unwrap();
+            namespace.deallocate(&[(500, 100)]).unwrap();
+            namespace.read(3, &mut read).unwrap();
+            let zeroed = |block: usize| (2..302).contains(&block) || (497..597).contains(&block);
+            for (at, (read, data)) in read.chunks(bench.data).zip(data.chunks(bench.data)).enumerate() {
+                assert!(if zeroed(at) { read.iter().all(|&byte| byte == 0) } else { read == data }, "block {at}");
+            }
+            // What it wrote has the tags that other hosts expect, as far as a host without tags can know them.
+            let sqe = BlockRange { prinfo: prinfo::CHECK_GUARD, ..BlockRange::new(3, 2) };
+            let sqe = sqe.encode(nvm::VERIFY, Nsid(kind.into()));
+            assert_eq!(bench.run(sqe, Data::None).0, Status::SUCCESS);
+            // A block that has become another one is found as it is read.
+            let mut wrong = bench.blocks(kind, 4, 1);
+            wrong[17] ^= 4;
+            assert_eq!(bench.write(kind, 4, 0, &wrong), Status::SUCCESS);
+            let error = namespace.read(3, &mut read).unwrap_err();
+            assert!(error.status().unwrap().is(Status::GUARD_CHECK_ERROR), "{error}");
+        }
+        let error = bench.controller.namespace(Nsid(BARE.into())).unwrap_err().to_string();
+        assert!(error.contains("metadata"), "{error}");
     });
 }
 

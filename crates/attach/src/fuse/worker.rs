@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ebof_nvme::identify::ProtectionType;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -51,6 +52,7 @@ enum Pending {
 #[derive(Clone, Copy, Debug)]
 struct ZeroRange {
     nsid: u32,
+    protection: ProtectionType,
     next: u64,
     end: u64,
     step_blocks: u32,
@@ -64,7 +66,7 @@ impl ZeroRange {
         let slba = self.next;
         self.next += u64::from(blocks);
         let op = Op::WriteZeroes { deallocate: self.deallocate };
-        Some(Io { nsid: self.nsid, op, slba, blocks, data: Vec::new(), user })
+        Some(Io { nsid: self.nsid, protection: self.protection, op, slba, blocks, data: Vec::new(), user })
     }
 }
 
@@ -320,11 +322,11 @@ impl<B: Blocks> Worker<B> {
             return Ok(());
         }
         let (slba, blocks) = namespace.range(asked.offset, bytes)?;
-        let nsid = namespace.nsid;
+        let (nsid, protection) = (namespace.nsid, namespace.protection);
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         let data = self.buffer_of(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
         let user = self.owe(Pending::Read { unique: header.unique });
-        self.submit(Io { nsid, op: Op::Read, slba, blocks, data, user });
+        self.submit(Io { nsid, protection, op: Op::Read, slba, blocks, data, user });
         Ok(())
     }
 
@@ -339,7 +341,7 @@ impl<B: Blocks> Worker<B> {
             return Err(Errno::ROFS);
         }
         let (slba, blocks) = namespace.range(asked.offset, u64::from(asked.size))?;
-        let nsid = namespace.nsid;
+        let (nsid, protection) = (namespace.nsid, namespace.protection);
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         if blocks == 0 {
             self.reply(header.unique, wire::WriteOut::default().as_bytes());
@@ -349,7 +351,7 @@ impl<B: Blocks> Worker<B> {
         // open(2): O_DSYNC, which O_SYNC includes: each write reaches the medium.
         let fua = asked.flags & rustix::fs::OFlags::DSYNC.bits() != 0;
         let user = self.owe(Pending::Write { unique: header.unique, bytes: asked.size });
-        self.submit(Io { nsid, op: Op::Write { fua }, slba, blocks, data, user });
+        self.submit(Io { nsid, protection, op: Op::Write { fua }, slba, blocks, data, user });
         Ok(())
     }
 
@@ -388,13 +390,13 @@ impl<B: Blocks> Worker<B> {
 
     fn fsync(&mut self, header: wire::InHeader) -> Result<(), Errno> {
         let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
-        let nsid = namespace.nsid;
+        let (nsid, protection) = (namespace.nsid, namespace.protection);
         if !namespace.volatile_cache {
             self.reply(header.unique, &[]);
             return Ok(());
         }
         let user = self.owe(Pending::Flush { unique: header.unique });
-        self.submit(Io { nsid, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
+        self.submit(Io { nsid, protection, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
         Ok(())
     }
 
@@ -417,6 +419,7 @@ impl<B: Blocks> Worker<B> {
         let (next, blocks) = namespace.range(asked.offset, asked.length)?;
         let mut range = ZeroRange {
             nsid: namespace.nsid,
+            protection: namespace.protection,
             next,
             end: next + blocks,
             step_blocks: namespace.write_zeroes_max_blocks.min(65_536),

@@ -335,6 +335,7 @@ mod tests {
             transfer_max_bytes: 128 << 10,
             write_zeroes_max_blocks: 65_536,
             zeroes_deallocate: true,
+            protection: ebof_nvme::identify::ProtectionType::None,
             deallocate: true,
             volatile_cache: true,
         };

@@ -36,6 +36,7 @@ pub(crate) fn namespace(nsid: u32, block_bytes: u32, blocks: u64) -> Namespace {
         transfer_max_bytes: 1 << 20,
         write_zeroes_max_blocks: 1024,
         zeroes_deallocate: true,
+        protection: ebof_nvme::identify::ProtectionType::None,
         deallocate: true,
         volatile_cache: true,
     }

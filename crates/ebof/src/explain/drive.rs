@@ -78,7 +78,8 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
             "the drive has no thin namespaces: give --ncap the same number as --nsze, or leave it away".to_owned()
         }
         code if code == Status::INVALID_FORMAT.0 => format!(
-            "the drive has no such format (--flbas, --dps): `ebof id-ns {name} -n 0xffffffff` shows those it has"
+            "the drive has no such format (--flbas, --dps): `ebof id-ns {name} -n 0xffffffff` shows those it has; over a fabric \
+             metadata is at the end of each block (0x10 of --flbas), and only metadata can be protection information"
         ),
         code if code == Status::COMMAND_SET_NOT_SUPPORTED.0 || code == Status::INVALID_COMMAND_SET.0 => {
             "the drive does not have that I/O command set: leave --csi away".to_owned()
@@ -146,7 +147,8 @@ fn format(device: &str, nsid: Nsid, status: Status) -> Option<String> {
         (
             Status::INVALID_FORMAT,
             format!(
-                "the drive has no such format, or not with this protection information: `ebof id-ns {device} -n {nsid}`"
+                "the drive has no such format, or not with this protection information: `ebof id-ns {device} -n {nsid}`; over a \
+                 fabric metadata is at the end of each block (--ms 1)"
             ),
         ),
         (
@@ -278,7 +280,10 @@ pub(crate) fn io(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
         (Status::FAST_COPY_NOT_POSSIBLE, "the drive cannot copy this fast: leave --sopts away".to_owned()),
         (Status::OVERLAPPING_IO_RANGE, "a source range and the destination overlap".to_owned()),
         (Status::READ_ONLY_RANGE, format!("these blocks of namespace {nsid} may not be written")),
-        (Status::INVALID_PROTECTION_INFORMATION, format!("the namespace is not formatted for these protection settings: see dps in `ebof id-ns {device} -n {nsid}`")),
+        (Status::INVALID_PROTECTION_INFORMATION, format!(
+            "the namespace is not formatted for these protection settings: see dps in `ebof id-ns {device} -n {nsid}`; type 1 has \
+             its first block's address for --ref-tag, type 3 no reference tag that is checked, and compare and verify insert nothing"
+        )),
         (Status::GUARD_CHECK_ERROR, "the data do not fit their guard: they were damaged, or written without protection information".to_owned()),
         (Status::APPLICATION_TAG_CHECK_ERROR, "the application tag is another: see --app-tag and --app-tag-mask".to_owned()),
         (Status::REFERENCE_TAG_CHECK_ERROR, "the reference tag is another: see --ref-tag".to_owned()),

@@ -126,7 +126,7 @@ impl<B: Buffer + 'static> Drive<B> {
             return Err(Error::TooLarge { bytes: usize::try_from(blocks).unwrap_or(usize::MAX) });
         }
         let range = BlockRange { deallocate, ..BlockRange::new(lba, blocks) };
-        let sqe = range.encode(nvm::WRITE_ZEROES, self.namespace.nsid());
+        let sqe = self.namespace.encode(&range, nvm::WRITE_ZEROES);
         Ok(self.run("Write Zeroes", sqe, Data::None).map(|_| ())?)
     }
 
@@ -165,7 +165,7 @@ impl<B: Buffer + 'static> Drive<B> {
         let blocks = self.namespace.whole_blocks(lba, bytes)?;
         let blocks = u32::try_from(blocks).ok().filter(|&n| n > 0 && n <= self.namespace.max_transfer_blocks());
         let blocks = blocks.ok_or(Error::TooLarge { bytes })?;
-        Ok(BlockRange { fua, ..BlockRange::new(lba, blocks) }.encode(opcode, self.nsid()))
+        Ok(self.namespace.encode(&BlockRange { fua, ..BlockRange::new(lba, blocks) }, opcode))
     }
 
     /// Runs a command, again after a loss and after a status that says so.

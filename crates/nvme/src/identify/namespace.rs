@@ -5,6 +5,7 @@ use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::field;
+use crate::protection::INFORMATION_BYTES;
 
 /// Identify Namespace data structure of the NVM command set. NVM Command Set 1.1, "Identify Namespace data structure".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -138,6 +139,21 @@ impl IdentifyNamespace {
     #[must_use]
     pub const fn protection(&self) -> ProtectionType {
         ProtectionType::decode(self.dps)
+    }
+
+    /// The protection information that a host without a place for metadata leaves to the controller
+    /// ([`crate::protection::left_to_controller`]), which is none where there are no metadata. `None` where there are others:
+    /// such a host cannot use the namespace.
+    #[must_use]
+    pub fn protection_by_controller(&self) -> Option<ProtectionType> {
+        match (usize::from(self.format().ms.get()), self.protection()) {
+            (0, _) => Some(ProtectionType::None),
+            // Only 16-bit guards are so short that there is room for nothing else.
+            (INFORMATION_BYTES, kind @ (ProtectionType::Type1 | ProtectionType::Type2 | ProtectionType::Type3)) => {
+                Some(kind)
+            }
+            _ => None,
+        }
     }
 
     /// Percent of a Format NVM that is still to be done, 0 to 127 as it came; `None` where the controller does not say.
