@@ -45,6 +45,9 @@ impl Connection {
             Some(Work::WriteUncorrectable(_)) => {
                 let status = answer.err().map_or(Status::SUCCESS, |refusal| refusal.status);
                 self.finish(slot, status, turn);
+                if !self.preempting.is_empty() {
+                    self.settle_preempting(turn);
+                }
                 return Ok(());
             }
             Some(Work::Reset { telling, .. }) if *telling => {
@@ -123,8 +126,12 @@ impl Connection {
     /// Tells those who wait for it that nothing for a namespace is left at a device.
     pub(crate) fn settle_preempting(&mut self, turn: &Turn<'_>) {
         let commands = &self.commands;
-        let is_busy =
-            |nsid| commands.iter().any(|(_, command)| command.nsid == nsid && command.phase == Phase::AtDevice);
+        // What only a drive's thread changes is elsewhere meanwhile.
+        let changes = |command: &Command| {
+            command.phase == Phase::AtDevice
+                || command.phase == Phase::Elsewhere && matches!(command.work, Work::WriteUncorrectable(_))
+        };
+        let is_busy = |nsid| commands.iter().any(|(_, command)| command.nsid == nsid && changes(command));
         self.preempting.retain(|&(nsid, reply)| {
             let busy = is_busy(nsid);
             if !busy {

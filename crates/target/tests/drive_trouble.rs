@@ -10,11 +10,13 @@ use std::time::Duration;
 use ebof_initiator::{AdminData, Controller, Event, Namespace};
 use ebof_nvme::feature::{AsyncEventConfig, Fid};
 use ebof_nvme::log::{
-    EventKind, GetLogPage, Lid, PersistentEvent, PersistentEvents, critical_warning, persistent_event,
-    persistent_event_lsp,
+    EventKind, GetLogPage, Lid, PersistentEvent, PersistentEvents, SelfTestCode, SelfTestLog, SelfTestResult,
+    TelemetryHeader, critical_warning, persistent_event, persistent_event_lsp,
 };
+use ebof_nvme::media::SelfTest;
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
+use zerocopy::FromBytes;
 
 #[allow(dead_code, reason = "not every test uses all of it")]
 mod drive_rig;
@@ -178,6 +180,65 @@ fn a_file_that_becomes_shorter_is_told_and_forgotten_when_it_is_whole() {
     drop((target, namespace));
     let (_target, address) = start(&backing, None);
     assert!(reads(&connect(address).namespace(Nsid(1)).unwrap(), 8, 9));
+}
+
+/// Telemetry Controller-Initiated as it is now, with data areas 1 to 3; the event is kept.
+fn telemetry(host: &Controller) -> (TelemetryHeader, String) {
+    let read = |bytes: u64| {
+        let mut page = vec![0; usize::try_from(bytes).unwrap()];
+        let get = GetLogPage { retain_event: true, ..GetLogPage::new(Lid::TELEMETRY_CONTROLLER, bytes) };
+        let done = host.admin(get.encode(Nsid::ALL), AdminData::ToHost(&mut page), None).unwrap();
+        assert!(done.status().is_success(), "{}", done.status());
+        page
+    };
+    let header = TelemetryHeader::read_from_bytes(&read(512)).unwrap();
+    let page = read(header.bytes_up_to(3));
+    (header, String::from_utf8_lossy(&page[512..]).into_owned())
+}
+
+#[test]
+fn a_self_test_finds_what_cannot_be_read_and_the_drive_captures_what_it_is_like() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("drive.img");
+    let (_target, address) = start(&backing, Some(256 << 20));
+    let host = connect(address);
+    let namespace = host.namespace(create(&host, BLOCKS)).unwrap();
+    for mib in 0..16 {
+        assert_eq!(write(&namespace, mib, 7), Status::SUCCESS);
+    }
+    assert_eq!(telemetry(&host).0.tcda, 0, "nothing has happened");
+    let whole = std::fs::metadata(&backing).unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&backing).unwrap();
+    file.set_len(whole - (256 << 20) + (8 << 20)).unwrap();
+    assert!(drive_rig::admin(&host, SelfTest { code: SelfTestCode::EXTENDED }.encode(Nsid::ALL)).is_success());
+    let page = wait("the self-test", || {
+        let page: SelfTestLog = drive_rig::log(&host, Lid::DEVICE_SELF_TEST);
+        page.current().is_none().then_some(page)
+    });
+    let found = &page.results[0];
+    assert_eq!((found.code(), found.result()), (SelfTestCode::EXTENDED, SelfTestResult::FAILED_SEGMENT));
+    let (status, lba) = (Status(u16::from(found.scode) | u16::from(found.stype) << 8), found.flba.get());
+    assert_eq!((found.nsid.get(), lba, status), (1, 8 << 11, Status::UNRECOVERED_READ_ERROR), "{found:?}");
+
+    let (header, text) = wait("telemetry", || Some(telemetry(&host)).filter(|(header, _)| header.tcda == 1));
+    assert_eq!((header.lpi, header.tcdgn), (Lid::TELEMETRY_CONTROLLER.0, 1));
+    assert!(text.contains(r#""capacity-bytes":268435456"#) && text.contains(r#""degraded":true"#), "{text}");
+    // Who reads it without retaining the event has seen it.
+    host.log_page(Nsid::ALL, Lid::TELEMETRY_CONTROLLER.0, 0, &mut [0; 512]).unwrap();
+    assert_eq!(telemetry(&host).0.tcda, 0);
+
+    file.set_len(whole).unwrap();
+    wait("the file to be seen", || (health(&host).cw == 0).then_some(()));
+    let other = drive_rig::connect_as(address, drive_rig::BOB);
+    let events = other.events();
+    let config = AsyncEventConfig::NAMESPACE_ATTRIBUTE.with(AsyncEventConfig::TELEMETRY_LOG);
+    let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, Fid::ASYNC_EVENT_CONFIG.0.into()).with_cdw(11, config.0);
+    assert!(drive_rig::admin(&other, set).is_success());
+    file.set_len(whole - (256 << 20) + (8 << 20)).unwrap();
+    assert!(drive_rig::status(namespace.read(15 << 11, &mut [0; MIB])).is(Status::UNRECOVERED_READ_ERROR));
+    let event = Event::Asynchronous { kind: 2, info: 2, log_page: Lid::TELEMETRY_CONTROLLER.0 };
+    wait("the event", || events.try_iter().any(|seen| seen == event).then_some(()));
+    assert_eq!(telemetry(&host).0.tcdgn, 2);
 }
 
 /// A loop device whose file finds no room, and then is cut off, reports what a disk does that cannot write, and cannot read.
