@@ -15,6 +15,8 @@ mod server;
 
 use server::Server;
 
+mod kill;
+
 const NQN: &str = "nqn.2014-08.org.example:drive0";
 const ALICE: &str = "nqn.2014-08.org.example:alice";
 const BOB: &str = "nqn.2014-08.org.example:bob";
