@@ -1,7 +1,8 @@
 //! What a thin namespace costs: `cargo run --release -p ebof-medium --example speed [DIRECTORY]`.
 //!
 //! 4 KiB at random offsets, 32 in flight, on a file in `DIRECTORY` (default: the directory for temporary files) and on an allocated
-//! namespace of a drive in a file beside it, in turns, buffered and direct; then first writes.
+//! namespace of a drive in a file beside it, in turns, buffered and direct; then one whose blocks have checksums against one
+//! whose blocks have none, one and 32 in flight; then first writes.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -32,13 +33,13 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
     for option in ["", ",direct"] {
         let raw = open(&format!("{}/raw.img,size={SIZE}{option}", place.display()).parse::<Spec>()?)?;
         let drive = drive(place, "drive.img", SIZE, option)?;
-        let thin = namespace(&drive, SIZE)?;
+        let thin = namespace(&drive, 1, SIZE, Coding::plain(12))?;
         fill(&*raw)?;
         let begin = Instant::now();
         fill(&*thin)?;
         println!("first writes of 1 MiB{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
         for write in [true, false] {
-            compare(&*raw, &*thin, write, option)?;
+            compare(["file", "namespace"], &*raw, &*thin, DEPTH, write, option)?;
         }
         drive.stop();
         drop((raw, thin, drive));
@@ -46,8 +47,23 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
             std::fs::remove_file(place.join(name))?;
         }
     }
+    for option in ["", ",direct"] {
+        let drive = drive(place, "checked.img", SIZE * 3, option)?;
+        let plain = namespace(&drive, 1, SIZE, Coding::plain(12))?;
+        let checked = namespace(&drive, 2, SIZE, Coding { checked: true, ..Coding::plain(12) })?;
+        fill(&*plain)?;
+        let begin = Instant::now();
+        fill(&*checked)?;
+        println!("first writes of 1 MiB with checksums{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
+        for (depth, write) in [(1, true), (32, true), (1, false), (32, false)] {
+            compare(["plain", "checked"], &*plain, &*checked, depth, write, option)?;
+        }
+        drop((plain, checked));
+        drive.stop();
+        std::fs::remove_file(place.join("checked.img"))?;
+    }
     let drive = drive(place, "first.img", SIZE * 8, "")?;
-    let thin = namespace(&drive, SIZE * 8)?;
+    let thin = namespace(&drive, 1, SIZE * 8, Coding::plain(12))?;
     let begin = Instant::now();
     first_writes(&*thin, SIZE * 8)?;
     let extents = drive.capacity().used_bytes / drive.capacity().extent_bytes;
@@ -59,15 +75,23 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
 }
 
 /// In turns, so that what else the machine does meets both.
-fn compare(raw: &dyn Device, thin: &dyn Device, write: bool, option: &str) -> Result<(), Failure> {
+fn compare(
+    names: [&str; 2],
+    raw: &dyn Device,
+    thin: &dyn Device,
+    depth: usize,
+    write: bool,
+    option: &str,
+) -> Result<(), Failure> {
     let (mut io, mut rates) = (Io::new(32)?, (Vec::new(), Vec::new()));
     for _ in 0..ROUNDS {
-        rates.0.push(measure(raw, &mut io, write)?);
-        rates.1.push(measure(thin, &mut io, write)?);
+        rates.0.push(measure(raw, &mut io, depth, write)?);
+        rates.1.push(measure(thin, &mut io, depth, write)?);
     }
     let (raw, thin) = (median(&mut rates.0), median(&mut rates.1));
     let verb = if write { "write" } else { "read" };
-    println!("4K {verb:<5} QD32{option}: file {:.1}k/s, namespace {:.1}k/s: {:.3}", raw / 1e3, thin / 1e3, thin / raw);
+    let ([first, second], ratio) = (names, thin / raw);
+    println!("4K {verb:<5} QD{depth}{option}: {first} {:.1}k/s, {second} {:.1}k/s: {ratio:.3}", raw / 1e3, thin / 1e3);
     Ok(())
 }
 
@@ -83,10 +107,10 @@ fn drive(place: &Path, name: &str, size: u64, option: &str) -> Result<Medium, Fa
     Ok(Store::open(open(&spec)?, options)?.medium)
 }
 
-fn namespace(drive: &Medium, size: u64) -> Result<Arc<dyn Device>, Failure> {
+fn namespace(drive: &Medium, instance: u64, size: u64, coding: Coding) -> Result<Arc<dyn Device>, Failure> {
     let (sender, receiver) = mpsc::channel();
     drive.run(Box::new(move |store| {
-        let _gone = sender.send(store.create(Instance(1), size / 4096, size / 4096, Coding::plain(12)));
+        let _gone = sender.send(store.create(Instance(instance), size / 4096, size / 4096, coding));
     }));
     Ok(receiver.recv()??)
 }
@@ -129,8 +153,8 @@ fn first_writes(device: &dyn Device, size: u64) -> Result<(), Failure> {
 }
 
 /// Requests per second at random offsets.
-fn measure(device: &dyn Device, io: &mut Io, write: bool) -> Result<f64, Failure> {
-    let mut ready: Vec<Buffer> = (0..DEPTH).map(|_| Buffer::zeroed(BLOCK)).collect();
+fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Result<f64, Failure> {
+    let mut ready: Vec<Buffer> = (0..depth).map(|_| Buffer::zeroed(BLOCK)).collect();
     let blocks = device.geometry().capacity_bytes / 4096;
     let (mut requests, mut random) = (0_u32, 0x9E37_79B9_7F4A_7C15_u64);
     let start = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ebof_backend::{Device, Io, Memory, Operation};
+use ebof_backend::{Buffer, Device, Engine, Io, Memory, Operation, Request, Submitted};
 use ebof_medium::{Coding, Instance, Medium, Notice, Notify, Options, Store, medium_bytes};
 use proptest::prelude::*;
 
@@ -139,5 +139,56 @@ proptest! {
         acts in proptest::collection::vec(act(), 1..40),
     ) {
         play(coding, &acts)?;
+    }
+}
+
+/// What came together is done in some order, block by block; no read sees half of it.
+#[test]
+fn requests_for_the_same_blocks_do_not_meet() {
+    for (coding, seed) in codings().into_iter().zip(0_u64..) {
+        // Threads do what is under way at the same time in any order.
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("drive.img");
+        let spec = format!("{},size={}", file.display(), medium_bytes(4 << 20).unwrap()).parse().unwrap();
+        let options = Options { create: Some(4 << 20), zeroed: true, engine: Engine::Threads, ..Options::default() };
+        let medium = Store::open(ebof_backend::open(&spec).unwrap(), options).unwrap().medium;
+        let device = create_coded(&medium, 1, coding.blocks_per_extent(EXTENT) * 4, coding);
+        let mut io = Io::new(64).unwrap();
+        let bytes = coding.block_bytes();
+        let first = coding.blocks_per_extent(EXTENT) - 4;
+        for round in 0..60 {
+            let mut values = vec![vec![0_u8]; 8];
+            for tag in 0..40_u64 {
+                let mixed = (seed << 20 ^ round << 8 ^ tag).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let (at, count) = (mixed >> 40 & 3, (mixed >> 50 & 3) + 1);
+                let (offset, len) = ((first + at) * bytes, count * bytes);
+                let size = usize::try_from(len).unwrap();
+                let operation = match mixed >> 60 {
+                    0 => Operation::WriteZeroes { offset, len, deallocate: false, fua: false },
+                    1 => Operation::Deallocate { ranges: vec![0..offset + len, offset..offset + len] },
+                    2..8 => Operation::Read { offset, len: size, buffer: Buffer::zeroed(size) },
+                    _ => {
+                        let byte = u8::try_from(tag + 1).unwrap();
+                        let mut buffer = Buffer::zeroed(size);
+                        let data = block(coding, byte).repeat(usize::try_from(count).unwrap());
+                        buffer.as_mut_slice()[..size].copy_from_slice(&data);
+                        (at..at + count).for_each(|at| values[usize::try_from(at).unwrap()].push(byte));
+                        Operation::Write { offset, len: size, buffer, fua: false }
+                    }
+                };
+                let request = Request::new(tag << 8 | count, operation);
+                assert!(matches!(device.submit(&mut io, request), Submitted::Pending));
+            }
+            while let Some(done) = io.wait(None).unwrap() {
+                done.result.unwrap();
+            }
+            for (at, values) in (first..).zip(&values) {
+                let read = read(&device, &mut io, at * bytes, usize::try_from(bytes).unwrap()).unwrap();
+                let zeros = read.iter().all(|byte| *byte == 0);
+                let fits = values.iter().any(|&byte| byte > 0 && block(coding, byte) == read);
+                // Without a request that changed it, it is what it was in the round before.
+                assert!(zeros || fits || values.len() == 1, "block {at} of {coding:?}");
+            }
+        }
     }
 }
