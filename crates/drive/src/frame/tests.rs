@@ -1,0 +1,122 @@
+//! Records that go into frames and come back.
+
+use super::*;
+use proptest::prelude::*;
+
+const SERIES: Series = Series { id: [9; 16], generation: 5 };
+
+fn record() -> impl Strategy<Value = Record> {
+    let instance = any::<u64>().prop_map(Instance);
+    prop_oneof![
+        (instance.clone(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(instance, blocks, quota, checked)| {
+            Record::Create { instance, blocks, quota, coding: Coding { checked, ..Coding::plain(12) } }
+        }),
+        instance.clone().prop_map(Record::Remove),
+        instance.clone().prop_map(Record::Clear),
+        (instance.clone(), 0..1_u32 << 20, proptest::collection::vec(any::<u32>(), 1..2000).no_shrink())
+            .prop_map(|(instance, first, extents)| Record::Map { instance, first, extents }),
+        (instance.clone(), any::<u32>(), any::<u32>()).prop_map(|(instance, first, count)| Record::Unmap {
+            instance,
+            first,
+            count
+        }),
+        (
+            instance.clone(),
+            0..1_u64 << 60,
+            proptest::collection::vec(any::<[u8; 16]>().prop_map(Tag), 1..600).no_shrink()
+        )
+            .prop_map(|(instance, first, tags)| Record::Tags { instance, first, tags }),
+        (instance, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(instance, start, blocks, bad)| Record::Bad {
+            instance,
+            start,
+            blocks,
+            bad
+        }),
+        any::<u32>().prop_map(Record::Water),
+        proptest::collection::vec(any::<u8>(), 0..9000).no_shrink().prop_map(Record::Change),
+    ]
+}
+
+/// Records that were cut to fit are put together again.
+fn joined(records: Vec<Record>) -> Vec<Record> {
+    let mut out: Vec<Record> = Vec::new();
+    for record in records {
+        if let (Some(Record::Map { instance, first, extents }), Record::Map { instance: i, first: f, extents: e }) =
+            (out.last_mut(), &record)
+            && instance == i
+            && u64::from(*first) + extents.len() as u64 == u64::from(*f)
+        {
+            extents.extend(e);
+            continue;
+        }
+        if let (Some(Record::Tags { instance, first, tags }), Record::Tags { instance: i, first: f, tags: t }) =
+            (out.last_mut(), &record)
+            && instance == i
+            && *first + tags.len() as u64 == *f
+        {
+            tags.extend(t);
+            continue;
+        }
+        out.push(record);
+    }
+    out
+}
+
+fn read(frames: &[u8], sequence: u64) -> Vec<Piece> {
+    let count = u32::try_from(frames.len() / FRAME_BYTES).unwrap();
+    let frames = frames
+        .chunks_exact(FRAME_BYTES)
+        .zip(sequence..)
+        .map(|(frame, at)| (decode_frame(SERIES, at, frame).unwrap(), at));
+    let group = frames.inspect(|(frame, at)| {
+        assert_eq!((frame.life, u64::from(count - frame.left - 1)), (7, at - sequence));
+    });
+    group.flat_map(|(frame, _)| frame.pieces).collect()
+}
+
+proptest! {
+    #[test]
+    fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..30), sequence in 0..1000_u64) {
+        let frames = encode_frames(SERIES, 7, sequence, &records);
+        prop_assert!(frames.len().is_multiple_of(FRAME_BYTES));
+        let mut joiner = Joiner::default();
+        let read_records = read(&frames, sequence).into_iter().filter_map(|piece| joiner.push(piece)).collect();
+        prop_assert!(joined(read_records) == joined(records.clone()));
+        let checkpoint = Checkpoint { state: vec![7; 5000], records, clean: sequence % 2 == 0 };
+        let (header, body) = checkpoint.encode(SERIES, 4);
+        let header = Checkpoint::header(SERIES.id, &header).unwrap();
+        prop_assert_eq!((header.generation, header.life), (5, 4));
+        let read = Checkpoint::decode(&header, &body).unwrap();
+        prop_assert_eq!((read.state, read.clean), (checkpoint.state, checkpoint.clean));
+        prop_assert!(joined(read.records) == joined(checkpoint.records));
+    }
+
+    #[test]
+    fn garbage_is_no_frame_and_no_checkpoint(bytes in proptest::collection::vec(any::<u8>(), 0..FRAME_BYTES * 2), at in 0..FRAME_BYTES, flip in 1..=255_u8) {
+        prop_assert_eq!(decode_frame(SERIES, 0, &bytes), None);
+        prop_assert_eq!(Checkpoint::header(SERIES.id, &bytes), None);
+        let mut frame = encode_frames(SERIES, 7, 3, &[Record::Water(7), Record::Change(vec![1; 100])]);
+        frame[at] ^= flip;
+        prop_assert_eq!(decode_frame(SERIES, 3, &frame), None);
+    }
+}
+
+#[test]
+fn a_change_may_be_longer_than_a_frame() {
+    for len in [0, 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, CHANGE_BYTES_MAX] {
+        let change: Vec<u8> = (0..=255).cycle().take(len).collect();
+        let frames = encode_frames(SERIES, 7, 0, &[Record::Change(change.clone())]);
+        let mut joiner = Joiner::default();
+        let whole: Vec<Record> = read(&frames, 0).into_iter().filter_map(|piece| joiner.push(piece)).collect();
+        assert!(whole == [Record::Change(change)], "{len}");
+    }
+}
+
+#[test]
+fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
+    let frame = encode_frames(SERIES, 7, 3, &[Record::Water(7)]);
+    assert!(decode_frame(SERIES, 3, &frame).is_some());
+    assert!(decode_frame(SERIES, 4, &frame).is_none());
+    assert!(decode_frame(Series { generation: 4, ..SERIES }, 3, &frame).is_none());
+    assert!(decode_frame(Series { id: [8; 16], ..SERIES }, 3, &frame).is_none());
+}
