@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebof_backend::{After, Completion, Device, Error, Remote, Request};
 use ebof_drive::layout::Layout;
@@ -11,6 +11,9 @@ use ebof_drive::layout::Layout;
 use crate::thin::Refusal;
 use crate::trouble::Failure;
 use crate::{Instance, Store, Thin};
+
+/// How long more requests are waited for.
+const GATHER: Duration = Duration::from_micros(50);
 
 /// A request that the drive's thread does, and the way back.
 pub(crate) struct Errand {
@@ -190,6 +193,16 @@ impl Shared {
             };
         }
         std::mem::take(&mut queue.messages)
+    }
+
+    /// Waits, but not long, for as many messages as there were the last time: those whose requests were just answered are about to
+    /// send the next ones, and what is done together costs less.
+    pub(crate) fn gather(&self, messages: &mut VecDeque<Message>, count: usize) {
+        let end = Instant::now() + GATHER;
+        while messages.len() < count && Instant::now() < end {
+            std::thread::yield_now();
+            messages.append(&mut self.queue().messages);
+        }
     }
 
     /// From now on nothing is taken; gives what is left.

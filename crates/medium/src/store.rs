@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use ebof_backend::{Class, Completion, Device, Error as DeviceError, Operation, Request};
 use ebof_drive::Coding;
@@ -13,7 +14,7 @@ use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
 
 use crate::bad::Bad;
 use crate::disk::Disk;
-use crate::journal::{Found, Journal, Sync};
+use crate::journal::{Found, Journal, Pace, Sync};
 use crate::keys::Keys;
 use crate::options::Notify;
 use crate::shared::{Epoch, Shared};
@@ -41,6 +42,9 @@ pub struct Store {
     pub(crate) quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
     pub(crate) jobs: Vec<worker::Due>,
     pub(crate) tags: Tags,
+    pace: Pace,
+    /// How many changes of blocks with tags were done together the last time.
+    pub(crate) together: usize,
     snapshot: Option<Box<dyn Fn() -> Vec<u8>>>,
     /// The owner's state and its changes, until it says how to ask for it.
     kept: (Vec<u8>, Vec<Vec<u8>>),
@@ -91,6 +95,8 @@ impl Store {
             quarantine: VecDeque::new(),
             jobs: Vec::new(),
             tags: Tags::new(options.tag_cache_bytes),
+            pace: Pace::default(),
+            together: 0,
             snapshot: None,
             kept: (found.state, found.changes),
             notify: options.notify.clone(),
@@ -249,6 +255,7 @@ impl Store {
         self.append(&[Record::Remove(instance)], true)?;
         self.shared.remove(instance);
         self.release(&thin, 0..thin.map.len());
+        self.tags.forget_all(instance);
         if thin.coding.encrypted {
             self.forget_keys()?;
         }
@@ -273,6 +280,7 @@ impl Store {
         self.append(&[Record::Clear(instance)], true)?;
         thin.change_bad(Bad::clear);
         self.release(&thin, 0..thin.map.len());
+        self.tags.forget_all(instance);
         Ok(())
     }
 
@@ -391,13 +399,18 @@ impl Store {
             return Err(Error::TooLarge { bytes: frames.len(), bytes_max });
         }
         // Tags come before all data that are written: what these were before them need not be brought to the medium each time.
-        let is_tags = records.iter().all(|record| matches!(record, Record::Tags { .. }));
+        let is_tags = durable && records.iter().all(|record| matches!(record, Record::Tags { .. }));
+        let is_alone = is_tags && !self.shared.unflushed.load(Ordering::Acquire);
         let sync = match durable {
-            true if is_tags && !self.shared.unflushed.load(Ordering::Acquire) => Sync::Frames,
+            true if is_alone => self.pace.choose(),
             true => Sync::All,
             false => Sync::Nothing,
         };
+        let begin = Instant::now();
         self.journal.append(&mut self.disk, &frames, sync)?;
+        if is_alone {
+            self.pace.took(sync, begin.elapsed());
+        }
         self.shared.unflushed.store(!durable, Ordering::Release);
         let tags = records.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 });
         self.tags.journaled += tags.sum::<usize>();

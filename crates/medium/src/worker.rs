@@ -110,7 +110,10 @@ fn serve(mut store: Store) {
         let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
         let settle = unsettled.then_some(SETTLE);
         let tidy = (stained || !store.is_sure() || store.has_unsettled()).then(|| retry.saturating_duration_since(now));
-        let messages = store.shared.take([due, settle, tidy].into_iter().flatten().min());
+        let mut messages = store.shared.take([due, settle, tidy].into_iter().flatten().min());
+        if !messages.is_empty() {
+            store.shared.gather(&mut messages, store.together);
+        }
         let idle = messages.is_empty() && tidy.is_some() && retry <= Instant::now();
         if !store.answer(messages) {
             break;
