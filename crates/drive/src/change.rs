@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use ebof_nvme::Nsid;
@@ -56,7 +57,7 @@ pub struct State {
     /// Hosts by controller identifier.
     pub seats: BTreeMap<u16, Seat>,
     /// Registrants and reservations by NSID; namespaces that never had any are not in it.
-    pub reservations: BTreeMap<u32, Reservations>,
+    pub reservations: BTreeMap<u32, Arc<Reservations>>,
     /// Counters for life.
     pub health: Health,
     /// What went wrong.
@@ -258,9 +259,11 @@ impl State {
                     namespace.write_protected = protected;
                 }
             }
-            Change::Reserved { nsid, change } => self.reservations.entry(nsid).or_default().apply(change),
+            Change::Reserved { nsid, change } => {
+                Arc::make_mut(self.reservations.entry(nsid).or_default()).apply(change);
+            }
             Change::PoweredOn { at_ms: _ } => {
-                self.reservations.values_mut().for_each(|kept| *kept = kept.after_power_loss());
+                self.reservations.values_mut().for_each(|kept| *kept = Arc::new(kept.after_power_loss()));
             }
             Change::Counted { health } => self.health = *health,
             Change::Failed { errors } => self.errors.apply(errors),

@@ -89,7 +89,7 @@ impl View {
             sanicap: drive.abilities().sanicap(),
             no_deallocate_warns: drive.no_deallocate_warns(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
-            reservations: kept.map(|(&nsid, kept)| (nsid, Arc::new(kept.clone()))).collect(),
+            reservations: kept.map(|(&nsid, kept)| (nsid, Arc::clone(kept))).collect(),
             seats: state.seats.iter().map(|(&cntlid, seat)| (cntlid, seat.host.clone())).collect(),
         }
     }

@@ -62,6 +62,6 @@ impl Drive {
     }
 
     pub(super) fn reservations(&self, nsid: u32) -> &Reservations {
-        self.state.reservations.get(&nsid).unwrap_or(&NO_RESERVATIONS)
+        self.state.reservations.get(&nsid).map_or(&NO_RESERVATIONS, |kept| kept)
     }
 }

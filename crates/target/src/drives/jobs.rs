@@ -336,6 +336,8 @@ impl Keeper {
     }
 
     fn end_sanitize(&self, store: &mut Store, success: bool) -> Progress {
+        // What was written before is counted before: behind the end, it would be taken for new data.
+        self.upkeep(store, false);
         let ended = self.drive().sanitize_ended(success, &upkeep::itself(), &self.moment());
         if let Some(ended) = ended {
             if let Err(error) = self.commit(store, ended.changes) {
