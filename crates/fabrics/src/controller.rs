@@ -28,6 +28,8 @@ pub(crate) struct Controller {
     pub(crate) changed: BTreeSet<Nsid>,
     /// The same of a drive's namespaces, whoever they are attached to.
     pub(crate) changed_allocated: BTreeSet<Nsid>,
+    /// The drive's endurance group has had a warning that the host wants to know of, and has not read of yet.
+    pub(crate) group_event: bool,
     /// What became of the host's registrations and reservations.
     pub(crate) reservations: NotificationLog,
     /// Abort commands under way.
@@ -56,6 +58,7 @@ impl Controller {
             events: Events::default(),
             changed: BTreeSet::new(),
             changed_allocated: BTreeSet::new(),
+            group_event: false,
             reservations: NotificationLog::default(),
             aborts: 0,
             warnings: 0,
@@ -129,6 +132,7 @@ impl Controller {
         let now = self.critical_warnings();
         let new = now & !self.warnings;
         self.warnings = now;
+        self.tell_of_group(new);
         let wanted = AsyncEventConfig(self.features.events.0 & u32::from(new));
         let events = [AsyncEvent::SPARE_BELOW_THRESHOLD, AsyncEvent::TEMPERATURE_THRESHOLD, AsyncEvent::RELIABILITY];
         for event in events {
@@ -138,12 +142,22 @@ impl Controller {
         }
     }
 
+    /// Enters the endurance group in its aggregate log if one of these critical warnings is one that the host wants to know of.
+    pub(crate) fn tell_of_group(&mut self, warnings: u8) {
+        // The warnings of a group have the bits of a drive's; a temperature it has none.
+        if warnings & self.features.group_warnings != 0 {
+            self.group_event = true;
+            self.events.raise(AsyncEvent::ENDURANCE_GROUP_CHANGE, self.features.events);
+        }
+    }
+
     /// Controller level reset: everything but the host's identity, keep alive and the error log begins anew.
     pub(crate) fn reset(&mut self) {
         self.features = Features::new(&self.kind);
         self.events.reset();
         self.changed.clear();
         self.changed_allocated.clear();
+        self.group_event = false;
         self.reservations.clear();
         self.warnings = 0;
         let association = &self.association;

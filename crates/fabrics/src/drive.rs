@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use ebof_drive::{Answer, LogWish, Origin, Refusal, Request, View};
 use ebof_nvme::firmware::{Commit, Download};
 use ebof_nvme::identify::{ControllerList, Csi, IDENTIFY_BYTES, field};
-use ebof_nvme::log::GetLogPage;
+use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::media;
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::{Direction, admin};
@@ -107,6 +107,8 @@ pub(crate) fn log(controller: &mut Controller, sqe: &Sqe, executing: Executing) 
     let GetLogPage { lid, lsp, retain_event, bytes, lsi, offset, .. } = GetLogPage::decode(sqe);
     if !retain_event {
         controller.events.log_read(lid);
+        // Whoever has read about the group knows what its entry in the aggregate log is about.
+        controller.group_event &= lid != Lid::ENDURANCE_GROUP;
     }
     let wish = LogWish {
         lid,

@@ -8,10 +8,11 @@ use ebof_drive::Request;
 use ebof_drive::health::Thresholds;
 use ebof_drive::reservation::NotificationMask;
 use ebof_nvme::feature::{
-    Arbitration, AsyncEventConfig, Capabilities, ErrorRecovery, Fid, GetFeature, HostBehaviorSupport, KeepAliveTimer,
-    NumberOfQueues, PowerManagement, ReservationPersistence, SanitizeConfig, Select, SetFeature, TemperatureThreshold,
-    ThresholdType, VolatileWriteCache, WriteAtomicity, WriteProtection,
+    Arbitration, AsyncEventConfig, Capabilities, EnduranceGroupEvents, ErrorRecovery, Fid, GetFeature,
+    HostBehaviorSupport, KeepAliveTimer, NumberOfQueues, PowerManagement, ReservationPersistence, SanitizeConfig,
+    Select, SetFeature, TemperatureThreshold, ThresholdType, VolatileWriteCache, WriteAtomicity, WriteProtection,
 };
+use ebof_nvme::log::endurance_warning;
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
@@ -33,6 +34,8 @@ pub(crate) struct Features {
     atomicity: WriteAtomicity,
     pub(crate) events: AsyncEventConfig,
     behavior: Box<HostBehaviorSupport>,
+    /// Critical warnings of the endurance group that are events.
+    pub(crate) group_warnings: u8,
     /// Reservation notices that the host does not want, where it said so; of existing namespaces only.
     masks: BTreeMap<Nsid, NotificationMask>,
 }
@@ -56,6 +59,7 @@ impl Features {
                 Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
             },
             behavior: Box::default(),
+            group_warnings: 0,
             masks: BTreeMap::new(),
         }
     }
@@ -86,6 +90,7 @@ pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
             Fid::KEEP_ALIVE_TIMER,
             Fid::HOST_BEHAVIOR_SUPPORT,
             Fid::SANITIZE_CONFIG,
+            Fid::ENDURANCE_GROUP_EVENT,
             Fid::HOST_IDENTIFIER,
             Fid::RESERVATION_NOTIFICATION_MASK,
             Fid::RESERVATION_PERSISTENCE,
@@ -146,6 +151,11 @@ pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
         }
         fid if is_namespace_specific(fid) => of_namespace(controller, fid, sqe.nsid(), default),
         Fid::TEMPERATURE_THRESHOLD => temperature_threshold(controller, sqe.cdw11.get(), default),
+        Fid::ENDURANCE_GROUP_EVENT => {
+            let EnduranceGroupEvents { group, .. } = group_events(sqe.cdw11.get())?;
+            let warnings = if default { 0 } else { controller.features.group_warnings };
+            Ok(Action::Done(EnduranceGroupEvents { group, warnings }.encode().into()))
+        }
         _ if default => Ok(Action::Done(default_value(controller, fid).into())),
         _ => Ok(Action::Done(current_value(controller, fid).into())),
     }
@@ -367,6 +377,15 @@ fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> R
             controller.association.write_cache.store(on, Ordering::Relaxed);
         }
         Fid::WRITE_ATOMICITY => features.atomicity = WriteAtomicity::decode(value),
+        Fid::ENDURANCE_GROUP_EVENT => {
+            let wanted = group_events(value)?;
+            if wanted.warnings & !GROUP_WARNINGS != 0 {
+                return Err(Fault::field(byte::CDW11 + 2));
+            }
+            features.group_warnings = wanted.warnings;
+            // What is the case already is news to who has just asked.
+            controller.tell_of_group(controller.critical_warnings());
+        }
         _ => {
             if value & !event_bits(&controller.kind).0 != 0 {
                 return Err(Fault::field(byte::CDW11));
@@ -378,8 +397,18 @@ fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> R
 }
 
 /// Events of every drive.
-const MANAGED_EVENTS: AsyncEventConfig =
-    AsyncEventConfig::FIRMWARE_ACTIVATION.with(AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE);
+const MANAGED_EVENTS: AsyncEventConfig = AsyncEventConfig::FIRMWARE_ACTIVATION
+    .with(AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE)
+    .with(AsyncEventConfig::ENDURANCE_GROUP);
+
+/// Warnings that an endurance group can have (EGCW).
+const GROUP_WARNINGS: u8 = endurance_warning::SPARE | endurance_warning::DEGRADED | endurance_warning::READ_ONLY;
+
+/// Endurance Group Event Configuration, of the one group that there is.
+fn group_events(dword: u32) -> Result<EnduranceGroupEvents, Fault> {
+    let events = EnduranceGroupEvents::decode(dword);
+    if events.group == 1 { Ok(events) } else { Err(Fault::field(byte::CDW11)) }
+}
 
 /// The events that a host may switch on.
 fn event_bits(kind: &Kind) -> AsyncEventConfig {

@@ -267,7 +267,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
         data.oacs.set(admin_commands(personality));
         data.frmw = drive.frmw;
         data.fwug = u8::try_from(GRANULARITY_BYTES / 4096).expect("small");
-        data.oaes.set(oaes::NAMESPACE_ATTRIBUTE | oaes::FIRMWARE_ACTIVATION | oaes::ALLOCATED_NAMESPACE_ATTRIBUTE);
+        data.oaes.set(MANAGED_EVENTS);
         data.lpa |= lpa::SMART_PER_NAMESPACE | lpa::PERSISTENT_EVENT;
         data.pels.set(event_log::PELS);
         data.elpe = zero_based(u16::try_from(drive.error_entries).unwrap_or(256));
@@ -312,6 +312,10 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.ofcs.set(ofcs::DISCONNECT);
     data
 }
+
+/// OAES of every drive.
+const MANAGED_EVENTS: u32 =
+    oaes::NAMESPACE_ATTRIBUTE | oaes::FIRMWARE_ACTIVATION | oaes::ENDURANCE_GROUP | oaes::ALLOCATED_NAMESPACE_ATTRIBUTE;
 
 /// ONCS without a drive.
 const PLAIN_COMMANDS: u16 =

@@ -7,7 +7,7 @@ use ebof_drive::firmware::Personality;
 use ebof_nvme::feature::Fid;
 use ebof_nvme::log::{
     ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, FeatureEffects, FeaturesSupportedAndEffects,
-    FirmwareSlots, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, lsp, scope,
+    FirmwareSlots, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, endurance_aggregate, lsp, scope,
 };
 use ebof_nvme::opcode::{Direction, FABRICS, admin, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -94,6 +94,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         Lid::CHANGED_ALLOCATED_NAMESPACES => {
             ChangedNamespaces::new(controller.changed_allocated.iter().copied()).as_bytes().to_vec()
         }
+        Lid::ENDURANCE_GROUP_AGGREGATE => endurance_aggregate(controller.group_event.then_some(1)),
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
         Lid::COMMAND_EFFECTS => {
             command_effects(drive::of(controller).map(|drive| &drive.personality)).as_bytes().to_vec()
@@ -165,6 +166,7 @@ fn all_pages(kind: &Kind) -> &'static [Lid] {
             Lid::TELEMETRY_CONTROLLER,
             Lid::ENDURANCE_GROUP,
             Lid::PERSISTENT_EVENT,
+            Lid::ENDURANCE_GROUP_AGGREGATE,
             Lid::CHANGED_ALLOCATED_NAMESPACES,
             Lid::RESERVATION_NOTIFICATION,
             Lid::SANITIZE_STATUS,

@@ -37,7 +37,7 @@ pub(crate) struct Ongoing {
 }
 
 /// How often it is tried whether something works again.
-const TRY_MS: u64 = 1000;
+const TRY_MS: u64 = 500;
 /// Places that are read again.
 const PLACES: usize = 16;
 /// Bytes that are written to see whether writing works.

@@ -8,10 +8,11 @@ use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use ebof_initiator::{AdminData, Controller, Event, Namespace};
-use ebof_nvme::feature::{AsyncEventConfig, Fid};
+use ebof_nvme::feature::{AsyncEventConfig, EnduranceGroupEvents, Fid};
 use ebof_nvme::log::{
     EventKind, GetLogPage, Lid, PersistentEvent, PersistentEvents, SelfTestCode, SelfTestLog, SelfTestResult,
-    TelemetryHeader, critical_warning, persistent_event, persistent_event_lsp,
+    TelemetryHeader, critical_warning, endurance_warning, persistent_event, persistent_event_lsp,
+    read_endurance_aggregate,
 };
 use ebof_nvme::media::SelfTest;
 use ebof_nvme::opcode::admin;
@@ -61,6 +62,31 @@ fn watch(host: &Controller) -> std::sync::mpsc::Receiver<Event> {
     host.events()
 }
 
+/// Another controller, which is told of warnings about the endurance group.
+fn group_watcher(address: std::net::SocketAddr) -> (Controller, std::sync::mpsc::Receiver<Event>) {
+    let host = drive_rig::connect_as(address, drive_rig::BOB);
+    let events = AsyncEventConfig::NAMESPACE_ATTRIBUTE.with(AsyncEventConfig::ENDURANCE_GROUP);
+    let warnings = EnduranceGroupEvents { group: 1, warnings: endurance_warning::SPARE };
+    for (fid, value) in [(Fid::ASYNC_EVENT_CONFIG, events.0), (Fid::ENDURANCE_GROUP_EVENT, warnings.encode())] {
+        let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, fid.0.into()).with_cdw(11, value);
+        assert!(drive_rig::admin(&host, set).is_success());
+    }
+    let get = Sqe::new(admin::GET_FEATURES).with_cdw(10, Fid::ENDURANCE_GROUP_EVENT.0.into()).with_cdw(11, 1);
+    let current = host.admin(get, AdminData::None, None).unwrap().result();
+    assert_eq!(current & 0xffff_ffff, u64::from(warnings.encode()));
+    assert_eq!(groups(&host), [0_u16; 0]);
+    let told = host.events();
+    (host, told)
+}
+
+/// Endurance groups of which there is something to be read.
+fn groups(host: &Controller) -> Vec<u16> {
+    let mut page = [0; 12];
+    let get = GetLogPage::new(Lid::ENDURANCE_GROUP_AGGREGATE, 12).encode(Nsid::NONE);
+    assert!(host.admin(get, AdminData::ToHost(&mut page), None).unwrap().status().is_success());
+    read_endurance_aggregate(&page).unwrap()
+}
+
 /// Waits for a health event.
 fn raised(events: &std::sync::mpsc::Receiver<Event>, wanted: u8) {
     let event = Event::Asynchronous { kind: 1, info: wanted, log_page: Lid::SMART_HEALTH.0 };
@@ -108,6 +134,7 @@ fn a_full_file_system_is_told_and_forgotten_when_there_is_room() {
     let host = connect(address);
     let events = watch(&host);
     let namespace = host.namespace(create(&host, BLOCKS)).unwrap();
+    let (other, group_events) = group_watcher(address);
     let full = (0..192).find(|&mib| write(&namespace, mib, 7) != Status::SUCCESS).unwrap();
     assert!(full > 20, "{full} MiB found room");
     for _ in 0..200 {
@@ -115,6 +142,12 @@ fn a_full_file_system_is_told_and_forgotten_when_there_is_room() {
         assert!(refused.is(Status::CAPACITY_EXCEEDED), "{refused}");
     }
     raised(&events, 2);
+    let event = Event::Asynchronous { kind: 2, info: 6, log_page: Lid::ENDURANCE_GROUP_AGGREGATE.0 };
+    wait("the event of the group", || group_events.try_iter().any(|seen| seen == event).then_some(()));
+    assert_eq!(groups(&other), [1]);
+    let read = GetLogPage { lsi: 1, ..GetLogPage::new(Lid::ENDURANCE_GROUP, 512) }.encode(Nsid::NONE);
+    assert!(other.admin(read, AdminData::ToHost(&mut [0; 512]), None).unwrap().status().is_success());
+    assert_eq!(groups(&other), [0_u16; 0], "who has read about the group knows");
     let page = health(&host);
     assert_eq!((page.cw & critical_warning::SPARE, page.avsp), (critical_warning::SPARE, 0));
     let newest = errors(&host, 1)[0];

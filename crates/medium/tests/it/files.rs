@@ -16,7 +16,15 @@ fn open(path: &std::path::Path, told: &Arc<Mutex<Vec<Notice>>>) -> Opened {
     let notices = Arc::clone(told);
     let notify = Notify(Arc::new(move |notice| notices.lock().unwrap().push(notice)));
     let options = Options { create: Some(CAPACITY), zeroed: true, notify: Some(notify), ..Options::default() };
-    Store::open(ebof_backend::open(&spec).unwrap(), options).unwrap()
+    // A process that another test starts has the lock of every file for the moment between fork and exec.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let backing = loop {
+        match ebof_backend::open(&spec) {
+            Err(ebof_backend::OpenError::Locked { .. }) if std::time::Instant::now() < end => std::thread::yield_now(),
+            opened => break opened.unwrap(),
+        }
+    };
+    Store::open(backing, options).unwrap()
 }
 
 #[test]
