@@ -92,7 +92,7 @@ pub(crate) fn describe(controller: &Controller, limits: &Limits, nsid: Nsid) -> 
 fn from_identify(identify: &IdentifyNamespace, limits: &Limits, nsid: Nsid) -> Result<Namespace, &'static str> {
     let format = identify.format();
     let block_bytes = format.block_bytes().ok_or("its logical block size is not legal")?;
-    // As in Linux: protection information without anything else is the controller's business.
+    // Protection information without anything else is the controller's business.
     let Some(protection) = identify.protection_by_controller() else {
         return Err("it is formatted with metadata, which a block device has no place for: format it without");
     };

@@ -17,19 +17,19 @@ use server::Server;
 
 mod kill;
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
-const ALICE: &str = "nqn.2014-08.org.example:alice";
+pub(super) const NQN: &str = "nqn.2014-08.org.example:drive0";
+pub(super) const ALICE: &str = "nqn.2014-08.org.example:alice";
 const BOB: &str = "nqn.2014-08.org.example:bob";
 
 /// A drive on a file, the target that serves it, and a state directory of its own.
-struct Rig {
+pub(super) struct Rig {
     server: Option<Server>,
-    directory: tempfile::TempDir,
+    pub(super) directory: tempfile::TempDir,
 }
 
 impl Rig {
     /// A target with a drive of this size, and with these keys besides.
-    fn new(size: &str, keys: &str) -> Self {
+    pub(super) fn new(size: &str, keys: &str) -> Self {
         let mut rig = Self { server: None, directory: tempfile::tempdir().unwrap() };
         rig.start(size, keys);
         rig
@@ -50,26 +50,26 @@ impl Rig {
         self.server.take().unwrap().terminate();
     }
 
-    fn port(&self) -> String {
+    pub(super) fn port(&self) -> String {
         self.server.as_ref().unwrap().port.to_string()
     }
 
-    fn uri(&self, rest: &str) -> String {
+    pub(super) fn uri(&self, rest: &str) -> String {
         format!("nvme+tcp://127.0.0.1:{}/{NQN}{rest}", self.port())
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    pub(super) fn run(&self, args: &[&str]) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
         command.args(args).env("EBOF_STATE_DIR", self.directory.path()).env_remove("EBOF_LOG").stdin(Stdio::null());
         command.output().unwrap().into()
     }
 
     /// `ebof VERB URI/REST --hostnqn HOST ...`.
-    fn host(&self, host: &str, verb: &str, rest: &str, args: &[&str]) -> Run {
+    pub(super) fn host(&self, host: &str, verb: &str, rest: &str, args: &[&str]) -> Run {
         self.run(&[&[verb, &self.uri(rest), "--hostnqn", host], args].concat())
     }
 
-    fn json(&self, host: &str, verb: &str, rest: &str, args: &[&str]) -> Value {
+    pub(super) fn json(&self, host: &str, verb: &str, rest: &str, args: &[&str]) -> Value {
         let run = self.host(host, verb, rest, &[args, &["-o", "json"]].concat());
         run.ok();
         run.json()
@@ -88,7 +88,7 @@ impl Rig {
     }
 
     /// Writes 512 bytes to block 9 of namespace 1.
-    fn write(&self, host: &str, byte: u8) -> Run {
+    pub(super) fn write(&self, host: &str, byte: u8) -> Run {
         let file = self.directory.path().join("data");
         std::fs::write(&file, [byte; 512]).unwrap();
         self.host(host, "write", "/1", &["-s", "9", "-f", "-d", file.to_str().unwrap()])
@@ -117,7 +117,7 @@ fn numbers(list: &Value, key: &str) -> Vec<u64> {
     list.as_array().unwrap().iter().map(|entry| entry[key].as_u64().unwrap()).collect()
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !holds() {
         assert!(Instant::now() < end, "{what}");

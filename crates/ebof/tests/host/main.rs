@@ -4,6 +4,7 @@
 mod devices;
 mod drive;
 mod errors;
+mod protection;
 mod schema;
 mod verbs;
 
