@@ -52,8 +52,8 @@ pub(crate) fn fused(association: &Association, subsystem: &Subsystem, sqe: &Sqe,
     if namespace.metadata.is_protected() {
         return protection::transfer(association, namespace, sqe, |executing, extent| half.step(executing, extent));
     }
-    let (executing, extent) = checked(association, namespace, sqe)?;
-    Ok(Action::Go(half.step(executing, extent)))
+    let extent = checked(association, namespace, sqe)?;
+    Ok(Action::Go(half.step(Executing::new(sqe, data_bytes(namespace, sqe)), extent)))
 }
 
 fn ready(association: &Association) -> Result<(), Fault> {
@@ -121,12 +121,18 @@ fn transfer(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outc
     if namespace.metadata.is_protected() {
         return protection::transfer(association, namespace, sqe, step);
     }
-    let (executing, extent) = checked(association, namespace, sqe)?;
-    Ok(Action::Go(step(executing, extent)))
+    let extent = checked(association, namespace, sqe)?;
+    Ok(Action::Go(step(Executing::new(sqe, data_bytes(namespace, sqe)), extent)))
+}
+
+/// The bytes that a Read, Write or Compare names, without their metadata.
+#[inline]
+fn data_bytes(namespace: &Namespace, sqe: &Sqe) -> u32 {
+    BlockRange::decode(sqe).blocks << namespace.block_shift
 }
 
 #[inline]
-fn checked(association: &Association, namespace: &Namespace, sqe: &Sqe) -> Result<(Executing, Extent), Fault> {
+fn checked(association: &Association, namespace: &Namespace, sqe: &Sqe) -> Result<Extent, Fault> {
     admit(namespace, sqe)?;
     let range = BlockRange::decode(sqe);
     let mut extent = extent(namespace, range, association.limits.transfer_bytes)?;
@@ -134,7 +140,7 @@ fn checked(association: &Association, namespace: &Namespace, sqe: &Sqe) -> Resul
     if sqe.opcode == nvm::WRITE {
         extent.fua |= !association.write_cache.load(Ordering::Relaxed);
     }
-    Ok((Executing::new(sqe, range.blocks << namespace.block_shift), extent))
+    Ok(extent)
 }
 
 /// Where the data of a Read, Write or Compare go.
@@ -261,6 +267,7 @@ pub(crate) fn writable(namespace: &Namespace) -> Result<(), Fault> {
 }
 
 /// The bytes of `range` on the device; of data at most `limit_bytes`.
+#[inline]
 pub(crate) fn extent(namespace: &Namespace, range: BlockRange, limit_bytes: u32) -> Result<Extent, Fault> {
     // Without protection information PRACT and PRCHK make no sense.
     if range.prinfo != 0 {
@@ -285,6 +292,7 @@ pub(crate) fn extent(namespace: &Namespace, range: BlockRange, limit_bytes: u32)
 }
 
 /// Where `blocks` from `slba` on begin on the device.
+#[inline]
 pub(crate) fn place(namespace: &Namespace, slba: u64, blocks: u64) -> Result<u64, Fault> {
     match slba.checked_add(blocks) {
         // The table holds only namespaces whose end is below 2^64 bytes.
