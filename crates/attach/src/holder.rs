@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ebof_initiator::{Controller, Event, Options, QueueMaps, QueuePair};
+use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::{HostId, Nqn, Nsid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -333,7 +334,10 @@ impl Holder {
         let (block_bytes, blocks, read_only) = namespace
             .as_ref()
             .map_or((0, 0, false), |namespace| (namespace.block_bytes, namespace.blocks, namespace.read_only));
-        let mut device = Device { name, nsid: nsid.0, path: None, problem, block_bytes, blocks, read_only };
+        let protected = namespace.as_ref().is_some_and(|namespace| namespace.protection != ProtectionType::None);
+        let metadata_bytes = if protected { 8 } else { 0 };
+        let mut device =
+            Device { name, nsid: nsid.0, path: None, problem, block_bytes, metadata_bytes, blocks, read_only };
         if let Some(namespace) = &namespace {
             // Into the state file before it exists: a holder that is killed in between leaves a trace.
             match self.front.add(&device.name, namespace) {

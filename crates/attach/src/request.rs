@@ -143,6 +143,9 @@ pub struct Device {
     pub problem: Option<String>,
     /// Bytes in a logical block.
     pub block_bytes: u32,
+    /// Bytes of metadata with each block, which are the controller's business.
+    #[serde(default)]
+    pub metadata_bytes: u32,
     /// Logical blocks.
     pub blocks: u64,
     /// Nothing can be written to it.

@@ -49,7 +49,7 @@ fn usage(device: &Device, used: u64) -> String {
 }
 
 fn format(device: &Device) -> String {
-    format!("{} +  0 B", binary_column(device.block_bytes))
+    format!("{} + {:2} B", binary_column(device.block_bytes), device.metadata_bytes)
 }
 
 /// `list`.

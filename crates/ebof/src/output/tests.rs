@@ -247,6 +247,7 @@ fn device(nsid: u32, path: Option<&str>) -> Device {
         path: path.map(Into::into),
         problem: path.is_none().then(|| "opening /dev/fuse failed".to_owned()),
         block_bytes: 4096,
+        metadata_bytes: if nsid == 1 { 0 } else { 8 },
         blocks: 262_144,
         read_only: false,
     }
