@@ -101,6 +101,7 @@ impl Drive {
         };
         let shape = self.wanted_shape(command)?;
         let mut next = Vec::new();
+        let mut free = self.unallocated_bytes();
         for (nsid, namespace) in chosen {
             if self.erasing.contains_key(&nsid) {
                 return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
@@ -112,7 +113,8 @@ impl Drive {
             // The same bytes in other blocks, as many of them as there are whole ones.
             let now = namespace.shape;
             let fits = |blocks: u64| (blocks << now.format().block_shift) >> shape.format().block_shift;
-            let (blocks, capacity_blocks) = (fits(now.blocks), fits(now.capacity_blocks));
+            let wanted = Shape { blocks: fits(now.blocks), capacity_blocks: fits(now.capacity_blocks), ..shape };
+            let Shape { blocks, capacity_blocks, .. } = self.within(wanted, &now, &mut free);
             if blocks == 0 || capacity_blocks == 0 {
                 return Err(Refusal::new(Status::INVALID_FORMAT));
             }
@@ -132,6 +134,24 @@ impl Drive {
             SecureErase::None | SecureErase::Reserved(_) => decision.erased.clear(),
         }
         Ok(decision)
+    }
+
+    /// What a namespace is to become, with no more blocks than there is room for: in the place of what it is `now`, and in what
+    /// is `free` besides. Blocks with metadata or a checksum take more room than their data.
+    fn within(&self, wanted: Shape, now: &Shape, free: &mut u64) -> Shape {
+        if self.settings.overcommit {
+            return wanted;
+        }
+        let extent_bytes = self.capacity.extent_bytes;
+        let room = self.claimed_bytes(now).saturating_add(*free);
+        let most = (room / extent_bytes).saturating_mul(wanted.coding().blocks_per_extent(extent_bytes));
+        let capacity_blocks = wanted.capacity_blocks.min(most);
+        // Of a thin namespace the size stays; the others stay as large as their capacity.
+        let thin = now.capacity_blocks < now.blocks;
+        let blocks = if thin { wanted.blocks } else { wanted.blocks.min(capacity_blocks) };
+        let shape = Shape { blocks, capacity_blocks, ..wanted };
+        *free = room.saturating_sub(self.claimed_bytes(&shape));
+        shape
     }
 
     /// The old data of these namespaces are being erased, of which so many percent are left to be done: commands to them wait.

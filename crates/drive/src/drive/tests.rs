@@ -96,6 +96,31 @@ fn a_namespace_is_created_attached_detached_and_deleted() {
 }
 
 #[test]
+fn a_format_with_metadata_takes_no_more_than_there_is() {
+    let formatted = |settings: Settings, gib: u64, index: u8| {
+        let mut bench = Bench::new(settings);
+        let nsid = bench.create(gib * GIB / 512, true).unwrap();
+        bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
+        let format = ebof_nvme::media::Format { metadata_extended: true, ..ebof_nvme::media::Format::new(index) };
+        bench.ask("a", 0, Request::Format(nsid, format)).unwrap();
+        let shape = bench.drive.state().namespaces[&nsid.0].shape;
+        assert_eq!(shape.blocks, shape.capacity_blocks);
+        (shape.blocks, bench.drive.unallocated_bytes())
+    };
+    // Room enough: as many bytes of data as before, in more extents.
+    let (blocks, free) = formatted(Settings::default(), 50, 2);
+    assert_eq!(blocks, 50 * GIB / 512);
+    assert!(free < 50 * GIB && free > 48 * GIB);
+    // All of the drive: as many blocks as its extents of 256 KiB hold, 496 or 63 each.
+    assert_eq!(formatted(Settings::default(), 100, 2), (100 * GIB / (256 << 10) * 496, 0));
+    assert_eq!(formatted(Settings::default(), 100, 3), (100 * GIB / (256 << 10) * 63, 0));
+    assert_eq!(formatted(Settings::default(), 100, 1), (100 * GIB / 4096, 0));
+    // Unless more may be promised than there is.
+    let (blocks, _) = formatted(Settings { overcommit: true, ..Settings::default() }, 100, 2);
+    assert_eq!(blocks, 100 * GIB / 512);
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
     let mut bench = Bench::new(Settings::default());
     let of = |blocks, capacity_blocks, format| {
