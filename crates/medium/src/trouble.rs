@@ -36,8 +36,11 @@ pub(crate) struct Ongoing {
     again: bool,
 }
 
-/// How often it is tried whether something works again.
+/// How soon it is tried whether something works again; later where that takes long, so that a medium that is dying slowly does not
+/// keep the drive's thread from everything else: a twentieth of its time at most.
 const TRY_MS: u64 = 500;
+const TRY_MS_MAX: u64 = 60_000;
+const SHARE: u64 = 20;
 /// Places that are read again.
 const PLACES: usize = 16;
 /// Bytes that are written to see whether writing works.
@@ -122,8 +125,14 @@ impl Store {
         }
         match ongoing.trouble {
             Trouble::Read => {
-                ongoing.places.retain(|place| self.disk.read(place - place % FRAME_BYTES as u64, FRAME_BYTES).is_err());
-                ongoing.places.is_empty()
+                let frame = FRAME_BYTES as u64;
+                while let Some(place) = ongoing.places.last() {
+                    if self.disk.read(place - place % frame, FRAME_BYTES).is_err() {
+                        return false;
+                    }
+                    ongoing.places.pop();
+                }
+                true
             }
             Trouble::Space | Trouble::Write => {
                 let written = self.write_somewhere();
@@ -155,6 +164,7 @@ struct Try;
 
 impl Job for Try {
     fn step(&mut self, store: &mut Store) -> Progress {
+        let began = Instant::now();
         store.look();
         let mut troubles = std::mem::take(&mut store.troubles);
         troubles.retain_mut(|ongoing| {
@@ -167,7 +177,11 @@ impl Job for Try {
         // What failed while trying is known.
         store.disk.failures.clear();
         store.troubles = troubles;
-        if store.troubles.is_empty() { Progress::Done } else { Progress::Later(TRY_MS) }
+        if store.troubles.is_empty() {
+            return Progress::Done;
+        }
+        let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Progress::Later(took_ms.saturating_mul(SHARE).clamp(TRY_MS, TRY_MS_MAX))
     }
 }
 

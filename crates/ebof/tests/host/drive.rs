@@ -191,6 +191,10 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
     let name = disk["GenericPath"].as_str().unwrap();
     let id = rig.run(&["id-ns", name, "-o", "json"]).json();
     assert_eq!(id["nuse"], 2048, "{id}");
+    rig.run(&["write-uncor", name, "-s", "8", "-c", "1"]).ok();
+    let bad = rig.run(&["get-lba-status", name, "-a", "tracked", "-o", "json"]).json();
+    let range = &bad["descriptors"][0];
+    assert_eq!((&bad["nlsd"], &range["dslba"], &range["nlb"]), (&1.into(), &8.into(), &2.into()), "{bad}");
     assert_eq!(rig.run(&["list-ns", nvme]).ok(), "NVME Namespace List:\n[   0]:0x1\n");
     assert_eq!(rig.run(&["list-ctrl", nvme, "-n", "1"]).ok(), "num of ctrls present: 1\n[   0]:0\n");
 
