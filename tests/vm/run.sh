@@ -166,7 +166,7 @@ if [[ ${1:-} == -l ]]; then
   exit
 fi
 scenarios=("$@")
-((${#scenarios[@]})) || scenarios=(self linux-host drive media nvmet ublk)
+((${#scenarios[@]})) || scenarios=(self linux-host drive media protection nvmet ublk)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

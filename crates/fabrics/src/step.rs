@@ -89,7 +89,11 @@ impl Executing {
     /// Of the blocks that the command names, this one, counted from 0, is the first that something is wrong with: the error log
     /// will name it.
     pub fn failed_at(&mut self, block: u64) {
-        let lba = (u64::from(self.cdw10) | u64::from(self.cdw11) << 32).wrapping_add(block);
+        self.failed_at_lba((u64::from(self.cdw10) | u64::from(self.cdw11) << 32).wrapping_add(block));
+    }
+
+    /// Of the blocks that the command names, the one with this address is the first that something is wrong with.
+    pub fn failed_at_lba(&mut self, lba: u64) {
         let [a, b, c, d, e, f, g, h] = lba.to_le_bytes();
         (self.cdw10, self.cdw11) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
     }

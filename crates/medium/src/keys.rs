@@ -122,6 +122,11 @@ impl Keys {
         self.write(disk, table)
     }
 
+    /// Whether keys may be on the medium that should not be there.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
     fn write(&mut self, disk: &mut Disk, mut table: KeyTable) -> Result<(), DeviceError> {
         table.sequence = self.table.sequence + 1;
         let bytes = table.encode(self.layout.id);

@@ -57,6 +57,9 @@ impl Store {
     /// Does a part of what can be done when there is nothing else.
     pub(crate) fn tidy(&mut self) -> Result<(), Error> {
         self.make_sure()?;
+        if self.owes_keys() {
+            self.forget_keys()?;
+        }
         self.settle_some();
         self.wash().map(|_some| ())
     }

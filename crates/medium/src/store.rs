@@ -262,6 +262,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether keys may be on the medium of what is not.
+    pub(crate) fn owes_keys(&self) -> bool {
+        self.keys.is_stale()
+    }
+
     /// Destroys the keys of what is not on the medium any more.
     ///
     /// # Errors

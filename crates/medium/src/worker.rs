@@ -109,7 +109,8 @@ fn serve(mut store: Store) {
         let now = Instant::now();
         let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
         let settle = unsettled.then_some(SETTLE);
-        let tidy = (stained || !store.is_sure() || store.has_unsettled()).then(|| retry.saturating_duration_since(now));
+        let tidy = (stained || !store.is_sure() || store.has_unsettled() || store.owes_keys())
+            .then(|| retry.saturating_duration_since(now));
         let mut messages = store.shared.take([due, settle, tidy].into_iter().flatten().min());
         if !messages.is_empty() {
             store.shared.gather(&mut messages, store.together);

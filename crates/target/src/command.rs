@@ -1,6 +1,6 @@
 //! A command on its way through the target: what is to be done with it, and where it stands.
 
-use ebof_backend::Buffer;
+use ebof_backend::{Buffer, Error};
 use ebof_drive::Answer;
 use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, Guarding};
 use ebof_nvme::{Cid, Nsid, Status};
@@ -91,6 +91,16 @@ pub(crate) struct Command {
 }
 
 impl Command {
+    /// Has the error log name the block that an error is about, where that is known.
+    pub(crate) fn locate(&mut self, error: &Error) {
+        if let Error::Corrupt { block, .. } = error
+            && !matches!(self.work, Work::Copy(_))
+        {
+            // The devices of a drive have one namespace on them and nothing else: the block's number is its address.
+            self.executing.failed_at_lba(*block);
+        }
+    }
+
     /// Bytes of buffer that the command needs.
     pub(crate) fn buffer_bytes(&self) -> usize {
         let bytes = self.work.buffer_bytes(self.length);

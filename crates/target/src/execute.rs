@@ -419,6 +419,7 @@ impl Connection {
             Err(error) => {
                 let aborted = command.failed.filter(|_| error.class() == Class::Aborted);
                 let status = aborted.unwrap_or_else(|| status_of(&error, command.work.kind()));
+                command.locate(&error);
                 if error.class() != Class::Aborted {
                     severe = is_severe(status);
                     let complaints = &turn.shared.complaints;

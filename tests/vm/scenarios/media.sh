@@ -2,8 +2,8 @@
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
 # media: an encrypted drive with checksums, and the commands that concern its media, by nvme-cli through the Linux kernel's host in a guest.
 #
-# Copy, Verify, Compare, Write Uncorrectable, Get LBA Status, deallocation; self-tests, telemetry; formats with other blocks, with secure erase
-# and with protection information; sanitize. The machine looks into the backing file: nothing of what is written may be seen there.
+# Copy, Verify, Compare, Write Uncorrectable, Get LBA Status, deallocation; self-tests, telemetry; formats with other blocks and with secure
+# erase; sanitize. The machine looks into the backing file: nothing of what is written may be seen there.
 
 media_nqn=nqn.2014-08.org.example:media
 media_text='nobody but the host should read this'
@@ -42,7 +42,6 @@ guest() {
   step_self_test
   step_telemetry
   step_format
-  step_protection
   step_sanitize
   kernel_forgets
   disconnects
@@ -140,38 +139,6 @@ step_format() {
   check "nvme format with cryptographic erase" nvme format "$device" -n 1 -l 0 -s 2 --force
   check "it reads as zeros" is_empty
   check_fails "nvme format to what there is not" 'Format' nvme format "$device" -n 1 -l 9 --force
-}
-
-# has_format FLBAS DPS
-has_format() { [[ $(nvme id-ns "/dev/$controller" -n 1 -o json | jq -r '"\(.flbas) \(.dps)"') == "$1 $2" ]]; }
-
-# Over TCP the kernel (6.12) has no use for metadata and gives such a disk no size; commands get through as they are.
-step_protection() {
-  local device=/dev/$controller char type checks all
-  step "protection information"
-  char=/dev/ng${disk#/dev/nvme}
-  head -c 65536 /dev/urandom >/tmp/pattern
-  for type in 1 2 3; do
-    # Of type 3 the reference tags are nobody's business.
-    checks=$((type == 3 ? 6 : 7)) all=$((type == 3 ? 14 : 15))
-    check "nvme format to 4 KiB with protection of type $type" nvme format "$device" -n 1 -l 3 -i $type -m 1 -s 0 --force
-    check "id-ns: 8 bytes of metadata at the end of blocks, of type $type" until_true 30 has_format 19 $type
-    check "nvme write, with PRACT" nvme write "$char" -s 0 -c 15 -z 65536 -d /tmp/pattern --prinfo=8 --ref-tag=0
-    check "nvme read, with PRACT and all checks" nvme read "$char" -s 0 -c 15 -z 65536 -d /tmp/back --prinfo=$all --ref-tag=0
-    check "what was read is what was written" cmp /tmp/pattern /tmp/back
-    check "nvme read, with the tuples" nvme read "$char" -s 0 -c 15 -z 65664 -d /tmp/tuples --prinfo=4
-    check "the data are there" cmp -n 4096 /tmp/pattern /tmp/tuples
-    check "nvme compare, with the tuples" nvme compare "$char" -s 0 -c 15 -z 65664 -d /tmp/tuples
-    check "nvme verify with all checks" nvme verify "$char" -s 0 -c 15 --prinfo=$checks --ref-tag=0
-    printf X | dd of=/tmp/tuples bs=1 seek=100 conv=notrunc status=none
-    check_fails "nvme write of data that do not fit their guard" 'Guard' nvme write "$char" -s 0 -c 15 -z 65664 -d /tmp/tuples --prinfo=4
-    check "what is there is what was there" eval "nvme read $char -s 0 -c 15 -z 65536 -d /tmp/back --prinfo=$all --ref-tag=0 && cmp /tmp/pattern /tmp/back"
-    check "nvme read of what was never written, with all checks" nvme read "$char" -s 100 -c 15 -z 65536 -d /tmp/back --prinfo=$all --ref-tag=100
-    check "it is zeros" cmp -n 65536 /tmp/back /dev/zero
-  done
-  check_fails "nvme format with protection and no metadata" 'Format' nvme format "$device" -n 1 -l 0 -i 1 --force
-  check "nvme format to 512 bytes" nvme format "$device" -n 1 -l 0 -s 0 --force
-  check "the disk has blocks of 512 bytes" until_true 60 is_formatted 512
 }
 
 step_sanitize() {

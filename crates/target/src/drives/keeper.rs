@@ -16,6 +16,7 @@ use ebof_drive::{
 use ebof_medium::{Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
+use ebof_nvme::media::SecureErase;
 use ebof_nvme::{ControllerId, HostId, Nsid, Status};
 
 use super::jobs::{Jobs, wants_facts};
@@ -312,10 +313,16 @@ impl Keeper {
         self.drive().set_erasing(&decision.erased, Some(100));
         // Hosts lose a namespace before its blocks are given to others.
         self.show(&decision.notices, &decision.events);
+        let mut put_off = false;
         for effect in decision.after {
             if let Err(error) = self.take_effect(store, effect, &mut Vec::new()) {
-                tracing::error!(drive = self.name, ?effect, "put off until the next start: {error}");
+                tracing::error!(drive = self.name, ?effect, "put off until it can be done: {error}");
+                put_off = true;
             }
+        }
+        if put_off && matches!(request, Request::Format(_, format) if format.erase == SecureErase::Cryptographic) {
+            // The namespace is another one, but the key of the old one may still be on the medium.
+            return Err(Refusal::transient(Status::INTERNAL_ERROR));
         }
         Ok((Told { answer: decision.answer, abort: decision.abort }, decision.erased))
     }

@@ -45,6 +45,8 @@ pub(crate) struct Round {
     moved: bool,
     full: bool,
     failing: bool,
+    /// A block was not what was written there, since the drive was opened.
+    corrupt: bool,
     pub(super) troubles: Troubles,
     /// Events that could not be written down yet, the oldest.
     unwritten: Vec<Change>,
@@ -76,6 +78,7 @@ impl Round {
             moved: false,
             full: false,
             failing: false,
+            corrupt: false,
             troubles: Troubles::default(),
             unwritten: Vec::new(),
             unwritable: false,
@@ -173,7 +176,7 @@ impl Keeper {
             condition.free_bytes =
                 if round.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) };
             condition.no_space = round.troubles.no_space();
-            condition.degraded = round.failing || round.troubles.errors();
+            condition.degraded = round.failing || round.corrupt || round.troubles.errors();
             drive.advance(&activity, condition, keep, &itself(), &self.moment())
         };
         if turned.changes.is_empty() && round.unwritten.is_empty() {
@@ -268,8 +271,10 @@ impl Keeper {
             Notice::Room => round.full = false,
             Notice::JournalFailed(_) => round.failing = true,
             Notice::JournalRecovered => round.failing = false,
-            // Who reads it is told, and that is in the error log.
-            Notice::QuotaReached(_) | Notice::Corrupt { .. } => return,
+            // Where there is one there may be more: a drive that gives back what it was not given is not to be relied on.
+            Notice::Corrupt { .. } if round.corrupt => return,
+            Notice::Corrupt { .. } => round.corrupt = true,
+            Notice::QuotaReached(_) => return,
             Notice::Fails(_) | Notice::Works(_) => {}
         }
         drop(round);
