@@ -208,6 +208,30 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
     assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 1 controller(s)\n"));
 }
 
+/// What the manual of an Ethernet SSD has its users type, in its order and with its numbers: a namespace of 1.6 TB.
+#[test]
+fn the_verbs_of_an_ethernet_ssds_manual_work_as_they_stand_there() {
+    if !can_attach() {
+        eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
+        return;
+    }
+    let rig = Rig::new("2T", "");
+    let connect = ["connect", "-t", "tcp", "-a", "127.0.0.1", "-s", &rig.port(), "-n", NQN, "--front", "loop"];
+    assert_eq!(rig.run(&connect).ok(), "connecting to device: nvme0\n");
+    let verb = |words: &str| rig.run(&words.split(' ').collect::<Vec<_>>()).ok();
+    let create = verb("create-ns -s 0xba4d4ab0 -c 0xba4d4ab0 -f 0 -d 0 -m 0 /dev/nvme0");
+    assert_eq!(create, "create-ns: Success, created nsid:1\n");
+    assert_eq!(verb("attach-ns /dev/nvme0 -c 0 -n 1"), "attach-ns: Success, nsid:1\n");
+    assert_eq!(verb("reset /dev/nvme0"), "reset: Success\n");
+    until("the disk appears", || verb("list").lines().any(|line| line.contains("1.60  TB")));
+    assert_eq!(verb("list-ns /dev/nvme0"), "NVME Namespace List:\n[   0]:0x1\n");
+    assert_eq!(verb("list-ctrl /dev/nvme0"), "num of ctrls present: 1\n[   0]:0\n");
+    assert_eq!(verb("delete-ns /dev/nvme0 -n 1"), "delete-ns: Success, deleted nsid:1\n");
+    assert_eq!(verb("list-ctrl /dev/nvme0"), "num of ctrls present: 1\n[   0]:0\n");
+    assert_eq!(verb("list-ns /dev/nvme0 --all"), "NVME Namespace List:\n");
+    rig.run(&["disconnect", "-n", NQN]).ok();
+}
+
 /// What a drive says of itself that no restart may change.
 fn memory(rig: &Rig) -> Vec<Value> {
     let id = rig.json(ALICE, "id-ns", "/1", &[]);
