@@ -1,8 +1,8 @@
 //! What a thin namespace costs: `cargo run --release -p ebof-medium --example speed [DIRECTORY]`.
 //!
 //! 4 KiB at random offsets, 32 in flight, on a file in `DIRECTORY` (default: the directory for temporary files) and on an allocated
-//! namespace of a drive in a file beside it, in turns, buffered and direct; then one whose blocks have checksums against one
-//! whose blocks have none, one and 32 in flight; then first writes.
+//! namespace of a drive in a file beside it, in turns, buffered and direct; then one whose blocks have checksums, and one whose
+//! blocks are encrypted, against one without, one and 32 in flight; then first writes.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -48,19 +48,7 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
         }
     }
     for option in ["", ",direct"] {
-        let drive = drive(place, "checked.img", SIZE * 3, option)?;
-        let plain = namespace(&drive, 1, SIZE, Coding::plain(12))?;
-        let checked = namespace(&drive, 2, SIZE, Coding { checked: true, ..Coding::plain(12) })?;
-        fill(&*plain)?;
-        let begin = Instant::now();
-        fill(&*checked)?;
-        println!("first writes of 1 MiB with checksums{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
-        for (depth, write) in [(1, true), (32, true), (1, false), (32, false)] {
-            compare(["plain", "checked"], &*plain, &*checked, depth, write, option)?;
-        }
-        drop((plain, checked));
-        drive.stop();
-        std::fs::remove_file(place.join("checked.img"))?;
+        compare_codings(place, option)?;
     }
     let drive = drive(place, "first.img", SIZE * 8, "")?;
     let thin = namespace(&drive, 1, SIZE * 8, Coding::plain(12))?;
@@ -72,6 +60,27 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
         1e6 * begin.elapsed().as_secs_f64() / extents as f64
     );
     Ok(())
+}
+
+/// What checksums cost, and what encryption does.
+fn compare_codings(place: &Path, option: &str) -> Result<(), Failure> {
+    let drive = drive(place, "coded.img", SIZE * 4, option)?;
+    let plain = namespace(&drive, 1, SIZE, Coding::plain(12))?;
+    fill(&*plain)?;
+    let checked = Coding { checked: true, ..Coding::plain(12) };
+    let encrypted = Coding { encrypted: true, ..Coding::plain(12) };
+    for (instance, name, coding) in [(2, "checked", checked), (3, "encrypted", encrypted)] {
+        let coded = namespace(&drive, instance, SIZE, coding)?;
+        let begin = Instant::now();
+        fill(&*coded)?;
+        println!("first writes of 1 MiB, {name}{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
+        for (depth, write) in [(1, true), (32, true), (1, false), (32, false)] {
+            compare(["plain", name], &*plain, &*coded, depth, write, option)?;
+        }
+    }
+    drop(plain);
+    drive.stop();
+    Ok(std::fs::remove_file(place.join("coded.img"))?)
 }
 
 /// In turns, so that what else the machine does meets both.
