@@ -246,7 +246,8 @@ impl Store {
     }
 
     /// Removes a namespace, durably. Requests that are under way end; later ones find it gone. Its extents are given back
-    /// in the background and zeroed before they are used again; if it was encrypted, its key is destroyed before this returns.
+    /// in the background and zeroed before they are used again; if it was encrypted, its key is destroyed before this returns, or
+    /// as soon as that is possible ([`owes_keys`](Self::owes_keys)).
     ///
     /// # Errors
     /// `Unknown` or `Device`.
@@ -256,14 +257,19 @@ impl Store {
         self.shared.remove(instance);
         self.release(&thin, 0..thin.map.len());
         self.tags.forget_all(instance);
-        if thin.coding.encrypted {
-            self.forget_keys()?;
+        if thin.coding.encrypted
+            && let Err(error) = self.forget_keys()
+        {
+            tracing::error!(
+                "the key of a namespace that was removed is still on the medium, until the next try: {error}"
+            );
         }
         Ok(())
     }
 
-    /// Whether keys may be on the medium of what is not.
-    pub(crate) fn owes_keys(&self) -> bool {
+    /// Whether keys may be on the medium of what is not: destroying them has failed, and is tried again.
+    #[must_use]
+    pub fn owes_keys(&self) -> bool {
         self.keys.is_stale()
     }
 

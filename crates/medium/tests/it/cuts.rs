@@ -471,11 +471,6 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result
     life.counts()
 }
 
-/// A namespace with a key is removed in two steps: where the second fails, it is gone all the same.
-fn unencrypted() -> Vec<Coding> {
-    codings().into_iter().filter(|coding| !coding.encrypted).collect()
-}
-
 /// Lives one after the other; after the last one the drive is only looked at.
 fn live(rules: Rules, lives: &[(Vec<Act>, End)]) -> Result<(), TestCaseError> {
     let mut model =
@@ -518,8 +513,8 @@ proptest! {
     }
 
     #[test]
-    fn blocks_with_tags_are_whole_or_absent_in_any_number_of_lives(
-        coding in prop::sample::select(unencrypted()),
+    fn blocks_with_tags_or_keys_are_whole_or_absent_in_any_number_of_lives(
+        coding in prop::sample::select([&codings()[..], &[Coding { encrypted: true, ..Coding::plain(12) }]].concat()),
         lives in proptest::collection::vec(life(), 1..5),
     ) {
         let sector = usize::try_from(coding.data_bytes()).expect("few");
@@ -528,7 +523,7 @@ proptest! {
 
     #[test]
     fn blocks_with_tags_that_were_torn_are_found_out(
-        coding in prop::sample::select(unencrypted()),
+        coding in prop::sample::select(codings().to_vec()),
         lives in proptest::collection::vec(life(), 1..5),
     ) {
         live(Rules { coding, sector: 512 }, &lives)?;

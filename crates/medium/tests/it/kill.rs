@@ -26,10 +26,11 @@ const ROUNDS: u64 = 30;
 const FILE: &str = "EBOF_KILL_FILE";
 const ROUND: &str = "EBOF_KILL_ROUND";
 
-/// How a namespace is kept: in turn plainly and with tags.
+/// How a namespace is kept: in turn plainly and with tags, and every other one of each encrypted.
 fn coding(name: u64) -> Coding {
     let tagged = |block_shift, metadata_bytes| Coding { metadata_bytes, checked: true, ..Coding::plain(block_shift) };
-    [Coding::plain(12), tagged(12, 8), tagged(9, 0)][usize::try_from(name % 3).unwrap()]
+    let coding = [Coding::plain(12), tagged(12, 8), tagged(9, 0)][usize::try_from(name % 3).unwrap()];
+    Coding { encrypted: name / 3 % 2 == 1, ..coding }
 }
 
 fn bytes(name: u64) -> usize {

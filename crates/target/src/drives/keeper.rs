@@ -313,14 +313,14 @@ impl Keeper {
         self.drive().set_erasing(&decision.erased, Some(100));
         // Hosts lose a namespace before its blocks are given to others.
         self.show(&decision.notices, &decision.events);
-        let mut put_off = false;
         for effect in decision.after {
             if let Err(error) = self.take_effect(store, effect, &mut Vec::new()) {
-                tracing::error!(drive = self.name, ?effect, "put off until it can be done: {error}");
-                put_off = true;
+                tracing::error!(drive = self.name, ?effect, "put off until the next start: {error}");
             }
         }
-        if put_off && matches!(request, Request::Format(_, format) if format.erase == SecureErase::Cryptographic) {
+        if store.owes_keys()
+            && matches!(request, Request::Format(_, format) if format.erase == SecureErase::Cryptographic)
+        {
             // The namespace is another one, but the key of the old one may still be on the medium.
             return Err(Refusal::transient(Status::INTERNAL_ERROR));
         }
