@@ -3,67 +3,29 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ebof_initiator::{AdminData, Controller, Error, Options};
-use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
-use ebof_manage::{Config, Listen};
+use ebof_initiator::{AdminData, Controller, Error};
 use ebof_nvme::identify::field::{oacs, oncs};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, read_status_list};
-use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::nvm;
-use ebof_nvme::{Nqn, Nsid, Sqe, Status};
-use ebof_target::{Settings, Target};
-use zerocopy::IntoBytes;
+use ebof_nvme::{Nsid, Status};
+use ebof_target::Target;
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
+#[allow(dead_code, reason = "not every test uses all of it")]
+mod drive_rig;
+
+use drive_rig::{create, io, wait};
+
 const BLOCKS: u64 = 32 << 11;
 
-/// A target with a drive of 64 MiB in a file, whose namespaces everybody has.
 fn start(directory: &Path) -> (Target, SocketAddr) {
-    let mut drive = ManagedDrive::new("d0", directory.join("drive.img").to_str().unwrap().parse().unwrap());
-    drive.size_bytes = Some(64 << 20);
-    drive.attach = Attach::Everyone;
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
-    let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
-    // The kernel gives a file up a little after whoever had it.
-    let target = wait(|| Target::start(config.clone(), settings()).ok());
-    let address = target.addresses()[0].1;
-    (target, address)
-}
-
-fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "it takes longer than a minute");
-        std::thread::yield_now();
-    }
+    drive_rig::start(&directory.join("drive.img"), Some(64 << 20))
 }
 
 fn connect(address: SocketAddr) -> Controller {
-    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-    options.nr_io_queues = 16;
-    Controller::connect(&options).unwrap()
-}
-
-fn create(controller: &Controller) {
-    let command = NamespaceManagement { select: ManagementSelect::Create, csi: ebof_nvme::identify::Csi::NVM };
-    let wanted = NewNamespace::new(BLOCKS);
-    let data = AdminData::FromHost(wanted.as_bytes());
-    assert!(controller.admin(command.encode(Nsid::NONE), data, None).unwrap().status().is_success());
-}
-
-fn io(controller: &Controller, sqe: Sqe) -> Status {
-    let mut queue = controller.queue_pair::<Vec<u8>>().unwrap();
-    queue.execute(sqe, AdminData::None).unwrap().status()
+    drive_rig::connect_with(address, |options| options.nr_io_queues = 16)
 }
 
 fn uncorrectable(controller: &Controller, slba: u64, blocks: u32) -> Status {
@@ -101,8 +63,8 @@ fn blocks_that_are_marked_cannot_be_read_until_they_are_written() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let controller = connect(address);
-    create(&controller);
-    let namespace = wait(|| controller.namespace(Nsid(1)).ok());
+    create(&controller, BLOCKS);
+    let namespace = wait("the namespace", || controller.namespace(Nsid(1)).ok());
     let identify = controller.identify();
     assert_ne!(identify.oncs.get() & oncs::WRITE_UNCORRECTABLE, 0);
     assert_ne!(identify.oacs.get() & oacs::GET_LBA_STATUS, 0);
@@ -143,8 +105,8 @@ fn allocated_blocks_are_listed_and_wrong_commands_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let controller = connect(address);
-    create(&controller);
-    let namespace = wait(|| controller.namespace(Nsid(1)).ok());
+    create(&controller, BLOCKS);
+    let namespace = wait("the namespace", || controller.namespace(Nsid(1)).ok());
     assert_eq!(ranges(&controller, StatusAction::ALLOCATED, 0, 0, 4), (vec![], true));
     namespace.write(0, &[1; 512], false).unwrap();
     namespace.write(BLOCKS - 1, &[1; 512], false).unwrap();

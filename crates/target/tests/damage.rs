@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use ebof_initiator::Event;
-use ebof_manage::config::{Attach, ManagedDrive};
 use ebof_nvme::feature::{AsyncEventConfig, Fid};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Sqe, Status, opcode};
@@ -35,9 +34,9 @@ fn damage(file: &Path, lba: u64) {
 fn a_damaged_block_is_an_error_with_an_entry_and_an_event_until_it_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("drive.img");
-    let mut drive = ManagedDrive::new("d0", file.to_str().unwrap().parse().unwrap());
-    (drive.size_bytes, drive.attach, drive.checksums) = (Some(64 << 20), Attach::Everyone, true);
-    let (_target, address) = serve(drive);
+    let mut drive = drive_rig::drive(&file, Some(64 << 20));
+    drive.checksums = true;
+    let (_target, address) = serve(&drive);
     let host = connect(address);
     let events = host.events();
     let config = AsyncEventConfig::NAMESPACE_ATTRIBUTE.with(AsyncEventConfig::DEGRADED);

@@ -1,13 +1,12 @@
 //! What a host sees of a drive that tests, formats and sanitizes itself: the initiator against a target over loopback.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ebof_initiator::{AdminData, Controller, Error, Event, Options};
-use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
-use ebof_manage::{Config, Listen};
+use ebof_initiator::{AdminData, Controller, Error, Event};
+use ebof_manage::config::ManagedDrive;
 use ebof_nvme::feature::{AsyncEventConfig, Fid};
 use ebof_nvme::log::{
     ChangedNamespaces, GetLogPage, Lid, SanitizeLog, SanitizeState, SelfTestCode, SelfTestLog, SelfTestResult,
@@ -16,11 +15,15 @@ use ebof_nvme::log::{
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase, SelfTest};
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::admin as opcode;
-use ebof_nvme::{Nqn, Nsid, Sqe, Status};
-use ebof_target::{Settings, Target};
+use ebof_nvme::{Nsid, Sqe, Status};
+use ebof_target::Target;
 use zerocopy::{FromBytes, IntoBytes};
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
+#[allow(dead_code, reason = "not every test uses all of it")]
+mod drive_rig;
+
+use drive_rig::{admin, create, log, serve, try_serve, wait};
+
 const BLOCKS: u64 = 32 << 11;
 const OLD: u8 = 0xa7;
 
@@ -30,56 +33,13 @@ fn start(directory: &Path) -> (Target, SocketAddr) {
 }
 
 fn start_with(directory: &Path, change: impl Fn(&mut ManagedDrive)) -> (Target, SocketAddr) {
-    let path = directory.join("drive.img");
-    let mut drive = ManagedDrive::new("d0", path.to_str().unwrap().parse().unwrap());
-    drive.size_bytes = Some(64 << 20);
-    drive.attach = Attach::Everyone;
+    let mut drive = drive_rig::drive(&directory.join("drive.img"), Some(64 << 20));
     change(&mut drive);
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
-    let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
-    // The kernel gives a file up a little after whoever had it.
-    let target = wait("the lock of the file", || Target::start(config.clone(), settings()).ok());
-    let address = target.addresses()[0].1;
-    (target, address)
+    serve(&drive)
 }
 
 fn connect(address: SocketAddr) -> Controller {
-    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-    options.nr_io_queues = 1;
-    Controller::connect(&options).unwrap()
-}
-
-fn admin(controller: &Controller, sqe: Sqe) -> Status {
-    controller.admin(sqe, AdminData::None, None).unwrap().status()
-}
-
-fn create(controller: &Controller) {
-    let command = NamespaceManagement { select: ManagementSelect::Create, csi: ebof_nvme::identify::Csi::NVM };
-    let mut wanted = NewNamespace::new(BLOCKS);
-    wanted.nmic = 1;
-    let data = AdminData::FromHost(wanted.as_bytes());
-    assert!(controller.admin(command.encode(Nsid::NONE), data, None).unwrap().status().is_success());
-}
-
-fn log<T: FromBytes>(controller: &Controller, lid: Lid) -> T {
-    let mut page = vec![0; size_of::<T>()];
-    controller.log_page(Nsid::ALL, lid.0, 0, &mut page).unwrap();
-    T::read_from_bytes(&page).unwrap()
-}
-
-fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "{what} takes longer than a minute");
-        std::thread::yield_now();
-    }
+    drive_rig::connect_with(address, |options| options.nr_io_queues = 1)
 }
 
 fn fill(controller: &Controller, bytes: u64) {
@@ -120,7 +80,7 @@ fn a_self_test_reads_what_is_there_and_its_result_outlives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
-    create(&host);
+    create(&host, BLOCKS);
     fill(&host, 24 << 20);
     let test = |code| SelfTest { code }.encode(Nsid::ALL);
     for code in [SelfTestCode::SHORT, SelfTestCode::EXTENDED] {
@@ -144,7 +104,7 @@ fn a_formatted_namespace_is_the_same_with_other_blocks_and_nothing_in_it() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
-    create(&host);
+    create(&host, BLOCKS);
     fill(&host, 8 << 20);
     let before = host.identify_namespace(Nsid(1)).unwrap();
     assert!(!is_gone(directory.path()));
@@ -173,7 +133,7 @@ fn an_encrypted_namespace_is_gone_with_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
-    create(&host);
+    create(&host, BLOCKS);
     fill(&host, 4 << 20);
     let crypto_format = Format { erase: SecureErase::Cryptographic, ..Format::new(1) }.encode(Nsid(1));
     let crypto_erase = Sanitize::new(SanitizeAction::CryptoErase).encode();
@@ -228,21 +188,14 @@ fn an_encrypted_drive_does_not_open_without_its_key() {
         Some(path.to_str().unwrap().to_owned())
     };
     let with = |key_file: Option<String>| {
-        let mut drive = ManagedDrive::new("d0", path.to_str().unwrap().parse().unwrap());
-        (drive.size_bytes, drive.encryption, drive.key_file) = (Some(64 << 20), true, key_file);
-        drive.attach = Attach::Everyone;
-        let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-        subsystem.allow_any_host = true;
-        let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-        subsystem.ports = vec![port.name.clone()];
-        let config =
-            Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
-        Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() })
+        let mut drive = drive_rig::drive(&path, Some(64 << 20));
+        (drive.encryption, drive.key_file) = (true, key_file);
+        try_serve(&drive)
     };
     let right = key("right", &[7; 32]);
     let target = with(right.clone()).unwrap();
     let host = connect(target.addresses()[0].1);
-    create(&host);
+    create(&host, BLOCKS);
     host.disconnect();
     target.stop(Duration::from_secs(5));
     drop(target);
@@ -267,7 +220,7 @@ fn a_sanitized_drive_holds_nothing_and_waits_until_then() {
     let (_target, address) = start(directory.path());
     let host = connect(address);
     let events = host.events();
-    create(&host);
+    create(&host, BLOCKS);
     fill(&host, 8 << 20);
     assert_eq!(last_sanitize(&host).unwrap().state(), SanitizeState::Never);
     let overwrite = Sanitize { overwrite_passes: 16, pattern: 0x1234_5678, ..Sanitize::new(SanitizeAction::Overwrite) };
@@ -305,7 +258,7 @@ fn sanitizing_goes_on_when_the_drive_is_started_again() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let host = connect(address);
-    create(&host);
+    create(&host, BLOCKS);
     fill(&host, 8 << 20);
     let overwrite = Sanitize { overwrite_passes: 16, ..Sanitize::new(SanitizeAction::Overwrite) };
     assert!(admin(&host, overwrite.encode()).is_success());
@@ -324,7 +277,7 @@ fn telemetry_tells_what_the_drive_is_like() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let host = connect(address);
-    create(&host);
+    create(&host, BLOCKS);
     fill(&host, 1 << 20);
     let mut header = [0; 512];
     let create = GetLogPage { lsp: telemetry_lsp::CREATE, ..GetLogPage::new(Lid::TELEMETRY_HOST, 512) };
@@ -349,7 +302,7 @@ fn no_deallocate_is_refused_or_done_with_a_warning_as_the_host_chooses() {
     let directory = tempfile::tempdir().unwrap();
     let (_target, address) = start(directory.path());
     let host = connect(address);
-    create(&host);
+    create(&host, BLOCKS);
     fill(&host, 1 << 20);
     let page: SanitizeLog = log(&host, Lid::SANITIZE_STATUS);
     let unknown = SanitizeLog::UNKNOWN_SECONDS;

@@ -1,14 +1,17 @@
 //! Protection information from end to end: what a host sees of every check of every command, over the wire and from a drive's
 //! medium.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking; sizes are small"
+)]
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use ebof_initiator::{AdminData, Controller, Data, Options, QueuePair};
-use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
-use ebof_manage::{Config, Listen};
+use ebof_initiator::{AdminData, Controller, Data, QueuePair};
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
 use ebof_nvme::feature::HostBehaviorSupport;
 use ebof_nvme::identify::Csi;
@@ -18,11 +21,13 @@ use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::protection::blocks::guard;
 use ebof_nvme::protection::{Guard16, Tags, prinfo};
-use ebof_nvme::{Nqn, Nsid, Sqe, Status};
-use ebof_target::{Settings, Target};
+use ebof_nvme::{Nsid, Sqe, Status};
+use ebof_target::Target;
 use zerocopy::{FromBytes, IntoBytes};
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
+#[allow(dead_code, reason = "not every test uses all of it")]
+mod drive_rig;
+
 const BLOCKS: u64 = 8192;
 const ACT: u8 = prinfo::ACTION;
 const ALL: u8 = prinfo::CHECK_GUARD | prinfo::CHECK_APPLICATION | prinfo::CHECK_REFERENCE;
@@ -88,32 +93,14 @@ struct Bench {
 }
 
 fn start(directory: &Path) -> (Target, SocketAddr) {
-    let path = directory.join("drive.img");
-    let mut drive = ManagedDrive::new("d0", path.to_str().unwrap().parse().unwrap());
-    drive.size_bytes = Some(256 << 20);
-    drive.attach = Attach::Everyone;
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
-    let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
-    // The kernel gives a file up a little after whoever had it.
-    let mut tries = (0..5000).filter_map(|_| {
-        std::thread::yield_now();
-        Target::start(config.clone(), settings()).ok()
-    });
-    let target = tries.next().unwrap();
-    let address = target.addresses()[0].1;
-    (target, address)
+    drive_rig::start(&directory.join("drive.img"), Some(256 << 20))
 }
 
 impl Bench {
     fn connect(address: SocketAddr, data: usize, digests: bool) -> Self {
-        let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-        options.nr_io_queues = 2;
-        (options.hdr_digest, options.data_digest) = (digests, digests);
-        let controller = Controller::connect(&options).unwrap();
+        let controller = drive_rig::connect_with(address, |options| {
+            (options.hdr_digest, options.data_digest) = (digests, digests);
+        });
         let behavior = HostBehaviorSupport { cdfe: (1 << 2).into(), ..HostBehaviorSupport::default() };
         let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x16);
         controller.admin(set, AdminData::FromHost(behavior.as_bytes()), None).unwrap();

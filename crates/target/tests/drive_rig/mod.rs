@@ -10,33 +10,42 @@ use ebof_manage::{Config, Listen};
 use ebof_nvme::log::{ErrorInformation, GetLogPage, Lid, SmartHealth};
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::{Nqn, Nsid, Sqe, Status};
-use ebof_target::{Settings, Target};
+use ebof_target::{Settings, StartError, Target};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:drive0";
 pub(crate) const ALICE: &str = "nqn.2014-08.org.example:alice";
 pub(crate) const BOB: &str = "nqn.2014-08.org.example:bob";
 
-/// A target with a drive on this file or block device, whose namespaces everybody has. With a size a file is made where there is none.
+/// A target with [`drive`].
 pub(crate) fn start(backing: &Path, size_bytes: Option<u64>) -> (Target, SocketAddr) {
+    serve(&drive(backing, size_bytes))
+}
+
+/// A drive on this file or block device, whose namespaces everybody has. With a size a file is made where there is none.
+pub(crate) fn drive(backing: &Path, size_bytes: Option<u64>) -> ManagedDrive {
     let mut drive = ManagedDrive::new("d0", backing.to_str().unwrap().parse().unwrap());
-    drive.size_bytes = size_bytes;
-    drive.attach = Attach::Everyone;
-    serve(drive)
+    (drive.size_bytes, drive.attach) = (size_bytes, Attach::Everyone);
+    drive
 }
 
 /// A target with this drive.
-pub(crate) fn serve(drive: ManagedDrive) -> (Target, SocketAddr) {
-    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
-    subsystem.allow_any_host = true;
-    subsystem.ports = vec![port.name.clone()];
-    let config = Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
-    let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
+pub(crate) fn serve(drive: &ManagedDrive) -> (Target, SocketAddr) {
     // The kernel gives a file up a little after whoever had it.
-    let target = wait("the lock of the file", || Target::start(config.clone(), settings()).ok());
+    let target = wait("the lock of the file", || try_serve(drive).ok());
     let address = target.addresses()[0].1;
     (target, address)
+}
+
+/// The same, if it starts.
+pub(crate) fn try_serve(drive: &ManagedDrive) -> Result<Target, StartError> {
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), drive);
+    subsystem.allow_any_host = true;
+    subsystem.ports = vec![port.name.clone()];
+    let config =
+        Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive.clone()], ..Config::default() };
+    Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() })
 }
 
 pub(crate) fn connect(address: SocketAddr) -> Controller {
@@ -45,10 +54,15 @@ pub(crate) fn connect(address: SocketAddr) -> Controller {
 
 /// A controller of this host.
 pub(crate) fn connect_as(address: SocketAddr, host: &str) -> Controller {
+    connect_with(address, |options| options.set_host_nqn(Nqn::parse(host).unwrap()))
+}
+
+/// A controller with these options.
+pub(crate) fn connect_with(address: SocketAddr, change: impl FnOnce(&mut Options)) -> Controller {
     let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
     // One for the namespaces, one for commands by themselves.
     options.nr_io_queues = 2;
-    options.set_host_nqn(Nqn::parse(host).unwrap());
+    change(&mut options);
     Controller::connect(&options).unwrap()
 }
 
