@@ -4,7 +4,6 @@
 //! without it. A copy is a header, the keys, zeros up to a multiple of 4 KiB and a CRC-32C over all of it.
 
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::frame::{FRAME_BYTES, crc};
@@ -84,12 +83,6 @@ impl KeyTable {
     }
 }
 
-/// What takes the place of a table that is not needed any more.
-#[must_use]
-pub fn nothing() -> Vec<u8> {
-    vec![0; FRAME_BYTES]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +120,6 @@ mod tests {
         let bytes = KeyTable { keys, ..KeyTable::default() }.encode(ID);
         assert!(bytes.len() as u64 <= TABLE_BYTES);
         assert_eq!(KeyTable::decode(ID, &bytes).unwrap().keys.len(), KEYS_MAX);
-        assert_eq!(KeyTable::decode(ID, &nothing()), None);
+        assert_eq!(KeyTable::decode(ID, &[0; FRAME_BYTES]), None);
     }
 }

@@ -75,6 +75,13 @@ impl Rig {
         run.json()
     }
 
+    /// `ebof connect`, with block devices by loop devices.
+    pub(super) fn attach(&self) -> Value {
+        let port = self.port();
+        let connect = ["connect", "-t", "tcp", "-a", "127.0.0.1", "-s", &port, "-n", NQN, "-i", "1"];
+        self.run(&[&connect[..], &["--front", "loop", "-o", "json"]].concat()).json()
+    }
+
     /// The controller that a host has, now and whenever it comes back.
     fn controller_of(&self, host: &str) -> u64 {
         self.json(host, "id-ctrl", "", &[])["cntlid"].as_u64().unwrap()
@@ -167,9 +174,7 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
         return;
     }
     let rig = Rig::new("64M", "");
-    let connect =
-        ["connect", "-t", "tcp", "-a", "127.0.0.1", "-s", &rig.port(), "-n", NQN, "-i", "1", "--front", "loop"];
-    let connected = rig.run(&[&connect[..], &["-o", "json"]].concat()).json();
+    let connected = rig.attach();
     assert_eq!(connected["namespaces"], serde_json::json!([]), "{connected}");
     let nvme = connected["device"].as_str().unwrap();
     let disks = || rig.run(&["list", "-o", "json"]).json()["Devices"].as_array().unwrap().clone();

@@ -131,9 +131,7 @@ fn a_block_device_leaves_protection_information_to_the_controller() {
         return;
     }
     let rig = Rig::new("64M", "");
-    let connect =
-        ["connect", "-t", "tcp", "-a", "127.0.0.1", "-s", &rig.port(), "-n", NQN, "-i", "1", "--front", "loop"];
-    let connected = rig.run(&[&connect[..], &["-o", "json"]].concat()).json();
+    let connected = rig.attach();
     let nvme = connected["device"].as_str().unwrap();
     rig.run(&["create-ns", nvme, "-s", "0x4000", "-c", "0x4000", "-f", "0x12", "-d", "1"]).ok();
     rig.run(&["attach-ns", nvme, "-n", "1", "-c", "0"]).ok();
