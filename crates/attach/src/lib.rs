@@ -22,6 +22,7 @@ mod repair;
 mod request;
 pub mod state;
 pub mod ublk;
+pub mod usage;
 mod ways;
 
 pub use client::{Client, Report, Select, connect, connect_in, disconnect, disconnect_in, list, open, open_in};

@@ -65,12 +65,22 @@ pub fn below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Who uses a block device: where it is mounted, what is stacked upon it, whether it is swap. `None` when nobody does, as
-/// far as the kernel tells.
+/// Who uses a block device or a partition of it: where it is mounted, what is stacked upon it, whether it is swap. `None`
+/// when nobody does, as far as the kernel tells.
 #[must_use]
 pub fn used_by(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?.to_owned();
-    let number = std::fs::read_to_string(format!("/sys/block/{name}/dev")).ok()?;
+    let name = path.file_name()?.to_str()?;
+    let block = Path::new("/sys/block").join(name);
+    let partitions = std::fs::read_dir(&block).ok()?.flatten().map(|entry| entry.path());
+    let partitions = partitions.filter(|entry| entry.join("partition").exists());
+    let parts = std::iter::once(block.clone()).chain(partitions);
+    let use_of = |part: PathBuf| use_of(&part, &path.with_file_name(part.file_name()?));
+    parts.into_iter().find_map(use_of)
+}
+
+/// Who uses the block device or partition with this directory in /sys.
+fn use_of(sys: &Path, path: &Path) -> Option<String> {
+    let number = std::fs::read_to_string(sys.join("dev")).ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // proc(5): the third field is major:minor, the fifth the mount point.
     let mounted = mounts.lines().find_map(|line| {
@@ -80,7 +90,7 @@ pub fn used_by(path: &Path) -> Option<String> {
     if let Some(place) = mounted {
         return Some(format!("{} is mounted at {place}", path.display()));
     }
-    let holder = std::fs::read_dir(format!("/sys/block/{name}/holders")).ok()?.flatten().next();
+    let holder = std::fs::read_dir(sys.join("holders")).ok()?.flatten().next();
     if let Some(holder) = holder {
         return Some(format!("{} belongs to /dev/{}", path.display(), holder.file_name().to_string_lossy()));
     }

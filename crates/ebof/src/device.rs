@@ -8,6 +8,7 @@ mod remote;
 
 use std::time::Duration;
 
+use ebof_attach::usage::LocalDevice;
 use ebof_initiator::{AdminData, Options};
 use ebof_nvme::uri::Uri;
 use ebof_nvme::{Cqe, HostId, Nqn, Nsid, Sqe};
@@ -42,6 +43,12 @@ pub(crate) trait Device {
 
     /// Whether block devices of this machine hang on it.
     fn is_attached(&self) -> bool;
+
+    /// The block devices of this machine that are namespaces of its subsystem, by whatever way they came.
+    ///
+    /// # Errors
+    /// What is attached here cannot be found out.
+    fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>>;
 
     /// Drops the connections and makes new ones.
     ///

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ebof_attach::usage::{LocalDevice, local_devices};
 use ebof_attach::{Client, Error};
 use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Nsid, Sqe};
@@ -48,6 +49,10 @@ impl Device for Attached {
 
     fn is_attached(&self) -> bool {
         true
+    }
+
+    fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {
+        Ok(local_devices(&self.client.info().subnqn)?)
     }
 
     fn reset(&mut self) -> anyhow::Result<()> {

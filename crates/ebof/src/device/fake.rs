@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ebof_attach::usage::LocalDevice;
 use ebof_initiator::AdminData;
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 
@@ -58,6 +59,8 @@ pub(crate) struct Fake {
     pub(crate) asked: Vec<Asked>,
     /// Resets and rescans.
     pub(crate) resets: usize,
+    /// Block devices of this machine.
+    pub(crate) local_devices: Vec<LocalDevice>,
 }
 
 impl Fake {
@@ -69,6 +72,14 @@ impl Fake {
     /// As [`Fake::controller`], named by a namespace.
     pub(crate) fn namespace(nsid: u32, answers: impl IntoIterator<Item = Answer>) -> Self {
         Self { nsid: Some(Nsid(nsid)), ..Self::controller(answers) }
+    }
+
+    /// With a block device of this machine for namespace `nsid`, which is mounted where that is said.
+    pub(crate) fn with_local_device(mut self, nsid: u32, mounted_at: Option<&str>) -> Self {
+        let used_by = mounted_at.map(|place| format!("/dev/loop{nsid} is mounted at {place}"));
+        let (name, path) = (format!("nvme0n{nsid}"), format!("/dev/loop{nsid}").into());
+        self.local_devices.push(LocalDevice { nsid, name, path, used_by });
+        self
     }
 
     /// The last command.
@@ -115,6 +126,10 @@ impl Device for Fake {
 
     fn is_attached(&self) -> bool {
         true
+    }
+
+    fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {
+        Ok(self.local_devices.clone())
     }
 
     fn reset(&mut self) -> anyhow::Result<()> {

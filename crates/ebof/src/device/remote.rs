@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ebof_attach::usage::{LocalDevice, local_devices};
 use ebof_initiator::{AdminData, Controller, Options, QueuePair};
 use ebof_nvme::{Cqe, Nsid, Sqe};
 
@@ -68,6 +69,10 @@ impl Device for Remote {
 
     fn is_attached(&self) -> bool {
         false
+    }
+
+    fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {
+        Ok(local_devices(self.controller().options().nqn.as_str())?)
     }
 
     fn reset(&mut self) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use ebof_nvme::{Nsid, Sqe};
 use zerocopy::IntoBytes as _;
 
 use super::Outcome;
+use super::guard::refuse_in_use;
 use super::number::{self, List};
 use super::tags::TagArgs;
 use crate::command;
@@ -46,9 +47,11 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn run(&self, verb: &'static str, opcode: u8, deallocate: bool, global: &Global) -> Outcome {
+    /// Runs the command; one that `writes` leaves devices alone that this machine uses.
+    fn run(&self, (verb, opcode): (&'static str, u8), deallocate: bool, writes: bool, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
+        refuse_in_use(verb, &*device, nsid, !writes)?;
         let range = BlockRange {
             fua: self.force_unit_access,
             limited_retry: self.limited_retry,
@@ -72,11 +75,14 @@ pub(crate) struct WriteZeroes {
     /// The blocks may be deallocated
     #[arg(short, long)]
     deac: bool,
+    /// Also when a block device of this machine is in use
+    #[arg(long)]
+    force: bool,
 }
 
 impl WriteZeroes {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.blocks.run("write-zeroes", nvm::WRITE_ZEROES, self.deac, global)
+        self.blocks.run(("write-zeroes", nvm::WRITE_ZEROES), self.deac, !self.force, global)
     }
 }
 
@@ -89,7 +95,7 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.blocks.run("verify", nvm::VERIFY, false, global)
+        self.blocks.run(("verify", nvm::VERIFY), false, false, global)
     }
 }
 
@@ -113,12 +119,16 @@ pub(crate) struct WriteUncor {
     /// Directive specific value
     #[arg(short = 'S', long, value_name = "VALUE", value_parser = number::parse::<u16>, default_value = "0")]
     dir_spec: u16,
+    /// Also when a block device of this machine is in use
+    #[arg(long)]
+    force: bool,
 }
 
 impl WriteUncor {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
+        refuse_in_use("write-uncor", &*device, nsid, self.force)?;
         let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
         let sqe = range.encode(nvm::WRITE_UNCORRECTABLE, nsid);
         let directive = u32::from(self.dir_type & 0x0f) << 20;
@@ -177,6 +187,9 @@ pub(crate) struct Dsm {
     /// Integral dataset for read (IDR)
     #[arg(short = 'r', long)]
     idr: bool,
+    /// Also when a block device of this machine is in use
+    #[arg(long)]
+    force: bool,
 }
 
 impl Dsm {
@@ -184,6 +197,8 @@ impl Dsm {
         let ranges = self.ranges()?;
         let mut device = self.device.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
+        // Only deallocating takes data away: the other attributes are hints.
+        refuse_in_use("dsm", &*device, nsid, self.force || !self.ad)?;
         let count = u16::try_from(ranges.len()).unwrap_or(u16::MAX);
         let command =
             DsmCommand { ranges: count, deallocate: self.ad, integral_write: self.idw, integral_read: self.idr };

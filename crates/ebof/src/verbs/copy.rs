@@ -9,6 +9,7 @@ use ebof_nvme::feature::{Fid, HostBehaviorSupport, Select, SetFeature};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
+use super::guard::refuse_in_use;
 use super::number::{self, List};
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
@@ -80,6 +81,9 @@ pub(crate) struct CopyBlocks {
     /// bits [default: 0, 2 with --snsids]
     #[arg(short = 'F', long = "format", value_name = "FORMAT", value_parser = number::parse::<u8>)]
     descriptor_format: Option<u8>,
+    /// Also when a block device of this machine is in use
+    #[arg(long)]
+    force: bool,
 }
 
 impl CopyBlocks {
@@ -141,6 +145,7 @@ impl CopyBlocks {
 
     fn on(&self, device: &mut dyn Device, format: CopyFormat, sources: &[CopySource]) -> anyhow::Result<Done> {
         let nsid = namespace_of(device, self.namespace_id)?;
+        refuse_in_use("copy", device, nsid, self.force)?;
         if format.names_namespace() {
             enable_format(device, format)?;
         }

@@ -14,6 +14,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::prinfo as prinfo_bits;
 
 use super::Outcome;
+use super::guard::refuse_in_use;
 use super::number;
 use super::tags::TagArgs;
 use crate::command::{self, Identify};
@@ -61,6 +62,9 @@ pub(crate) struct Transfer {
     /// Print the command and send nothing
     #[arg(short = 'w', long, visible_alias = "show-command")]
     dry_run: bool,
+    /// Write also when a block device of this machine is in use
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     tags: TagArgs,
     #[command(flatten)]
@@ -169,6 +173,8 @@ impl Transfer {
 
     fn send(self, verb: &'static str, opcode: u8, global: &Global) -> Outcome {
         let (mut device, block_bytes) = self.open(global)?;
+        let passes = self.force || self.dry_run || opcode != nvm::WRITE;
+        refuse_in_use(verb, &*device, namespace_of(&*device, self.namespace_id)?, passes)?;
         let limit = BLOCKS_MAX * u64::from(block_bytes);
         let blocks_bytes = self.block_count.map(|count| (u64::from(count) + 1) * u64::from(block_bytes));
         let wanted = self.data_size.or(blocks_bytes);

@@ -9,9 +9,9 @@ use ebof_nvme::identify::{Cns, IdentifyNamespace, ProtectionType, field};
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 
 use super::Outcome;
+use super::guard::confirm_loss;
 use super::namespaces::{formats_advice, plain_format};
 use super::number;
-use super::question::confirm;
 use crate::command::{self, Identify};
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ pub(crate) struct FormatNvm {
     /// Reset the controller afterwards
     #[arg(short, long)]
     reset: bool,
-    /// Do not ask
+    /// Do not ask, also when a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -91,7 +91,8 @@ impl FormatNvm {
             erase: SecureErase::decode(self.ses),
         };
         let what = if nsid == Nsid::ALL { "all namespaces".to_owned() } else { format!("namespace {nsid}") };
-        confirm(&format!("Format takes the data of {what} of {} away for ever.", device.name()), self.force)?;
+        let warning = format!("Format takes the data of {what} of {} away for ever.", device.name());
+        confirm_loss(("format", &warning), device, nsid, self.force)?;
         device.allow(FORMAT_TIME);
         command::admin(device, &format.encode(nsid), AdminData::None)?;
         if self.reset {
@@ -168,7 +169,7 @@ pub(crate) struct SanitizeNvm {
     /// Enter the media verification state afterwards
     #[arg(short = 'e', long)]
     emvs: bool,
-    /// Do not ask
+    /// Do not ask, also when a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
@@ -237,7 +238,7 @@ impl SanitizeNvm {
                 "Sanitize ({action}) takes the data of the whole drive behind {} away for ever.",
                 device.name()
             );
-            confirm(&warning, self.force)?;
+            confirm_loss(("sanitize", &warning), device, Nsid::ALL, self.force)?;
         }
         command::admin(device, &sanitize.encode(), AdminData::None)?;
         let line = format!("Success, {}; `ebof sanitize-log {}` shows how it goes", self.sanact.name(), device.name());
@@ -314,16 +315,35 @@ mod tests {
         assert!(verb.on(&mut Fake::controller([controller(0)])).is_err());
     }
 
+    fn only_looks(fake: &Fake) -> bool {
+        fake.asked.iter().all(|asked| asked.sqe.opcode == ebof_nvme::opcode::admin::IDENTIFY)
+    }
+
+    #[test]
+    fn what_is_mounted_here_is_neither_formatted_nor_sanitized() {
+        let mounted = || Fake::namespace(1, [controller(0)]).with_local_device(1, Some("/mnt"));
+        let mut fake = mounted();
+        let error = parse::<FormatNvm>("x nvme0n1 -l 0").on(&mut fake).err().unwrap().to_string();
+        assert!(error.contains("format: nvme0n1 is in use") && error.contains("mounted at /mnt"), "{error}");
+        assert!(only_looks(&fake));
+        let mut fake = mounted();
+        let error = parse::<SanitizeNvm>("x nvme0n1 -a 2").on(&mut fake).err().unwrap().to_string();
+        assert!(error.contains("sanitize: nvme0n1 is in use") && only_looks(&fake), "{error}");
+        let mut fake = mounted();
+        parse::<FormatNvm>("x nvme0n1 -l 0 --force").on(&mut fake).unwrap();
+        assert_eq!(fake.last().sqe.opcode, 0x80);
+    }
+
     #[test]
     fn nothing_is_formatted_where_nobody_can_be_asked() {
         let verb: FormatNvm = parse("x nvme0n1 -l 0");
         let mut fake = Fake::namespace(1, [controller(0)]);
         let error = verb.on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("Nothing was done") && error.contains("--force"), "{error}");
-        assert_eq!(fake.asked.len(), 1);
+        assert!(only_looks(&fake));
         let verb: SanitizeNvm = parse("x nvme0 -a 2");
         let mut fake = Fake::controller([]);
-        assert!(verb.on(&mut fake).is_err() && fake.asked.is_empty());
+        assert!(verb.on(&mut fake).is_err() && only_looks(&fake));
     }
 
     #[test]

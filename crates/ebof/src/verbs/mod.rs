@@ -12,6 +12,7 @@ pub(crate) mod features;
 pub(crate) mod firmware;
 pub(crate) mod firmware_image;
 pub(crate) mod generate;
+mod guard;
 pub(crate) mod host;
 pub(crate) mod identify;
 pub(crate) mod identify_more;

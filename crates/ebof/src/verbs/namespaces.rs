@@ -9,6 +9,7 @@ use ebof_nvme::{ControllerId, Nsid};
 use zerocopy::IntoBytes as _;
 
 use super::Outcome;
+use super::guard::{confirm_loss, refuse_in_use};
 use super::number::{self, Amount, List};
 use crate::command::{self, Identify};
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
@@ -223,6 +224,9 @@ pub(crate) struct DeleteNs {
     /// Which namespace, where DEVICE does not say; 0xffffffff is every one
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
+    /// Do not ask, also when a block device of this machine is in use
+    #[arg(long)]
+    force: bool,
 }
 
 impl DeleteNs {
@@ -234,6 +238,9 @@ impl DeleteNs {
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = namespace_of(device, self.namespace_id)?;
+        let what = if nsid == Nsid::ALL { "every namespace".to_owned() } else { format!("namespace {nsid}") };
+        let warning = format!("Deleting takes {what} of {} and its data away for ever.", device.name());
+        confirm_loss(("delete-ns", &warning), device, nsid, self.force)?;
         let delete = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM };
         command::admin(device, &delete.encode(nsid), AdminData::None)?;
         Ok(Managed::new("delete-ns", device.name(), nsid.0))
@@ -251,6 +258,9 @@ pub(crate) struct Attachment {
     /// Controllers, separated by commas [default: DEVICE's own]
     #[arg(short, long, value_name = "LIST", value_parser = number::list::<u16>)]
     controllers: Option<List<u16>>,
+    /// Detach also when a block device of this machine is in use
+    #[arg(long)]
+    force: bool,
 }
 
 impl Attachment {
@@ -287,6 +297,9 @@ impl Attachment {
             return Err(
                 Failure::usage(message, "give at most 2047 controllers from 0 to 0xffef; `ebof list-ctrl`").into()
             );
+        }
+        if select == AttachmentSelect::Detach {
+            refuse_in_use(verb, device, nsid, self.force)?;
         }
         command::admin(device, &select.encode(nsid), AdminData::FromHost(list.as_bytes()))?;
         Ok(Managed::new(verb, device.name(), nsid.0).with("controllers", controllers))

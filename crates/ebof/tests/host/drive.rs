@@ -161,7 +161,7 @@ fn a_namespace_is_created_attached_listed_and_deleted_by_uri() {
 
     let over = run("create-ns -s 0x100001 -c 0x100001 -f 0 -d 0 -m 0", &[]);
     assert!(over.failed().contains("Namespace Insufficient Capacity (SCT 1h, SC 15h"), "{}", over.stderr);
-    assert_eq!(run("delete-ns -n 1", &[]).ok(), "delete-ns: Success, deleted nsid:1\n");
+    assert_eq!(run("delete-ns -n 1 --force", &[]).ok(), "delete-ns: Success, deleted nsid:1\n");
     assert_eq!(run("list-ns --all", &[]).ok(), "NVME Namespace List:\n");
     assert_eq!(run(create, &[]).ok(), "create-ns: Success, created nsid:1\n", "number and capacity are free again");
 }
@@ -208,9 +208,73 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
     until("the disk goes when its namespace is detached", || disks().is_empty());
     rig.run(&["attach-ns", nvme, "-n", "1", "-c", "0"]).ok();
     until("the disk comes when its namespace is attached", || disks().len() == 1);
-    assert_eq!(rig.run(&["delete-ns", nvme, "-n", "1"]).ok(), "delete-ns: Success, deleted nsid:1\n");
+    assert_eq!(rig.run(&["delete-ns", nvme, "-n", "1", "--force"]).ok(), "delete-ns: Success, deleted nsid:1\n");
     until("the disk goes when its namespace is deleted", || disks().is_empty());
     assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 1 controller(s)\n"));
+}
+
+/// Nothing takes away, or writes behind, what this machine uses: neither by the device nor by a URI of the subsystem.
+#[test]
+fn a_namespace_in_use_is_left_alone_unless_forced() {
+    if !can_attach() {
+        eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
+        return;
+    }
+    let rig = Rig::new("64M", "");
+    rig.run(&["create-ns", &rig.uri(""), "-S", "8M", "-m", "1"]).ok();
+    rig.run(&["attach-ns", &rig.uri(""), "-n", "1", "-c", "0"]).ok();
+    let connected = rig.attach();
+    let nvme = connected["device"].as_str().unwrap();
+    let (name, node) = (connected["namespaces"][0]["name"].as_str(), connected["namespaces"][0]["path"].as_str());
+    let (name, node) = (name.unwrap(), node.unwrap());
+    // Claims the device as a mount does.
+    let claimed = claim(node);
+
+    let (uri, namespace) = (&rig.uri(""), &rig.uri("/1"));
+    let verbs: [&[&str]; 12] = [
+        &["delete-ns", nvme, "-n", "1"],
+        &["delete-ns", uri, "-n", "1"],
+        &["delete-ns", uri, "-n", "0xffffffff"],
+        &["detach-ns", nvme, "-n", "1"],
+        &["format", name],
+        &["sanitize", nvme, "-a", "start-block-erase"],
+        &["write", namespace, "-d", "/proc/version"],
+        &["write-zeroes", name],
+        &["write-uncor", name],
+        &["dsm", name, "-d", "-s", "0", "-b", "8"],
+        &["copy", name, "-d", "8", "-s", "0", "-b", "0"],
+        &["delete-ns", name],
+    ];
+    for args in verbs {
+        let run = rig.run(args);
+        let text = run.failed();
+        assert!(text.contains("is in use on this machine. Nothing was done"), "{args:?}: {text}");
+        assert!(text.contains(node) && text.contains("--force"), "{args:?}: {text}");
+    }
+    // These only look, or tell the drive something about the data.
+    for args in [["verify", name].as_slice(), &["read", name, "-z", "512"], &["dsm", name, "-r", "-s", "0", "-b", "8"]]
+    {
+        assert_eq!(rig.run(args).code, Some(0), "{args:?}");
+    }
+    rig.run(&["write-zeroes", name, "--force"]).ok();
+    drop(claimed);
+    let run = rig.run(&["delete-ns", nvme, "-n", "1"]);
+    let text = run.failed();
+    for part in
+        ["Deleting takes namespace 1 of", "Nothing was done", "namespace 1, 8.13 MB, attached to controller", "--force"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(rig.json(ALICE, "list-ns", "", &["--all"])["nsid_list"].as_array().unwrap().len(), 1);
+    rig.run(&["delete-ns", nvme, "-n", "1", "--force"]).ok();
+    rig.run(&["disconnect", "-n", NQN]).ok();
+}
+
+/// Holds a block device open for itself alone.
+fn claim(node: &str) -> std::fs::File {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let exclusive = i32::try_from(rustix::fs::OFlags::EXCL.bits()).unwrap();
+    std::fs::OpenOptions::new().read(true).custom_flags(exclusive).open(node).unwrap()
 }
 
 /// What the manual of an Ethernet SSD has its users type, in its order and with its numbers: a namespace of 1.6 TB.
@@ -231,7 +295,8 @@ fn the_verbs_of_an_ethernet_ssds_manual_work_as_they_stand_there() {
     until("the disk appears", || verb("list").lines().any(|line| line.contains("1.60  TB")));
     assert_eq!(verb("list-ns /dev/nvme0"), "NVME Namespace List:\n[   0]:0x1\n");
     assert_eq!(verb("list-ctrl /dev/nvme0"), "num of ctrls present: 1\n[   0]:0\n");
-    assert_eq!(verb("delete-ns /dev/nvme0 -n 1"), "delete-ns: Success, deleted nsid:1\n");
+    // At a terminal it asks; nobody can be asked here.
+    assert_eq!(verb("delete-ns /dev/nvme0 -n 1 --force"), "delete-ns: Success, deleted nsid:1\n");
     assert_eq!(verb("list-ctrl /dev/nvme0"), "num of ctrls present: 1\n[   0]:0\n");
     assert_eq!(verb("list-ns /dev/nvme0 --all"), "NVME Namespace List:\n");
     rig.run(&["disconnect", "-n", NQN]).ok();
@@ -361,7 +426,7 @@ fn only_managers_manage_and_only_within_their_quota() {
         ("create-ns", ["-S", "8M"].as_slice()),
         ("attach-ns", &["-n", "1"]),
         ("detach-ns", &["-n", "1"]),
-        ("delete-ns", &["-n", "1"]),
+        ("delete-ns", &["-n", "1", "--force"]),
     ] {
         let run = rig.host(BOB, verb, "", args);
         let text = run.failed();
@@ -375,7 +440,7 @@ fn only_managers_manage_and_only_within_their_quota() {
     // The file is the drive's, the rules are the configuration's: with others, Bob may, and the quota is gone.
     rig.end();
     rig.start("64M", &format!(",manager={BOB}"));
-    rig.host(BOB, "delete-ns", "", &["-n", "1"]).ok();
+    rig.host(BOB, "delete-ns", "", &["-n", "1", "--force"]).ok();
     assert!(rig.host(ALICE, "create-ns", "", &["-S", "8M"]).failed().contains("Operation Denied"));
     rig.host(BOB, "create-ns", "", &["-S", "40M"]).ok();
 }

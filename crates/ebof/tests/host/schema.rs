@@ -131,7 +131,7 @@ fn keys_of_a_drives_verbs_stay() {
         &["fw-image", &image, "-r", "2.0"],
         &["fw-commit", &controller, "-f", &image, "-s", "2", "-a", "0"],
         &["detach-ns", &controller, "-n", "1", "-c", "0"],
-        &["delete-ns", &controller, "-n", "1"],
+        &["delete-ns", &controller, "-n", "1", "--force"],
     ];
     insta::assert_snapshot!(keys(&rig, &verbs));
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::device::fake::{Answer, Fake};
 use crate::output::View as _;
 use clap::Parser;
-use ebof_nvme::identify::IdentifyController;
+use ebof_nvme::identify::{IdentifyController, NamespaceList};
 use zerocopy::FromBytes as _;
 
 #[derive(Parser)]
@@ -95,12 +95,48 @@ fn a_namespace_without_a_size_is_not_asked_for() {
 
 #[test]
 fn deleting_names_the_namespace() {
-    let verb: DeleteNs = parse("x nvme0n1");
+    let verb: DeleteNs = parse("x nvme0n1 --force");
     let mut fake = Fake::namespace(3, []);
     assert_eq!(verb.on(&mut fake).unwrap().text(false), "delete-ns: Success, deleted nsid:3\n");
     assert_eq!((fake.last().sqe.cdw10.get(), fake.last().sqe.nsid(), fake.last().room), (1, Nsid(3), 0));
-    let verb: DeleteNs = parse("x nvme0");
+    let verb: DeleteNs = parse("x nvme0 --force");
     assert!(verb.on(&mut Fake::controller([])).is_err());
+}
+
+#[test]
+fn nothing_is_deleted_that_nobody_confirmed() {
+    let identify = |asked: &crate::device::fake::Asked| asked.sqe.opcode == ebof_nvme::opcode::admin::IDENTIFY;
+    let list = NamespaceList::after(Nsid::NONE, [Nsid(1), Nsid(7)]);
+    let mut data = IdentifyNamespace { nsze: 2048.into(), ..IdentifyNamespace::default() };
+    data.lbaf[0] = LbaFormat::data_only(9);
+    let controllers = ControllerList::starting_at(ControllerId(0), [ControllerId(1), ControllerId(2)]);
+    let one = || [Answer::data(data.as_bytes()), Answer::data(controllers.as_bytes())];
+    let mut fake = Fake::controller([Answer::data(list.as_bytes())].into_iter().chain(one()).chain(one()));
+    let verb: DeleteNs = parse("x nvme0 -n 0xffffffff");
+    let error = verb.on(&mut fake).unwrap_err().to_string();
+    let expected = "Deleting takes every namespace of nvme0 and its data away for ever. Nothing was done\n  \
+                    namespace 1, 1.05 MB, attached to controllers 1, 2\n  \
+                    namespace 7, 1.05 MB, attached to controllers 1, 2\n  \
+                    standard input is no terminal, so that nobody can be asked: say --force where it is meant";
+    assert_eq!(error, expected);
+    assert!(fake.asked.iter().all(identify));
+}
+
+#[test]
+fn what_is_mounted_here_is_neither_deleted_nor_detached() {
+    let mounted = || Fake::namespace(1, []).with_local_device(1, Some("/mnt"));
+    let mut fake = mounted();
+    let error = parse::<DeleteNs>("x nvme0n1").on(&mut fake).unwrap_err().to_string();
+    assert!(error.contains("delete-ns: nvme0n1 is in use") && fake.asked.is_empty(), "{error}");
+    let detach =
+        |line: &str, fake: &mut Fake| parse::<Attachment>(line).on("detach-ns", AttachmentSelect::Detach, fake);
+    let error = detach("x nvme0n1 -c 1", &mut fake).unwrap_err().to_string();
+    assert!(error.contains("/dev/loop1 is mounted at /mnt") && fake.asked.is_empty(), "{error}");
+    detach("x nvme0n1 -c 1 --force", &mut fake).unwrap();
+    assert_eq!(fake.last().sqe.opcode, 0x15);
+    let mut fake = mounted();
+    parse::<DeleteNs>("x nvme0n1 --force").on(&mut fake).unwrap();
+    assert_eq!(fake.last().sqe.opcode, 0x0d);
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! What stands before a verb that takes data away, or that writes where a file system of this machine does: a list of what
+//! would go, a look at what this machine uses, and the question. `--force` passes all of it, as in nvme-cli.
+
+use ebof_nvme::Nsid;
+use ebof_nvme::identify::{Cns, ControllerList, IdentifyNamespace, NamespaceList};
+
+use super::question::confirm;
+use crate::command::{self, Identify};
+use crate::device::Device;
+use crate::failure::Failure;
+use crate::output::text::si;
+
+/// Namespaces that a warning lists one by one; of more than these it tells the number.
+const LISTED_MAX: usize = 16;
+
+/// Lets a verb through that makes `nsid` (every one for FFFFFFFFh) of `device` go away or changes what is in it, unless
+/// this machine uses the namespace.
+///
+/// # Errors
+/// A block device of it is mounted, swap, part of another device; `force` passes that.
+pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: bool) -> anyhow::Result<()> {
+    if force {
+        return Ok(());
+    }
+    let uses: Vec<String> = device
+        .local_devices()?
+        .into_iter()
+        .filter(|local| nsid == Nsid::ALL || nsid == Nsid(local.nsid))
+        .filter_map(|local| Some(format!("namespace {} ({}): {}", local.nsid, local.name, local.used_by?)))
+        .collect();
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{verb}: {} is in use on this machine. Nothing was done", device.name());
+    let advice =
+        format!("{}\n  unmount it or take it out of use first; --force does it all the same", uses.join("\n  "));
+    Err(Failure::new("in-use", message, advice).into())
+}
+
+/// As [`refuse_in_use`], and asks whether the data of these namespaces may go: `warning` says what happens to them.
+///
+/// # Errors
+/// As [`refuse_in_use`]; the answer is not yes, or there is nobody to ask.
+pub(super) fn confirm_loss(
+    (verb, warning): (&str, &str),
+    device: &mut dyn Device,
+    nsid: Nsid,
+    force: bool,
+) -> anyhow::Result<()> {
+    refuse_in_use(verb, device, nsid, force)?;
+    if force {
+        return Ok(());
+    }
+    Ok(confirm(warning, &concerned(device, nsid), force)?)
+}
+
+/// A line for each namespace: its size, who has it. What the controller does not tell is left out: the question comes
+/// all the same.
+fn concerned(device: &mut dyn Device, nsid: Nsid) -> Vec<String> {
+    let nsids = if nsid == Nsid::ALL { every(device) } else { vec![nsid] };
+    let mut lines: Vec<String> = nsids.iter().take(LISTED_MAX).map(|&nsid| describe(device, nsid)).collect();
+    if nsids.len() > LISTED_MAX {
+        lines.push(format!("and {} more", nsids.len() - LISTED_MAX));
+    }
+    lines
+}
+
+/// Every namespace of the subsystem, where the controller manages them; else those that are active.
+fn every(device: &mut dyn Device) -> Vec<Nsid> {
+    let mut list = |cns| command::identify::<NamespaceList>(device, Identify::of(cns, Nsid::NONE));
+    let list = list(Cns::ALLOCATED_NAMESPACE_LIST).or_else(|_no_management| list(Cns::ACTIVE_NAMESPACE_LIST));
+    list.map(|list| list.iter().collect()).unwrap_or_default()
+}
+
+fn describe(device: &mut dyn Device, nsid: Nsid) -> String {
+    let mut identify = |cns| command::identify::<IdentifyNamespace>(device, Identify::of(cns, nsid)).ok();
+    let data = identify(Cns::ALLOCATED_NAMESPACE).or_else(|| identify(Cns::NAMESPACE));
+    let size = data.filter(|data| data.nsze.get() > 0).and_then(|data| {
+        let block_bytes = data.format().block_bytes()?;
+        Some(format!(", {}", si(u128::from(data.nsze.get()) * u128::from(block_bytes))))
+    });
+    let controllers = command::identify::<ControllerList>(device, Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, nsid));
+    let attached = controllers.ok().map(|list| match list.iter().map(|id| id.0.to_string()).collect::<Vec<_>>() {
+        none if none.is_empty() => ", attached to no controller".to_owned(),
+        one if one.len() == 1 => format!(", attached to controller {}", one.join("")),
+        several => format!(", attached to controllers {}", several.join(", ")),
+    });
+    format!("namespace {nsid}{}{}", size.unwrap_or_default(), attached.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::fake::Fake;
+
+    #[test]
+    fn what_is_mounted_here_is_left_alone_unless_forced() {
+        let device = Fake::controller([]).with_local_device(1, None).with_local_device(2, Some("/mnt/data"));
+        assert!(refuse_in_use("detach-ns", &device, Nsid(1), false).is_ok());
+        let error = refuse_in_use("detach-ns", &device, Nsid(2), false).unwrap_err().to_string();
+        let expected = "detach-ns: nvme0 is in use on this machine. Nothing was done\n  \
+                        namespace 2 (nvme0n2): /dev/loop2 is mounted at /mnt/data\n  \
+                        unmount it or take it out of use first; --force does it all the same";
+        assert_eq!(error, expected);
+        assert!(refuse_in_use("delete-ns", &device, Nsid::ALL, false).is_err());
+        assert!(refuse_in_use("delete-ns", &device, Nsid::ALL, true).is_ok());
+    }
+}
