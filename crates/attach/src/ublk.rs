@@ -135,7 +135,7 @@ impl QueueRing {
     }
 
     /// Hands queued commands to the kernel and sleeps until something completes, at most `timeout`.
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.map(Timespec::from);
         let arguments = match &timeout {
             Some(timeout) => SubmitArgs::new().timespec(timeout),
@@ -143,7 +143,7 @@ impl QueueRing {
         };
         match self.ring.submitter().submit_with_args(1, &arguments) {
             Err(error) if !is_passing(&error) => Err(error),
-            _ => Ok(()),
+            _ => Ok(!self.ring.completion().is_empty()),
         }
     }
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use ebof_idle::{Idle, Step};
 use ebof_initiator::queues::Pending;
 use ebof_initiator::{Completion, Data, Queues};
 use ebof_nvme::Sqe;
@@ -17,7 +18,8 @@ use crate::lane::Block;
 /// Operations of one thread on shared queues. At depth 1 they are blocking calls, otherwise futures that this thread polls.
 pub(crate) struct SharedLane {
     queues: Queues<Block>,
-    spin: Duration,
+    idle: Idle,
+    began: Instant,
     depth: usize,
     /// At depth 1: what the next wait runs.
     next: Option<(u64, Sqe, Data<Block>)>,
@@ -62,7 +64,8 @@ impl SharedLane {
             Arc::new(Woken { slots: Mutex::new(Vec::with_capacity(2 * depth)), thread: std::thread::current() });
         let wakers = (0..depth).map(|slot| Waker::from(Arc::new(SlotWaker { woken: Arc::clone(&woken), slot })));
         Self {
-            spin: Duration::from_micros(u64::from(queues.controller().options().spin_us)),
+            idle: Idle::new(u64::from(queues.controller().options().spin_us)),
+            began: Instant::now(),
             queues,
             depth,
             next: None,
@@ -93,25 +96,42 @@ impl SharedLane {
         if let Some((slot, sqe, data)) = self.next.take() {
             return Some((slot, self.queues.execute(sqe, data)));
         }
-        let mut spun_since = Instant::now();
         loop {
             if let Some(over) = self.next_ready() {
+                self.idle.found(self.now_us());
                 return Some(over);
             }
             let now = Instant::now();
             if now >= deadline || self.pending.iter().all(Option::is_none) {
+                self.idle.stop();
                 return None;
             }
-            if now.duration_since(spun_since) < self.spin {
-                for sqe in self.kinds.iter().flatten() {
-                    self.queues.poll(sqe);
+            match self.idle.step(self.now_us()) {
+                Step::GiveWay => {
+                    for sqe in self.kinds.iter().flatten() {
+                        self.queues.poll(sqe);
+                    }
+                    self.idle.give_way();
                 }
-                std::thread::yield_now();
-            } else {
-                std::thread::park_timeout(deadline - now);
-                spun_since = Instant::now();
+                Step::Sleep(bound_us) => {
+                    self.park(deadline - now, bound_us);
+                }
             }
         }
+    }
+
+    fn park(&mut self, time: Duration, bound_us: Option<u64>) {
+        match bound_us.map(Duration::from_micros) {
+            Some(bound) => ebof_idle::precisely(|| std::thread::park_timeout(time.min(bound))),
+            None => std::thread::park_timeout(time),
+        }
+        ebof_idle::after_sleep();
+        let woken = !self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        self.idle.woke(self.now_us(), woken);
+    }
+
+    fn now_us(&self) -> u64 {
+        ebof_idle::micros_since(self.began)
     }
 
     /// The next operation that is known to be over.

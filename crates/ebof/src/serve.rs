@@ -93,7 +93,7 @@ pub(crate) struct Args {
     /// Let these threads move between processors
     #[arg(long)]
     no_pin: bool,
-    /// How long a thread without work looks for some before it sleeps, microseconds
+    /// How long a thread without work looks for some before it sleeps, at least, microseconds; 0 never looks
     #[arg(long, value_name = "US", default_value_t = Settings::default().spin_us)]
     spin: u64,
     /// Connections at a time

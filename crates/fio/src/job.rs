@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use ebof_idle::{Idle, Step, micros_since, precisely};
 use ebof_initiator::{Completion, Controller, Data, Error, QueuePair};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
@@ -72,6 +73,9 @@ pub(crate) struct Job {
     /// What `collect` found last.
     events: Vec<Finished>,
     unsent: Unsent,
+    /// How long to look at several queues before sleeping.
+    idle: Idle,
+    began: Instant,
 }
 
 /// What was submitted since the last send.
@@ -166,6 +170,7 @@ const POLLS_PER_TURN: u32 = 16;
 
 impl Job {
     pub(crate) fn new(settings: Settings) -> Self {
+        let idle = Idle::new(if settings.poll { u64::MAX } else { u64::from(settings.spin_us) });
         Self {
             settings,
             depth: 0,
@@ -173,6 +178,8 @@ impl Job {
             operations: Operations::default(),
             events: Vec::new(),
             unsent: Unsent::default(),
+            idle,
+            began: Instant::now(),
         }
     }
 
@@ -239,7 +246,6 @@ impl Job {
         let deadline = limit.map(|limit| Instant::now() + limit);
         self.events.clear();
         let mut sent = 0;
-        let mut spun_since = None;
         loop {
             self.take(max);
             if self.events.len() < max {
@@ -253,8 +259,9 @@ impl Job {
             if deadline.is_some_and(|deadline| now >= deadline) {
                 break;
             }
-            self.wait(now, deadline, &mut spun_since);
+            self.wait(now, deadline);
         }
+        self.idle.stop();
         (self.events.len(), sent)
     }
 
@@ -313,7 +320,7 @@ impl Job {
     }
 
     /// Waits for a completion on any queue.
-    fn wait(&mut self, now: Instant, deadline: Option<Instant>, spun_since: &mut Option<Instant>) {
+    fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
         let operations = &mut self.operations;
         let mut busy = self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()).filter(|line| line.is_busy());
         let Some(first) = busy.next() else { return };
@@ -326,8 +333,7 @@ impl Job {
             }
             return;
         }
-        let since = *spun_since.get_or_insert(now);
-        if self.settings.poll || now.duration_since(since) < Duration::from_micros(u64::from(self.settings.spin_us)) {
+        let Step::Sleep(bound_us) = self.idle.step(micros_since(self.began)) else {
             for _ in 0..POLLS_PER_TURN {
                 let mut ignored = 0;
                 self.poll(1, &mut ignored);
@@ -335,22 +341,24 @@ impl Job {
                     return;
                 }
             }
-            std::thread::yield_now();
+            self.idle.give_way();
             return;
-        }
-        *spun_since = None;
-        self.sleep(now, deadline);
+        };
+        let woken = self.sleep(now, deadline, bound_us);
+        ebof_idle::after_sleep();
+        self.idle.woke(micros_since(self.began), woken);
     }
 
-    /// Sleeps until any of several queues has something.
-    fn sleep(&self, now: Instant, deadline: Option<Instant>) {
+    /// Sleeps until any of several queues has something, or for `bound_us`; whether one has.
+    fn sleep(&self, now: Instant, deadline: Option<Instant>, bound_us: Option<u64>) -> bool {
         let lines = self.files.iter().filter_map(|file| file.line.as_ref().ok()).filter(|line| line.is_busy());
         let mut descriptors: Vec<PollFd<'_>> =
             lines.map(|line| PollFd::from_borrowed_fd(line.queue.as_fd(), PollFlags::IN)).collect();
         let time = deadline.map_or(LOOK_AROUND, |deadline| deadline.saturating_duration_since(now).min(LOOK_AROUND));
+        let time = bound_us.map_or(time, |bound_us| time.min(Duration::from_micros(bound_us)));
         let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
-        // Whatever it says: the queues are looked at next.
-        let _ = poll(&mut descriptors, Some(&time));
+        // If it fails: the queues are looked at next in any case.
+        matches!(precisely(|| poll(&mut descriptors, Some(&time))), Ok(1..))
     }
 }
 

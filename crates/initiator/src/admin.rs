@@ -186,6 +186,7 @@ impl Admin {
             ],
             timeout,
         )
+        .map(drop)
     }
 
     fn take_inbox(&mut self) -> Option<Loss> {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebof_idle::{Idle, Step, micros_since};
 use ebof_nvme::{Cqe, QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags, epoll};
 
@@ -16,7 +17,7 @@ use crate::error::{Error, Loss, SubmitError};
 use crate::establish;
 use crate::maps::QueueClass;
 use crate::shared::{Message, Shared};
-use crate::wait::{Waker, now_ms, wait};
+use crate::wait::{Waker, now_ms, wait, wait_idle};
 
 /// What a command's data may live in while the command is outstanding. `as_ref` and `as_mut` must give the same bytes
 /// at every call.
@@ -82,15 +83,11 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     epoll_out: bool,
     /// When to look for commands whose time is over.
     next_expiry_ms: u64,
-    /// See [`QueuePair::spin`].
-    polls_per_yield: u32,
+    /// How long a wait looks for completions before it sleeps.
+    idle: Idle,
+    /// When `idle`'s time began.
+    began: Instant,
 }
-
-/// Polls between two calls of sched_yield while spinning with nobody else on the processor.
-const POLLS_PER_YIELD: u32 = 8;
-
-/// A sched_yield that takes this long has let somebody run; alone it takes a fraction of it.
-const SOMEBODY_RAN: Duration = Duration::from_micros(2);
 
 impl<B: Buffer> QueuePair<B> {
     /// Connects the next unused queue, of one class where that is asked for.
@@ -117,6 +114,8 @@ impl<B: Buffer> QueuePair<B> {
         let id = shared.take_queue(&waker, class).ok_or(Error::NoFreeQueue { granted })?;
         let mut queue = Self {
             engine: Engine::new(info.io_entries - 1, true),
+            idle: Idle::new(u64::from(shared.options.spin_us)),
+            began: Instant::now(),
             generation: shared.generation(),
             reopen: false,
             shared,
@@ -127,7 +126,6 @@ impl<B: Buffer> QueuePair<B> {
             epoll,
             epoll_out: false,
             next_expiry_ms: 0,
-            polls_per_yield: POLLS_PER_YIELD,
         };
         queue.open_patiently()?;
         Ok(queue)
@@ -233,33 +231,37 @@ impl<B: Buffer> QueuePair<B> {
     /// # Errors
     /// As [`QueuePair::poll`].
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<Completion<B>>, Error> {
-        let mut spun_since = None;
         loop {
             let mut connected = true;
-            for _ in 0..self.polls_per_yield {
+            for _ in 0..self.idle.looks_per_step() {
                 match self.poll() {
                     Ok(None) => {}
                     Err(Error::NotConnected(State::Reconnecting)) => {
                         connected = false;
                         break;
                     }
-                    done => return done,
+                    done => {
+                        if self.idle.is_waiting() {
+                            self.idle.found(self.now_us());
+                        }
+                        return done;
+                    }
                 }
             }
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.idle.stop();
                 return if connected { Ok(None) } else { Err(self.not_connected()) };
             }
             if !connected {
+                self.idle.stop();
                 self.sleep(deadline)?;
                 continue;
             }
             if self.in_flight() == 0 {
+                self.idle.stop();
                 return Ok(None);
             }
-            if !self.spin(&mut spun_since, now) {
-                self.sleep(deadline)?;
-            }
+            self.idle(deadline)?;
         }
     }
 
@@ -310,7 +312,6 @@ impl<B: Buffer> QueuePair<B> {
     ) -> Result<(), Error> {
         let mut pieces = pieces.into_iter().peekable();
         let mut failure = None;
-        let mut spun_since = None;
         loop {
             while failure.is_none()
                 && let Some(piece) = pieces.peek()
@@ -340,33 +341,34 @@ impl<B: Buffer> QueuePair<B> {
                 return failure.map_or(Ok(()), Err);
             }
             if !progress {
-                self.idle(&mut spun_since)?;
+                self.idle(None)?;
+            } else if self.idle.is_waiting() {
+                self.idle.found(self.now_us());
             }
         }
     }
 
-    /// Spins, then sleeps.
-    fn idle(&mut self, spun_since: &mut Option<Instant>) -> Result<(), Error> {
-        if self.spin(spun_since, Instant::now()) { Ok(()) } else { self.sleep(None) }
+    /// There was nothing: looks on for a while, then sleeps until there is something, or `deadline`.
+    fn idle(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        match self.idle.step(self.now_us()) {
+            Step::GiveWay => {
+                self.idle.give_way();
+                Ok(())
+            }
+            Step::Sleep(bound_us) => {
+                let timeout = self.sleep_max(deadline);
+                let began = self.began;
+                let mut ready = [PollFd::new(&self.epoll, PollFlags::IN)];
+                wait_idle(&mut self.idle, &mut ready, timeout, bound_us, || micros_since(began))
+                    .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
+                self.look_for_late_commands_soon();
+                Ok(())
+            }
+        }
     }
 
-    /// Gives way to other threads of the processor, unless it has been looking for long enough; then `false`, and the next time
-    /// begins anew. When another thread runs meanwhile it may well be the target's, for which this one only stands in the way:
-    /// then fewer looks are taken the next time, and the time away is not counted.
-    fn spin(&mut self, spun_since: &mut Option<Instant>, now: Instant) -> bool {
-        let since = spun_since.get_or_insert(now);
-        if now.duration_since(*since) >= self.spin_time() {
-            *spun_since = None;
-            return false;
-        }
-        std::thread::yield_now();
-        let away = now.elapsed();
-        let somebody_ran = away >= SOMEBODY_RAN;
-        self.polls_per_yield = if somebody_ran { 1 } else { POLLS_PER_YIELD };
-        if somebody_ran {
-            *since += away;
-        }
-        true
+    fn now_us(&self) -> u64 {
+        micros_since(self.began)
     }
 
     /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`. Whether it did is
@@ -397,10 +399,6 @@ impl<B: Buffer> QueuePair<B> {
 
     fn timeout_ms(&self) -> u64 {
         u64::from(self.shared.options.command_timeout_ms)
-    }
-
-    fn spin_time(&self) -> Duration {
-        Duration::from_micros(u64::from(self.shared.options.spin_us))
     }
 
     /// Sees to it that there is a connection of the controller's present generation.
@@ -522,17 +520,23 @@ impl<B: Buffer> QueuePair<B> {
 
     /// Sleeps until there is something to do, or `deadline`, or it is time to look for late commands.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        let timeout = self.sleep_max(deadline);
+        wait(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)
+            .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
+        self.look_for_late_commands_soon();
+        Ok(())
+    }
+
+    /// How long to sleep at most: until `deadline`, or until it is time to look for late commands.
+    fn sleep_max(&mut self, deadline: Option<Instant>) -> Option<Duration> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let expiry = self.engine.slots().next_deadline_ms();
         let expiry = (expiry != u64::MAX).then(|| Duration::from_millis(expiry.saturating_sub(now_ms()) + 1));
-        let timeout = match (left, expiry) {
-            (Some(left), Some(expiry)) => Some(left.min(expiry)),
-            (left, expiry) => left.or(expiry),
-        };
-        wait(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)
-            .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
+        [left, expiry].into_iter().flatten().min()
+    }
+
+    fn look_for_late_commands_soon(&mut self) {
         self.next_expiry_ms = self.next_expiry_ms.min(self.engine.slots().next_deadline_ms());
-        Ok(())
     }
 }
 

@@ -48,7 +48,6 @@ mod lane;
 mod pending;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
@@ -207,13 +206,13 @@ fn lanes<B: Buffer + 'static>(
     class: QueueClass,
     maps: QueueMaps,
 ) -> Result<Vec<Arc<Lane<B>>>, Error> {
-    let spin = Duration::from_micros(u64::from(controller.options().spin_us));
+    let spin_us = u64::from(controller.options().spin_us);
     let processors = processors();
     let mut lanes = Vec::new();
     for index in 0..usize::from(maps.count(class)) {
         let processor = processors.get(index % processors.len().max(1)).copied();
         match connect_from(controller, class, processor) {
-            Ok(queue) => lanes.push(Arc::new(Lane::new(queue, class == QueueClass::Poll, spin)?)),
+            Ok(queue) => lanes.push(Arc::new(Lane::new(queue, class == QueueClass::Poll, spin_us)?)),
             Err(Error::NoFreeQueue { .. }) => break,
             Err(error) => return Err(error),
         }

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ebof_idle::Idle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -87,14 +88,34 @@ impl AsFd for Cancel {
     }
 }
 
-/// Sleeps until one of `fds` is ready or `timeout` is over (`None`: for ever). A signal ends it early.
-pub(crate) fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
+/// Sleeps as `step` of an [`Idle`] asks, until one of `fds` is ready or `timeout` is over, and tells `idle`.
+/// `now_us` is the clock that `idle` goes by.
+pub(crate) fn wait_idle(
+    idle: &mut Idle,
+    fds: &mut [PollFd<'_>],
+    timeout: Option<Duration>,
+    bound_us: Option<u64>,
+    now_us: impl Fn() -> u64,
+) -> Result<(), Errno> {
+    let woken = match bound_us.map(Duration::from_micros) {
+        Some(bound) => ebof_idle::precisely(|| wait(fds, Some(timeout.map_or(bound, |timeout| timeout.min(bound))))),
+        None => wait(fds, timeout),
+    };
+    ebof_idle::after_sleep();
+    idle.woke(now_us(), matches!(woken, Ok(true)));
+    woken.map(drop)
+}
+
+/// Sleeps until one of `fds` is ready or `timeout` is over (`None`: for ever). Whether one is ready; a signal
+/// ends it early.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool, Errno> {
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(timeout.subsec_nanos()),
     });
     match poll(fds, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
         Err(errno) => Err(errno),
     }
 }

@@ -24,7 +24,6 @@ mod fused;
 mod mailbox;
 mod metrics;
 mod outbox;
-mod patience;
 mod port;
 mod protection;
 mod reactor;

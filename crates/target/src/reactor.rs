@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use ebof_backend::{Completion, Device, Io, Request, Submitted};
 use ebof_fabrics::Handle;
-use rustix::event::epoll;
+use ebof_idle::{Idle, Step};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::buffer::Pool;
 use crate::busy::Busy;
@@ -26,7 +27,6 @@ use crate::device::DeviceTable;
 use crate::fused::Barrier;
 use crate::mailbox::{Mailbox, Message};
 use crate::outbox::Flushed;
-use crate::patience::Patience;
 use crate::shared::Shared;
 use crate::turn::{Turn, place_of};
 
@@ -70,7 +70,7 @@ pub(crate) struct Reactor {
     /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
     last_work_us: Option<u64>,
     busy: Busy,
-    patience: Patience,
+    idle: Idle,
     /// Running number of the turn.
     turns: u32,
 }
@@ -87,6 +87,7 @@ impl Reactor {
         epoll::add(&epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &io, epoll::EventData::new_u64(DEVICES), epoll::EventFlags::IN)?;
         let pool = Pool::new(shared.settings.reactor_buffer_bytes);
+        let idle = Idle::new(shared.settings.spin_us);
         Ok(Self {
             index,
             shared,
@@ -109,7 +110,7 @@ impl Reactor {
             kick_failed: false,
             last_work_us: None,
             busy: Busy::default(),
-            patience: Patience::default(),
+            idle,
             turns: 0,
         })
     }
@@ -130,8 +131,12 @@ impl Reactor {
             }
             if !awake {
                 self.mailbox.wake_up();
+                ebof_idle::after_sleep();
             }
             let now_us = self.shared.clock.now_us();
+            if !awake {
+                self.idle.woke(now_us, !events.is_empty());
+            }
             let worked = self.turn(now_us, direct, &events, &mut messages);
             if self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none) {
                 return;
@@ -142,7 +147,15 @@ impl Reactor {
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timespec(timeout).as_ref()) {
+        let mut timeout = timespec(timeout);
+        if let Some(short) = timeout.filter(|time| time.tv_sec == 0 && (1..1_000_000).contains(&time.tv_nsec)) {
+            // epoll's own times are whole milliseconds.
+            let mut epoll = [PollFd::new(&self.epoll, PollFlags::IN)];
+            // Whatever it says: the sources are asked next.
+            let _ = ebof_idle::precisely(|| poll(&mut epoll, Some(&short)));
+            timeout = timespec(Some(Duration::ZERO));
+        }
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(reactor = self.index, "waiting for events failed: {error}");
@@ -154,7 +167,7 @@ impl Reactor {
     /// One turn: everything that is there, with a `direct` look at the sockets that are busy. Returns whether anything was.
     fn turn(&mut self, now_us: u64, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let mut worked = false;
-        self.busy.start_turn(now_us, self.shared.settings.spin_us);
+        self.busy.start_turn(now_us, self.idle.spin_us());
         worked |= self.take_messages(messages, now_us);
         if direct {
             for place in self.busy.places() {
@@ -211,13 +224,19 @@ impl Reactor {
     /// How long to wait for the next event: not at all while there may be work soon, then until something happens.
     fn next_timeout(&mut self, now_us: u64, worked: bool, idle_turns: u32) -> Option<Duration> {
         if worked {
+            self.idle.found(now_us);
             return Some(Duration::ZERO);
         }
-        let spin_us = self.shared.settings.spin_us;
-        if let Some(last) = self.last_work_us.filter(|last| now_us.saturating_sub(*last) < spin_us) {
-            self.last_work_us = Some(last.saturating_add(self.patience.give_way(idle_turns)));
+        if !idle_turns.is_multiple_of(self.idle.looks_per_step()) {
             return Some(Duration::ZERO);
         }
+        let probe_us = match self.idle.step(now_us) {
+            Step::GiveWay => {
+                self.idle.give_way();
+                return Some(Duration::ZERO);
+            }
+            Step::Sleep(bound_us) => bound_us,
+        };
         let now_ms = now_us / 1000;
         if self.last_work_us.is_some_and(|last| now_ms.saturating_sub(last / 1000) >= SHRINK_MS) {
             self.shrink();
@@ -230,7 +249,8 @@ impl Reactor {
         // What could not be started is tried again soon, although nothing else may happen until then.
         let again_ms = self.kick_failed.then_some(now_ms + 10);
         let next = [shrink_ms, deadline_ms, self.shutdown_ms, again_ms].into_iter().flatten().min();
-        next.map(|at| Duration::from_millis(at.saturating_sub(now_ms).max(1)))
+        let next = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms).max(1)));
+        [next, probe_us.map(Duration::from_micros)].into_iter().flatten().min()
     }
 
     /// Gives back what a burst left behind, once.

@@ -7,7 +7,8 @@ pub struct Settings {
     pub threads: Option<usize>,
     /// Whether each of these threads stays on a processor of its own.
     pub pin: bool,
-    /// How long a thread without work looks for some before it sleeps, microseconds; 0 sleeps at once.
+    /// How long a thread without work looks for some before it sleeps, at least, microseconds: up to 4 ms
+    /// where wake-ups are late. 0 sleeps at once.
     pub spin_us: u64,
     /// Connections at a time, over all ports.
     pub connections_max: u32,

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ebof_idle::{Idle, Step};
 use ebof_nvme::identify::ProtectionType;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -121,7 +122,9 @@ impl<B: Blocks> Worker<B> {
 
     /// Serves until the file system is unmounted or the server stops.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        let mut idle_since: Option<Instant> = None;
+        let began = Instant::now();
+        let now_us = || ebof_idle::micros_since(began);
+        let mut idle = Idle::new(u64::try_from(self.shared.spin.as_micros()).unwrap_or(u64::MAX));
         let mut turns = 0_u32;
         while !self.shared.stop.load(Ordering::Acquire) {
             let (busy, sleep_max) = match self.turn()? {
@@ -129,20 +132,24 @@ impl<B: Blocks> Worker<B> {
                 None => return Ok(()),
             };
             if busy {
-                idle_since = None;
-                continue;
-            }
-            let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < self.shared.spin {
-                turns = turns.wrapping_add(1);
-                // Whoever shall make work for us may need this very core.
-                if turns.is_multiple_of(4) {
-                    std::thread::yield_now();
+                if idle.is_waiting() {
+                    idle.found(now_us());
                 }
                 continue;
             }
-            self.sleep(sleep_max)?;
-            idle_since = None;
+            turns = turns.wrapping_add(1);
+            if !turns.is_multiple_of(idle.looks_per_step()) {
+                continue;
+            }
+            match idle.step(now_us()) {
+                // Whoever shall make work for us may need this very core.
+                Step::GiveWay => idle.give_way(),
+                Step::Sleep(bound_us) => {
+                    let woken = self.sleep(sleep_max, bound_us)?;
+                    ebof_idle::after_sleep();
+                    idle.woke(now_us(), woken);
+                }
+            }
         }
         Ok(())
     }
@@ -178,11 +185,24 @@ impl<B: Blocks> Worker<B> {
         self.pending.len() - self.free.len()
     }
 
-    fn sleep(&self, sleep_max: Option<Duration>) -> io::Result<()> {
+    /// Sleeps until there is something, or for so long; whether there is something.
+    fn sleep(&self, sleep_max: Option<Duration>, bound_us: Option<u64>) -> io::Result<bool> {
+        if let Some(bound_us) = bound_us {
+            // epoll's own times are whole milliseconds.
+            let bound = Duration::from_micros(bound_us);
+            let time = Timespec::try_from(sleep_max.map_or(bound, |time| time.min(bound))).ok();
+            let mut epoll = [PollFd::new(&self.epoll, PollFlags::IN)];
+            return match ebof_idle::precisely(|| poll(&mut epoll, time.as_ref())) {
+                Ok(ready) => Ok(ready > 0),
+                Err(Errno::INTR) => Ok(false),
+                Err(error) => Err(error.into()),
+            };
+        }
         let timeout = sleep_max.and_then(|duration| Timespec::try_from(duration).ok());
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 4];
         match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

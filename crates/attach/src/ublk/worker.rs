@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use ebof_idle::{Idle, Step};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::wire::{self, IoCommand, op};
@@ -18,7 +19,7 @@ use crate::blocks::{Blocks, Done, Io, Namespace, Op};
 /// Entries of a ring: more commands than that are handed over in pieces.
 const RING_ENTRIES: u32 = 256;
 /// How long a thread looks for work before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN_US: u64 = 50;
 /// Marks completions of the watch on the blocks' descriptor; devices have a smaller number.
 const USER_BLOCKS: u64 = u64::MAX;
 /// Marks completions of the watch on the inbox.
@@ -96,25 +97,31 @@ impl<B: Blocks> Worker<B> {
 
     /// Serves until it is told to end.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        let mut idle_since: Option<Instant> = None;
+        let began = Instant::now();
+        let now_us = || ebof_idle::micros_since(began);
+        let mut idle = Idle::new(SPIN_US);
         let mut turns = 0_u32;
         while !self.ended {
             let (busy, sleep_max) = self.turn()?;
             if busy {
-                idle_since = None;
-                continue;
-            }
-            let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < SPIN {
-                turns = turns.wrapping_add(1);
-                // Whoever shall make work for us may need this very core; and the kernel completes fetches on this way.
-                if turns.is_multiple_of(4) {
-                    std::thread::yield_now();
+                if idle.is_waiting() {
+                    idle.found(now_us());
                 }
                 continue;
             }
-            self.sleep(sleep_max)?;
-            idle_since = None;
+            turns = turns.wrapping_add(1);
+            if !turns.is_multiple_of(idle.looks_per_step()) {
+                continue;
+            }
+            match idle.step(now_us()) {
+                // Whoever shall make work for us may need this very core; and the kernel completes fetches on this way.
+                Step::GiveWay => idle.give_way(),
+                Step::Sleep(bound_us) => {
+                    let woken = self.sleep(sleep_max, bound_us)?;
+                    ebof_idle::after_sleep();
+                    idle.woke(now_us(), woken);
+                }
+            }
         }
         Ok(())
     }
@@ -144,7 +151,8 @@ impl<B: Blocks> Worker<B> {
         Ok((busy, sleep_max))
     }
 
-    fn sleep(&mut self, sleep_max: Option<Duration>) -> io::Result<()> {
+    /// Sleeps until there is something, or for so long; whether there is something.
+    fn sleep(&mut self, sleep_max: Option<Duration>, bound_us: Option<u64>) -> io::Result<bool> {
         // A watch is answered at once when there is something already.
         if !self.watching_blocks {
             self.ring.watch(self.blocks.fd(), USER_BLOCKS)?;
@@ -154,7 +162,12 @@ impl<B: Blocks> Worker<B> {
             self.ring.watch(self.wake.as_fd(), USER_WAKE)?;
             self.watching_wake = true;
         }
-        self.ring.wait(sleep_max)
+        match bound_us.map(Duration::from_micros) {
+            Some(bound) => {
+                ebof_idle::precisely(|| self.ring.wait(Some(sleep_max.map_or(bound, |time| time.min(bound)))))
+            }
+            None => self.ring.wait(sleep_max),
+        }
     }
 
     fn take_orders(&mut self) -> io::Result<bool> {

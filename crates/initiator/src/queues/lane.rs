@@ -15,6 +15,7 @@ use std::task::Waker as TaskWaker;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
+use ebof_idle::{Idle, Step};
 use ebof_nvme::{QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use super::desk::{Desk, Letter, Look, Owner, Room, Wake};
 use crate::error::Error;
 use crate::queue::{Buffer, Completion, Data, QueuePair};
 use crate::shared::lock;
-use crate::wait::{Waker, wait};
+use crate::wait::{Waker, wait_idle};
 
 /// Looks at the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.
 const LOOKS_PER_YIELD: u32 = 4;
@@ -39,12 +40,15 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct Lane<B: Buffer> {
     core: Mutex<Core<B>>,
     desk: Mutex<Desk<B>>,
+    /// How long whoever leads looks at the socket before it sleeps. The leader works on a copy.
+    idle: Mutex<Idle>,
     /// Readable when the queue pair has something to do.
     ready: OwnedFd,
     waker: Arc<Waker>,
     /// Whether callers poll for their completions.
     polled: bool,
-    spin: Duration,
+    /// When the time of the `Idle` of whoever leads began.
+    began: Instant,
     /// The thread that leads for futures waits for them here, with the desk.
     tasks_wait: Condvar,
     driver: Mutex<Option<JoinHandle<()>>>,
@@ -70,7 +74,7 @@ enum Turn {
 }
 
 impl<B: Buffer + 'static> Lane<B> {
-    pub(super) fn new(queue: QueuePair<B>, polled: bool, spin: Duration) -> Result<Self, Error> {
+    pub(super) fn new(queue: QueuePair<B>, polled: bool, spin_us: u64) -> Result<Self, Error> {
         let capacity = u16::try_from(queue.capacity()).unwrap_or(u16::MAX);
         let ready = queue.as_fd().try_clone_to_owned().map_err(|error| Error::System {
             action: "duplicating a descriptor",
@@ -83,10 +87,11 @@ impl<B: Buffer + 'static> Lane<B> {
                 letters: VecDeque::with_capacity(usize::from(capacity)),
                 over: Vec::with_capacity(usize::from(capacity)),
             }),
+            idle: Mutex::new(Idle::new(spin_us)),
             desk: Mutex::new(Desk::new(capacity)),
             ready,
             polled,
-            spin,
+            began: Instant::now(),
             tasks_wait: Condvar::new(),
             driver: Mutex::new(None),
             missing_in: AtomicU64::new(0),
@@ -332,33 +337,36 @@ impl<B: Buffer + 'static> Lane<B> {
     /// Looks at the socket, spins and sleeps until `done`, which is asked after every look.
     /// `politely`: whoever was woken may need this very processor, and this thread has nothing of its own to do.
     fn lead<T>(&self, mut done: impl FnMut(&mut Desk<B>) -> Option<T>, politely: bool) -> T {
-        let mut spun_since = None;
         let mut looks = 0u32;
+        let now_us = || ebof_idle::micros_since(self.began);
+        let mut idle = lock(&self.idle).clone();
         loop {
             looks = looks.wrapping_add(1);
             let turn = self.turn(lock(&self.core), true);
-            if let Some(result) = self.finished(&mut done, false) {
+            if matches!(turn, Turn::Progress) && idle.is_waiting() {
+                idle.found(now_us());
+            }
+            if let Some(result) = self.finished(&mut done, &mut idle, false) {
                 return result;
             }
             if politely {
                 std::thread::yield_now();
             }
             match turn {
-                Turn::Progress => spun_since = None,
+                Turn::Progress => {}
                 Turn::Refused => std::thread::sleep(REFUSED_PAUSE),
-                Turn::Nothing(_) if !looks.is_multiple_of(LOOKS_PER_YIELD) => {}
+                Turn::Nothing(_) if !looks.is_multiple_of(idle.looks_per_step().min(LOOKS_PER_YIELD)) => {}
                 Turn::Nothing(time) => {
-                    let now = Instant::now();
-                    if now.duration_since(*spun_since.get_or_insert(now)) < self.spin {
-                        std::thread::yield_now();
+                    let Step::Sleep(bound_us) = idle.step(now_us()) else {
+                        idle.give_way();
                         continue;
-                    }
-                    spun_since = None;
+                    };
                     // Asked once more, with the note that this thread sleeps: whoever ends a command wakes it from now on.
-                    if let Some(result) = self.finished(&mut done, true) {
+                    if let Some(result) = self.finished(&mut done, &mut idle, true) {
                         return result;
                     }
-                    if wait(&mut [PollFd::new(&self.ready, PollFlags::IN)], Some(time)).is_err() {
+                    let mut ready = [PollFd::new(&self.ready, PollFlags::IN)];
+                    if wait_idle(&mut idle, &mut ready, Some(time), bound_us, now_us).is_err() {
                         std::thread::sleep(REFUSED_PAUSE);
                     }
                     lock(&self.desk).leader_sleeps = false;
@@ -368,12 +376,20 @@ impl<B: Buffer + 'static> Lane<B> {
     }
 
     /// If the one who leads is done, it leads no more.
-    fn finished<T>(&self, done: &mut impl FnMut(&mut Desk<B>) -> Option<T>, sleeps: bool) -> Option<T> {
+    fn finished<T>(
+        &self,
+        done: &mut impl FnMut(&mut Desk<B>) -> Option<T>,
+        idle: &mut Idle,
+        sleeps: bool,
+    ) -> Option<T> {
         let mut desk = lock(&self.desk);
         let Some(result) = done(&mut desk) else {
             desk.leader_sleeps = sleeps;
             return None;
         };
+        idle.stop();
+        // What was learned goes to whoever leads next.
+        lock(&self.idle).clone_from(idle);
         desk.led = false;
         let mut wakes = Wakes::default();
         self.hand_over(&mut desk, &mut wakes);

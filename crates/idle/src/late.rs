@@ -1,0 +1,20 @@
+//! Sleeps that end late, as on a machine whose hypervisor is busy. For tests only: programs are built
+//! without this feature.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+static LATE_US: AtomicU64 = AtomicU64::new(0);
+
+/// From now on every sleep in this process ends so many microseconds late.
+pub fn set(late_us: u64) {
+    LATE_US.store(late_us, Ordering::Relaxed);
+}
+
+pub(crate) fn after_sleep() {
+    let late = Duration::from_micros(LATE_US.load(Ordering::Relaxed));
+    let began = Instant::now();
+    while began.elapsed() < late {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,184 @@
+//! The policy on simulated machines: virtual time, wake-ups that cost what the test says.
+
+use super::*;
+
+/// Waits from `now_us` for work that comes at `arrival_us`, on a machine on which every wake-up takes
+/// `cost_us`; returns when the work was found, and how long the thread was awake for nothing.
+fn wait(idle: &mut Idle, now_us: u64, arrival_us: u64, cost_us: u64) -> (u64, u64) {
+    let (mut now_us, mut awake_us) = (now_us, 0);
+    loop {
+        if arrival_us <= now_us {
+            idle.found(now_us);
+            return (now_us, awake_us);
+        }
+        match idle.step(now_us) {
+            Step::GiveWay => {
+                now_us += 1;
+                awake_us += 1;
+            }
+            Step::Sleep(bound_us) => {
+                let due_us = bound_us.map_or(arrival_us, |bound_us| arrival_us.min(now_us + bound_us));
+                now_us = due_us + cost_us;
+                idle.woke(now_us, arrival_us <= due_us);
+            }
+        }
+    }
+}
+
+/// Two ends that answer each other after 5 µs: how many messages in the first second.
+fn pair(first: &mut Idle, second: &mut Idle, cost_us: u64) -> u64 {
+    let (mut messages, mut sent_us) = (0, 0);
+    // Since when each end waits.
+    let mut waits_us = [0, 0];
+    while sent_us < 1_000_000 {
+        for (end, idle) in [&mut *first, &mut *second].into_iter().enumerate() {
+            let (found_us, _) = wait(idle, waits_us[end], sent_us + 1, cost_us);
+            sent_us = found_us + 5;
+            waits_us[end] = sent_us;
+            messages += 1;
+        }
+    }
+    messages
+}
+
+#[test]
+fn late_wake_ups_cost_a_busy_pair_little() {
+    let quiet = pair(&mut Idle::new(50), &mut Idle::new(50), 10);
+    for cost_us in [50, 100, 200, 500, 1000] {
+        let late = pair(&mut Idle::new(50), &mut Idle::new(50), cost_us);
+        assert!(late * 10 > quiet * 9, "{cost_us} µs: {late} messages of {quiet}");
+    }
+}
+
+#[test]
+fn one_end_that_sleeps_at_once_does_not_put_the_other_to_sleep() {
+    let alone = pair(&mut Idle::new(50), &mut Idle::new(0), 200);
+    // Each round trip has one wake-up, not two.
+    assert!(alone > 2 * 1_000_000 / 250, "{alone} messages");
+}
+
+#[test]
+fn where_wake_ups_are_quick_slow_work_is_waited_for_asleep() {
+    let mut idle = Idle::new(50);
+    let (mut now_us, mut awake_us) = (0, 0);
+    for _ in 0..1000 {
+        let (found_us, awake) = wait(&mut idle, now_us, now_us + 300, 10);
+        (now_us, awake_us) = (found_us, awake_us + awake);
+    }
+    assert_eq!(awake_us / 1000, 50, "as configured");
+}
+
+#[test]
+fn where_wake_ups_are_late_the_same_work_is_looked_for() {
+    let mut idle = Idle::new(50);
+    let mut now_us = 0;
+    for _ in 0..1000 {
+        (now_us, _) = wait(&mut idle, now_us, now_us + 300, 200);
+    }
+    assert!(now_us < 1000 * 320, "{now_us} µs for 1000 waits of 300 µs");
+}
+
+#[test]
+fn a_machine_that_has_become_quick_again_is_noticed() {
+    let mut idle = Idle::new(50);
+    let mut now_us = 0;
+    for _ in 0..100 {
+        (now_us, _) = wait(&mut idle, now_us, now_us + 300, 200);
+    }
+    assert!(idle.spin_us() > 300);
+    for _ in 0..4000 {
+        (now_us, _) = wait(&mut idle, now_us, now_us + 300, 10);
+    }
+    let mut awake_us = 0;
+    for _ in 0..100 {
+        let (found_us, awake) = wait(&mut idle, now_us, now_us + 300, 10);
+        (now_us, awake_us) = (found_us, awake_us + awake);
+    }
+    assert_eq!(awake_us / 100, 50);
+}
+
+#[test]
+fn without_traffic_nothing_is_left_of_it() {
+    let mut idle = Idle::new(50);
+    let mut now_us = 0;
+    for _ in 0..100 {
+        (now_us, _) = wait(&mut idle, now_us, now_us + 900, 1000);
+    }
+    assert!(idle.spin_us() > 900, "{}", idle.spin_us());
+    // The last of the traffic is looked after once, and what comes a second later finds the configured time.
+    let (found_us, awake_us) = wait(&mut idle, now_us, now_us + 1_100_000, 1000);
+    assert!(awake_us <= SPIN_MAX_US);
+    assert_eq!(idle.spin_us(), 50);
+    let (_, awake_us) = wait(&mut idle, found_us, found_us + 1_000_000, 1000);
+    assert_eq!(awake_us, 50);
+}
+
+#[test]
+fn what_comes_too_late_is_looked_for_less_and_less() {
+    let mut idle = Idle::new(50);
+    let mut now_us = 0;
+    for _ in 0..100 {
+        (now_us, _) = wait(&mut idle, now_us, now_us + 900, 1000);
+    }
+    let mut awake_us = 0;
+    for _ in 0..1000 {
+        let (found_us, awake) = wait(&mut idle, now_us, now_us + 20_000, 1000);
+        (now_us, awake_us) = (found_us, awake_us + awake);
+    }
+    assert!(awake_us < 1000 * 50 + 4 * SPIN_MAX_US, "{awake_us} µs awake in 1000 waits");
+}
+
+#[test]
+fn a_stop_of_a_second_is_no_wake_up() {
+    let mut idle = Idle::new(50);
+    assert_eq!(idle.step(0), Step::GiveWay);
+    assert_eq!(idle.step(50), Step::Sleep(Some(PROBE_US)));
+    idle.woke(1_000_000, true);
+    assert!(idle.wake_cost_us <= SAMPLE_MAX_US);
+}
+
+#[test]
+fn zero_sleeps_at_once_and_the_maximum_never() {
+    let mut idle = Idle::new(0);
+    assert_eq!(idle.step(7), Step::Sleep(None));
+    idle.woke(1000, true);
+    idle.found(1000);
+    assert_eq!(idle.step(1001), Step::Sleep(None));
+    let mut idle = Idle::new(u64::MAX);
+    assert_eq!(idle.step(0), Step::GiveWay);
+    assert_eq!(idle.step(3_600_000_000), Step::GiveWay);
+}
+
+#[test]
+fn time_that_others_had_is_not_time_spent_looking() {
+    let mut idle = Idle::new(50);
+    assert_eq!(idle.step(0), Step::GiveWay);
+    idle.gave_way(Duration::from_micros(45));
+    assert_eq!(idle.looks_per_step(), 1);
+    assert_eq!(idle.step(90), Step::GiveWay);
+    idle.gave_way(Duration::from_nanos(300));
+    assert_eq!(idle.looks_per_step(), LOOKS_PER_STEP);
+    assert_eq!(idle.step(95), Step::Sleep(Some(PROBE_US)));
+    idle.woke(150, false);
+    assert_eq!(idle.step(151), Step::Sleep(None), "once a wait sleeps it does not look again");
+}
+
+/// Any clock and any work: nothing overflows, and the limits hold.
+#[test]
+fn any_times_are_taken() {
+    use proptest::prelude::*;
+    proptest!(|(base in prop_oneof![0..10_000u64, any::<u64>()], times in proptest::collection::vec((0..5u8, any::<u64>()), 0..200))| {
+        let mut idle = Idle::new(base);
+        for (what, time) in times {
+            match what {
+                0 => _ = idle.step(time),
+                1 => idle.woke(time, time % 2 == 0),
+                2 => idle.found(time),
+                3 => idle.gave_way(Duration::from_micros(time)),
+                _ => _ = idle.looks_per_step(),
+            }
+            let spin_us = idle.spin_us();
+            prop_assert!((base..=base.max(SPIN_MAX_US)).contains(&spin_us));
+        }
+    });
+}
