@@ -7,10 +7,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Action, Buffer, Error, Io, Resident};
+use crate::{Action, Buffer, Error, FileDevice, Io, Resident};
 
 /// What a device is and can do. Most of it is fixed when it is opened; the abilities may shrink later (a file system
-/// tells only when asked that it cannot punch holes).
+/// tells only when asked that it cannot punch holes), and the capacity of a file may grow ([`FileDevice::grow`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `logical_block_bytes`.
@@ -170,6 +170,11 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// The way to the bytes themselves, for devices that have them in memory.
     fn resident(&self) -> Option<&dyn Resident> {
+        None
+    }
+
+    /// What can be asked of a device that is a file or a block device of the system.
+    fn file(&self) -> Option<&FileDevice> {
         None
     }
 

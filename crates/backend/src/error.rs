@@ -362,6 +362,20 @@ pub enum OpenError {
         /// What was asked for.
         asked_bytes: u64,
     },
+    /// It has become smaller than what is offered of it.
+    #[error(
+        "{} has {actual_bytes} bytes ({}), fewer than the {offered_bytes} ({}) that hosts use: it does not shrink while it \
+         is in use; make it as large again (`truncate -s {offered_bytes}` for a file), or take the namespace away first",
+        path.display(), crate::format_size(*actual_bytes), crate::format_size(*offered_bytes)
+    )]
+    Shrunk {
+        /// As it was found.
+        path: PathBuf,
+        /// What it has.
+        actual_bytes: u64,
+        /// What hosts were told.
+        offered_bytes: u64,
+    },
     /// Another process holds a lock on it.
     #[error("{} is in use{holder}: two writers would destroy it; stop the other one first", path.display())]
     Locked {
@@ -433,6 +447,14 @@ pub enum OpenError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl OpenError {
+    /// Whether somebody else has it: it may be had when that one has given it up.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::Locked { .. } | Self::Claimed { .. } | Self::LoopBacking { .. })
+    }
 }
 
 /// Who holds a lock, as far as the system tells.

@@ -2,14 +2,18 @@
 //!
 //! Opening one, with all its refusals, is in `open.rs`; what happens after the first system call in `job.rs`.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::job::{Job, Method};
-use crate::{Action, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+use crate::open::check_blocks;
+use crate::spec::Name;
+use crate::{Action, Device, Error, Geometry, Io, OpenError, Operation, Request, Submitted, format_size};
 
 /// What every request under way shares: the open file and what was learnt about it.
 #[derive(Debug)]
@@ -18,8 +22,11 @@ pub(crate) struct Medium {
     pub(crate) path: Arc<Path>,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// As it was opened; `deallocates` and `writes_zeroes` are joined by the flags below.
+    /// As it was opened; `deallocates` and `writes_zeroes` are joined by the flags below, the capacity is replaced by the
+    /// one below.
     pub(crate) geometry: Geometry,
+    /// It only grows.
+    pub(crate) capacity_bytes: AtomicU64,
     pub(crate) punches: AtomicBool,
     pub(crate) zeroes: AtomicBool,
     pub(crate) cache_lost: AtomicBool,
@@ -46,7 +53,12 @@ impl Medium {
     }
 
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.geometry.capacity_bytes
+        self.capacity_bytes.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn geometry(&self) -> Geometry {
+        Geometry { capacity_bytes: self.capacity_bytes(), ..self.geometry }
     }
 
     pub(crate) fn is_direct(&self) -> bool {
@@ -85,9 +97,36 @@ impl Medium {
     }
 }
 
+/// Which file or block device it is, whatever the path by which it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    block_device: bool,
+    /// Of a block device its own number, otherwise that of the file system.
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// What is at `path`; `None` where nothing is, or nothing that can be a drive.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().and_then(|metadata| Self::from(&metadata))
+    }
+
+    fn from(metadata: &fs::Metadata) -> Option<Self> {
+        let kind = metadata.file_type();
+        if kind.is_block_device() {
+            // Several nodes may stand for one device.
+            Some(Self { block_device: true, device: metadata.rdev(), inode: 0 })
+        } else {
+            kind.is_file().then(|| Self { block_device: false, device: metadata.dev(), inode: metadata.ino() })
+        }
+    }
+}
+
 /// A drive in a regular file or on a block device.
 #[derive(Debug)]
-pub(crate) struct FileDevice {
+pub struct FileDevice {
     medium: Arc<Medium>,
 }
 
@@ -96,10 +135,66 @@ impl FileDevice {
         FileDevice { medium: Arc::new(medium) }
     }
 
+    /// Which file or block device it is.
+    #[must_use]
+    pub fn id(&self) -> Option<FileId> {
+        self.medium.file.metadata().ok().and_then(|metadata| FileId::from(&metadata))
+    }
+
+    /// Whether it is a block device, and not a regular file.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.medium.kind == Kind::BlockDevice
+    }
+
+    /// Whether it goes past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.medium.direct
+    }
+
+    /// Whether no request is under way on it, on whatever thread. Others may begin at once: ask when nobody has it any
+    /// more who could.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        // Each request holds the medium until it is complete.
+        Arc::strong_count(&self.medium) == 1
+    }
+
+    /// How large the file or block device is now, to be offered with [`grow`](Self::grow). `asked_bytes` is the size that
+    /// it has to have, if any.
+    ///
+    /// # Errors
+    /// It is smaller than what is offered, is no whole number of blocks, or has not the size that was asked for.
+    pub fn look(&self, asked_bytes: Option<u64>) -> Result<u64, OpenError> {
+        let medium = &self.medium;
+        let path = || medium.path.to_path_buf();
+        let size = match medium.kind {
+            Kind::File => medium.file.metadata().map(|metadata| metadata.len()),
+            Kind::BlockDevice => rustix::fs::seek(&medium.file, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
+        };
+        let actual_bytes =
+            size.map_err(|source| OpenError::System { path: path(), what: "find out its size", source })?;
+        let offered_bytes = medium.capacity_bytes();
+        if actual_bytes < offered_bytes {
+            return Err(OpenError::Shrunk { path: path(), actual_bytes, offered_bytes });
+        }
+        if let Some(asked_bytes) = asked_bytes.filter(|asked| *asked != actual_bytes) {
+            return Err(OpenError::SizeDiffers { path: path(), actual_bytes, asked_bytes });
+        }
+        check_blocks(Name::Path(path()), actual_bytes, medium.geometry.logical_block_bytes)?;
+        Ok(actual_bytes)
+    }
+
+    /// Offers `capacity_bytes` from now on, which [`look`](Self::look) has found. A device never offers less than before.
+    pub fn grow(&self, capacity_bytes: u64) {
+        self.medium.capacity_bytes.fetch_max(capacity_bytes, Ordering::Relaxed);
+    }
+
     /// What can be answered without asking the medium.
     fn answer(&self, request: &mut Request) -> Option<Result<(), Error>> {
         let medium = &self.medium;
-        if let Err(error) = medium.geometry.check(&request.operation) {
+        if let Err(error) = medium.geometry().check(&request.operation) {
             return Some(Err(error));
         }
         let action = request.operation.action();
@@ -127,8 +222,12 @@ impl Device for FileDevice {
             deallocates,
             deallocate_granularity_bytes: if deallocates { medium.geometry.deallocate_granularity_bytes } else { 0 },
             writes_zeroes: medium.geometry.writes_zeroes && medium.zeroes.load(Ordering::Relaxed),
-            ..medium.geometry
+            ..medium.geometry()
         }
+    }
+
+    fn file(&self) -> Option<&FileDevice> {
+        Some(self)
     }
 
     fn submit(&self, io: &mut Io, mut request: Request) -> Submitted {
@@ -147,7 +246,7 @@ impl Device for FileDevice {
             Kind::File => "file",
             Kind::BlockDevice => "block device",
         };
-        let size = format_size(medium.geometry.capacity_bytes);
+        let size = format_size(medium.capacity_bytes());
         let cache = if medium.direct { "direct" } else { "buffered" };
         let access = if medium.geometry.read_only { ", read-only" } else { "" };
         format!("{kind} {}, {size}, {cache}{access}", medium.path.display())

@@ -41,6 +41,7 @@ mod uring;
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use device::{After, Completion, Device, Geometry, Operation, Request, Submitted};
 pub use error::{Action, Class, Error, Holder, OpenError};
+pub use file::{FileDevice, FileId};
 pub use io::{Engine, Io, IoStats};
 pub use memory::Memory;
 pub use null::Null;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
@@ -53,7 +53,7 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
     }
 }
 
-fn check_blocks(what: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
+pub(crate) fn check_blocks(what: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
     if size_bytes != 0 && size_bytes.is_multiple_of(u64::from(block_bytes)) {
         return Ok(());
     }
@@ -279,6 +279,7 @@ impl Wish<'_> {
             kind,
             direct,
             geometry,
+            capacity_bytes: AtomicU64::new(geometry.capacity_bytes),
             punches: AtomicBool::new(geometry.deallocates),
             // Whether a file system can, or how the kernel helps a block device out, shows when it is tried.
             zeroes: AtomicBool::new(true),

@@ -26,6 +26,7 @@ fn medium(block_bytes: u32, direct: bool) -> Arc<Medium> {
         kind: Kind::File,
         direct,
         geometry,
+        capacity_bytes: std::sync::atomic::AtomicU64::new(geometry.capacity_bytes),
         punches: AtomicBool::new(true),
         zeroes: AtomicBool::new(true),
         cache_lost: AtomicBool::new(false),

@@ -37,6 +37,7 @@ fn ring_and_pipe() -> Option<(Ring, Arc<Medium>, File)> {
         kind: Kind::File,
         direct: false,
         geometry,
+        capacity_bytes: std::sync::atomic::AtomicU64::new(geometry.capacity_bytes),
         punches: AtomicBool::new(false),
         zeroes: AtomicBool::new(false),
         cache_lost: AtomicBool::new(false),
