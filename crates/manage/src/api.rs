@@ -32,10 +32,13 @@ pub trait Target: Send + Sync {
 
     /// What [`Target::apply`] would change.
     fn plan(&self, desired: &Config) -> Plan {
-        Plan::between(&self.config(), desired)
+        let (current, mut desired) = (self.config(), desired.clone());
+        desired.keep_numbers(&current);
+        Plan::between(&current, &desired)
     }
 
-    /// Makes the target what `desired` says. Either everything is in force afterwards, or what was in force before.
+    /// Makes the target what `desired` says, where numbers that nobody says stay as they are ([`Config::keep_numbers`]).
+    /// Either everything is in force afterwards, or what was in force before.
     ///
     /// # Errors
     /// The change that failed, and why.
@@ -65,6 +68,16 @@ pub enum ApplyError {
         change: Box<Change>,
         /// What went wrong.
         source: Box<dyn Error + Send + Sync>,
+    },
+    /// A change failed, and not all that had been released for it could be taken again.
+    #[error("{change}: {source}; and NOT SERVED any more: {}", .lost.join("; "))]
+    Incomplete {
+        /// The change.
+        change: Box<Change>,
+        /// What went wrong with it.
+        source: Box<dyn Error + Send + Sync>,
+        /// What is not served now, and why.
+        lost: Vec<String>,
     },
 }
 

@@ -19,11 +19,17 @@ use crate::read::tree::{self, Node};
 use crate::units::{format_duration, format_size};
 use crate::{nvmetcli, read};
 
+use whole::Whole;
+
 mod drive;
 pub mod limits;
+mod numbers;
+mod whole;
 
 pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
 pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
+pub use numbers::Assigned;
+pub use whole::Objection;
 
 /// What a target should be. Serialised, it is a configuration that [`load`] reads to the same value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -71,6 +77,9 @@ pub struct Port {
     pub name: String,
     /// Its number in the discovery log (PORTID).
     pub id: u16,
+    /// Whether the configuration leaves the number to [`load`].
+    #[serde(skip)]
+    pub assigned: Assigned,
     /// The address it listens on.
     pub listen: Listen,
     /// The IP address that discovery tells hosts to connect to instead of the one they reached.
@@ -168,6 +177,9 @@ pub struct Subsystem {
 pub struct Namespace {
     /// Its number.
     pub nsid: u32,
+    /// Whether the configuration leaves the number to [`load`].
+    #[serde(skip)]
+    pub assigned: Assigned,
     /// What it stores its data in.
     pub drive: Drive,
     /// The size of a logical block; `None` is 512, or the drive's own where that is larger.
@@ -222,6 +234,8 @@ pub struct Loaded {
     pub config: Config,
     /// Warnings and notes.
     pub remarks: Diagnostics,
+    /// What tells a configuration that means to take something away from one that was cut short.
+    whole: Whole,
 }
 
 impl Format {
@@ -254,6 +268,7 @@ pub fn load(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
 /// Everything that is wrong with the text, each with its place.
 pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnostics> {
     let mut out = Collector::new(name, text);
+    let mut whole = Whole::default();
     let config = if text.len() > limits::TEXT_BYTES_MAX {
         let size = format_size(limits::TEXT_BYTES_MAX as u64);
         out.error(0..0, format!("the configuration has {} bytes", text.len()), format!("accepted: at most {size}"));
@@ -264,10 +279,11 @@ pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnos
             Format::Toml => tree::from_toml(text, &mut out),
             Format::Json => tree::from_json(text, &mut out),
         };
+        whole = Whole::of(format, text, root.as_ref());
         root.map(|root| read_root(format, &root, &mut out))
     };
     match config {
-        Some(config) if !out.has_errors() => Ok(Loaded { config, remarks: out.finish() }),
+        Some(config) if !out.has_errors() => Ok(Loaded { config, remarks: out.finish(), whole }),
         _ => Err(out.finish()),
     }
 }
@@ -333,6 +349,7 @@ impl Port {
         Self {
             name: listen.to_string(),
             id,
+            assigned: Assigned(false),
             listen,
             advertise: None,
             discovery_only: false,
@@ -349,6 +366,13 @@ impl Port {
             prefer_busy_poll: false,
             zerocopy_send_bytes: None,
         }
+    }
+
+    /// Whether both are one listening socket with, perhaps, other options. A port whose number the system chooses is known
+    /// by its name.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.listen == other.listen && (self.listen.port != 0 || self.name == other.name)
     }
 }
 
@@ -391,6 +415,7 @@ impl Namespace {
     pub fn new(nqn: &Nqn, nsid: u32, drive: Drive) -> Self {
         Self {
             nsid,
+            assigned: Assigned(false),
             drive,
             block_size: None,
             uuid: default_uuid(nqn, nsid),

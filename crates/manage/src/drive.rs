@@ -150,6 +150,19 @@ impl Drive {
         }
     }
 
+    /// Whether both store their data in the same place and get at it in the same way: a file may have another size. What has
+    /// no name is the same where all of it is equal.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(file), Self::File(other)) => {
+                let way = |file: &FileDrive| (file.direct, file.read_only);
+                file.path == other.path && way(file) == way(other)
+            }
+            _ => self == other,
+        }
+    }
+
     /// Puts `base` in front of a relative path.
     pub(crate) fn rebase(&mut self, base: &Path) {
         if let Self::File(file) = self

@@ -101,6 +101,18 @@ pub enum Change {
         /// What differs.
         differences: Vec<Difference>,
     },
+    /// What a namespace stores its data in has become larger. Only a target that looks at it finds that out: it is not in
+    /// the difference of two configurations. With equal sizes: that it was looked for.
+    GrowNamespace {
+        /// Its subsystem.
+        subsystem: String,
+        /// Its NSID.
+        nsid: u32,
+        /// Its capacity so far.
+        from_bytes: u64,
+        /// Its capacity from now on.
+        to_bytes: u64,
+    },
     /// A namespace appears.
     AddNamespace {
         /// Its subsystem.
@@ -191,22 +203,19 @@ impl Steps {
 
     fn ports(&mut self, current: &Config, desired: &Config) {
         for old in &current.ports {
-            let new = desired.ports.iter().find(|port| port.name == old.name);
             // A listening socket cannot move: another address is another port.
-            if new.is_none_or(|new| new.listen != old.listen || new.id != old.id) {
+            if !desired.ports.iter().any(|new| new.is_same(old)) {
                 self.changes.push(Change::RemovePort { name: old.name.clone() });
             }
         }
         for new in &desired.ports {
-            let old = current.ports.iter().find(|port| port.name == new.name);
-            match old.filter(|old| old.listen == new.listen && old.id == new.id) {
-                None => self.changes.push(Change::AddPort { port: new.clone() }),
-                Some(old) => {
-                    let differences = differences(old, new, &[]);
-                    if !differences.is_empty() {
-                        self.changes.push(Change::AlterPort { to: new.clone(), differences });
-                    }
-                }
+            let Some(old) = current.ports.iter().find(|old| old.is_same(new)) else {
+                self.changes.push(Change::AddPort { port: new.clone() });
+                continue;
+            };
+            let differences = differences(old, new, &[]);
+            if !differences.is_empty() {
+                self.changes.push(Change::AlterPort { to: new.clone(), differences });
             }
         }
     }
@@ -263,7 +272,7 @@ impl Steps {
                 self.changes.push(Change::AddSubsystem { subsystem: new.clone() });
                 continue;
             };
-            let differences = differences(old, new, &["namespaces"]);
+            let differences = differences(&renamed(old, current, desired), new, &["namespaces"]);
             if !differences.is_empty() {
                 self.changes.push(Change::AlterSubsystem { to: new.clone(), differences });
             }
@@ -285,7 +294,11 @@ impl Steps {
                     .changes
                     .push(Change::AddNamespace { subsystem: subsystem.clone(), namespace: namespace.clone() }),
                 Some(other) => {
-                    let differences = differences(other, namespace, &[]);
+                    let mut differences = differences(other, namespace, &[]);
+                    for difference in differences.iter_mut().filter(|difference| difference.key == "drive") {
+                        difference.from = Some(other.drive.to_string());
+                        difference.to = Some(namespace.drive.to_string());
+                    }
                     if !differences.is_empty() {
                         let (subsystem, to) = (subsystem.clone(), namespace.clone());
                         self.changes.push(Change::AlterNamespace { subsystem, to, differences });
@@ -301,11 +314,29 @@ fn drive_of<'c>(config: &'c Config, subsystem: &Subsystem) -> Option<&'c Managed
     config.drives.iter().find(|drive| drive.name == *name)
 }
 
+/// A subsystem of `current` with the names that `desired` has for its ports and its drive: that they are called something
+/// else is no change of it.
+fn renamed(subsystem: &Subsystem, current: &Config, desired: &Config) -> Subsystem {
+    let mut renamed = subsystem.clone();
+    for name in &mut renamed.ports {
+        let port = current.ports.iter().find(|port| port.name == *name);
+        if let Some(now) = port.and_then(|port| desired.ports.iter().find(|now| now.is_same(port))) {
+            name.clone_from(&now.name);
+        }
+    }
+    if let Some(drive) = drive_of(current, subsystem)
+        && let Some(now) = desired.drives.iter().find(|now| now.is_same(drive))
+    {
+        renamed.drive = Some(now.name.clone());
+    }
+    renamed
+}
+
 /// Whether a host may take both for one: other data, block size or identity under the same NSID must be seen to go
 /// and come, or a host keeps using what it has cached.
 fn same_namespace(a: &Namespace, b: &Namespace) -> bool {
     let identity = |ns: &Namespace| (ns.nsid, ns.block_size, ns.uuid, ns.nguid, ns.eui64);
-    identity(a) == identity(b) && a.drive == b.drive
+    identity(a) == identity(b) && a.drive.is_same(&b.drive)
 }
 
 /// The options in which two values differ, by their serialised form, so that no field can be forgotten.
@@ -338,7 +369,7 @@ impl Change {
             Self::AddDrive { .. } => 9,
             Self::AlterSubsystem { .. } => 10,
             Self::AddSubsystem { .. } => 11,
-            Self::AlterNamespace { .. } => 12,
+            Self::AlterNamespace { .. } | Self::GrowNamespace { .. } => 12,
             Self::AddNamespace { .. } => 13,
             Self::RemoveHost { .. } => 14,
         }
@@ -348,13 +379,9 @@ impl Change {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            Self::AlterTarget { differences, .. } => {
-                let live = |difference: &Difference| {
-                    matches!(difference.key.as_str(), "max_connections" | "handshake_timeout" | "refused_journal")
-                };
-                if differences.iter().all(live) { Effect::NewConnections } else { Effect::Restart }
-            }
-            Self::AlterPort { .. } => Effect::NewConnections,
+            // Threads, tables and the journal are made for them at the start.
+            Self::AlterTarget { .. } => Effect::Restart,
+            Self::AlterPort { differences, .. } => differences.iter().map(port_effect).max().unwrap_or(Effect::Live),
             Self::AlterDrive { differences, .. } => differences.iter().map(drive_effect).max().unwrap_or(Effect::Live),
             Self::RemoveNamespace { .. }
             | Self::RemoveSubsystem { .. }
@@ -368,6 +395,7 @@ impl Change {
             | Self::AddDrive { .. }
             | Self::AddSubsystem { .. }
             | Self::AlterNamespace { .. }
+            | Self::GrowNamespace { .. }
             | Self::AddNamespace { .. }
             | Self::RemoveHost { .. } => Effect::Live,
         }
@@ -377,6 +405,16 @@ impl Change {
     #[must_use]
     pub fn obstacle(&self) -> Option<&'static str> {
         (self.effect() == Effect::Impossible).then_some("a drive keeps the size that it was made with")
+    }
+}
+
+fn port_effect(difference: &Difference) -> Effect {
+    match difference.key.as_str() {
+        // What discovery says; hosts are told.
+        "name" | "advertise" => Effect::Live,
+        // A controller belongs to a PORTID. One that serves discovery only has no subsystem any more.
+        "id" | "discovery_only" => Effect::Disruptive,
+        _ => Effect::NewConnections,
     }
 }
 
@@ -463,6 +501,13 @@ impl fmt::Display for Change {
             }
             Self::AlterNamespace { subsystem, to, differences } => {
                 write!(f, "alter namespace {} of {subsystem}: {}", to.nsid, Listed(differences))
+            }
+            Self::GrowNamespace { subsystem, nsid, from_bytes, to_bytes } if from_bytes == to_bytes => {
+                write!(f, "look at the size of namespace {nsid} of {subsystem}")
+            }
+            Self::GrowNamespace { subsystem, nsid, from_bytes, to_bytes } => {
+                let (from, to) = (format_size(*from_bytes), format_size(*to_bytes));
+                write!(f, "grow namespace {nsid} of {subsystem}: {from} -> {to}")
             }
             Self::AddNamespace { subsystem, namespace } => {
                 write!(f, "add namespace {} to {subsystem}: {}", namespace.nsid, namespace.drive)

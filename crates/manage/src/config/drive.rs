@@ -121,11 +121,15 @@ impl ManagedDrive {
         }
     }
 
-    /// Whether the two are the same drive with, perhaps, other options: hosts may take them for one.
+    /// Whether the two are the same drive with, perhaps, other options: hosts may take them for one. What is on a file makes
+    /// a drive, whatever it is called here.
     #[must_use]
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        // Memory has no name: another size of it is a change that cannot be made, not another drive.
-        self.name == other.name && self.backing.path() == other.backing.path()
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self.backing.path(), other.backing.path()) {
+            // Memory has nothing but the drive's name: another size of it is a change that cannot be made, not another drive.
+            (None, None) => self.name == other.name,
+            (one, another) => one == another,
+        }
     }
 }
 

@@ -60,10 +60,9 @@ fn a_plan_reads_in_the_order_in_which_it_is_made() {
         "~ alter target: threads unset -> 2 (needs a new start)\n\
          - remove namespace 2 of disks (connected hosts notice)\n\
          - remove subsystem gone (connected hosts notice)\n\
-         - remove port old (connected hosts notice)\n\
          + add host host-b\n\
          ~ alter port front: data_digest \"allowed\" -> \"required\" (new connections only)\n\
-         + add port new at tcp://10.0.0.1:4421\n\
+         ~ alter port new: id 2 -> 9, name \"old\" -> \"new\" (connected hosts notice)\n\
          ~ alter subsystem disks: allowed_hosts [\"host-a\"] -> [\"host-b\"] (connected hosts notice)\n\
          + add subsystem fresh with 1 namespace\n\
          ~ alter namespace 3 of disks: write_protect false -> true\n\
@@ -138,10 +137,10 @@ fn another_drive_under_a_subsystem_is_seen_to_go_and_come() {
                  + add drive d0: other.img, 100G\n\
                  + add subsystem disks with drive d0";
     assert_eq!(plan_with("disk.img", "other.img").0, moved);
-    // The file of a drive that is renamed is free before it is taken again.
+    // What is on the file is the drive: another name is nothing to hosts.
     assert_eq!(
-        plan_with("\"d0\"", "\"d1\"").0,
-        moved.replace("add drive d0: other", "add drive d1: disk").replace("with drive d0", "with drive d1")
+        plan_with("\"d0\"", "\"d1\""),
+        ("~ alter drive d1: name \"d0\" -> \"d1\"".to_owned(), Some(Effect::Live))
     );
     let plain = DRIVE.replace("drive = \"d0\"", "");
     let plan = Plan::between(&config(&plain), &config(DRIVE)).to_string();
@@ -190,4 +189,38 @@ fn a_drive_keeps_its_size() {
     assert_eq!(plan.effect(), Some(Effect::Impossible));
     let error = crate::api::ApplyError::Impossible { changes: plan.refused().cloned().collect() };
     assert_eq!(error.to_string(), format!("alter drive d0: backing \"mem:1G\" -> \"mem:2G\": {why}"));
+}
+
+#[test]
+fn what_is_called_something_else_is_the_same() {
+    let renamed = BEFORE.replace("\"front\"", "\"outside\"");
+    let plan = Plan::between(&config(BEFORE), &config(&renamed));
+    assert_eq!(plan.to_string(), "~ alter port outside: name \"front\" -> \"outside\"");
+    assert_eq!(plan.effect(), Some(Effect::Live));
+}
+
+#[test]
+fn a_file_of_another_size_is_the_same_file() {
+    let grown = BEFORE.replace("\"b.img\"", "\"b.img:2G\"");
+    let plan = Plan::between(&config(BEFORE), &config(&grown));
+    assert_eq!(plan.to_string(), "~ alter namespace 2 of disks: drive b.img -> b.img,size=2G");
+    assert_eq!(plan.effect(), Some(Effect::Live));
+    // How it is opened is something that hosts see go and come.
+    let direct = Plan::between(&config(BEFORE), &config(&BEFORE.replace("\"b.img\"", "\"b.img,direct\"")));
+    assert_eq!(direct.changes.len(), 2, "{direct}");
+}
+
+#[test]
+fn what_changes_of_a_port_is_for_new_connections_unless_hosts_notice() {
+    let with = |line: &str| {
+        let text = BEFORE.replacen(
+            "listen = \"tcp://10.0.0.1:4420\"",
+            &format!("listen = \"tcp://10.0.0.1:4420\"\n{line}"),
+            1,
+        );
+        Plan::between(&config(BEFORE), &config(&text)).effect()
+    };
+    assert_eq!(with("max_io_queues = 4"), Some(Effect::NewConnections));
+    assert_eq!(with("advertise = \"10.0.0.9\""), Some(Effect::Live));
+    assert_eq!(with("id = 7"), Some(Effect::Disruptive));
 }

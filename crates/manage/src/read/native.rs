@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use ebof_nvme::Nqn;
 
-use crate::config::{Config, Digest, Host, Port, TargetOptions, limits};
+use crate::config::{Assigned, Config, Digest, Host, Port, TargetOptions, limits};
 use crate::diagnostic::{Collector, MAX_ITEMS};
 use crate::listen::{Listen, parse_address};
 use crate::read::table::{Table, as_string, mismatch, nearest};
@@ -116,6 +116,7 @@ fn read_ports(table: &mut Table<'_>, known: &mut Known, out: &mut Collector<'_>)
     // Ports without an id get the lowest ones that nobody asked for, in their order.
     let mut taken: Vec<u16> = read.iter().filter(|(_, given)| *given).map(|(port, _)| port.id).collect();
     for (port, _) in read.iter_mut().filter(|(_, given)| !given) {
+        port.assigned = Assigned(true);
         port.id = (1..=u16::MAX).find(|id| !taken.contains(id)).unwrap_or_default();
         taken.push(port.id);
     }

@@ -6,7 +6,7 @@ use ebof_nvme::Nqn;
 
 use super::drive::KnownDrive;
 use super::{Known, bounded};
-use crate::config::{BlockSize, Namespace, Subsystem, default_uuid, limits};
+use crate::config::{Assigned, BlockSize, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive, SIZE_BYTES_MAX, checked_path};
 use crate::read::table::{Table, beginning, mismatch};
@@ -150,6 +150,7 @@ fn read_namespaces(
     let mut free = (1..=limits::NAMESPACES_MAX).filter(|nsid| !taken.contains(nsid));
     for (namespace, span, uuid_given) in &mut read {
         if namespace.nsid == 0 {
+            namespace.assigned = Assigned(true);
             namespace.nsid = free.next().unwrap_or_default();
         }
         if !*uuid_given {
