@@ -4,6 +4,7 @@ use ebof_fabrics::{Arrival, Executing, Step};
 
 use crate::connection::{Connection, State};
 use crate::execute::text;
+use crate::port::PortState;
 use crate::turn::Turn;
 
 impl Connection {
@@ -20,6 +21,12 @@ impl Connection {
             turn.shared.refuse_connect(self.peer, &self.port, &refusal);
         } else if let Some(id) = self.queue.id() {
             let entries = self.queue.entries();
+            if let Some(association) = self.queue.association() {
+                // The port may have got another limit since the controller was told its own.
+                let bytes = association.port.in_capsule_bytes;
+                self.transport.set_in_capsule_bytes(bytes);
+                self.in_capsule_bytes = PortState::in_capsule_bytes(bytes);
+            }
             self.transport.set_queue(id, entries);
             self.transport.set_sq_flow_disabled(self.queue.sq_flow_disabled());
             self.commands.set_max(entries);

@@ -111,6 +111,8 @@ pub(crate) struct Connection {
     pub(crate) later: VecDeque<u32>,
     pub(crate) at_device: usize,
     pub(crate) buffer_bytes: usize,
+    /// The largest in-capsule data of a command, bytes.
+    pub(crate) in_capsule_bytes: u32,
     pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
     pub(crate) state: State,
     /// Resets that wait until nothing of this connection is left at a device.
@@ -154,6 +156,7 @@ impl Connection {
         deadline_ms: u64,
     ) -> Self {
         let transport = Transport::new(port.transport_config());
+        let in_capsule_bytes = PortState::in_capsule_bytes(port.config.in_capsule_data_bytes);
         Self {
             handle,
             socket,
@@ -169,6 +172,7 @@ impl Connection {
             later: VecDeque::new(),
             at_device: 0,
             buffer_bytes: 0,
+            in_capsule_bytes,
             stats: Vec::new(),
             state: State::Handshake { deadline_ms },
             close_askers: Vec::new(),
@@ -309,7 +313,7 @@ impl Connection {
 
     /// Whether another command can be taken: a slot, and a buffer for its in-capsule data.
     fn can_take(&self, turn: &Turn<'_>) -> bool {
-        let in_capsule = self.port.in_capsule_bytes() as usize;
+        let in_capsule = self.in_capsule_bytes as usize;
         // What a first half of a pair holds must not keep its second away.
         let half = if self.queue.awaits_second() { HALF_BYTES } else { 0 };
         let limit = turn.shared.settings.connection_buffer_bytes + half;

@@ -34,11 +34,23 @@ const BELL: u64 = u64::MAX;
 /// What the control thread is told.
 pub(crate) enum Order {
     /// Accept connections there.
-    Listen(TcpListener, Arc<PortState>),
+    Listen(Listening),
+    /// Accept no more at this port; whoever ordered it is told when that is so. Its connections stay.
+    Release(Arc<PortState>, mpsc::Sender<()>),
+    /// What is accepted at the first port from now on belongs to the second.
+    Renew(Arc<PortState>, Arc<PortState>),
     /// Accept no more at this port, and end its connections.
     Unlisten(Arc<PortState>),
     /// Accept no more at all, and end.
     Stop,
+}
+
+/// A port with its listening socket. Whoever has one keeps the address.
+#[derive(Clone, Debug)]
+pub(crate) struct Listening {
+    pub(crate) port: Arc<PortState>,
+    /// `None` while it is bound anew.
+    pub(crate) socket: Option<Arc<TcpListener>>,
 }
 
 /// Gives orders to the control thread.
@@ -67,7 +79,7 @@ pub(crate) struct Control {
     bell: Mailbox,
     orders: Receiver<Order>,
     epoll: OwnedFd,
-    listeners: HashMap<u64, (TcpListener, Arc<PortState>)>,
+    listeners: HashMap<u64, (Arc<TcpListener>, Arc<PortState>)>,
     next_key: u64,
     /// Reactor by processor.
     placement: Placement,
@@ -184,18 +196,29 @@ impl Control {
     /// Returns false when it is time to end.
     fn obey(&mut self, order: Order) -> bool {
         match order {
-            Order::Listen(listener, port) => {
+            Order::Listen(Listening { port, socket: Some(socket) }) => {
                 let key = self.next_key;
                 self.next_key += 1;
-                match epoll::add(&self.epoll, &listener, epoll::EventData::new_u64(key), epoll::EventFlags::IN) {
+                match epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(key), epoll::EventFlags::IN) {
                     Ok(()) => {
-                        self.listeners.insert(key, (listener, port));
+                        self.listeners.insert(key, (socket, port));
                     }
                     Err(error) => tracing::error!(port = port.name, "the port cannot be watched: {error}"),
                 }
             }
+            Order::Listen(Listening { socket: None, .. }) => {}
+            Order::Release(port, done) => {
+                self.release(&port);
+                // Whoever waits has given up.
+                let _ = done.send(());
+            }
+            Order::Renew(old, new) => {
+                for (_, port) in self.listeners.values_mut().filter(|(_, port)| Arc::ptr_eq(port, &old)) {
+                    *port = Arc::clone(&new);
+                }
+            }
             Order::Unlisten(port) => {
-                self.listeners.retain(|_, (_, listening)| !Arc::ptr_eq(listening, &port));
+                self.release(&port);
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
             Order::Stop => return false,
@@ -203,10 +226,19 @@ impl Control {
         true
     }
 
+    fn release(&mut self, port: &Arc<PortState>) {
+        for (_, (socket, _)) in self.listeners.extract_if(|_, (_, listening)| Arc::ptr_eq(listening, port)) {
+            // Others may have the socket still: an epoll set forgets only what is closed.
+            if let Err(error) = epoll::delete(&self.epoll, &socket) {
+                tracing::error!(port = port.name, "the port is still watched: {error}");
+            }
+        }
+    }
+
     fn watch_listeners(&self, watch: bool) {
         let flags = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        for (key, (listener, port)) in &self.listeners {
-            if let Err(error) = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(*key), flags) {
+        for (key, (socket, port)) in &self.listeners {
+            if let Err(error) = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(*key), flags) {
                 tracing::error!(port = port.name, "the port cannot be watched: {error}");
             }
         }
@@ -214,7 +246,7 @@ impl Control {
 
     fn accept_some(&mut self, key: u64) {
         let Some((listener, port)) = self.listeners.get(&key) else { return };
-        let (listener, port) = (listener, Arc::clone(port));
+        let (listener, port) = (Arc::clone(listener), Arc::clone(port));
         for _ in 0..ACCEPT_BATCH {
             match listener.accept() {
                 Ok((socket, peer)) => {
@@ -255,8 +287,8 @@ fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, p
         }
     };
     shared.connections.fetch_add(1, Relaxed);
-    port.connections.fetch_add(1, Relaxed);
-    port.accepted.fetch_add(1, Relaxed);
+    port.counts.connections.fetch_add(1, Relaxed);
+    port.counts.accepted.fetch_add(1, Relaxed);
     let message = Message::Accept { socket, peer, local, port: Arc::clone(port) };
     if let Some(mailbox) = shared.reactors().get(reactor) {
         mailbox.post(message);

@@ -259,7 +259,7 @@ impl Connection {
     /// A buffer for a command. Those that wait for the host or for the socket leave room for in-capsule data: the stream
     /// that brings what they wait for must go on.
     fn take_buffer(&mut self, bytes: usize, in_capsule: bool, turn: &mut Turn<'_>) -> Option<ebof_backend::Buffer> {
-        let reserve = if in_capsule { 0 } else { 2 * self.port.in_capsule_bytes() as usize };
+        let reserve = if in_capsule { 0 } else { 2 * self.in_capsule_bytes as usize };
         let wanted = self.buffer_bytes + Pool::size_of(bytes) + reserve;
         // One command may always have what it needs, however small the limit was set.
         if self.buffer_bytes > 0 && wanted > turn.shared.settings.connection_buffer_bytes {

@@ -28,6 +28,7 @@ mod port;
 mod protection;
 mod reactor;
 mod realise;
+mod reload;
 mod settings;
 mod shared;
 mod slots;

@@ -1,6 +1,7 @@
 //! A port as the target's threads see it: what connections that arrive there are offered.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use ebof_fabrics::PortId;
@@ -16,6 +17,12 @@ pub(crate) struct PortState {
     /// Where it really listens: the configuration may leave the port number to the system.
     pub(crate) address: SocketAddr,
     pub(crate) config: config::Port,
+    pub(crate) counts: Arc<PortCounts>,
+}
+
+/// What was counted of a port, under all the configurations that it has had.
+#[derive(Debug, Default)]
+pub(crate) struct PortCounts {
     /// Connections open now.
     pub(crate) connections: AtomicU32,
     /// Connections accepted since the start.
@@ -26,20 +33,25 @@ pub(crate) struct PortState {
 
 impl PortState {
     pub(crate) fn new(config: config::Port, address: SocketAddr) -> Self {
-        Self {
-            id: PortId(config.id),
-            name: config.name.clone(),
-            address,
-            config,
-            connections: AtomicU32::new(0),
-            accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-        }
+        Self { id: PortId(config.id), name: config.name.clone(), address, config, counts: Arc::default() }
     }
 
-    /// The largest in-capsule data that a command may carry here, bytes; Connect may always carry its 1024.
-    pub(crate) fn in_capsule_bytes(&self) -> u32 {
-        self.config.in_capsule_data_bytes.max(ADMIN_IN_CAPSULE_BYTES)
+    /// The same port with another configuration: its connections stay, with what they were offered. Under another id it is
+    /// another port to hosts.
+    pub(crate) fn altered(&self, config: config::Port) -> Self {
+        let altered = Self::new(config, self.address);
+        if altered.id == self.id { Self { counts: Arc::clone(&self.counts), ..altered } } else { altered }
+    }
+
+    /// Whether both are one port, be it with different configurations.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.counts, &other.counts)
+    }
+
+    /// The largest in-capsule data that a command may carry where those of I/O queues carry so many bytes; Connect may always
+    /// carry its 1024.
+    pub(crate) fn in_capsule_bytes(of_io_queues: u32) -> u32 {
+        of_io_queues.max(ADMIN_IN_CAPSULE_BYTES)
     }
 
     pub(crate) fn transport_config(&self) -> Config {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebof_backend::{BlockBytes, Device, Source, Spec};
 use ebof_drive::View;
@@ -18,6 +19,7 @@ use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::control::Listening;
 use crate::device::DeviceIds;
 use crate::drives::{self, Keeper, KeeperError};
 use crate::port::PortState;
@@ -62,34 +64,58 @@ pub enum StartError {
         /// What to do.
         advice: &'static str,
     },
+    /// What has to be released before it is taken again is still in use.
+    #[error("{what} is still in use by requests of hosts after {}", ebof_manage::units::format_duration(*.waited))]
+    Busy {
+        /// What.
+        what: String,
+        /// How long that was waited for.
+        waited: Duration,
+    },
     /// A thread or what it needs cannot be had.
     #[error("starting a thread of the target")]
     Thread(#[from] io::Error),
 }
 
-/// What makes two namespaces use the same open device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DeviceKey {
-    subsystem: Nqn,
-    nsid: u32,
-    drive: Drive,
-    block_size: Option<BlockSize>,
+impl StartError {
+    /// Whether somebody has what was to be taken: it may be had when that one has given it up.
+    pub(crate) fn is_in_use(&self) -> bool {
+        match self {
+            Self::Drive { error, .. } => error.is_in_use(),
+            Self::ManagedDrive { error, .. } => matches!(&**error, KeeperError::Backing(error) if error.is_in_use()),
+            Self::Listen { error, .. } => error.kind() == io::ErrorKind::AddrInUse,
+            _ => false,
+        }
+    }
 }
 
+/// Where a namespace is: its subsystem and its NSID.
+pub(crate) type Place = (Nqn, u32);
+
 /// Open devices, kept from one configuration to the next.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
-    open: HashMap<DeviceKey, (DeviceId, Arc<dyn Device>)>,
-    keepers: Vec<Kept>,
-    ids: DeviceIds,
+    pub(crate) open: HashMap<Place, Plain>,
+    pub(crate) keepers: Vec<Kept>,
+    pub(crate) ids: DeviceIds,
+}
+
+/// The open device of a namespace that is not a drive's, and what it was opened for.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain {
+    pub(crate) id: DeviceId,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) drive: Drive,
 }
 
 /// A drive that is open, and whose it is.
 #[derive(Clone)]
-struct Kept {
-    config: ManagedDrive,
-    subsystem: Subsystem,
-    keeper: Arc<Keeper>,
+pub(crate) struct Kept {
+    pub(crate) config: ManagedDrive,
+    pub(crate) subsystem: Subsystem,
+    pub(crate) keeper: Arc<Keeper>,
+    /// What it lies on.
+    pub(crate) backing: Arc<dyn Device>,
 }
 
 impl fmt::Debug for Kept {
@@ -98,46 +124,36 @@ impl fmt::Debug for Kept {
     }
 }
 
+/// The drive that a subsystem offers.
+pub(crate) fn drive_of<'c>(config: &'c Config, subsystem: &Subsystem) -> Option<&'c ManagedDrive> {
+    let name = subsystem.drive.as_ref()?;
+    config.drives.iter().find(|drive| drive.name == *name)
+}
+
 impl Devices {
-    /// The devices of `config`: those of `self` that it still has, and new ones.
-    pub(crate) fn for_config(&self, config: &Config) -> Result<Self, StartError> {
-        let mut devices = Self { open: HashMap::new(), keepers: Vec::new(), ids: self.ids.clone() };
+    /// Opens the devices of `config`.
+    pub(crate) fn open(config: &Config) -> Result<Self, StartError> {
+        let mut devices = Self::default();
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
-                let key = key_of(subsystem, namespace);
-                let entry =
-                    match self.open.get(&key) {
-                        Some((id, device)) => (*id, Arc::clone(device)),
-                        None => {
-                            let device = ebof_backend::open(&spec_of(namespace)).map_err(|error| {
-                                StartError::Drive { subsystem: subsystem.nqn.clone(), nsid: namespace.nsid, error }
-                            })?;
-                            (devices.ids.next(), device)
-                        }
-                    };
-                devices.open.insert(key, entry);
+                let plain = devices.open_plain(&subsystem.nqn, namespace)?;
+                devices.open.insert((subsystem.nqn.clone(), namespace.nsid), plain);
             }
-            let named = |name: &String| config.drives.iter().find(|drive| drive.name == *name);
-            if let Some(drive) = subsystem.drive.as_ref().and_then(named) {
-                devices.keepers.push(self.kept(drive, subsystem)?);
+            if let Some(drive) = drive_of(config, subsystem) {
+                devices.keepers.push(open_drive(drive, subsystem)?);
             }
         }
         Ok(devices)
     }
 
-    /// The keeper of a drive: the one that has it open already, or a new one.
-    fn kept(&self, config: &ManagedDrive, subsystem: &Subsystem) -> Result<Kept, StartError> {
-        let same = |kept: &&Kept| {
-            kept.config.name == config.name
-                && kept.config.backing.path() == config.backing.path()
-                && kept.subsystem.nqn == subsystem.nqn
-        };
-        let keeper = match self.keepers.iter().find(same) {
-            Some(kept) => Arc::clone(&kept.keeper),
-            None => drives::open(config, subsystem)
-                .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?,
-        };
-        Ok(Kept { config: config.clone(), subsystem: subsystem.clone(), keeper })
+    /// Opens the device of a namespace; it is not put in its place.
+    pub(crate) fn open_plain(&self, subsystem: &Nqn, namespace: &Namespace) -> Result<Plain, StartError> {
+        let device = ebof_backend::open(&spec_of(namespace)).map_err(|error| StartError::Drive {
+            subsystem: subsystem.clone(),
+            nsid: namespace.nsid,
+            error,
+        })?;
+        Ok(Plain { id: self.ids.next(), device, drive: namespace.drive.clone() })
     }
 
     /// Names for devices.
@@ -147,7 +163,7 @@ impl Devices {
 
     /// The devices of namespaces that are not a drive's.
     pub(crate) fn plain(&self) -> Vec<(DeviceId, Arc<dyn Device>)> {
-        self.open.values().map(|(id, device)| (*id, Arc::clone(device))).collect()
+        self.open.values().map(|plain| (plain.id, Arc::clone(&plain.device))).collect()
     }
 
     /// The open drives, with their subsystems.
@@ -185,17 +201,12 @@ impl Devices {
     }
 
     /// The open device of a namespace.
-    pub(crate) fn device(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<&(DeviceId, Arc<dyn Device>)> {
-        self.open.get(&key_of(subsystem, namespace))
+    pub(crate) fn device(&self, subsystem: &Subsystem, namespace: &Namespace) -> Option<&Plain> {
+        self.open.get(&(subsystem.nqn.clone(), namespace.nsid))
     }
 
     /// What hosts are shown.
-    pub(crate) fn model(
-        &self,
-        config: &Config,
-        ports: &[Arc<PortState>],
-        generation: u64,
-    ) -> Result<Model, StartError> {
+    pub(crate) fn model(&self, config: &Config, ports: &[Listening], generation: u64) -> Result<Model, StartError> {
         let nqn = config.target.discovery_nqn.clone().unwrap_or_else(Nqn::discovery);
         let discovery = DiscoveryIdentity {
             serial: ebof_manage::config::default_serial(&nqn),
@@ -205,24 +216,25 @@ impl Devices {
         };
         let mut model = Model::new(discovery);
         model.generation = generation;
-        model.ports = ports.iter().map(|port| port_of(port)).collect();
+        model.ports = ports.iter().map(|listening| port_of(&listening.port)).collect();
         for subsystem in &config.subsystems {
             model.subsystems.push(Arc::new(self.subsystem(subsystem, ports)?));
         }
         Ok(model)
     }
 
-    fn subsystem(&self, config: &Subsystem, ports: &[Arc<PortState>]) -> Result<fabrics::Subsystem, StartError> {
+    fn subsystem(&self, config: &Subsystem, ports: &[Listening]) -> Result<fabrics::Subsystem, StartError> {
         let namespaces = config
             .namespaces
             .iter()
             .filter_map(|namespace| {
-                self.device(config, namespace).map(|(id, device)| namespace_of(namespace, *id, device.as_ref()))
+                self.device(config, namespace).map(|plain| namespace_of(namespace, plain.id, plain.device.as_ref()))
             })
             .collect();
         let namespaces = NamespaceTable::new(namespaces)
             .map_err(|error| StartError::Namespaces { subsystem: config.nqn.clone(), error })?;
-        let reached = |port: &&Arc<PortState>| config.ports.contains(&port.name) && !port.config.discovery_only;
+        let all = ports.iter().map(|listening| &listening.port);
+        let reached = all.filter(|port| config.ports.contains(&port.name) && !port.config.discovery_only);
         Ok(fabrics::Subsystem {
             nqn: config.nqn.clone(),
             serial: config.serial.clone(),
@@ -230,7 +242,7 @@ impl Devices {
             firmware: config.firmware.clone(),
             allow_any_host: config.allow_any_host,
             allowed_hosts: config.allowed_hosts.clone(),
-            ports: ports.iter().filter(reached).map(|port| port.id).collect(),
+            ports: reached.map(|port| port.id).collect(),
             cntlid_min: ControllerId(config.cntlid_min),
             cntlid_max: ControllerId(config.cntlid_max),
             namespaces,
@@ -244,13 +256,11 @@ impl Devices {
 /// What SMART reports as the temperature where there is no sensor: 25 degrees Celsius. Zero would be read as -273.
 const TEMPERATURE_KELVIN: u16 = 298;
 
-fn key_of(subsystem: &Subsystem, namespace: &Namespace) -> DeviceKey {
-    DeviceKey {
-        subsystem: subsystem.nqn.clone(),
-        nsid: namespace.nsid,
-        drive: namespace.drive.clone(),
-        block_size: namespace.block_size,
-    }
+/// Opens a drive for its subsystem.
+pub(crate) fn open_drive(config: &ManagedDrive, subsystem: &Subsystem) -> Result<Kept, StartError> {
+    let (keeper, backing) = drives::open(config, subsystem)
+        .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
+    Ok(Kept { config: config.clone(), subsystem: subsystem.clone(), keeper, backing })
 }
 
 fn spec_of(namespace: &Namespace) -> Spec {
@@ -310,7 +320,13 @@ fn port_of(port: &PortState) -> fabrics::Port {
 }
 
 /// Opens a port.
-pub(crate) fn listen(port: &Port) -> Result<(TcpListener, Arc<PortState>), StartError> {
+pub(crate) fn listen(port: &Port) -> Result<Listening, StartError> {
+    let state = |address| Arc::new(PortState::new(port.clone(), address));
+    listen_at(port, None).map(|(socket, address)| Listening { port: state(address), socket: Some(Arc::new(socket)) })
+}
+
+/// Opens the listening socket of a port, at `address` if the system has chosen one before.
+pub(crate) fn listen_at(port: &Port, address: Option<SocketAddr>) -> Result<(TcpListener, SocketAddr), StartError> {
     let failed = |error: io::Error| {
         let advice = match error.kind() {
             io::ErrorKind::AddrInUse => "another program listens there: stop it, or choose another port",
@@ -320,7 +336,7 @@ pub(crate) fn listen(port: &Port) -> Result<(TcpListener, Arc<PortState>), Start
         };
         StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
     };
-    let address = socket_address(&port.listen).map_err(failed)?;
+    let address = address.map_or_else(|| socket_address(&port.listen), Ok).map_err(failed)?;
     let bound = bind(address).map_err(failed)?;
     sockets::prepare(&bound, port, address.is_ipv4()).map_err(|(option, error)| {
         let advice = if option.starts_with("zerocopy_send") {
@@ -332,7 +348,7 @@ pub(crate) fn listen(port: &Port) -> Result<(TcpListener, Arc<PortState>), Start
         StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
     })?;
     let address = bound.local_addr().map_err(failed)?;
-    Ok((bound, Arc::new(PortState::new(port.clone(), address))))
+    Ok((bound, address))
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {

@@ -141,7 +141,7 @@ impl Shared {
 
     pub(crate) fn connection_gone(&self, port: &PortState) {
         self.connections.fetch_sub(1, Relaxed);
-        port.connections.fetch_sub(1, Relaxed);
+        port.counts.connections.fetch_sub(1, Relaxed);
     }
 
     pub(crate) fn add_stats(&self, stats: &Arc<QueueStats>) {
@@ -227,7 +227,7 @@ impl Shared {
         subsystem: Option<&Nqn>,
         detail: String,
     ) {
-        port.refused.fetch_add(1, Relaxed);
+        port.counts.refused.fetch_add(1, Relaxed);
         let (host_nqn, subsystem_nqn) = (host.map(Nqn::to_string), subsystem.map(Nqn::to_string));
         let advice = reason.advice();
         tracing::warn!(%peer, port = port.name, ?reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,16 +12,16 @@ use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
     self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, PortStatus, QueueStatus, Status, SubsystemStatus,
 };
-use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Plan};
 
-use crate::control::{Control, Order, Orders, Placement};
+use crate::control::{Control, Listening, Order, Orders, Placement};
 use crate::drives::Drives;
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics;
 use crate::port::PortState;
 use crate::reactor::Reactor;
 use crate::realise::{Devices, StartError, listen};
+use crate::reload;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::stats::{Kind, Totals};
@@ -29,18 +29,21 @@ use crate::turn::reactor_of;
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was accepted.
 pub struct Target {
-    shared: Arc<Shared>,
-    orders: Orders,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) orders: Orders,
     threads: Mutex<Vec<JoinHandle<()>>>,
     state: Mutex<InForce>,
+    /// Held while the configuration is changed; taken before the state.
+    pub(crate) changing: Mutex<()>,
 }
 
 /// What is in force.
-struct InForce {
-    config: Config,
-    devices: Devices,
-    ports: Vec<Arc<PortState>>,
-    generation: u64,
+#[derive(Clone)]
+pub(crate) struct InForce {
+    pub(crate) config: Config,
+    pub(crate) devices: Devices,
+    pub(crate) ports: Vec<Listening>,
+    pub(crate) generation: u64,
 }
 
 impl Target {
@@ -49,8 +52,8 @@ impl Target {
     /// # Errors
     /// A drive or a port that cannot be opened; nothing is left running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
-        let devices = Devices::default().for_config(&config)?;
-        let (listeners, ports) = listen_all(&config, &[])?;
+        let devices = Devices::open(&config)?;
+        let ports = config.ports.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
         let generation = first_generation();
         let model = devices.model(&config, &ports, generation)?;
         let drives = Drives::new(devices.ids());
@@ -67,8 +70,8 @@ impl Target {
         Drives::connect(&shared, &devices.keepers());
         let (orders, receiver) = Orders::new(bell.clone());
         let control = Control::new(Arc::clone(&shared), bell, receiver, Placement::new(&processors))?;
-        let state = Mutex::new(InForce { config, devices, ports, generation });
-        let target = Self { shared, orders, threads: Mutex::default(), state };
+        let state = Mutex::new(InForce { config, devices, ports: ports.clone(), generation });
+        let target = Self { shared, orders, threads: Mutex::default(), state, changing: Mutex::default() };
         target.spawn("ebof-control".to_owned(), None, move || control.run())?;
         for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
             let (shared, table) = (Arc::clone(&target.shared), Arc::clone(&table));
@@ -79,8 +82,8 @@ impl Target {
             };
             target.spawn(format!("ebof-reactor{index}"), processor, serve)?;
         }
-        for (listener, port) in listeners {
-            target.orders.give(Order::Listen(listener, port));
+        for listening in ports {
+            target.orders.give(Order::Listen(listening));
         }
         Ok(target)
     }
@@ -108,7 +111,8 @@ impl Target {
 
     /// The ports by name, with the addresses on which they really listen.
     pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
-        self.in_force().ports.iter().map(|port| (port.name.clone(), port.address)).collect()
+        let state = self.in_force();
+        state.ports.iter().map(|Listening { port, .. }| (port.name.clone(), port.address)).collect()
     }
 
     /// What was counted since the start.
@@ -143,7 +147,17 @@ impl Target {
         self.shared.drives.keepers().iter().for_each(|(_, keeper)| keeper.stop());
     }
 
-    fn in_force(&self) -> MutexGuard<'_, InForce> {
+    /// Looks again at what namespaces store their data in: what has grown is offered as large as it is now, and hosts are
+    /// told.
+    ///
+    /// # Errors
+    /// What has shrunk, or cannot be looked at.
+    pub fn rescan(&self) -> Result<Plan, ApplyError> {
+        let config = self.in_force().config.clone();
+        reload::apply(self, config)
+    }
+
+    pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for change in self.shared.registry().take_protection_changes() {
             let subsystems = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == change.subsystem);
@@ -167,7 +181,7 @@ impl api::Target for Target {
     fn status(&self) -> Status {
         let state = self.in_force();
         let totals = self.shared.totals();
-        let ports = state.ports.iter().map(|port| port_status(port)).collect();
+        let ports = state.ports.iter().map(|listening| port_status(&listening.port)).collect();
         let subsystems =
             state.config.subsystems.iter().map(|config| subsystem_status(config, &state, &totals)).collect();
         let now_ms = self.shared.clock.now_ms();
@@ -195,81 +209,14 @@ impl api::Target for Target {
     }
 
     fn apply(&self, desired: Config) -> Result<Plan, ApplyError> {
-        let mut state = self.in_force();
-        let plan = Plan::between(&state.config, &desired);
-        let restart: Vec<Change> = plan
-            .changes
-            .iter()
-            .filter(|change| match change {
-                Change::AlterTarget { .. } | Change::AlterPort { .. } => true,
-                Change::AlterDrive { .. } => change.effect() == Effect::Restart,
-                _ => false,
-            })
-            .cloned()
-            .collect();
-        let impossible: Vec<Change> =
-            plan.changes.iter().filter(|change| change.effect() == Effect::Impossible).cloned().collect();
-        if !impossible.is_empty() {
-            return Err(ApplyError::Impossible { changes: impossible });
-        }
-        if !restart.is_empty() {
-            return Err(ApplyError::NeedsRestart { changes: restart });
-        }
-        let Some(first) = plan.changes.first().cloned() else { return Ok(plan) };
-        let failed = |source: StartError| ApplyError::Failed { change: Box::new(first), source: Box::new(source) };
-        let next = self.prepare(&state, desired).map_err(failed)?;
-        self.put_in_force(&mut state, next);
-        Ok(plan)
+        reload::apply(self, desired)
     }
-}
-
-/// A configuration that is ready to be put in force.
-struct Prepared {
-    next: InForce,
-    listeners: Vec<(TcpListener, Arc<PortState>)>,
-    model: ebof_fabrics::Model,
 }
 
 impl Target {
-    fn prepare(&self, state: &InForce, config: Config) -> Result<Prepared, StartError> {
-        let devices = state.devices.for_config(&config)?;
-        let (listeners, ports) = listen_all(&config, &state.ports)?;
-        let generation = state.generation + 1;
-        let model = devices.model(&config, &ports, generation)?;
-        Ok(Prepared { next: InForce { config, devices, ports, generation }, listeners, model })
-    }
-
-    fn put_in_force(&self, state: &mut InForce, prepared: Prepared) {
-        let Prepared { next, listeners, model } = prepared;
-        next.devices.configure();
-        let keepers = next.devices.keepers();
-        let surplus = self.shared.drives.put_in_force(next.devices.plain(), &keepers, model, |table, model| {
-            // Devices first: a queue that is told of a namespace finds its device.
-            self.shared.post_all(|| Message::Devices(Arc::clone(&table)));
-            // Delivered under the lock, so that no queue hears of an older model later.
-            let mut registry = self.shared.registry();
-            let notices = registry.replace_model(Arc::new(model));
-            self.shared.deliver(notices);
-        });
-        match surplus {
-            Ok(surplus) => {
-                Drives::connect(&self.shared, &keepers);
-                surplus.iter().for_each(|keeper| keeper.stop());
-            }
-            // Whatever a drive holds made a table when it was opened or changed.
-            Err((subsystem, error)) => tracing::error!(%subsystem, "the configuration stays as it was: {error}"),
-        }
-        for gone in state.ports.iter().filter(|port| !next.ports.iter().any(|kept| Arc::ptr_eq(kept, port))) {
-            self.orders.give(Order::Unlisten(Arc::clone(gone)));
-        }
-        for (listener, port) in listeners {
-            self.orders.give(Order::Listen(listener, port));
-        }
-        *state = next;
-    }
-
     fn controllers(&self, state: &InForce, now_ms: u64) -> Vec<ControllerStatus> {
-        let names: HashMap<u16, &str> = state.ports.iter().map(|port| (port.id.0, port.name.as_str())).collect();
+        let names: HashMap<u16, &str> =
+            state.ports.iter().map(|Listening { port, .. }| (port.id.0, port.name.as_str())).collect();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
         let registry = self.shared.registry();
@@ -308,15 +255,15 @@ fn port_status(port: &PortState) -> PortStatus {
         transport: "tcp".to_owned(),
         address: port.address,
         discovery_only: port.config.discovery_only,
-        connections: port.connections.load(Relaxed),
-        accepted: port.accepted.load(Relaxed),
-        refused: port.refused.load(Relaxed),
+        connections: port.counts.connections.load(Relaxed),
+        accepted: port.counts.accepted.load(Relaxed),
+        refused: port.counts.refused.load(Relaxed),
     }
 }
 
 fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, totals: &Totals) -> SubsystemStatus {
     let namespace_status = |namespace: &ebof_manage::config::Namespace| {
-        let geometry = state.devices.device(config, namespace).map(|(_, device)| device.geometry());
+        let geometry = state.devices.device(config, namespace).map(|plain| plain.device.geometry());
         NamespaceStatus {
             nsid: namespace.nsid,
             drive: namespace.drive.to_string(),
@@ -374,24 +321,6 @@ fn counters(totals: &Totals, subsystem: &str, nsid: u32) -> IoCounters {
         sum.errors += kinds.iter().map(|kind| kind.errors).sum::<u64>();
     }
     sum
-}
-
-type Listeners = Vec<(TcpListener, Arc<PortState>)>;
-
-/// Opens the ports of `config` that are not among `open`; returns those, and all ports of the configuration.
-fn listen_all(config: &Config, open: &[Arc<PortState>]) -> Result<(Listeners, Vec<Arc<PortState>>), StartError> {
-    let mut listeners = Vec::new();
-    let mut ports = Vec::new();
-    for port in &config.ports {
-        if let Some(kept) = open.iter().find(|kept| kept.config == *port) {
-            ports.push(Arc::clone(kept));
-            continue;
-        }
-        let (listener, state) = listen(port)?;
-        ports.push(Arc::clone(&state));
-        listeners.push((listener, state));
-    }
-    Ok((listeners, ports))
 }
 
 /// The processor of each reactor, or `None` where it may move.

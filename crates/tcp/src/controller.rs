@@ -174,6 +174,12 @@ impl Connection {
         }
     }
 
+    /// Before [`set_queue`](Self::set_queue): its controller was told this limit of in-capsule data, whatever the
+    /// configuration of this connection says.
+    pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
+        self.config.in_capsule_bytes = bytes;
+    }
+
     /// After a successful Connect: the queue's number, which decides on the in-capsule limit, and its size in entries.
     pub fn set_queue(&mut self, queue: QueueId, entries: usize) {
         self.is_admin = queue.is_admin();

@@ -1,6 +1,7 @@
 //! The whole line: a target in this process, a holder in another (this program again), a block device in between.
 
 use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -354,6 +355,16 @@ pub(crate) fn namespaces_come_and_go(kind: Kind) {
     let removed = eventually(|| (devices(&line) == [(1, true)]).then_some(()));
     assert!(removed.is_some(), "{:?}", devices(&line));
     direct(&path(&attached)).read_exact_at(block.bytes_mut(), 0).unwrap();
+    // What lies below the other one grows, and its device with it.
+    let ebof_manage::Drive::File(file) = &mut line.config.subsystems[0].namespaces[0].drive else { unreachable!() };
+    File::options().write(true).open(&file.path).unwrap().set_len(24 << 20).unwrap();
+    file.size_bytes = Some(24 << 20);
+    line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
+    let size = || {
+        let place = line.records()[0].state.clone()?.devices.first()?.path.clone()?;
+        File::open(place).ok()?.seek(SeekFrom::End(0)).ok()
+    };
+    assert!(eventually(|| (size() == Some(24 << 20)).then_some(())).is_some(), "{:?}", size());
 }
 
 pub(crate) fn what_cannot_be_connected_leaves_nothing(kind: Kind) {

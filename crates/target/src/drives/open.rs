@@ -16,8 +16,11 @@ use zeroize::Zeroizing;
 use super::keeper::{Keeper, KeeperError, Plan};
 use super::sensor::Sensor;
 
-/// Opens the drive that `subsystem` offers.
-pub(crate) fn open(config: &ManagedDrive, subsystem: &Subsystem) -> Result<Arc<Keeper>, KeeperError> {
+/// Opens the drive that `subsystem` offers. Gives the device that it lies on as well.
+pub(crate) fn open(
+    config: &ManagedDrive,
+    subsystem: &Subsystem,
+) -> Result<(Arc<Keeper>, Arc<dyn ebof_backend::Device>), KeeperError> {
     let capacity = config.size_bytes.or(config.backing.size_bytes());
     let (backing, zeroed): (Arc<dyn ebof_backend::Device>, bool) = match &config.backing {
         Backing::Memory { size_bytes } | Backing::Null { size_bytes } => {
@@ -44,7 +47,9 @@ pub(crate) fn open(config: &ManagedDrive, subsystem: &Subsystem) -> Result<Arc<K
     let identity = Identity { serial: subsystem.serial.clone(), model: subsystem.model.clone(), uuid: id };
     let sensor = config.backing.path().and_then(|path| Sensor::of(Path::new(path)));
     let settings = settings(config, subsystem);
-    Keeper::open(Plan { name: config.name.clone(), backing, options, settings, identity, sensor })
+    let below = Arc::clone(&backing);
+    let keeper = Keeper::open(Plan { name: config.name.clone(), backing, options, settings, identity, sensor })?;
+    Ok((keeper, below))
 }
 
 /// The key in a file: 32 bytes as they are, or as 64 hexadecimal digits.

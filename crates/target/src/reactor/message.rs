@@ -79,14 +79,20 @@ impl Reactor {
                     Ok(())
                 });
             }
-            Message::PortGone(port) => {
-                for place in self.places() {
-                    self.with(place, now_us, |connection, _| {
-                        if Arc::ptr_eq(&connection.port, &port) { Err(End::PortGone) } else { Ok(()) }
-                    });
-                }
-            }
+            Message::PortGone(port) => self.end_port(&port, now_us),
             Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
+        }
+    }
+
+    fn end_port(&mut self, port: &PortState, now_us: u64) {
+        for place in self.places() {
+            self.with(
+                place,
+                now_us,
+                |connection, _| {
+                    if connection.port.is_same(port) { Err(End::PortGone) } else { Ok(()) }
+                },
+            );
         }
     }
 

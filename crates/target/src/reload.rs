@@ -1,0 +1,460 @@
+//! From the configuration in force to another, as one transaction ([0029](../../../docs/adr/0029-reload.md)).
+//!
+//! ```text
+//! sort      what is the same stays; what is free is taken, beside all that is served
+//! release   what has to be released first is hidden from hosts, its requests end, it is closed
+//! take      what stood in its way is gone: take it
+//! commit    show hosts what there is, what goes before what comes; or
+//! go back   take what was released again, show hosts what there was
+//! ```
+//! Nothing that hosts can see has changed before the second step, and nothing at all if nothing has to be released and a
+//! step fails.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use ebof_backend::{Device, FileId};
+use ebof_manage::api::ApplyError;
+use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
+use ebof_manage::plan::{Change, Effect};
+use ebof_manage::{Config, Plan};
+use ebof_nvme::Nqn;
+
+use crate::control::{Listening, Order};
+use crate::device::DeviceIds;
+use crate::drives::Drives;
+use crate::mailbox::Message;
+use crate::port::PortState;
+use crate::realise::{Devices, Kept, Place, Plain, StartError, listen, listen_at, open_drive};
+use crate::target::{InForce, Target};
+
+use sort::{collide, file_id, missing};
+
+mod back;
+mod failure;
+mod sort;
+
+/// How long requests may take to end on what is to be released.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Makes the target what `desired` says.
+pub(crate) fn apply(target: &Target, mut desired: Config) -> Result<Plan, ApplyError> {
+    let _alone = target.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = target.in_force().clone();
+    desired.keep_numbers(&before.config);
+    let mut plan = Plan::between(&before.config, &desired);
+    refuse(&plan)?;
+    let InForce { config: old, devices, ports, generation } = before;
+    let mut reload = Reload::new(target, &old, &desired, generation, &devices.ids);
+    (reload.leaving, reload.leaving_drives, reload.leaving_ports) = (devices.open, devices.keepers, ports);
+    let prepared = reload.sort().and_then(|()| reload.release()).and_then(|()| reload.take());
+    match prepared.and_then(|()| reload.check()) {
+        Ok(()) => {
+            let grown = reload.commit(&plan);
+            plan.changes.extend(grown);
+            Ok(plan)
+        }
+        Err(error) => {
+            let lost = reload.go_back();
+            Err(failure::report(&plan, error, lost))
+        }
+    }
+}
+
+/// What cannot change while the target runs.
+fn refuse(plan: &Plan) -> Result<(), ApplyError> {
+    let with = |effect| plan.changes.iter().filter(|change| change.effect() == effect).cloned().collect::<Vec<_>>();
+    let (impossible, restart) = (with(Effect::Impossible), with(Effect::Restart));
+    if !impossible.is_empty() {
+        return Err(ApplyError::Impossible { changes: impossible });
+    }
+    if restart.is_empty() { Ok(()) } else { Err(ApplyError::NeedsRestart { changes: restart }) }
+}
+
+/// A change that is under way.
+struct Reload<'c> {
+    target: &'c Target,
+    old: &'c Config,
+    config: &'c Config,
+    generation: u64,
+    ids: DeviceIds,
+    /// Open devices that stay in their places.
+    stay: HashMap<Place, Plain>,
+    /// Those that do not; they are taken out when they are closed or have their new place.
+    leaving: HashMap<Place, Plain>,
+    /// Devices for new places.
+    taken: HashMap<Place, Plain>,
+    /// From where to where a device goes that is open already.
+    moves: Vec<(Place, Place)>,
+    /// Drives that stay, as they were and as they will be.
+    drives_stay: Vec<(Kept, Kept)>,
+    leaving_drives: Vec<Kept>,
+    taken_drives: Vec<Kept>,
+    /// Ports that stay, as they were and as they will be.
+    ports_stay: Vec<(Listening, Listening)>,
+    leaving_ports: Vec<Listening>,
+    taken_ports: Vec<Listening>,
+    /// What can be taken when something has been released.
+    late: Vec<Late<'c>>,
+    released: Option<Released>,
+    /// Files that were made.
+    made: Vec<(PathBuf, FileId)>,
+    grown: Vec<Grown>,
+}
+
+/// Something to be taken that something of the target itself stands in the way of.
+#[derive(Clone)]
+enum Late<'c> {
+    Namespace(&'c Nqn, &'c Namespace),
+    Drive(&'c ManagedDrive, &'c Subsystem),
+    Port(&'c Port),
+    /// The same address with other options of the socket: its connections stay.
+    Rebind(Listening, &'c Port),
+}
+
+/// What was released, and has to be taken again on the way back.
+#[derive(Default)]
+struct Released {
+    /// Hidden from hosts.
+    places: HashSet<Place>,
+    /// Closed: drives and their subsystems as they were.
+    drives: Vec<(ManagedDrive, Subsystem)>,
+    backings: Vec<Arc<dyn Device>>,
+    ports: Vec<Arc<PortState>>,
+}
+
+/// Something that has become larger.
+struct Grown {
+    place: Place,
+    from_bytes: u64,
+    to_bytes: u64,
+}
+
+impl<'c> Reload<'c> {
+    fn new(target: &'c Target, old: &'c Config, config: &'c Config, generation: u64, ids: &DeviceIds) -> Self {
+        Self {
+            target,
+            old,
+            config,
+            generation,
+            ids: ids.clone(),
+            stay: HashMap::new(),
+            leaving: HashMap::new(),
+            taken: HashMap::new(),
+            moves: Vec::new(),
+            drives_stay: Vec::new(),
+            leaving_drives: Vec::new(),
+            taken_drives: Vec::new(),
+            ports_stay: Vec::new(),
+            leaving_ports: Vec::new(),
+            taken_ports: Vec::new(),
+            late: Vec::new(),
+            released: None,
+            made: Vec::new(),
+            grown: Vec::new(),
+        }
+    }
+
+    fn take_one(&mut self, late: Late<'c>) -> Result<(), StartError> {
+        match late {
+            Late::Namespace(nqn, namespace) => {
+                let missing = missing(&namespace.drive);
+                let devices = Devices { ids: self.ids.clone(), ..Devices::default() };
+                let plain = devices.open_plain(nqn, namespace)?;
+                self.note_made(missing, &plain.device);
+                self.taken.insert((nqn.clone(), namespace.nsid), plain);
+            }
+            Late::Drive(drive, subsystem) => {
+                let missing = missing(&drive.backing);
+                let kept = open_drive(drive, subsystem)?;
+                self.note_made(missing, &kept.backing);
+                self.taken_drives.push(kept);
+            }
+            Late::Port(port) => self.taken_ports.push(listen(port)?),
+            Late::Rebind(before, port) => {
+                let (socket, _) = listen_at(port, Some(before.port.address))?;
+                let port = Arc::new(before.port.altered(port.clone()));
+                self.taken_ports.push(Listening { port, socket: Some(Arc::new(socket)) });
+            }
+        }
+        Ok(())
+    }
+
+    fn note_made(&mut self, path: Option<PathBuf>, device: &Arc<dyn Device>) {
+        if let Some(path) = path
+            && let Some(id) = device.file().and_then(ebof_backend::FileDevice::id)
+        {
+            self.made.push((path, id));
+        }
+    }
+
+    /// Hides from hosts what has to be released, and waits until nothing is under way on it.
+    fn release(&mut self) -> Result<(), StartError> {
+        if self.late.is_empty() && self.moves.is_empty() {
+            return Ok(());
+        }
+        let mut released = self.choose();
+        self.release_ports(&released.ports);
+        let shown = self.without(&mut released);
+        let (places, backings) = (released.places.clone(), released.backings.clone());
+        self.released = Some(released);
+        self.show(shown.config, shown.devices, shown.ports)?;
+        let plain = places.iter().filter_map(|place| self.leaving.get(place)).map(|plain| (&plain.device, 1));
+        // Two of us have the backing of a drive.
+        let drives = backings.iter().map(|backing| (backing, 2));
+        drain(&plain.chain(drives).collect::<Vec<_>>())
+    }
+
+    /// What there was, without what is released. The drives among that have only their backings left here.
+    fn without(&mut self, released: &mut Released) -> InForce {
+        let gone: HashSet<Nqn> = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone()).collect();
+        let mut config = self.old.clone();
+        config.subsystems.retain(|subsystem| !gone.contains(&subsystem.nqn));
+        hide(&mut config, &released.places);
+        let is_shown = |(place, _): &(&Place, &Plain)| !released.places.contains(place);
+        let open = self.stay.iter().chain(self.leaving.iter().filter(is_shown));
+        let open = open.map(|(place, plain)| (place.clone(), plain.clone())).collect();
+        let (hidden, others) = std::mem::take(&mut self.leaving_drives)
+            .into_iter()
+            .partition::<Vec<Kept>, _>(|kept| gone.contains(&kept.subsystem.nqn));
+        self.leaving_drives = others;
+        released.backings = hidden.into_iter().map(|kept| kept.backing).collect();
+        let keepers = self.drives_stay.iter().map(|(before, _)| before).chain(&self.leaving_drives);
+        let devices = Devices { open, keepers: keepers.cloned().collect(), ids: self.ids.clone() };
+        let ports = self.ports_stay.iter().map(|(before, _)| before).chain(&self.leaving_ports).cloned().collect();
+        InForce { config, devices, ports, generation: self.generation }
+    }
+
+    /// What has to be released.
+    fn choose(&self) -> Released {
+        let mut released = Released::default();
+        released.places.extend(self.moves.iter().map(|(from, _)| from.clone()));
+        let mut all = false;
+        for late in &self.late {
+            match late {
+                Late::Rebind(before, _) => released.ports.push(Arc::clone(&before.port)),
+                Late::Port(port) => {
+                    let collides = self.leaving_ports.iter().filter(|open| collide(open.port.address, &port.listen));
+                    released.ports.extend(collides.map(|open| Arc::clone(&open.port)));
+                }
+                // Nobody knows what it needs: all that leaves.
+                _ if !self.is_in_the_way(late) => all = true,
+                _ => {}
+            }
+        }
+        let ids: HashSet<FileId> = self.late.iter().filter_map(file_id).collect();
+        let is_wanted = |device: &Arc<dyn Device>| {
+            all || device.file().and_then(ebof_backend::FileDevice::id).is_some_and(|id| ids.contains(&id))
+        };
+        let plain = self.leaving.iter().filter(|(_, plain)| is_wanted(&plain.device));
+        released.places.extend(plain.map(|(place, _)| place.clone()));
+        let drives = self.leaving_drives.iter().filter(|kept| is_wanted(&kept.backing));
+        released.drives = drives.map(|kept| (kept.config.clone(), kept.subsystem.clone())).collect();
+        released
+    }
+
+    /// Closes the listening sockets of these ports.
+    fn release_ports(&mut self, ports: &[Arc<PortState>]) {
+        let is_it = |listening: &Listening| ports.iter().any(|port| Arc::ptr_eq(port, &listening.port));
+        self.leaving_ports
+            .iter_mut()
+            .filter(|listening| is_it(listening))
+            .for_each(|listening| listening.socket = None);
+        for late in &mut self.late {
+            if let Late::Rebind(before, _) = late {
+                before.socket = None;
+            }
+        }
+        for listening in self.target.in_force().ports.iter_mut().filter(|listening| is_it(listening)) {
+            listening.socket = None;
+        }
+        for port in ports {
+            let (done, released) = mpsc::channel();
+            self.target.orders.give(Order::Release(Arc::clone(port), done));
+            // An error means that the thread has ended, and its sockets are closed.
+            let _ = released.recv();
+        }
+    }
+
+    /// Takes what stood in each other's way.
+    fn take(&mut self) -> Result<(), StartError> {
+        for (from, to) in self.moves.clone() {
+            if let Some(plain) = self.leaving.remove(&from) {
+                // Another name: what is still on its way to the old place does not arrive at the new one.
+                self.taken.insert(to, Plain { id: self.ids.next(), ..plain });
+            }
+        }
+        if let Some(released) = &mut self.released {
+            self.leaving.retain(|place, _| !released.places.contains(place));
+            released.backings.clear();
+        }
+        std::mem::take(&mut self.late).into_iter().try_for_each(|late| self.take_one(late))
+    }
+
+    /// Whether what was taken makes a model.
+    fn check(&mut self) -> Result<(), StartError> {
+        self.next_devices().model(self.config, &self.next_ports(), self.generation).map(|_| ())
+    }
+
+    fn next_devices(&self) -> Devices {
+        let plain = self.stay.iter().chain(&self.taken);
+        let open = plain.map(|(place, plain)| {
+            let namespace = namespace_at(self.config, place);
+            let drive = namespace.map_or_else(|| plain.drive.clone(), |namespace| namespace.drive.clone());
+            (place.clone(), Plain { drive, ..plain.clone() })
+        });
+        let keepers = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken_drives).cloned().collect();
+        Devices { open: open.collect(), keepers, ids: self.ids.clone() }
+    }
+
+    /// In the order of the configuration.
+    fn next_ports(&self) -> Vec<Listening> {
+        let all = || self.ports_stay.iter().map(|(_, now)| now).chain(&self.taken_ports);
+        let of = |port: &Port| all().find(|listening| listening.port.name == port.name).cloned();
+        self.config.ports.iter().filter_map(of).collect()
+    }
+
+    /// Shows hosts what there is now. Gives what has grown.
+    fn commit(&mut self, plan: &Plan) -> Vec<Change> {
+        let (devices, ports) = (self.next_devices(), self.next_ports());
+        let grown: Vec<Change> = self.grown.iter().map(|grown| grown.offer(&devices)).collect();
+        devices.configure();
+        // What takes the place of something else under its name goes first, so that hosts see it go and come.
+        if let Some(without) = self.without_replaced(plan) {
+            self.show_or_complain(without, devices.clone(), ports.clone());
+        }
+        self.show_or_complain(self.config.clone(), devices, ports);
+        for (before, now) in self.ports_stay.iter().filter(|(before, now)| !Arc::ptr_eq(&before.port, &now.port)) {
+            self.target.orders.give(Order::Renew(Arc::clone(&before.port), Arc::clone(&now.port)));
+            if !before.port.is_same(&now.port) {
+                self.target.orders.give(Order::Unlisten(Arc::clone(&before.port)));
+            }
+        }
+        for gone in &self.leaving_ports {
+            if !self.taken_ports.iter().any(|taken| taken.port.is_same(&gone.port)) {
+                self.target.orders.give(Order::Unlisten(Arc::clone(&gone.port)));
+            }
+        }
+        for taken in std::mem::take(&mut self.taken_ports) {
+            self.target.orders.give(Order::Listen(taken));
+        }
+        self.let_go();
+        grown
+    }
+
+    /// Waits until what has left is closed: whoever is told that it is gone may use it for something else.
+    fn let_go(&mut self) {
+        let drives = self.leaving_drives.drain(..).map(|kept| kept.backing);
+        let gone: Vec<Arc<dyn Device>> = self.leaving.drain().map(|(_, plain)| plain.device).chain(drives).collect();
+        if let Err(error) = drain(&gone.iter().map(|device| (device, 1)).collect::<Vec<_>>()) {
+            tracing::warn!("what was taken away is not closed yet: {error}");
+        }
+    }
+
+    /// The configuration without what has the name of something else that is still shown; `None` if there is no such thing.
+    fn without_replaced(&self, plan: &Plan) -> Option<Config> {
+        let hidden = |place: &Place| self.released.as_ref().is_some_and(|released| released.places.contains(place));
+        let (mut places, mut subsystems) = (HashSet::new(), HashSet::new());
+        for change in &plan.changes {
+            match change {
+                Change::AddNamespace { subsystem, namespace } => {
+                    let old = self.old.subsystems.iter().find(|old| old.nqn.as_str() == subsystem.as_str());
+                    let before = old.and_then(|old| old.namespaces.iter().find(|before| before.nsid == namespace.nsid));
+                    let place = old.map(|old| (old.nqn.clone(), namespace.nsid));
+                    if let (Some(before), Some(place)) = (before, place)
+                        && !hidden(&place)
+                        && !(self.stay.contains_key(&place) && identity(before) == identity(namespace))
+                    {
+                        places.insert(place);
+                    }
+                }
+                Change::AddSubsystem { subsystem }
+                    if self.old.subsystems.iter().any(|old| old.nqn == subsystem.nqn) =>
+                {
+                    subsystems.insert(subsystem.nqn.clone());
+                }
+                _ => {}
+            }
+        }
+        if places.is_empty() && subsystems.is_empty() {
+            return None;
+        }
+        let mut config = self.config.clone();
+        config.subsystems.retain(|subsystem| !subsystems.contains(&subsystem.nqn));
+        hide(&mut config, &places);
+        Some(config)
+    }
+
+    fn show_or_complain(&mut self, config: Config, devices: Devices, ports: Vec<Listening>) {
+        if let Err(error) = self.show(config, devices, ports) {
+            // Whatever a drive holds made a table when it was opened or changed, and the rest was checked.
+            tracing::error!("hosts are shown what was there before: {error}");
+        }
+    }
+
+    /// Puts this in force.
+    fn show(&mut self, config: Config, devices: Devices, ports: Vec<Listening>) -> Result<(), StartError> {
+        self.generation += 1;
+        let shared = &self.target.shared;
+        let model = devices.model(&config, &ports, self.generation)?;
+        let keepers = devices.keepers();
+        let surplus = shared.drives.put_in_force(devices.plain(), &keepers, model, |table, model| {
+            // Devices first: a queue that is told of a namespace finds its device.
+            shared.post_all(|| Message::Devices(Arc::clone(&table)));
+            // Delivered under the lock, so that no queue hears of an older model later.
+            let mut registry = shared.registry();
+            let notices = registry.replace_model(Arc::new(model));
+            shared.deliver(notices);
+        });
+        let surplus = surplus.map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
+        Drives::connect(shared, &keepers);
+        *self.target.in_force() = InForce { config, devices, ports, generation: self.generation };
+        surplus.iter().for_each(|keeper| keeper.stop());
+        Ok(())
+    }
+}
+
+impl Grown {
+    fn offer(&self, devices: &Devices) -> Change {
+        if let Some(file) = devices.open.get(&self.place).and_then(|plain| plain.device.file()) {
+            file.grow(self.to_bytes);
+        }
+        let (subsystem, nsid) = (self.place.0.to_string(), self.place.1);
+        Change::GrowNamespace { subsystem, nsid, from_bytes: self.from_bytes, to_bytes: self.to_bytes }
+    }
+}
+
+/// Waits until nothing is under way on devices that so many have, beside whoever works on them.
+fn drain(devices: &[(&Arc<dyn Device>, usize)]) -> Result<(), StartError> {
+    let end = Instant::now() + DRAIN;
+    for (device, owners) in devices {
+        let is_idle =
+            || Arc::strong_count(device) <= *owners && device.file().is_none_or(ebof_backend::FileDevice::is_idle);
+        while !is_idle() {
+            if Instant::now() >= end {
+                return Err(StartError::Busy { what: device.describe(), waited: DRAIN });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+fn namespace_at<'c>(config: &'c Config, place: &Place) -> Option<&'c Namespace> {
+    let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == place.0)?;
+    subsystem.namespaces.iter().find(|namespace| namespace.nsid == place.1)
+}
+
+fn hide(config: &mut Config, places: &HashSet<Place>) {
+    for subsystem in &mut config.subsystems {
+        let nqn = subsystem.nqn.clone();
+        subsystem.namespaces.retain(|namespace| !places.contains(&(nqn.clone(), namespace.nsid)));
+    }
+}
+
+/// By what hosts know a namespace.
+fn identity(namespace: &Namespace) -> impl PartialEq + use<> {
+    (namespace.uuid, namespace.nguid, namespace.eui64)
+}

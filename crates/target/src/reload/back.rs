@@ -1,0 +1,100 @@
+//! The way back: what was taken is given up, what was released is taken again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ebof_backend::FileId;
+use ebof_manage::Config;
+
+use super::{Reload, hide, namespace_at};
+use crate::control::{Listening, Order};
+use crate::port::PortState;
+use crate::realise::{Devices, Plain, listen_at, open_drive};
+
+impl Reload<'_> {
+    /// Takes what was released again, and shows hosts what there was. Gives what cannot be had any more.
+    pub(super) fn go_back(&mut self) -> Vec<String> {
+        for (from, to) in &self.moves {
+            if let Some(plain) = self.taken.remove(to) {
+                self.leaving.insert(from.clone(), plain);
+            }
+        }
+        self.taken.clear();
+        self.taken_ports.clear();
+        self.taken_drives.drain(..).for_each(|kept| kept.keeper.stop());
+        for (path, id) in self.made.drain(..) {
+            // Made a moment ago, and empty.
+            if FileId::of(&path) == Some(id)
+                && let Err(error) = std::fs::remove_file(&path)
+            {
+                tracing::warn!(path = %path.display(), "made and not used, cannot be removed: {error}");
+            }
+        }
+        let Some(released) = self.released.take() else { return Vec::new() };
+        let (mut lost, mut config) = (Vec::new(), self.old.clone());
+        drop(released.backings);
+        for place in released.places.iter().filter(|place| !self.leaving.contains_key(place)).collect::<Vec<_>>() {
+            let Some(namespace) = namespace_at(self.old, place) else { continue };
+            let devices = Devices { ids: self.ids.clone(), ..Devices::default() };
+            match devices.open_plain(&place.0, namespace) {
+                Ok(plain) => {
+                    self.leaving.insert(place.clone(), plain);
+                }
+                Err(error) => {
+                    hide(&mut config, &HashSet::from([place.clone()]));
+                    lost.push(error.to_string());
+                }
+            }
+        }
+        for (drive, subsystem) in &released.drives {
+            match open_drive(drive, subsystem) {
+                Ok(kept) => self.leaving_drives.push(kept),
+                Err(error) => {
+                    config.subsystems.retain(|other| other.nqn != subsystem.nqn);
+                    config.drives.retain(|other| other.name != drive.name);
+                    lost.push(format!("subsystem {}: {error}", subsystem.nqn));
+                }
+            }
+        }
+        let ports = self.ports_again(&released.ports, &mut config, &mut lost);
+        let before = self.stay.drain().map(|(place, plain)| {
+            let drive = namespace_at(self.old, &place).map_or_else(|| plain.drive.clone(), |old| old.drive.clone());
+            (place, Plain { drive, ..plain })
+        });
+        let open = before.chain(self.leaving.drain()).collect();
+        let keepers = self.drives_stay.drain(..).map(|(before, _)| before).chain(self.leaving_drives.drain(..));
+        let devices = Devices { open, keepers: keepers.collect(), ids: self.ids.clone() };
+        self.show_or_complain(config, devices, ports);
+        lost.iter().for_each(|lost| tracing::error!("NOT SERVED any more: {lost}"));
+        lost
+    }
+
+    /// The ports that there were, those that were released bound again.
+    fn ports_again(
+        &mut self,
+        released: &[Arc<PortState>],
+        config: &mut Config,
+        lost: &mut Vec<String>,
+    ) -> Vec<Listening> {
+        let stay = self.ports_stay.drain(..).map(|(before, _)| before);
+        let mut ports: Vec<Listening> = stay.chain(self.leaving_ports.drain(..)).collect();
+        for port in released {
+            match listen_at(&port.config, Some(port.address)) {
+                Ok((socket, _)) => {
+                    let again = Listening { port: Arc::clone(port), socket: Some(Arc::new(socket)) };
+                    self.target.orders.give(Order::Listen(again.clone()));
+                    let place = ports.iter_mut().find(|listening| Arc::ptr_eq(&listening.port, port));
+                    place.into_iter().for_each(|place| *place = again.clone());
+                }
+                Err(error) => {
+                    ports.retain(|listening| !Arc::ptr_eq(&listening.port, port));
+                    config.ports.retain(|other| other.name != port.name);
+                    lost.push(format!("port {}: {error}", port.name));
+                }
+            }
+        }
+        let at = |listening: &Listening| self.old.ports.iter().position(|port| port.name == listening.port.name);
+        ports.sort_by_key(at);
+        ports
+    }
+}

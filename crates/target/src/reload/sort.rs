@@ -1,0 +1,219 @@
+//! What of a configuration is open already, what can be taken beside it, and what has to wait for something to be released.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ebof_backend::{Device, FileId};
+use ebof_manage::config::{Namespace, Port};
+use ebof_manage::{Drive, Listen};
+use ebof_nvme::Nqn;
+
+use super::{Grown, Late, Reload};
+use crate::control::Listening;
+use crate::realise::{Kept, Place, Plain, StartError, drive_of};
+
+impl<'c> Reload<'c> {
+    /// Finds out what stays, and takes what can be taken beside it.
+    pub(super) fn sort(&mut self) -> Result<(), StartError> {
+        let rest = self.sort_devices()?;
+        self.sort_drives();
+        let rest_of_ports = self.sort_ports();
+        for (nqn, namespace) in rest {
+            self.take_or_put_off(Late::Namespace(nqn, namespace))?;
+        }
+        for subsystem in &self.config.subsystems {
+            let open = self.drives_stay.iter().any(|(_, now)| now.subsystem.nqn == subsystem.nqn);
+            if let Some(drive) = drive_of(self.config, subsystem).filter(|_| !open) {
+                self.take_or_put_off(Late::Drive(drive, subsystem))?;
+            }
+        }
+        for port in rest_of_ports {
+            self.take_or_put_off(Late::Port(port))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the namespaces for which nothing is open.
+    fn sort_devices(&mut self) -> Result<Vec<(&'c Nqn, &'c Namespace)>, StartError> {
+        let all = self.config.subsystems.iter();
+        let all = all.flat_map(|subsystem| subsystem.namespaces.iter().map(|namespace| (&subsystem.nqn, namespace)));
+        let (mut others, mut rest) = (Vec::new(), Vec::new());
+        for (nqn, namespace) in all {
+            let place = (nqn.clone(), namespace.nsid);
+            match self.leaving.remove(&place) {
+                Some(plain) if is_for(&plain, namespace) || is_at_path(&plain, namespace) => {
+                    self.look(&place, &plain, namespace)?;
+                    self.stay.insert(place, plain);
+                }
+                Some(plain) => {
+                    self.leaving.insert(place, plain);
+                    others.push((nqn, namespace));
+                }
+                None => others.push((nqn, namespace)),
+            }
+        }
+        for (nqn, namespace) in others {
+            let moving: HashSet<&Place> = self.moves.iter().map(|(from, _)| from).collect();
+            let mut places = self.leaving.iter().filter(|(place, _)| !moving.contains(place));
+            match places.find(|(_, plain)| plain.device.file().is_some() && is_for(plain, namespace)) {
+                Some((from, plain)) => {
+                    let (from, plain, to) = (from.clone(), plain.clone(), (nqn.clone(), namespace.nsid));
+                    self.look(&to, &plain, namespace)?;
+                    self.moves.push((from, to));
+                }
+                None => rest.push((nqn, namespace)),
+            }
+        }
+        Ok(rest)
+    }
+
+    /// Notes what has grown, and refuses what has shrunk.
+    fn look(&mut self, place: &Place, plain: &Plain, namespace: &Namespace) -> Result<(), StartError> {
+        let Some(file) = plain.device.file() else { return Ok(()) };
+        let (subsystem, nsid) = place.clone();
+        let to_bytes =
+            file.look(namespace.drive.size_bytes()).map_err(|error| StartError::Drive { subsystem, nsid, error })?;
+        let from_bytes = plain.device.geometry().capacity_bytes;
+        if to_bytes > from_bytes {
+            self.grown.push(Grown { place: place.clone(), from_bytes, to_bytes });
+        }
+        if let Some(path) = namespace.drive.path()
+            && FileId::of(Path::new(path)) != file.id()
+        {
+            tracing::warn!(path, "is another file now: what was opened is served until the namespace is taken away");
+        }
+        Ok(())
+    }
+
+    fn sort_drives(&mut self) {
+        for subsystem in &self.config.subsystems {
+            let Some(drive) = drive_of(self.config, subsystem) else { continue };
+            let is_it = |kept: &Kept| kept.config.is_same(drive) && kept.subsystem.nqn == subsystem.nqn;
+            if let Some(at) = self.leaving_drives.iter().position(is_it) {
+                let before = self.leaving_drives.swap_remove(at);
+                let now = Kept { config: drive.clone(), subsystem: subsystem.clone(), ..before.clone() };
+                self.drives_stay.push((before, now));
+            }
+        }
+    }
+
+    /// Gives the ports for which nothing is open.
+    fn sort_ports(&mut self) -> Vec<&'c Port> {
+        let mut rest = Vec::new();
+        for port in &self.config.ports {
+            match self.leaving_ports.iter().position(|listening| listening.port.config.is_same(port)) {
+                None => rest.push(port),
+                Some(at) => {
+                    let before = self.leaving_ports.remove(at);
+                    if socket_options(&before.port.config) == socket_options(port) {
+                        let now = if before.port.config == *port {
+                            Arc::clone(&before.port)
+                        } else {
+                            Arc::new(before.port.altered(port.clone()))
+                        };
+                        let socket = before.socket.clone();
+                        self.ports_stay.push((before, Listening { port: now, socket }));
+                    } else {
+                        self.late.push(Late::Rebind(before.clone(), port));
+                        self.leaving_ports.push(before);
+                    }
+                }
+            }
+        }
+        rest
+    }
+
+    /// Takes something now, unless something that leaves is in the way.
+    fn take_or_put_off(&mut self, late: Late<'c>) -> Result<(), StartError> {
+        if self.is_in_the_way(&late) {
+            self.late.push(late);
+            return Ok(());
+        }
+        let device = !matches!(late, Late::Port(_) | Late::Rebind(..));
+        match self.take_one(late.clone()) {
+            // A disk and its partitions, a file behind a loop device: who is in the way of whom is the system's business.
+            Err(error)
+                if device && error.is_in_use() && !(self.leaving.is_empty() && self.leaving_drives.is_empty()) =>
+            {
+                self.late.push(late);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn is_in_the_way(&self, late: &Late<'_>) -> bool {
+        match late {
+            Late::Rebind(..) => true,
+            Late::Port(port) => self.leaving_ports.iter().any(|open| collide(open.port.address, &port.listen)),
+            Late::Namespace(..) | Late::Drive(..) => {
+                let Some(id) = file_id(late) else { return false };
+                let mut open = self.leaving.values().map(|plain| &plain.device);
+                let mut drives = self.leaving_drives.iter().map(|kept| &kept.backing);
+                open.any(|device| is_on(device, id)) || drives.any(|device| is_on(device, id))
+            }
+        }
+    }
+}
+
+/// Whether a device is what the namespace is to store its data in, and is open in the way that it wants.
+fn is_for(plain: &Plain, namespace: &Namespace) -> bool {
+    match (plain.device.file(), &namespace.drive) {
+        (Some(file), Drive::File(wish)) => {
+            is_open_as(plain, namespace) && file.id().is_some_and(|id| FileId::of(Path::new(&wish.path)) == Some(id))
+        }
+        (None, drive) => plain.drive == *drive && is_open_as(plain, namespace),
+        (Some(_), _) => false,
+    }
+}
+
+/// The same for what was opened by the same path, whatever is there now.
+fn is_at_path(plain: &Plain, namespace: &Namespace) -> bool {
+    plain.device.file().is_some() && plain.drive.path() == namespace.drive.path() && is_open_as(plain, namespace)
+}
+
+fn is_open_as(plain: &Plain, namespace: &Namespace) -> bool {
+    let geometry = plain.device.geometry();
+    let own = geometry.block_bytes.max(512);
+    let blocks = namespace.block_size.map_or(own, ebof_manage::config::BlockSize::bytes);
+    let way = match (plain.device.file(), &namespace.drive) {
+        (Some(file), Drive::File(wish)) => {
+            wish.direct.unwrap_or(file.is_block_device()) == file.is_direct() && wish.read_only == geometry.read_only
+        }
+        _ => true,
+    };
+    way && blocks == geometry.logical_block_bytes
+}
+
+fn is_on(device: &Arc<dyn Device>, id: FileId) -> bool {
+    device.file().and_then(ebof_backend::FileDevice::id) == Some(id)
+}
+
+/// Which file it is that is wanted.
+pub(super) fn file_id(late: &Late<'_>) -> Option<FileId> {
+    let path = match late {
+        Late::Namespace(_, namespace) => namespace.drive.path(),
+        Late::Drive(drive, _) => drive.backing.path(),
+        Late::Port(_) | Late::Rebind(..) => None,
+    };
+    FileId::of(Path::new(path?))
+}
+
+/// The path of a file that is not there.
+pub(super) fn missing(drive: &Drive) -> Option<PathBuf> {
+    drive.path().map(PathBuf::from).filter(|path| !path.exists())
+}
+
+/// Whether two listening sockets cannot be at the same time.
+pub(super) fn collide(open: SocketAddr, wanted: &Listen) -> bool {
+    let overlap = open.ip() == wanted.address || open.ip().is_unspecified() || wanted.is_wildcard();
+    wanted.port != 0 && open.port() == wanted.port && open.is_ipv4() == wanted.address.is_ipv4() && overlap
+}
+
+/// What is set on the listening socket.
+fn socket_options(port: &Port) -> impl PartialEq + use<> {
+    let zerocopy = port.zerocopy_send_bytes.is_some();
+    (port.tos, port.so_priority, port.busy_poll_us, port.prefer_busy_poll, zerocopy)
+}

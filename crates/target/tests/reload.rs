@@ -1,0 +1,423 @@
+//! Another configuration for a running target: what stays, what is released before it is taken again, and the way back.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod config;
+#[allow(dead_code, reason = "not every test of drives needs all of it")]
+mod drive_rig;
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{Controller, Event, Namespace, Options};
+use ebof_manage::api::{ApplyError, Target as _};
+use ebof_manage::config::{BlockSize, Port};
+use ebof_manage::{Change, Config, Drive, Listen};
+use ebof_nvme::{Nqn, Nsid};
+use ebof_target::{Settings, Target};
+
+use config::{NQN, one_subsystem};
+
+fn settings() -> Settings {
+    Settings { threads: Some(2), pin: false, ..Settings::default() }
+}
+
+/// A target with these drives as its namespaces.
+fn start(drives: &[&str]) -> (Target, Config, SocketAddr) {
+    let config = one_subsystem(drives.iter().copied());
+    let target = Target::start(config.clone(), settings()).unwrap();
+    let address = target.addresses()[0].1;
+    (target, config, address)
+}
+
+fn connect(address: SocketAddr) -> Controller {
+    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    options.nr_io_queues = 2;
+    Controller::connect(&options).unwrap()
+}
+
+/// The namespace, once the controller shows it.
+fn namespace(controller: &Controller, nsid: u32) -> Namespace {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match controller.namespace(Nsid(nsid)) {
+            Ok(namespace) => return namespace,
+            Err(error) => assert!(Instant::now() < end, "namespace {nsid}: {error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn block(namespace: &Namespace) -> Vec<u8> {
+    let mut data = vec![0; namespace.block_bytes() as usize];
+    namespace.read(0, &mut data).unwrap();
+    data
+}
+
+/// A file of so many bytes whose first block is filled with `first`.
+fn image(directory: &Path, name: &str, bytes: u64, first: u8) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, [first; 4096]).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn drive_of(config: &mut Config, at: usize) -> &mut Drive {
+    &mut config.subsystems[0].namespaces[at].drive
+}
+
+#[test]
+fn a_file_gets_another_nsid_and_keeps_its_data() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, mut config, address) = start(&[text(&path)]);
+    let controller = connect(address);
+    namespace(&controller, 1).write(0, &[9; 512], false).unwrap();
+    config.subsystems[0].namespaces[0].nsid = 5;
+    target.apply(config).unwrap();
+    assert_eq!(block(&namespace(&controller, 5)), [9; 512]);
+    assert_eq!(controller.namespaces().unwrap(), [Nsid(5)]);
+}
+
+#[test]
+fn two_namespaces_exchange_their_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let (a, b) = (image(directory.path(), "a.img", 1 << 20, 1), image(directory.path(), "b.img", 1 << 20, 2));
+    let (target, mut config, address) = start(&[text(&a), text(&b)]);
+    *drive_of(&mut config, 0) = Drive::file(text(&b));
+    *drive_of(&mut config, 1) = Drive::file(text(&a));
+    target.apply(config).unwrap();
+    let controller = connect(address);
+    assert_eq!((block(&namespace(&controller, 1))[0], block(&namespace(&controller, 2))[0]), (2, 1));
+}
+
+#[test]
+fn a_file_is_offered_in_other_blocks_and_opened_in_another_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, mut config, address) = start(&[text(&path)]);
+    let controller = connect(address);
+    config.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
+    target.apply(config.clone()).unwrap();
+    assert_eq!(block(&namespace(&connect(address), 1)), [7; 4096]);
+    for option in ["direct", "direct=no", "readonly"] {
+        *drive_of(&mut config, 0) = format!("{},{option}", path.display()).parse().unwrap();
+        config.subsystems[0].namespaces[0].write_protect = option == "readonly";
+        match target.apply(config.clone()) {
+            Ok(_) => assert_eq!(block(&namespace(&connect(address), 1)), [7; 4096], "{option}"),
+            // Not every file system has direct I/O; the file is served as it was then.
+            Err(error) => assert!(error.to_string().contains("direct I/O"), "{error}"),
+        }
+    }
+    // The host that was there all the time was not thrown out.
+    assert!(controller.namespaces().is_ok());
+}
+
+#[test]
+fn a_link_to_a_file_is_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let link = directory.path().join("link.img");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let (target, mut config, address) = start(&[text(&path)]);
+    *drive_of(&mut config, 0) = Drive::file(text(&link));
+    target.apply(config).unwrap();
+    assert_eq!(block(&namespace(&connect(address), 1)), [7; 512]);
+}
+
+#[test]
+fn a_file_that_grew_is_noticed_and_its_hosts_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, mut config, address) = start(&[text(&path)]);
+    let controller = connect(address);
+    let events = controller.events();
+    let seen = namespace(&controller, 1);
+    assert_eq!(seen.blocks(), 2048);
+    File::options().write(true).open(&path).unwrap().set_len(3 << 20).unwrap();
+    let plan = target.apply(config.clone()).unwrap();
+    assert!(
+        matches!(&plan.changes[..], [Change::GrowNamespace { nsid: 1, from_bytes, to_bytes, .. }]
+            if (*from_bytes, *to_bytes) == (1 << 20, 3 << 20)),
+        "{plan}"
+    );
+    let event = events.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(matches!(event, Event::NamespaceChanged(Nsid(1))), "{event:?}");
+    seen.refresh().unwrap();
+    assert_eq!(seen.blocks(), 6144);
+    // The same open device: what is behind the old end can be written and read.
+    seen.write(6143, &[3; 512], true).unwrap();
+    assert_eq!(target.status().subsystems[0].namespaces[0].size_bytes, 3 << 20);
+    // The same with the size in words, once the file has it.
+    *drive_of(&mut config, 0) = format!("{}:4M", path.display()).parse().unwrap();
+    let error = target.apply(config.clone()).unwrap_err();
+    assert!(error.to_string().contains("4194304 bytes (4M) were asked for"), "{error}");
+    File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
+    target.apply(config.clone()).unwrap();
+    seen.refresh().unwrap();
+    assert_eq!((seen.blocks(), block(&seen)[0]), (8192, 7));
+    assert!(target.apply(config).unwrap().is_empty());
+}
+
+#[test]
+fn a_target_looks_again_without_another_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, _, address) = start(&[text(&path)]);
+    let seen = namespace(&connect(address), 1);
+    assert!(target.rescan().unwrap().is_empty());
+    File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
+    assert_eq!(target.rescan().unwrap().changes.len(), 1);
+    seen.refresh().unwrap();
+    assert_eq!(seen.blocks(), 4096);
+}
+
+#[test]
+fn a_file_in_use_does_not_shrink() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 2 << 20, 7);
+    let (target, mut config, address) = start(&[text(&path), "mem:1M"]);
+    let seen = namespace(&connect(address), 1);
+    File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    let error = target.apply(config.clone()).unwrap_err().to_string();
+    assert!(error.contains("namespace 1") && error.contains("1048576") && error.contains("2097152"), "{error}");
+    seen.refresh().unwrap();
+    assert_eq!(seen.blocks(), 4096);
+    // What it has no more is not half a block.
+    File::options().write(true).open(&path).unwrap().set_len((2 << 20) + 100).unwrap();
+    let error = target.apply(config.clone()).unwrap_err().to_string();
+    assert!(error.contains("2097252 bytes, which is not a multiple"), "{error}");
+    // It may be taken away, and comes back as it is.
+    File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    let removed = config.subsystems[0].namespaces.remove(0);
+    target.apply(config.clone()).unwrap();
+    config.subsystems[0].namespaces.insert(0, removed);
+    target.apply(config).unwrap();
+    assert_eq!(namespace(&connect(address), 1).blocks(), 2048);
+}
+
+#[test]
+fn a_drive_gets_another_name_and_its_hosts_do_not_notice() {
+    let directory = tempfile::tempdir().unwrap();
+    let drive = drive_rig::drive(&directory.path().join("d.img"), Some(64 << 20));
+    let (target, address) = drive_rig::serve(&drive);
+    let controller = drive_rig::connect(address);
+    let nsid = drive_rig::create(&controller, 2048);
+    let seen = namespace(&controller, nsid.0);
+    seen.write(0, &[5; 512], true).unwrap();
+    let mut config = target.config();
+    config.drives[0].name = "other".to_owned();
+    config.subsystems[0].drive = Some("other".to_owned());
+    let plan = target.apply(config.clone()).unwrap();
+    assert_eq!(plan.to_string(), "~ alter drive other: name \"d0\" -> \"other\"");
+    assert_eq!(block(&seen), [5; 512]);
+    assert_eq!(target.status().drives[0].name, "other");
+    assert_eq!(target.status().controllers.len(), 1);
+    // Another subsystem is something else: its hosts go, the drive and its data stay.
+    config.subsystems[0].nqn = Nqn::parse("nqn.2014-08.org.example:drive1").unwrap();
+    target.apply(config).unwrap();
+    let moved = drive_rig::connect_with(address, |options| {
+        options.nqn = Nqn::parse("nqn.2014-08.org.example:drive1").unwrap();
+    });
+    assert_eq!(block(&namespace(&moved, nsid.0)), [5; 512]);
+}
+
+/// A configuration with this address for its port, which may be taken by somebody else meanwhile.
+fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr) {
+    for _ in 0..100 {
+        let number = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut config = one_subsystem(drives.iter().copied());
+        config.ports[0] = Port::new(1, Listen::new([127, 0, 0, 1].into(), number));
+        config.subsystems[0].ports = vec![config.ports[0].name.clone()];
+        if let Ok(target) = Target::start(config.clone(), settings()) {
+            let address = target.addresses()[0].1;
+            return (target, config, address);
+        }
+    }
+    unreachable!("a hundred free ports were taken at once")
+}
+
+#[test]
+fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
+    let (target, mut config, address) = start_at_a_number(&["mem:1M"]);
+    let controller = connect(address);
+    let seen = namespace(&controller, 1);
+    seen.write(0, &[6; 512], false).unwrap();
+    config.ports[0].name = "front".to_owned();
+    config.subsystems[0].ports = vec!["front".to_owned()];
+    config.ports[0].max_queue_size = 64;
+    config.ports[0].max_io_queues = 1;
+    config.ports[0].in_capsule_data_bytes = 4096;
+    let before = target.status().ports[0].clone();
+    target.apply(config.clone()).unwrap();
+    let after = target.status().ports[0].clone();
+    assert_eq!((after.name.as_str(), after.connections), ("front", before.connections));
+    assert_eq!(after.accepted, before.accepted);
+    // A controller keeps what it was told, also for queues that it connects from now on.
+    let data = vec![6; 8192];
+    seen.write(0, &data, false).unwrap();
+    let queue = controller.queue_pair::<Vec<u8>>();
+    assert!(queue.is_ok(), "{:?}", queue.err());
+    assert_eq!(block(&seen), [6; 512]);
+    let fresh = connect(address);
+    assert_eq!((fresh.io_queues(), fresh.cap().mqes()), (1, 64));
+    // A port that goes takes the connections with it that came before its limits changed.
+    let other = Port::new(2, Listen::new([127, 0, 0, 1].into(), 0));
+    config.subsystems[0].ports = vec![other.name.clone()];
+    config.ports = vec![other];
+    target.apply(config).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while target.status().connections > 0 {
+        assert!(Instant::now() < end, "{:?}", target.status());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_port_gets_another_id_and_an_address_that_covers_its_own() {
+    let (target, mut config, address) = start_at_a_number(&["mem:1M"]);
+    let controller = connect(address);
+    config.ports[0].id = 9;
+    target.apply(config.clone()).unwrap();
+    // Its hosts come back by themselves.
+    assert!(controller.wait_live(Some(Instant::now() + Duration::from_secs(30))));
+    assert_eq!(target.status().ports[0].id, 9);
+    config.ports[0] = Port::new(9, Listen::new([0, 0, 0, 0].into(), address.port()));
+    config.subsystems[0].ports = vec![config.ports[0].name.clone()];
+    target.apply(config).unwrap();
+    assert_eq!(target.addresses()[0].1, SocketAddr::from(([0, 0, 0, 0], address.port())));
+    assert_eq!(block(&namespace(&connect(address), 1)), [0; 512]);
+}
+
+#[test]
+fn what_cannot_be_taken_again_leaves_the_old_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", (1 << 20) + 512, 7);
+    let (target, config, address) = start_at_a_number(&[text(&path), "mem:1M"]);
+    let controller = connect(address);
+    namespace(&controller, 2).write(0, &[8; 512], false).unwrap();
+    // The address is released, and the new one cannot be had: somebody else listens on a part of it.
+    let _other = TcpListener::bind(("127.0.0.2", address.port())).unwrap();
+    let mut wide = config.clone();
+    wide.ports[0] = Port::new(1, Listen::new([0, 0, 0, 0].into(), address.port()));
+    wide.subsystems[0].ports = vec![wide.ports[0].name.clone()];
+    // And before that a file has changed its number.
+    wide.subsystems[0].namespaces[0].nsid = 7;
+    let error = target.apply(wide).unwrap_err();
+    assert!(
+        matches!(&error, ApplyError::Failed { change, .. } if matches!(**change, Change::AddPort { .. })),
+        "{error:?}"
+    );
+    assert_eq!(target.config(), config);
+    assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
+    assert_eq!(block(&namespace(&connect(address), 2)), [8; 512]);
+    // Blocks of another size that the file does not have a whole number of: the namespace is named, although other
+    // changes come first in the plan.
+    let mut blocks = config.clone();
+    blocks.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
+    blocks.subsystems[0].namespaces.remove(1);
+    let error = target.apply(blocks).unwrap_err();
+    let ApplyError::Failed { change, source } = &error else { panic!("{error}") };
+    assert!(matches!(**change, Change::AddNamespace { ref namespace, .. } if namespace.nsid == 1), "{change}");
+    assert!(source.to_string().contains("not a multiple of the block size 4096"), "{source}");
+    assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
+    assert_eq!(block(&namespace(&controller, 2)), [8; 512]);
+    assert_eq!(target.config(), config);
+}
+
+#[test]
+fn what_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, config, address) = start(&[text(&path), "mem:1M"]);
+    let controller = connect(address);
+    namespace(&controller, 2).write(0, &[8; 512], false).unwrap();
+    // Open for writing, and not to be opened for it again.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let mut blocks = config.clone();
+    blocks.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
+    let error = target.apply(blocks.clone()).unwrap_err();
+    let ApplyError::Incomplete { change, lost, .. } = &error else { panic!("{error}") };
+    assert!(matches!(**change, Change::AddNamespace { .. }), "{change}");
+    assert!(lost.len() == 1 && lost[0].contains("namespace 1"), "{lost:?}");
+    assert!(error.to_string().contains("NOT SERVED any more: namespace 1 of"), "{error}");
+    assert_eq!(target.config().subsystems[0].namespaces, config.subsystems[0].namespaces[1..]);
+    assert_eq!(block(&namespace(&controller, 2)), [8; 512]);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    target.apply(blocks).unwrap();
+    assert_eq!(block(&namespace(&connect(address), 1)), [7; 4096]);
+}
+
+#[test]
+fn what_is_made_for_a_configuration_that_fails_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, mut config, _) = start(&["mem:1M"]);
+    let fresh = directory.path().join("fresh.img");
+    let missing = directory.path().join("missing.img");
+    let more = one_subsystem(["mem:1M", &format!("{}:1M", fresh.display()), text(&missing)]);
+    config.subsystems[0].namespaces = more.subsystems[0].namespaces.clone();
+    let error = target.apply(config).unwrap_err();
+    assert!(error.to_string().contains("missing.img does not exist"), "{error}");
+    assert!(!fresh.exists());
+}
+
+/// Hosts that are not concerned keep their connections; what was acknowledged before a move is there after it.
+#[test]
+fn input_and_output_of_others_go_on_while_files_move() {
+    let directory = tempfile::tempdir().unwrap();
+    let (a, b) = (image(directory.path(), "a.img", 1 << 20, 1), image(directory.path(), "b.img", 1 << 20, 2));
+    let (target, config, address) = start(&[text(&a), text(&b), "mem:1M"]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _at_the_end_whatever_happens = Over(&over);
+        let bystander = scope.spawn(|| {
+            let controller = connect(address);
+            let seen = namespace(&controller, 3);
+            let mut count = 0_u64;
+            while !over.load(Relaxed) {
+                count += 1;
+                seen.write(0, &[count.to_le_bytes()[0]; 512], false).unwrap();
+                assert_eq!(block(&seen)[0], count.to_le_bytes()[0]);
+            }
+            count
+        });
+        let writer = scope.spawn(|| {
+            let controller = connect(address);
+            let data = vec![3; 128 << 10];
+            while !over.load(Relaxed) {
+                // Namespace 1 is either file, or for a moment neither.
+                let Ok(seen) = controller.namespace(Nsid(1)) else { continue };
+                let _one_of_both = seen.write(256, &data, false);
+            }
+        });
+        for turn in 0..20 {
+            let mut next = config.clone();
+            if turn % 2 == 0 {
+                next.subsystems[0].namespaces[0].drive = Drive::file(text(&b));
+                next.subsystems[0].namespaces[1].drive = Drive::file(text(&a));
+            }
+            target.apply(next).unwrap();
+        }
+        over.store(true, Relaxed);
+        assert!(bystander.join().unwrap() > 0);
+        writer.join().unwrap();
+    });
+    let controller = connect(address);
+    assert_eq!((block(&namespace(&controller, 1))[0], block(&namespace(&controller, 2))[0]), (1, 2));
+}
+
+/// Says so when it goes away.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
