@@ -106,8 +106,8 @@ enum Command {
     SetFeature(verbs::features::SetFeature),
     /// Drop a controller's connections and make new ones
     Reset(verbs::controller::Plain),
-    /// Have the block devices follow the namespaces
-    NsRescan(verbs::controller::Plain),
+    /// Have the block devices follow the namespaces, or a target what lies below its own
+    NsRescan(verbs::controller::NsRescan),
 
     /// Create a namespace
     CreateNs(Box<verbs::namespaces::CreateNs>),
@@ -306,7 +306,7 @@ impl Command {
             Self::GetFeature(verb) => verb.run(global),
             Self::SetFeature(verb) => verb.run(global),
             Self::Reset(verb) => verb.reset(global),
-            Self::NsRescan(verb) => verb.rescan(global),
+            Self::NsRescan(verb) => verb.run(global),
             Self::CreateNs(verb) => verb.run(global),
             Self::DeleteNs(verb) => verb.run(global),
             Self::AttachNs(verb) => verb.attach(global),

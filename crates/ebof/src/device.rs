@@ -177,6 +177,11 @@ pub(crate) enum Needs {
 }
 
 impl DeviceArgs {
+    /// For a verb that can do without one, and has its own argument.
+    pub(crate) fn new(device: String, uri: UriArgs) -> Self {
+        Self { device, uri }
+    }
+
     /// What the user called it.
     pub(crate) fn name(&self) -> &str {
         &self.device

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_manage::api::{DriveStatus, Status};
-use ebof_manage::{Config, Loaded, Target as _};
+use ebof_manage::api::{ApplyError, DriveStatus, Status};
+use ebof_manage::{Config, Diagnostic, Loaded, Plan, Severity, Target as _};
 use ebof_target::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::global::{Format, Global};
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let config = loaded.config;
     let settings = settings(args, &config);
     // Signals are caught before anything is opened, so that none can end the process half-way.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("catching signals")?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).context("catching signals")?;
     raise_descriptor_limit(config.target.max_connections);
     let metrics = args.metrics.or(config.target.metrics);
     let target = Arc::new(Target::start(config, settings)?);
@@ -125,17 +125,17 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         Format::Normal | Format::Binary => show(global, &serving)?,
     }
     for signal in signals.forever() {
-        if signal == SIGHUP {
-            reload(args, &target);
-        } else {
-            break;
+        match signal {
+            SIGHUP => reload(args, &target),
+            SIGUSR1 => rescan(&target),
+            _ => break,
         }
     }
     if global.format == Format::Normal {
         say("shutting down; once more to end at once");
     }
     std::thread::spawn(move || {
-        signals.forever().find(|&signal| signal != SIGHUP);
+        signals.forever().find(|&signal| signal != SIGHUP && signal != SIGUSR1);
         std::process::exit(130);
     });
     target.stop(GRACE);
@@ -182,16 +182,42 @@ fn raise_descriptor_limit(connections: u32) {
 /// SIGHUP: the configuration is read again, and what can change without a new start does.
 fn reload(args: &Args, target: &Target) {
     if args.config.is_none() {
-        say("SIGHUP: there is no configuration file to read again");
-        return;
+        say("SIGHUP: there is no configuration file to read again; looking at the sizes of what is served");
+        return rescan(target);
     }
-    match load(args) {
-        Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
-        Ok(loaded) => match target.apply(loaded.config) {
-            Ok(plan) if plan.changes.is_empty() => tracing::info!("the configuration has not changed"),
-            Ok(plan) => plan.changes.iter().for_each(|change| tracing::info!("{change}")),
-            Err(error) => tracing::error!("the configuration stays as it was: {error}"),
-        },
+    let kept = "the configuration stays as it was";
+    let loaded = match load(args) {
+        Ok(loaded) => loaded,
+        Err(error) => return tracing::error!("{kept}: {error:#}"),
+    };
+    if let Some(objection) = loaded.objection(&target.config()) {
+        return tracing::error!("{kept}: {objection}");
+    }
+    report(target.apply(loaded.config), kept, "the configuration has not changed");
+    // Also where it was refused: they may say why.
+    for remark in &loaded.remarks.items {
+        let Diagnostic { severity, file, line, column, message, help, .. } = remark;
+        let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        match severity {
+            Severity::Note => tracing::info!("{file}:{line}:{column}: {severity}: {message}{help}"),
+            _ => tracing::warn!("{file}:{line}:{column}: {severity}: {message}{help}"),
+        }
+    }
+}
+
+/// SIGUSR1: a file or a block device may have grown.
+fn rescan(target: &Target) {
+    report(target.rescan(), "nothing has changed", "nothing has grown");
+}
+
+fn report(outcome: Result<Plan, ApplyError>, failed: &str, unchanged: &str) {
+    match outcome {
+        Ok(plan) if plan.changes.is_empty() => tracing::info!("{unchanged}"),
+        Ok(plan) => plan.changes.iter().for_each(|change| tracing::info!("{change}")),
+        Err(error @ ApplyError::Incomplete { .. }) => {
+            tracing::error!("only a part of the configuration that there was is in force: {error}");
+        }
+        Err(error) => tracing::error!("{failed}: {error}"),
     }
 }
 

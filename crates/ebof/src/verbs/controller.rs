@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 use super::Outcome;
 use super::identify::Shown;
 use crate::command;
-use crate::device::{DeviceArgs, Needs};
+use crate::device::{DeviceArgs, Needs, UriArgs};
+use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::registers::{PROPERTIES, RegistersView};
@@ -48,11 +51,72 @@ impl Plain {
         show(global, &Done::new("reset", self.device.name(), "Success"))?;
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    /// Has the block devices follow the namespaces.
-    pub(crate) fn rescan(self, global: &Global) -> Outcome {
-        self.device.open(Needs::Admin, global)?.rescan()?;
-        show(global, &Done::new("ns-rescan", self.device.name(), "Success"))?;
+/// Who is to look again.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct NsRescan {
+    /// A connected device (nvme0, nvme0n1) whose block devices are to follow the namespaces
+    #[arg(value_name = "DEVICE", required_unless_present = "serve")]
+    device: Option<String>,
+    /// On the target's machine: have the `ebof serve` that runs as this process look at its files and block devices again
+    #[arg(long, value_name = "PID", conflicts_with = "device")]
+    serve: Option<u32>,
+    #[command(flatten)]
+    uri: UriArgs,
+}
+
+impl NsRescan {
+    /// Has the block devices follow the namespaces, or a target what lies below its own.
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let done = match self.serve {
+            Some(process) => {
+                ask_target(process)?;
+                let line = format!("process {process} looks again; its log says what has grown");
+                Done::new("ns-rescan", &format!("process {process}"), &line)
+            }
+            None => {
+                let device = DeviceArgs::new(self.device.unwrap_or_default(), self.uri);
+                device.open(Needs::Admin, global)?.rescan()?;
+                Done::new("ns-rescan", device.name(), "Success")
+            }
+        };
+        show(global, &done)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Sends SIGUSR1 to a process that is known to take it as it is meant: others would end.
+fn ask_target(process: u32) -> anyhow::Result<()> {
+    let advice = "give the process of `ebof serve` (`pidof ebof`, `systemctl show -p MainPID ebof`)";
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))
+        .map_err(|error| Failure::usage(format!("there is no process {process}: {error}"), advice))?;
+    if !takes_signal(&status) {
+        return Err(Failure::usage(format!("process {process} is no target that looks again"), advice).into());
+    }
+    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.with_context(|| format!("{process} cannot be a process"))?;
+    rustix::process::kill_process(pid, rustix::process::Signal::USR1)
+        .with_context(|| format!("process {process} cannot be told; the user that it runs as can, and root"))
+}
+
+/// Whether `/proc/PID/status` is that of an ebof that catches SIGUSR1.
+fn takes_signal(status: &str) -> bool {
+    let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    let caught = value("SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    let bit = 1 << (signal_hook::consts::SIGUSR1 - 1);
+    value("Name:").is_some_and(|name| name.starts_with("ebof")) && caught & bit != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_target_that_catches_the_signal_gets_it() {
+        assert!(takes_signal("Name:\tebof\nSigCgt:\t0000000000004a03\n"));
+        assert!(!takes_signal("Name:\tebof\nSigCgt:\t0000000000004803\n"), "an earlier version, a holder");
+        assert!(!takes_signal("Name:\tdd\nSigCgt:\t0000000000004a03\n"));
+        assert!(!takes_signal(""));
     }
 }
