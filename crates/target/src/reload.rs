@@ -1,4 +1,5 @@
-//! From the configuration in force to another, as one transaction ([0029](../../../docs/adr/0029-reload.md)).
+//! From the configuration in force to another, as one transaction
+//! ([0029](../../../docs/adr/0029-reload.md)).
 //!
 //! ```text
 //! sort      what is the same stays; what is free is taken, beside all that is served
@@ -7,8 +8,8 @@
 //! commit    show hosts what there is, what goes before what comes; or
 //! go back   take what was released again, show hosts what there was
 //! ```
-//! Nothing that hosts can see has changed before the second step, and nothing at all if nothing has to be released and a
-//! step fails.
+//! Nothing that hosts can see has changed before the second step, and nothing at all if nothing has
+//! to be released and a step fails.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -207,7 +208,8 @@ impl<'c> Reload<'c> {
         drain(&plain.chain(drives).collect::<Vec<_>>())
     }
 
-    /// What there was, without what is released. The drives among that have only their backings left here.
+    /// What there was, without what is released. The drives among that have only their backings
+    /// left here.
     fn without(&mut self, released: &mut Released) -> InForce {
         let gone: HashSet<Nqn> = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone()).collect();
         let mut config = self.old.clone();
@@ -282,7 +284,8 @@ impl<'c> Reload<'c> {
     fn take(&mut self) -> Result<(), StartError> {
         for (from, to) in self.moves.clone() {
             if let Some(plain) = self.leaving.remove(&from) {
-                // Another name: what is still on its way to the old place does not arrive at the new one.
+                // Another name: what is still on its way to the old place does not arrive at the
+                // new one.
                 self.taken.insert(to, Plain { id: self.ids.next(), ..plain });
             }
         }
@@ -321,7 +324,8 @@ impl<'c> Reload<'c> {
         let (devices, ports) = (self.next_devices(), self.next_ports());
         let grown: Vec<Change> = self.grown.iter().map(|grown| grown.offer(&devices)).collect();
         devices.configure();
-        // What takes the place of something else under its name goes first, so that hosts see it go and come.
+        // What takes the place of something else under its name goes first, so that hosts see it go
+        // and come.
         if let Some(without) = self.without_replaced(plan) {
             self.show_or_complain(without, devices.clone(), ports.clone());
         }
@@ -344,7 +348,8 @@ impl<'c> Reload<'c> {
         grown
     }
 
-    /// Waits until what has left is closed: whoever is told that it is gone may use it for something else.
+    /// Waits until what has left is closed: whoever is told that it is gone may use it for
+    /// something else.
     fn let_go(&mut self) {
         let drives = self.leaving_drives.drain(..).map(|kept| kept.backing);
         let gone: Vec<Arc<dyn Device>> = self.leaving.drain().map(|(_, plain)| plain.device).chain(drives).collect();
@@ -353,7 +358,8 @@ impl<'c> Reload<'c> {
         }
     }
 
-    /// The configuration without what has the name of something else that is still shown; `None` if there is no such thing.
+    /// The configuration without what has the name of something else that is still shown; `None` if
+    /// there is no such thing.
     fn without_replaced(&self, plan: &Plan) -> Option<Config> {
         let hidden = |place: &Place| self.released.as_ref().is_some_and(|released| released.places.contains(place));
         let (mut places, mut subsystems) = (HashSet::new(), HashSet::new());
@@ -389,7 +395,8 @@ impl<'c> Reload<'c> {
 
     fn show_or_complain(&mut self, config: Config, devices: Devices, ports: Vec<Listening>) {
         if let Err(error) = self.show(config, devices, ports) {
-            // Whatever a drive holds made a table when it was opened or changed, and the rest was checked.
+            // Whatever a drive holds made a table when it was opened or changed, and the rest was
+            // checked.
             tracing::error!("hosts are shown what was there before: {error}");
         }
     }

@@ -1,9 +1,11 @@
 //! Another configuration for a running target: what stays, what is released before it is taken again, and the way back.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test fails by panicking")]
 
 mod config;
 #[allow(dead_code, reason = "not every test of drives needs all of it")]
 mod drive_rig;
+#[allow(dead_code, reason = "not every test with a rude host needs all of it")]
+mod raw;
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -15,10 +17,15 @@ use ebof_initiator::{Controller, Event, Namespace, Options};
 use ebof_manage::api::{ApplyError, Target as _};
 use ebof_manage::config::{BlockSize, Port};
 use ebof_manage::{Change, Config, Drive, Listen};
-use ebof_nvme::{Nqn, Nsid};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::sgl::SglDescriptor;
+use ebof_nvme::{Nqn, Nsid, Sgl};
 use ebof_target::{Settings, Target};
+use zerocopy::IntoBytes;
 
 use config::{NQN, one_subsystem};
+use raw::{Raw, connect_data};
 
 fn settings() -> Settings {
     Settings { threads: Some(2), pin: false, ..Settings::default() }
@@ -95,6 +102,54 @@ fn two_namespaces_exchange_their_files() {
     target.apply(config).unwrap();
     let controller = connect(address);
     assert_eq!((block(&namespace(&controller, 1))[0], block(&namespace(&controller, 2))[0]), (2, 1));
+}
+
+/// An I/O queue of a host that says exactly what it is told to.
+fn raw_queue(address: SocketAddr, controller: u16) -> Raw {
+    let mut io = Raw::initialized(address);
+    io.send(raw::connect(1, 32), 1, connect_data(controller).as_bytes());
+    assert!(io.completion().status().is_success());
+    io
+}
+
+#[test]
+fn a_write_to_what_a_file_was_does_not_land_in_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, mut config, address) = start(&[text(&path)]);
+    let (_admin, controller) = Raw::admin_and_controller(address);
+    let mut io = raw_queue(address, controller);
+    let mut write = BlockRange::new(0, 128).encode(nvm::WRITE, Nsid(1));
+    write.dptr = SglDescriptor::encode(Sgl::Transport { length: 128 * 512 });
+    io.send(write, 4, &[]);
+    let r2t = io.pdu();
+    assert_eq!(r2t[0], 9, "an R2T");
+    config.subsystems[0].namespaces[0].nsid = 5;
+    target.apply(config).unwrap();
+    // Somebody has it under its new number before the old data arrive.
+    let fresh = namespace(&connect(address), 5);
+    fresh.write(0, &[9; 512], false).unwrap();
+    io.send_data(&r2t, &[3; 128 * 512]);
+    let status = io.completion().status().to_string();
+    assert!(status.starts_with("Invalid Namespace or Format"), "{status}");
+    assert_eq!(block(&fresh), [9; 512]);
+}
+
+#[test]
+fn a_queue_that_comes_later_has_the_limits_of_its_controller() {
+    let (target, mut config, address) = start(&["mem:1M"]);
+    let (_admin, controller) = Raw::admin_and_controller(address);
+    config.ports[0].in_capsule_data_bytes = 4096;
+    target.apply(config).unwrap();
+    let mut io = raw_queue(address, controller);
+    let write = BlockRange::new(0, 16).encode(nvm::WRITE, Nsid(1));
+    io.send(write, 2, &[3; 8192]);
+    assert!(io.completion().status().is_success());
+    // Whoever comes now has been told less.
+    let (_admin, controller) = Raw::admin_and_controller(address);
+    let mut io = raw_queue(address, controller);
+    io.send(write, 2, &[3; 8192]);
+    assert_eq!(io.pdu()[0], 3, "a C2HTermReq");
 }
 
 #[test]
@@ -259,11 +314,8 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     let after = target.status().ports[0].clone();
     assert_eq!((after.name.as_str(), after.connections), ("front", before.connections));
     assert_eq!(after.accepted, before.accepted);
-    // A controller keeps what it was told, also for queues that it connects from now on.
-    let data = vec![6; 8192];
-    seen.write(0, &data, false).unwrap();
-    let queue = controller.queue_pair::<Vec<u8>>();
-    assert!(queue.is_ok(), "{:?}", queue.err());
+    // A controller keeps what it was told.
+    seen.write(0, &[6; 8192], false).unwrap();
     assert_eq!(block(&seen), [6; 512]);
     let fresh = connect(address);
     assert_eq!((fresh.io_queues(), fresh.cap().mqes()), (1, 64));

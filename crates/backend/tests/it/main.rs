@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod file;
+#[cfg(test)]
 mod flight;
 #[cfg(test)]
 mod model;

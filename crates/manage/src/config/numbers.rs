@@ -1,12 +1,13 @@
-//! Numbers that a configuration leaves to [`load`](super::load): a port's id, a namespace's NSID. While a target runs they
-//! stay with what they were given to, wherever that stands in the lists of the next configuration.
+//! Numbers that a configuration leaves to [`load`](super::load): a port's id, a namespace's NSID.
+//! While a target runs they stay with what they were given to, wherever that stands in the lists of
+//! the next configuration.
 
 use std::collections::HashSet;
 
 use super::{Config, Namespace, Port, default_uuid, limits};
 
-/// Whether [`load`](super::load) chose a number because the configuration does not say it. All are equal: it is no part
-/// of what a configuration says, and not written with it.
+/// Whether [`load`](super::load) chose a number because the configuration does not say it. All are
+/// equal: it is no part of what a configuration says, and not written with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assigned(pub bool);
 
@@ -19,9 +20,10 @@ impl PartialEq for Assigned {
 impl Eq for Assigned {}
 
 impl Config {
-    /// Gives ports and namespaces whose numbers nobody says the ones that they have in `current`: a port is known by its
-    /// address, a namespace by what it stores its data in. New ones get numbers that `current` does not use, as long as
-    /// there are any: what has a number of its own must not be taken for what had it a moment ago.
+    /// Gives ports and namespaces whose numbers nobody says the ones that they have in `current`: a
+    /// port is known by its address, a namespace by what it stores its data in. New ones get
+    /// numbers that `current` does not use, as long as there are any: what has a number of its own
+    /// must not be taken for what had it a moment ago.
     pub fn keep_numbers(&mut self, current: &Self) {
         keep_port_ids(&mut self.ports, &current.ports);
         for subsystem in &mut self.subsystems {

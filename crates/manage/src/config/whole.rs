@@ -1,5 +1,5 @@
-//! Whether a text that can be used is all of the configuration: a file that is being written, or was cut short, may be
-//! legal and say next to nothing.
+//! Whether a text that can be used is all of the configuration: a file that is being written, or
+//! was cut short, may be legal and say next to nothing.
 
 use std::collections::HashSet;
 
@@ -20,8 +20,8 @@ pub(super) struct Whole {
     unended: bool,
 }
 
-/// Why a configuration that can be used should not take the place of the one in force without another look: it takes
-/// away what it does not mention, as a file does that was cut short.
+/// Why a configuration that can be used should not take the place of the one in force without
+/// another look: it takes away what it does not mention, as a file does that was cut short.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Objection {
     /// No word about subsystems.
@@ -70,7 +70,8 @@ impl Whole {
 }
 
 impl Loaded {
-    /// What speaks against putting it in the place of `current`: it takes away what it does not mention.
+    /// What speaks against putting it in the place of `current`: it takes away what it does not
+    /// mention.
     #[must_use]
     pub fn objection(&self, current: &Config) -> Option<Objection> {
         if self.config.subsystems.is_empty() && !current.subsystems.is_empty() && !self.whole.lists_subsystems {

@@ -12,7 +12,8 @@ use crate::port::PortState;
 use crate::realise::{Devices, Plain, listen_at, open_drive};
 
 impl Reload<'_> {
-    /// Takes what was released again, and shows hosts what there was. Gives what cannot be had any more.
+    /// Takes what was released again, and shows hosts what there was. Gives what cannot be had any
+    /// more.
     pub(super) fn go_back(&mut self) -> Vec<String> {
         for (from, to) in &self.moves {
             if let Some(plain) = self.taken.remove(to) {

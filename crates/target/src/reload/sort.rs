@@ -1,4 +1,5 @@
-//! What of a configuration is open already, what can be taken beside it, and what has to wait for something to be released.
+//! What of a configuration is open already, what can be taken beside it, and what has to wait for
+//! something to be released.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -133,7 +134,8 @@ impl<'c> Reload<'c> {
         }
         let device = !matches!(late, Late::Port(_) | Late::Rebind(..));
         match self.take_one(late.clone()) {
-            // A disk and its partitions, a file behind a loop device: who is in the way of whom is the system's business.
+            // A disk and its partitions, a file behind a loop device: who is in the way of whom is
+            // the system's business.
             Err(error)
                 if device && error.is_in_use() && !(self.leaving.is_empty() && self.leaving_drives.is_empty()) =>
             {
@@ -158,7 +160,8 @@ impl<'c> Reload<'c> {
     }
 }
 
-/// Whether a device is what the namespace is to store its data in, and is open in the way that it wants.
+/// Whether a device is what the namespace is to store its data in, and is open in the way that it
+/// wants.
 fn is_for(plain: &Plain, namespace: &Namespace) -> bool {
     match (plain.device.file(), &namespace.drive) {
         (Some(file), Drive::File(wish)) => {

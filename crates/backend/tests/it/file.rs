@@ -1,0 +1,81 @@
+//! What can be asked of an open file: which it is, whether anything is under way on it, how large
+//! it has become.
+
+use std::fs::File;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Device, Engine, FileId, Io, Operation, Request, Spec, Submitted, open};
+
+fn file(bytes: u64) -> (tempfile::TempDir, std::path::PathBuf, Arc<dyn Device>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    File::create(&path).unwrap().set_len(bytes).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let device = open(&Spec::path(&path)).unwrap();
+    (directory, path, device)
+}
+
+fn set_len(path: &std::path::Path, bytes: u64) {
+    File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_file_is_itself_under_every_path() {
+    let (directory, path, device) = file(1 << 20);
+    let (link, hard, other) = (directory.path().join("l"), directory.path().join("h"), directory.path().join("o"));
+    symlink(&path, &link).unwrap();
+    std::fs::hard_link(&path, &hard).unwrap();
+    File::create(&other).unwrap();
+    let id = device.file().unwrap().id();
+    assert!(id.is_some() && [&path, &link, &hard].iter().all(|path| FileId::of(path) == id));
+    assert!(FileId::of(&other) != id);
+    assert_eq!(FileId::of(&directory.path().join("nothing")), None);
+    assert_eq!(FileId::of(directory.path()), None);
+    assert!(open(&Spec::memory(1 << 20)).unwrap().file().is_none());
+}
+
+#[test]
+fn a_file_is_busy_until_the_last_completion_was_taken() {
+    for engine in [Engine::Auto, Engine::Threads] {
+        let (_directory, _path, device) = file(1 << 20);
+        let mut io = Io::with_engine(4, engine).unwrap();
+        assert!(device.file().unwrap().is_idle());
+        let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+        let submitted = device.submit(&mut io, Request::new(1, operation));
+        assert!(matches!(submitted, Submitted::Pending));
+        assert!(!device.file().unwrap().is_idle());
+        assert!(io.wait(None).unwrap().unwrap().result.is_ok());
+        // A thread gives the file up a moment after it has told what became of the request.
+        while !device.file().unwrap().is_idle() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_file_is_offered_as_large_as_it_has_become_and_never_smaller() {
+    let (_directory, path, device) = file(1 << 20);
+    let own = device.file().unwrap();
+    assert_eq!(own.look(None).unwrap(), 1 << 20);
+    set_len(&path, 2 << 20);
+    assert_eq!(own.look(Some(2 << 20)).unwrap(), 2 << 20);
+    let error = own.look(Some(3 << 20)).unwrap_err().to_string();
+    assert!(error.contains("has 2097152 bytes (2M), but 3145728 bytes (3M) were asked for"), "{error}");
+    // Nothing is offered before somebody says so.
+    let read = || Operation::Read { offset: 1 << 20, len: 512, buffer: Buffer::zeroed(512) };
+    let mut io = Io::new(4).unwrap();
+    let Submitted::Done(refused) = device.submit(&mut io, Request::new(1, read())) else { panic!("behind the end") };
+    assert!(refused.result.is_err());
+    own.grow(2 << 20);
+    assert_eq!(device.geometry().capacity_bytes, 2 << 20);
+    assert!(matches!(device.submit(&mut io, Request::new(2, read())), Submitted::Pending));
+    assert!(io.wait(None).unwrap().unwrap().result.is_ok());
+    own.grow(1 << 20);
+    assert_eq!(device.geometry().capacity_bytes, 2 << 20);
+    set_len(&path, (2 << 20) - 512);
+    let error = own.look(None).unwrap_err().to_string();
+    assert!(error.contains("fewer than the 2097152 (2M) that hosts use"), "{error}");
+    set_len(&path, (2 << 20) + 100);
+    assert!(own.look(None).unwrap_err().to_string().contains("not a multiple of the block size 512"));
+}
