@@ -122,7 +122,7 @@ fn removing_the_first_of_two_ports_and_of_two_drives_leaves_the_others_alone() {
     let second = format!("[[ports]]{}", PORTS.rsplit("[[ports]]").next().unwrap());
     server.reload(&format!("{second}{}", disks("\"b.img\"")));
     let lines = server.wait("remove port tcp://127.0.0.1:0");
-    let changes: Vec<_> = lines.iter().filter_map(|line| line.split("serve: ").nth(1)).collect();
+    let changes: Vec<_> = lines.iter().filter_map(|line| line.split("INFO ").nth(1)).collect();
     assert_eq!(
         changes,
         ["remove namespace 1 of nqn.2014-08.org.example:disks", "remove port tcp://127.0.0.1:0"],
