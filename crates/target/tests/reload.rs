@@ -332,6 +332,26 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
 }
 
 #[test]
+fn other_options_of_a_socket_bind_the_same_address_and_connections_stay() {
+    let (target, mut config, address) = start(&["mem:1M"]);
+    let seen = namespace(&connect(address), 1);
+    seen.write(0, &[4; 512], false).unwrap();
+    config.ports[0].tos = Some(0x10);
+    target.apply(config.clone()).unwrap();
+    assert_eq!(target.addresses()[0].1, address);
+    assert_eq!(block(&seen), [4; 512]);
+    assert_eq!(block(&namespace(&connect(address), 1)), [4; 512]);
+    // Without the privilege it is refused, and the address is served as it was; root may.
+    config.ports[0].busy_poll_us = Some(1_000_000);
+    if let Err(error) = target.apply(config.clone()) {
+        assert!(error.to_string().contains("busy_poll_us"), "{error}");
+        assert_eq!(target.config().ports[0].busy_poll_us, None);
+    }
+    assert_eq!(block(&namespace(&connect(address), 1)), [4; 512]);
+    assert_eq!(block(&seen), [4; 512]);
+}
+
+#[test]
 fn a_port_gets_another_id_and_an_address_that_covers_its_own() {
     let (target, mut config, address) = start_at_a_number(&["mem:1M"]);
     let controller = connect(address);
