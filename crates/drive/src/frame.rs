@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use crc_fast::CrcAlgorithm;
 
 use crate::coding::Coding;
+use crate::mark::{FLUSHED_BYTES, Flushed};
 use crate::namespace::Instance;
 use crate::tag::Tag;
 
@@ -23,6 +24,8 @@ const HEADER_BYTES: usize = 64;
 /// Where a frame says how many bytes of records it has, and how many frames of its group follow.
 const USED_AT: usize = 48;
 const LEFT_AT: usize = 52;
+/// Where it says how much of its journal was flushed when it was written. Older versions left zeros there.
+const FLUSHED_AT: usize = 56;
 const PAYLOAD_BYTES: usize = FRAME_BYTES - HEADER_BYTES - 4;
 const FRAME_MAGIC: [u8; 8] = *b"EBOFJRN1";
 const CHECKPOINT_MAGIC: [u8; 8] = *b"EBOFCHK1";
@@ -90,6 +93,15 @@ pub enum Record {
         /// Their tags.
         tags: Vec<Tag>,
     },
+    /// The same where it is known that no tag before these can be right any more. Only checkpoints have such records.
+    OnlyTags {
+        /// Whose.
+        instance: Instance,
+        /// The first of them.
+        first: u64,
+        /// Their tags.
+        tags: Vec<Tag>,
+    },
     /// From this extent on none was ever used.
     Water(u32),
     /// Something of the owner of the medium.
@@ -111,10 +123,10 @@ pub fn crc(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff).unwrap_or_default()
 }
 
-/// A group of frames with these records, the first of them number `sequence`, written in life `life` of the drive: bytes that go
-/// to the journal in one piece.
+/// A group of frames with these records, the first of them number `sequence`, written in life `life` of the drive when so much
+/// was flushed: bytes that go to the journal in one piece.
 #[must_use]
-pub fn encode_frames(series: Series, life: u64, sequence: u64, records: &[Record]) -> Vec<u8> {
+pub fn encode_frames(series: Series, life: u64, sequence: u64, flushed: Flushed, records: &[Record]) -> Vec<u8> {
     let mut frames = Frames { series, life, sequence, bytes: Vec::new(), payload: Vec::new() };
     for record in records {
         frames.push(record);
@@ -124,6 +136,7 @@ pub fn encode_frames(series: Series, life: u64, sequence: u64, records: &[Record
     let count = bytes.len() / FRAME_BYTES;
     for (at, frame) in bytes.chunks_exact_mut(FRAME_BYTES).enumerate() {
         frame[LEFT_AT..LEFT_AT + 4].copy_from_slice(&length(count - at - 1));
+        frame[FLUSHED_AT..FLUSHED_AT + FLUSHED_BYTES].copy_from_slice(&flushed.encode());
         let sum = crc(&frame[..FRAME_BYTES - 4]);
         frame[FRAME_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
     }
@@ -183,9 +196,10 @@ impl Frames {
                 out.extend(blocks.to_le_bytes());
                 out.push(u8::from(*bad));
             }),
-            Record::Tags { instance, first, tags } => {
+            Record::Tags { instance, first, tags } | Record::OnlyTags { instance, first, tags } => {
+                let kind = if matches!(record, Record::Tags { .. }) { 9 } else { 10 };
                 for (at, part) in (0_u64..).zip(tags.chunks(TAGS_MAX)) {
-                    self.put(9, |out| {
+                    self.put(kind, |out| {
                         out.extend(instance.0.to_le_bytes());
                         out.extend((first.saturating_add(at * TAGS_MAX as u64)).to_le_bytes());
                         out.extend(length(part.len()));
@@ -281,6 +295,35 @@ impl Joiner {
     }
 }
 
+/// What a frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHead {
+    /// The generation of its journal.
+    pub generation: u64,
+    /// Its number in there.
+    pub sequence: u64,
+    /// In which life of the drive it was written.
+    pub life: u64,
+    /// How many frames of its group follow.
+    pub left: u32,
+    /// What was flushed when it was written.
+    pub flushed: Flushed,
+}
+
+/// What a frame of drive `id` says of itself, of whatever journal it is; `None` if these bytes are no such frame.
+#[must_use]
+pub fn frame_head(id: [u8; 16], bytes: &[u8]) -> Option<FrameHead> {
+    let frame = bytes.first_chunk::<FRAME_BYTES>()?;
+    let (covered, sum) = frame.split_at(FRAME_BYTES - 4);
+    let mut reader = Reader(covered);
+    if reader.take(8)? != FRAME_MAGIC || reader.take(16)? != id || sum != crc(covered).to_le_bytes() {
+        return None;
+    }
+    let (generation, sequence, life) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let (_used, left) = (reader.size()?, reader.u32()?);
+    Some(FrameHead { generation, sequence, life, left, flushed: Flushed::decode(reader.array()?) })
+}
+
 /// What frame number `sequence` holds; `None` if these bytes are not that frame.
 #[must_use]
 pub fn decode_frame(series: Series, sequence: u64, bytes: &[u8]) -> Option<Frame> {
@@ -365,6 +408,7 @@ impl<'a> Reader<'a> {
             },
             7 => Record::Water(self.u32()?),
             9 => Record::Tags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? },
+            10 => Record::OnlyTags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? },
             _ => return None,
         };
         Some(Piece::Whole(record))
@@ -394,12 +438,14 @@ pub struct Header {
     body_sum: u32,
     /// Whether nothing was to come after it.
     pub clean: bool,
+    /// Frames of the journal before this checkpoint, if they are known: with the checkpoint before they come to the same.
+    pub previous: Option<u16>,
 }
 
 impl Checkpoint {
-    /// The header, and the body that lies behind it and is written first.
+    /// The header, and the body that lies behind it and is written first. `previous` is what the header is to say.
     #[must_use]
-    pub fn encode(&self, series: Series, life: u64) -> (Vec<u8>, Vec<u8>) {
+    pub fn encode(&self, series: Series, life: u64, previous: Option<u16>) -> (Vec<u8>, Vec<u8>) {
         let mut body = Vec::with_capacity(self.state.len() + 4096);
         body.extend(length(self.state.len()));
         body.extend(&self.state);
@@ -423,6 +469,8 @@ impl Checkpoint {
         header.extend(life.to_le_bytes());
         header.extend(crc(&body).to_le_bytes());
         header.push(u8::from(self.clean));
+        header.push(0);
+        header.extend(Flushed { previous, ..Flushed::default() }.encode());
         header.resize(FRAME_BYTES - 4, 0);
         let sum = crc(&header);
         header.extend(sum.to_le_bytes());
@@ -441,7 +489,9 @@ impl Checkpoint {
         }
         let (generation, body_bytes, life) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let body_sum = reader.u32()?;
-        Some(Header { generation, body_bytes, life, body_sum, clean: reader.array::<1>()? != [0] })
+        let clean = reader.array::<2>()?[0] != 0;
+        let previous = Flushed::decode(reader.array()?).previous;
+        Some(Header { generation, body_bytes, life, body_sum, clean, previous })
     }
 
     /// What the body says; `None` if it is not that of `header`.

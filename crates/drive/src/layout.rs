@@ -3,6 +3,7 @@
 //! ```text
 //! 0        superblock, and a copy in the next 4 KiB
 //! 64 KiB   keys of encrypted namespaces, and a copy behind them
+//! 1016 KiB mark 0 | mark 1: how much of the journal was flushed
 //! 1 MiB    journal 0 | journal 1 | checkpoint 0 | checkpoint 1 | firmware slots | extents ...
 //! ```
 //! Everything begins at a multiple of 1 MiB, and the extents at a multiple of their own size.
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 
 use thiserror::Error;
 
-use crate::frame::crc;
+use crate::frame::{FRAME_BYTES, crc};
 use crate::keys::TABLE_BYTES;
 
 /// The smallest extent.
@@ -37,7 +38,10 @@ const MIB: u64 = 1 << 20;
 /// Where the table of keys begins.
 const KEYS_AT: u64 = 64 << 10;
 
-const _: () = assert!(KEYS_AT + 2 * TABLE_BYTES <= MIB);
+/// Where the marks begin.
+const MARKS_AT: u64 = MIB - 2 * FRAME_BYTES as u64;
+
+const _: () = assert!(KEYS_AT + 2 * TABLE_BYTES <= MARKS_AT);
 
 /// Where everything lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +130,12 @@ impl Layout {
     #[must_use]
     pub fn keys(&self, which: u64) -> u64 {
         KEYS_AT + (which & 1) * TABLE_BYTES
+    }
+
+    /// Where mark `which` (0 or 1) is.
+    #[must_use]
+    pub fn mark(&self, which: u64) -> u64 {
+        MARKS_AT + (which & 1) * FRAME_BYTES as u64
     }
 
     /// Where journal `which` (0 or 1) begins.

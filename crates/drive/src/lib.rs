@@ -21,6 +21,7 @@ mod hex;
 pub mod keys;
 pub mod layout;
 pub mod map;
+pub mod mark;
 pub mod namespace;
 pub mod profile;
 pub mod request;

@@ -90,6 +90,7 @@ impl Store {
         } else {
             items = self.run_plain(items);
         }
+        self.publish(items.iter().filter(|item| item.request.operation.action().modifies()).map(|item| &item.thin));
         self.make_durable(&mut items);
         self.count();
         items.into_iter().map(|item| item.request.complete(item.result)).collect()
@@ -271,7 +272,7 @@ impl Store {
             _ => false,
         };
         if items.iter().any(|item| item.result.is_ok() && wants(item))
-            && let Err(error) = self.flush()
+            && let Err(error) = self.flush().map(|()| self.mark())
         {
             if !self.is_troubled() {
                 tracing::error!("what was written cannot be brought to the medium: {error}");

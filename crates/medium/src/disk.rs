@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Submitted};
 
-use crate::trouble::{Failure, failure};
+use crate::trouble::{Failure, Trouble, failure};
 
 /// Operations in flight at a time.
 const ENTRIES: u32 = 256;
@@ -14,6 +14,8 @@ const ENTRIES: u32 = 256;
 pub(crate) struct Disk {
     base: Arc<dyn Device>,
     io: Io,
+    /// Nothing is written.
+    pub(crate) read_only: bool,
     /// What has failed since somebody looked.
     pub(crate) failures: Vec<Failure>,
 }
@@ -24,7 +26,7 @@ const FAILURES: usize = 32;
 impl Disk {
     /// To be made on the thread that uses it.
     pub(crate) fn new(base: Arc<dyn Device>, engine: Engine) -> Result<Self, Error> {
-        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)?, failures: Vec::new() })
+        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)?, read_only: false, failures: Vec::new() })
     }
 
     pub(crate) fn base(&self) -> &Arc<dyn Device> {
@@ -46,6 +48,11 @@ impl Disk {
         };
         while left > 0 {
             while let Some(request) = waiting.pop_front() {
+                let action = request.operation.action();
+                if self.read_only && action.modifies() {
+                    finish(request.complete(Err(Error::ReadOnly { action })), &mut left);
+                    continue;
+                }
                 match self.base.submit(&mut self.io, request) {
                     Submitted::Done(completion) => finish(completion, &mut left),
                     Submitted::Pending => {}
@@ -71,6 +78,7 @@ impl Disk {
         }
         let done: Vec<Completion> = done.into_iter().flatten().collect();
         let failed = done.iter().filter_map(|completion| failure(completion.result.as_ref().err()?));
+        let failed = failed.filter(|(trouble, _)| !self.read_only || *trouble == Trouble::Read);
         self.failures.extend(failed.take(FAILURES.saturating_sub(self.failures.len())));
         done
     }

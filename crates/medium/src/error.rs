@@ -3,7 +3,7 @@
 use ebof_backend::Class;
 use thiserror::Error;
 
-use crate::Instance;
+use crate::{Damage, Instance};
 
 /// Why the drive's thread did not do what it was asked for.
 #[derive(Debug, Error)]
@@ -52,6 +52,9 @@ pub enum Error {
     /// The system gives no random bytes.
     #[error("no key can be made: the system gives no random bytes")]
     NoRandomness,
+    /// The drive is damaged, and is not written.
+    #[error("the drive is damaged and open for reading only")]
+    ReadOnly,
     /// The drive's thread has ended.
     #[error("the drive's thread has ended")]
     Stopped,
@@ -66,6 +69,7 @@ impl Error {
             Error::Unknown(_) | Error::Stopped => Class::Gone,
             Error::TooMany { .. } | Error::TooBig { .. } => Class::OutOfSpace,
             Error::NoRandomness => Class::Internal,
+            Error::ReadOnly => Class::ReadOnly,
             Error::Exists(_) | Error::TooLarge { .. } | Error::BlockSize { .. } => Class::Invalid,
         }
     }
@@ -115,6 +119,18 @@ pub enum OpenError {
         device: String,
         /// What was found.
         what: String,
+    },
+    /// A part of what it says of itself is lost.
+    #[error(
+        "{device}: the drive on it is damaged: {damage}. Nothing was written to it. Copy it before anything else is tried; \
+         `read_only_if_damaged` serves what can still be known, without writing (`read-only-if-damaged` in --drive); \
+         see \"A damaged drive\" in docs/operations.md"
+    )]
+    Lost {
+        /// The backing device.
+        device: String,
+        /// What was found, and where.
+        damage: Damage,
     },
     /// Its keys are wrapped, and there is nothing to unwrap them with.
     #[error("{device}: the drive on it is encrypted with a key that is not on it; name its file (`key-file=PATH`)")]

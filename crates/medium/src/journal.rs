@@ -1,32 +1,72 @@
-//! The journal and the checkpoints on the medium: what is appended where, and what is found there at the start.
+//! The journal and the checkpoints on the medium: what is appended where, and how a drive is made. How one is found again is in
+//! `recovery.rs`.
 
 use std::time::Duration;
 
 use ebof_backend::Error as DeviceError;
-use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Header, Joiner, Record, Series, decode_frame, encode_frames};
+use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series, encode_frames};
 use ebof_drive::layout::{JOURNAL_BYTES, Layout, SUPERBLOCK_BYTES, Superblock};
+use ebof_drive::mark::{Flushed, Mark};
 
+use crate::damage::Damage;
 use crate::disk::Disk;
+use crate::recovery::existing;
 use crate::{Error, OpenError, Options};
 
 /// Frames of a journal.
-const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
+pub(crate) const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
 
 /// Where the next record goes.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    layout: Layout,
-    generation: u64,
+    pub(crate) layout: Layout,
+    pub(crate) generation: u64,
     /// Number of the next frame, and its place.
-    next: u64,
+    pub(crate) next: u64,
     /// Grows with every opening of the drive and with every failed write: frames that were left over behind the end of the
     /// journal are of an earlier life than those before them.
-    life: u64,
+    pub(crate) life: u64,
     /// Whether the medium knows of this life.
-    begun: bool,
+    pub(crate) begun: bool,
     /// Where the header of a checkpoint may be on the medium that does not count.
     doubt: Option<u64>,
+    /// Frames that are on the medium for good, and frames whose tags' data are, both from the first on.
+    pub(crate) durable: u64,
+    pub(crate) settled: u64,
+    /// Frames of the journal of the generation before.
+    pub(crate) previous: Option<u16>,
+    /// The first frame with tags of which it is not known whether they are those of their blocks: what is flushed from there on
+    /// proves nothing about data.
+    pub(crate) hold: Option<u64>,
+    /// Where the last group of frames begins.
+    pub(crate) group: u64,
+    /// The mark that was written last, and how many were.
+    marked: (Option<Mark>, u64),
+    /// The place of the next checkpoint has the only one that is whole: a generation is left out.
+    pub(crate) skips: bool,
 }
+
+/// How far a journal had come at some moment, with all that belongs to its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    generation: u64,
+    frames: u64,
+    /// Frames of whose tags the data were written.
+    data: u64,
+}
+
+impl Point {
+    /// In one word, so that it can be shared without a lock; a later point is larger.
+    pub(crate) fn pack(self) -> u64 {
+        self.generation << 32 | self.frames << 16 | self.data
+    }
+
+    pub(crate) fn unpack(word: u64) -> Self {
+        Self { generation: word >> 32, frames: word >> 16 & 0xffff, data: word & 0xffff }
+    }
+}
+
+const _: () = assert!(FRAMES < 0xffff);
 
 /// What is durable when frames were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,26 +127,92 @@ pub(crate) struct Found {
     pub(crate) journal: Journal,
     /// The owner's state at the last checkpoint.
     pub(crate) state: Vec<u8>,
-    /// Records that lead from an empty medium to what it holds; without changes.
-    pub(crate) records: Vec<Record>,
+    /// Records that lead from an empty medium to what it holds, without changes, and in which frame they are; the checkpoint's are
+    /// in none.
+    pub(crate) records: Vec<(Option<u64>, Record)>,
     /// Changes that the state does not contain.
     pub(crate) changes: Vec<Vec<u8>>,
     pub(crate) was_clean: bool,
     pub(crate) created: bool,
+    /// What is damaged and could be made good: a new checkpoint is needed.
+    pub(crate) mended: Option<Damage>,
+    /// What is damaged and lost. Nothing is written then.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// What is left of a journal with a hole in it.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) damage: Damage,
+    /// Records behind the damage, whatever they come to without those that are lost.
+    pub(crate) later: Vec<Record>,
+    /// More than one group of records may be lost: an extent may have been taken from a namespace and given to another one.
+    pub(crate) several: bool,
 }
 
 impl Journal {
-    fn new(layout: Layout, generation: u64, life: u64) -> Self {
-        Self { layout, generation, next: 0, life, begun: false, doubt: None }
+    pub(crate) fn new(layout: Layout, generation: u64, life: u64) -> Self {
+        Self {
+            layout,
+            generation,
+            next: 0,
+            life,
+            begun: false,
+            doubt: None,
+            durable: 0,
+            settled: 0,
+            previous: None,
+            hold: None,
+            group: 0,
+            marked: (None, 0),
+            skips: false,
+        }
     }
 
-    fn series(&self) -> Series {
+    pub(crate) fn series(&self) -> Series {
         Series { id: self.layout.id, generation: self.generation }
     }
 
-    /// Its generation, and the number of the next frame.
-    pub(crate) fn position(&self) -> (u64, u64) {
-        (self.generation, self.next)
+    /// Everything so far, if what belongs to it was written: what a flush that begins now makes durable.
+    pub(crate) fn point(&self) -> Point {
+        let data = self.hold.map_or(self.next, |hold| hold.min(self.next));
+        Point { generation: self.generation & 0xffff_ffff, frames: self.next, data }
+    }
+
+    /// A flush that began at this point has succeeded.
+    pub(crate) fn raise(&mut self, point: Point) {
+        // A checkpoint has made a point of the journal before it worthless.
+        if point.generation == self.generation & 0xffff_ffff {
+            self.durable = self.durable.max(point.frames);
+            self.settled = self.settled.max(point.data);
+        }
+    }
+
+    /// What is known to be flushed.
+    pub(crate) fn flushed(&self) -> Flushed {
+        let count = |frames: u64| u16::try_from(frames).unwrap_or(u16::MAX);
+        Flushed { frames: count(self.durable), data: count(self.settled), previous: self.previous }
+    }
+
+    fn mark_now(&self) -> Mark {
+        Mark { generation: self.generation, flushed: self.flushed() }
+    }
+
+    /// Whether the medium has a mark that says what is flushed.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.marked.0 == Some(self.mark_now())
+    }
+
+    /// Has the medium say what is flushed, as soon as that is flushed itself: of what comes last in a journal nothing else does.
+    /// Gives what it says.
+    pub(crate) fn mark(&mut self, disk: &mut Disk) -> Result<Point, DeviceError> {
+        let mark = self.mark_now();
+        if self.marked.0 != Some(mark) {
+            // In turn: where the power goes in the middle of one, there is the other.
+            disk.write(self.layout.mark(self.marked.1), &mark.encode(self.layout.id))?;
+            self.marked = (Some(mark), self.marked.1 + 1);
+        }
+        Ok(Point { generation: self.generation & 0xffff_ffff, frames: self.durable, data: self.settled })
     }
 
     /// Whether frames for so many bytes fit without a checkpoint.
@@ -116,7 +222,7 @@ impl Journal {
 
     /// What records become in the journal.
     pub(crate) fn encode(&self, records: &[Record]) -> Vec<u8> {
-        encode_frames(self.series(), self.life, self.next, records)
+        encode_frames(self.series(), self.life, self.next, self.flushed(), records)
     }
 
     /// Whether the end of the journal on the medium is where it is believed to be.
@@ -127,11 +233,7 @@ impl Journal {
     /// Sees to it that the journal on the medium ends where it is believed to end, with a record that changes nothing: what
     /// may be there of writes that failed, or of a life before a power loss, does not count from then on.
     pub(crate) fn begin(&mut self, disk: &mut Disk, marker: &Record) -> Result<(), DeviceError> {
-        if let Some(at) = self.doubt {
-            disk.write(at, &[0; FRAME_BYTES])?;
-            disk.flush()?;
-            self.doubt = None;
-        }
+        self.withdraw(disk)?;
         if !self.begun {
             let frames = self.encode(std::slice::from_ref(marker));
             self.append(disk, &frames, Sync::All)?;
@@ -140,13 +242,33 @@ impl Journal {
         Ok(())
     }
 
+    /// Takes back the header of a checkpoint that failed at its end.
+    fn withdraw(&mut self, disk: &mut Disk) -> Result<(), DeviceError> {
+        if let Some(at) = self.doubt {
+            disk.write(at, &[0; FRAME_BYTES])?;
+            disk.flush()?;
+            self.doubt = None;
+        }
+        Ok(())
+    }
+
     /// Writes frames. After an error the journal ends where it did, and has to [`begin`](Journal::begin) anew.
     pub(crate) fn append(&mut self, disk: &mut Disk, frames: &[u8], sync: Sync) -> Result<(), DeviceError> {
+        let before = self.point();
         let at = self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64;
         let written = disk.write_with(at, frames, sync == Sync::Frames);
         let written = written.and_then(|()| if sync == Sync::All { disk.flush() } else { Ok(()) });
         match written {
-            Ok(()) => self.next += (frames.len() / FRAME_BYTES) as u64,
+            Ok(()) => {
+                self.group = self.next;
+                self.next += (frames.len() / FRAME_BYTES) as u64;
+                match sync {
+                    // The data that belong to these frames are still to come.
+                    Sync::All => self.raise(Point { frames: self.next, ..before }),
+                    Sync::Frames if self.durable == before.frames => self.durable = self.next,
+                    Sync::Frames | Sync::Nothing => {}
+                }
+            }
             Err(_) => (self.life, self.begun) = (self.life + 1, false),
         }
         written
@@ -154,12 +276,15 @@ impl Journal {
 
     /// Writes a checkpoint, and starts a new journal behind it. What was there before holds until that is complete.
     pub(crate) fn checkpoint(&mut self, disk: &mut Disk, checkpoint: &Checkpoint) -> Result<(), Error> {
-        let generation = self.generation + 1;
-        let (header, body) = checkpoint.encode(Series { generation, ..self.series() }, self.life);
+        let generation = self.generation + 1 + u64::from(self.skips);
+        let previous = u16::try_from(self.next).ok().filter(|_| !self.skips);
+        let (header, body) = checkpoint.encode(Series { generation, ..self.series() }, self.life, previous);
         let bytes_max = usize::try_from(self.layout.checkpoint_bytes()).unwrap_or(usize::MAX) - FRAME_BYTES;
         if body.len() > bytes_max {
             return Err(Error::TooLarge { bytes: body.len(), bytes_max });
         }
+        // A header that is there must be that of the body behind it: another one is damage.
+        self.withdraw(disk)?;
         let at = self.layout.checkpoint(generation);
         disk.write(at + FRAME_BYTES as u64, &body)?;
         disk.flush()?;
@@ -167,7 +292,8 @@ impl Journal {
         self.doubt = Some(at);
         disk.write(at, &header)?;
         disk.flush()?;
-        (self.generation, self.next, self.begun, self.doubt) = (generation, 0, true, None);
+        let (layout, life, marked) = (self.layout, self.life, self.marked);
+        *self = Self { begun: true, previous, marked, ..Self::new(layout, generation, life) };
         Ok(())
     }
 }
@@ -190,10 +316,34 @@ pub(crate) fn open(disk: &mut Disk, options: &Options) -> Result<Found, OpenErro
     let both = disk.read(0, 2 * SUPERBLOCK_BYTES).map_err(device)?;
     let (first, second) = both.as_slice()[..2 * SUPERBLOCK_BYTES].split_at(SUPERBLOCK_BYTES);
     match (Layout::decode(first), Layout::decode(second)) {
-        (Superblock::Drive(layout), _) | (_, Superblock::Drive(layout)) => existing(disk, layout, options),
+        (Superblock::Drive(layout), Superblock::Drive(same)) if layout == same => existing(disk, layout, options),
+        // One drive was being made over another one.
+        (Superblock::Drive(layout), Superblock::Drive(other)) => {
+            existing(disk, layout, options).or_else(|error| existing(disk, other, options).map_err(|_same| error))
+        }
+        (Superblock::Drive(layout), other) => {
+            let found = existing(disk, layout, options)?;
+            mend_superblock(disk, SUPERBLOCK_BYTES as u64, &other, &found);
+            Ok(found)
+        }
+        (other, Superblock::Drive(layout)) => {
+            let found = existing(disk, layout, options)?;
+            mend_superblock(disk, 0, &other, &found);
+            Ok(found)
+        }
         (Superblock::Foreign, _) => Err(OpenError::Foreign { device: name }),
         (Superblock::Nothing, Superblock::Nothing) => make(disk, options),
         _ => Err(OpenError::Damaged { device: name, what: "neither superblock can be read".to_owned() }),
+    }
+}
+
+/// One of the two superblocks is damaged: it is written again, unless somebody may have put something else there.
+fn mend_superblock(disk: &mut Disk, at: u64, what: &Superblock, found: &Found) {
+    let device = disk.base().describe();
+    let is_ours = !matches!(what, Superblock::Foreign) && found.lost.is_none();
+    tracing::error!(device, at, ?what, rewritten = is_ours, "one of the two superblocks of the drive is damaged");
+    if is_ours && let Err(error) = disk.write(at, &found.layout.encode()).and_then(|()| disk.flush()) {
+        tracing::error!(device, at, "the superblock cannot be written: {error}");
     }
 }
 
@@ -214,7 +364,7 @@ fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
     let device = |source| OpenError::Device { device: name.clone(), source };
     // Room for all that the drive has to remember is had at once, so that a full file system cannot take it away later; and
     // nothing is left there of an earlier drive.
-    let begin = layout.journal(0);
+    let begin = layout.keys(0);
     disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
     // A first checkpoint before the superblock: a drive that is found is a whole one.
     let mut journal = Journal::new(layout, 0, 0);
@@ -229,87 +379,9 @@ fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
     disk.write(0, &superblock).and_then(|()| disk.write(SUPERBLOCK_BYTES as u64, &superblock)).map_err(device)?;
     disk.flush().map_err(device)?;
     let Checkpoint { state, records, .. } = checkpoint;
-    Ok(Found { layout, journal, state, records, changes: Vec::new(), was_clean: true, created: true })
-}
-
-fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found, OpenError> {
-    let name = disk.base().describe();
-    let device = |source| OpenError::Device { device: name.clone(), source };
-    let damaged = |what: &str| OpenError::Damaged { device: name.clone(), what: what.to_owned() };
-    let geometry = disk.base().geometry();
-    if layout.medium_bytes() > geometry.capacity_bytes {
-        let what = format!("it ends at {} bytes, and has to have {}", geometry.capacity_bytes, layout.medium_bytes());
-        return Err(damaged(&what));
-    }
-    if let Some(asked) = options.create.filter(|&asked| asked != 0) {
-        let wanted = Layout::new(asked, layout.id).map(|wanted| wanted.capacity_bytes);
-        if wanted != Ok(layout.capacity_bytes) {
-            let actual_bytes = layout.capacity_bytes;
-            return Err(OpenError::SizeDiffers { device: name, actual_bytes, asked_bytes: asked });
-        }
-    }
-    let mut headers: Vec<Header> = Vec::new();
-    for which in 0..2 {
-        let bytes = disk.read(layout.checkpoint(which), FRAME_BYTES).map_err(device)?;
-        let header = Checkpoint::header(layout.id, bytes.as_slice());
-        let room = layout.checkpoint_bytes() - FRAME_BYTES as u64;
-        headers.extend(header.filter(|header| header.generation & 1 == which && header.body_bytes <= room));
-    }
-    headers.sort_by_key(|header| header.generation);
-    let mut read = |header: &Header| -> Result<Option<Checkpoint>, OpenError> {
-        let len = header.body_bytes.next_multiple_of(FRAME_BYTES as u64);
-        let len = usize::try_from(len).map_err(|_| damaged("a checkpoint is longer than memory"))?;
-        let body = disk.read(layout.checkpoint(header.generation) + FRAME_BYTES as u64, len).map_err(device)?;
-        Ok(Checkpoint::decode(header, body.as_slice()))
-    };
-    // The newest one that is whole: a header is written behind its body, so normally that is the newest.
-    let mut found = None;
-    for header in headers.iter().rev() {
-        if let Some(checkpoint) = read(header)? {
-            found = Some((*header, checkpoint));
-            break;
-        }
-    }
-    let (header, Checkpoint { state, records, clean }) = found.ok_or_else(|| damaged("no checkpoint can be read"))?;
-    let mut journal = Journal::new(layout, header.generation, header.life);
-    let found = replay(disk, &mut journal).map_err(device)?;
-    let was_clean = clean && journal.next == 0;
-    journal.life += 1;
-    let (changes, records): (Vec<Record>, Vec<Record>) =
-        records.into_iter().chain(found).partition(|record| matches!(record, Record::Change(_)));
-    let bytes = |record| if let Record::Change(change) = record { Some(change) } else { None };
-    let changes = changes.into_iter().filter_map(bytes).collect();
-    Ok(Found { layout, journal, state, records, changes, was_clean, created: false })
-}
-
-/// Reads the journal up to the last group of frames that is whole.
-fn replay(disk: &mut Disk, journal: &mut Journal) -> Result<Vec<Record>, DeviceError> {
-    const AT_ONCE: u64 = 256;
-    let (mut records, mut group, mut joiner) = (Vec::new(), Vec::new(), Joiner::default());
-    // Frames of the group that are still to come, once it has begun.
-    let mut left: Option<u32> = None;
-    let mut at = 0;
-    'journal: while at < FRAMES {
-        let count = AT_ONCE.min(FRAMES - at);
-        let len = usize::try_from(count).unwrap_or_default() * FRAME_BYTES;
-        let bytes = disk.read(journal.layout.journal(journal.generation) + at * FRAME_BYTES as u64, len)?;
-        for bytes in bytes.as_slice()[..len].chunks_exact(FRAME_BYTES) {
-            let Some(frame) = decode_frame(journal.series(), at, bytes) else { break 'journal };
-            let follows = left.is_none_or(|left| frame.left.checked_add(1) == Some(left) && frame.life == journal.life);
-            if !follows || frame.life < journal.life {
-                break 'journal;
-            }
-            at += 1;
-            journal.life = frame.life;
-            group.extend(frame.pieces);
-            left = Some(frame.left).filter(|left| *left > 0);
-            if left.is_none() {
-                records.extend(group.drain(..).filter_map(|piece| joiner.push(piece)));
-                journal.next = at;
-            }
-        }
-    }
-    Ok(records)
+    let records = records.into_iter().map(|record| (None, record)).collect();
+    let (changes, mended, lost) = (Vec::new(), None, None);
+    Ok(Found { layout, journal, state, records, changes, was_clean: true, created: true, mended, lost })
 }
 
 #[cfg(test)]

@@ -62,6 +62,12 @@ impl Keys {
             *copy = read(disk, &layout, which).map_err(|source| OpenError::Device { device: name.clone(), source })?;
         }
         let stale = copies[0] != copies[1];
+        if stale && copies.iter().any(Option::is_none) {
+            tracing::warn!(
+                device = name,
+                "one of the two tables of keys is not whole, because it was cut off or is damaged: it is written again"
+            );
+        }
         let [first, second] = copies;
         let table = first.into_iter().chain(second).max_by_key(|table| table.sequence).unwrap_or_default();
         let mut keys = Self { layout, drive_key: None, table: KeyTable::default(), ciphers: BTreeMap::new(), stale };

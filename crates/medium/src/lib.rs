@@ -30,13 +30,17 @@
 mod bad;
 mod batch;
 mod crypt;
+mod damage;
 mod disk;
 mod error;
+mod flusher;
 mod grid;
 mod journal;
 mod keys;
 mod medium;
 mod options;
+mod recovery;
+mod replay;
 mod settle;
 mod shared;
 mod space;
@@ -48,6 +52,7 @@ mod trouble;
 mod whole;
 mod worker;
 
+pub use damage::{Content, Damage, Part, Proof};
 pub use ebof_drive::{Coding, Instance};
 pub use error::{Error, OpenError};
 pub use keys::DriveKey;

@@ -63,6 +63,12 @@ impl Medium {
         self.handle.shared.instances()
     }
 
+    /// Whether a part of what it says of itself is lost: nothing is written, and what is not known is not read.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.handle.shared.read_only
+    }
+
     /// How much there is, and how much of it is used. From counters: never waits.
     #[must_use]
     pub fn capacity(&self) -> Capacity {

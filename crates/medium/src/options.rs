@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Class, Engine};
 
-use crate::{DriveKey, Instance, Medium, Trouble};
+use crate::{Damage, DriveKey, Instance, Medium, Trouble};
 
 /// How a medium is opened.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +26,9 @@ pub struct Options {
     /// Bytes of memory for tags of blocks (checksums and metadata), for all namespaces together; 0 for 16 MiB. At least 4 MiB
     /// are used where there are namespaces with tags.
     pub tag_cache_bytes: usize,
+    /// Where a part of what the drive says of itself is lost: opens it for reading what can still be known, instead of not at all.
+    /// Nothing is written then.
+    pub read_only_if_damaged: bool,
     /// Is told what happens on the medium.
     pub notify: Option<Notify>,
 }
@@ -80,4 +83,6 @@ pub struct Opened {
     pub was_clean: bool,
     /// Whether it was made just now.
     pub created: bool,
+    /// What is lost of it: it is only read then, see [`Options::read_only_if_damaged`].
+    pub damage: Option<Damage>,
 }

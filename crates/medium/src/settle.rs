@@ -133,7 +133,7 @@ impl Store {
     /// Writes the pages that are not on the medium as they are in memory; gives those that could not be.
     pub(crate) fn write_back_tags(&mut self) -> Result<Vec<u64>, Error> {
         let (dirty, mut failed) = (self.tags.dirty(), Vec::new());
-        if dirty.is_empty() {
+        if dirty.is_empty() || self.is_read_only() {
             return Ok(failed);
         }
         // What these tags fit may not be lost with the power when what was there before them is.
@@ -224,27 +224,51 @@ impl Store {
         }
     }
 
+    /// Has the journal say which tags blocks have that do not have the newest in it.
+    pub(crate) fn journal_reverted(&mut self) -> Result<(), Error> {
+        while !self.tags.reverted.is_empty() {
+            let some: Vec<_> = self.tags.reverted.iter().take(AT_ONCE).map(|(&key, &tag)| (key, tag)).collect();
+            // A checkpoint says it, too.
+            self.make_sure_of_room(some.len(), some.len())?;
+            if self.tags.reverted.is_empty() {
+                break;
+            }
+            let record = |&((instance, first), tag)| Record::Tags { instance, first, tags: vec![tag] };
+            self.append(&some.iter().map(record).collect::<Vec<_>>(), false)?;
+            for (key, _) in some {
+                self.tags.reverted.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
     /// The tag of a block with these bytes, which become what was written; `None` if none fits, or its page is not in memory.
     pub(crate) fn fit(&mut self, thin: &Thin, block: u64, data: &mut [u8]) -> Option<Found> {
         let (_, page) = spot(thin, block)?;
         let at = thin.grid.tag(block);
         let on_page = self.tags.tag(page, &at)?;
-        let supposed = self.tags.supposed(thin.instance, block);
-        if supposed.is_empty() {
+        let Some(supposed) = self.tags.supposed(thin.instance, block) else {
             return judge(thin, block, data, std::iter::once(on_page));
-        }
-        let newest_first = supposed.iter().rev().copied().chain(std::iter::once(on_page));
+        };
+        let newest = supposed.tags.last().copied();
+        let newest_first = supposed.tags.iter().rev().copied().chain((!supposed.only).then_some(on_page));
         let found = judge(thin, block, data, newest_first)?;
+        if self.is_read_only() {
+            return Some(found);
+        }
         if found.kept != on_page {
             self.tags.put(page, at, found.kept);
         }
         self.tags.resolve(thin.instance, block..block + 1);
+        if newest != Some(found.kept) {
+            self.tags.reverted.insert((thin.instance, block), found.kept);
+        }
         Some(found)
     }
 
     /// None of its tags fits: it has the newest, and cannot be read before it is written.
     fn give_up(&mut self, thin: &Thin, block: u64) {
-        let newest = self.tags.supposed(thin.instance, block).last().copied();
+        let newest = self.tags.supposed(thin.instance, block).and_then(|supposed| supposed.tags.last().copied());
         if let (Some(newest), Some((_, page))) = (newest, spot(thin, block))
             && self.tags.put(page, thin.grid.tag(block), newest)
         {

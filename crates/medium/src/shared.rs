@@ -1,13 +1,14 @@
 //! What the drive's thread shares with all others: the way to it, the epoch, and the namespaces.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{After, Completion, Device, Error, Remote, Request};
 use ebof_drive::layout::Layout;
 
+use crate::journal::{Lost, Point};
 use crate::thin::Refusal;
 use crate::trouble::Failure;
 use crate::{Instance, Store, Thin};
@@ -38,6 +39,8 @@ impl Errand {
 pub(crate) enum Message {
     Errand(Box<Errand>),
     Run(Box<dyn FnOnce(&mut Store) + Send>),
+    /// These flushes are over, and everything up to there is durable.
+    Flushed(Point, Vec<Errand>),
     Stop,
 }
 
@@ -81,12 +84,21 @@ pub(crate) struct Shared {
     /// The medium may have a record in its journal that takes something from a namespace, and that has failed: what is
     /// written there must not be acknowledged before that is settled.
     pub(crate) suspect: AtomicBool,
+    /// Where the journal is, with all that belongs to it ([`Point::pack`]), and how much of that the medium says is flushed.
+    pub(crate) position: AtomicU64,
+    pub(crate) marked: AtomicU64,
+    /// A part of what the drive says of itself is lost: nothing is written, and what nobody knows is not read.
+    pub(crate) read_only: bool,
+    /// So much of it that blocks without a checksum may be another namespace's.
+    pub(crate) hides_unchecked: bool,
     epoch: RwLock<Arc<Epoch>>,
     thins: RwLock<BTreeMap<Instance, Arc<Thin>>>,
     /// What the backing device has failed at, to be looked at.
     failures: Mutex<Vec<Failure>>,
     queue: Mutex<Queue>,
     bell: Condvar,
+    flushes: Mutex<(Vec<Errand>, bool)>,
+    flush_bell: Condvar,
 }
 
 #[derive(Default)]
@@ -96,18 +108,24 @@ struct Queue {
 }
 
 impl Shared {
-    pub(crate) fn new(base: Arc<dyn Device>, layout: Layout) -> Arc<Self> {
+    pub(crate) fn new(base: Arc<dyn Device>, layout: Layout, lost: Option<&Lost>) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             base,
             layout,
             used: AtomicU32::new(0),
             unflushed: AtomicBool::new(true),
             suspect: AtomicBool::new(false),
+            position: AtomicU64::new(0),
+            marked: AtomicU64::new(0),
+            read_only: lost.is_some(),
+            hides_unchecked: lost.is_some_and(|lost| lost.several),
             epoch: RwLock::new(Arc::new(Epoch(own.clone()))),
             thins: RwLock::default(),
             failures: Mutex::default(),
             queue: Mutex::default(),
             bell: Condvar::new(),
+            flushes: Mutex::default(),
+            flush_bell: Condvar::new(),
         })
     }
 
@@ -172,14 +190,46 @@ impl Shared {
 
     /// Leaves work with the drive's thread; `false` when that has ended.
     pub(crate) fn post(&self, message: Message) -> bool {
+        self.post_or_give_back(message).is_ok()
+    }
+
+    /// The same, for what must not be dropped.
+    pub(crate) fn post_or_give_back(&self, message: Message) -> Result<(), Message> {
         let mut queue = self.queue();
         if queue.stopped {
-            return false;
+            return Err(message);
         }
         queue.messages.push_back(message);
         drop(queue);
         self.bell.notify_one();
-        true
+        Ok(())
+    }
+
+    /// Leaves a flush with the thread for them, or gives it back when that has ended.
+    pub(crate) fn send_flush(&self, errand: Errand) -> Result<(), Errand> {
+        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        if flushes.1 {
+            return Err(errand);
+        }
+        flushes.0.push(errand);
+        drop(flushes);
+        self.flush_bell.notify_one();
+        Ok(())
+    }
+
+    /// Waits for flushes; `None` when there will be none.
+    pub(crate) fn take_flushes(&self) -> Option<Vec<Errand>> {
+        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        while flushes.0.is_empty() && !flushes.1 {
+            flushes = self.flush_bell.wait(flushes).unwrap_or_else(PoisonError::into_inner);
+        }
+        (!flushes.0.is_empty()).then(|| std::mem::take(&mut flushes.0))
+    }
+
+    /// No flushes are taken from now on; those that are there are done.
+    pub(crate) fn stop_flushes(&self) {
+        self.flushes.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.flush_bell.notify_one();
     }
 
     /// Everything that there is to do, after `patience` at the latest; `None` is for ever.

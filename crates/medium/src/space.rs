@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::Record;
 
+use crate::journal::Point;
 use crate::{Error, Instance, Notice, Store, Thin};
 
 /// Extents by which the water mark rises: so many are taken for each flush of it.
@@ -61,6 +62,7 @@ impl Store {
             self.forget_keys()?;
         }
         self.settle_some();
+        self.journal_reverted()?;
         self.wash().map(|_some| ())
     }
 
@@ -88,9 +90,45 @@ impl Store {
 
     /// Brings everything to the medium.
     pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        let point = self.point();
         self.disk.flush()?;
+        self.journal.raise(point);
         self.shared.unflushed.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// Where the journal is, with all that belongs to its frames: no block is being written.
+    pub(crate) fn point(&mut self) -> Point {
+        if self.tags.is_settled() {
+            self.journal.hold = None;
+        }
+        self.journal.point()
+    }
+
+    /// Lets others see where the journal is now that it has said something of these namespaces, perhaps.
+    pub(crate) fn publish<'a>(&mut self, thins: impl Iterator<Item = &'a Arc<Thin>>) {
+        let position = self.point().pack();
+        self.shared.position.store(position, Ordering::Release);
+        thins.for_each(|thin| thin.touched.store(position, Ordering::Release));
+    }
+
+    /// Has the medium say what is flushed, where nothing else will: a later life tells from it what is damaged from what was never
+    /// finished.
+    pub(crate) fn mark(&mut self) {
+        if self.is_read_only() || self.journal.is_marked() {
+            return;
+        }
+        match self.journal.mark(&mut self.disk) {
+            Ok(point) => self.shared.marked.store(point.pack(), Ordering::Release),
+            // Frames say it as well, and it is tried again.
+            Err(error) => tracing::debug!("what is flushed cannot be marked: {error}"),
+        }
+    }
+
+    /// Whether the drive is damaged, and not written for that reason.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared.read_only
     }
 
     /// Takes extents from a namespace; they are free when nobody can reach them any more.

@@ -36,7 +36,7 @@ pub struct Store {
     pub(crate) disk: Disk,
     pub(crate) journal: Journal,
     pub(crate) allocator: Allocator,
-    keys: Keys,
+    pub(crate) keys: Keys,
     /// Extents that were given back, behind the epoch in which they were still looked up. The oldest first: an epoch is over
     /// when those before it are.
     pub(crate) quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
@@ -84,7 +84,7 @@ impl Store {
     /// Puts together what was found.
     pub(crate) fn restore(mut disk: Disk, found: Found, options: &Options) -> Result<Self, OpenError> {
         let keys = Keys::open(&mut disk, found.layout, options.key.clone())?;
-        let shared = Shared::new(Arc::clone(disk.base()), found.layout);
+        let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref());
         let extents = found.layout.extents();
         let mut store = Self {
             shared,
@@ -107,18 +107,21 @@ impl Store {
         let name = store.disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
         let mut water = 0;
-        for record in &found.records {
+        for (frame, record) in &found.records {
             if let Record::Water(extent) = record {
                 water = water.max(*extent);
             }
-            store.replay(record).map_err(damaged)?;
+            store.replay(*frame, record).map_err(damaged)?;
+        }
+        if let Some(lost) = &found.lost {
+            lost.later.iter().for_each(|record| store.replay_behind(record));
         }
         // Only now it is known what is in use; the rest below the mark may hold anything.
         store.allocator = Allocator::new(extents, water);
         for thin in store.shared.thins() {
             let mut used = 0;
             for place in thin.map.runs().flat_map(|(_, places)| places) {
-                if !store.allocator.claim(place) {
+                if !store.allocator.claim(place) && found.lost.is_none() {
                     return Err(damaged(format!("extent {place} is used twice, or does not exist")));
                 }
                 used += 1;
@@ -126,70 +129,23 @@ impl Store {
             thin.used.store(used, Ordering::Relaxed);
         }
         let keyless = |thin: &Arc<Thin>| thin.coding.encrypted && thin.cipher.is_none();
-        if let Some(thin) = store.shared.thins().into_iter().find(keyless) {
+        if found.lost.is_some() {
+            // Their keys were destroyed, and what says so is lost.
+            store
+                .shared
+                .thins()
+                .iter()
+                .filter(|thin| keyless(thin))
+                .for_each(|thin| store.shared.remove(thin.instance));
+        } else if let Some(thin) = store.shared.thins().into_iter().find(keyless) {
             return Err(damaged(format!("the key of namespace {} is not there", thin.instance.0)));
         }
         store.count();
         store.tags.cursor = Some((Instance(0), 0));
+        // Of what was there before nothing is known to be flushed: the first flush of each namespace says so.
+        let thins = store.shared.thins();
+        store.publish(thins.iter());
         Ok(store)
-    }
-
-    fn replay(&mut self, record: &Record) -> Result<(), String> {
-        let thin =
-            |instance: &Instance| self.shared.thin(*instance).ok_or(format!("namespace {} was never made", instance.0));
-        match record {
-            Record::Create { instance, blocks, quota, coding } => {
-                // Of a namespace that is removed further on the key is gone already.
-                let thin = Thin::new(&self.shared, *instance, *blocks, *quota, *coding, self.keys.cipher(*instance));
-                let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
-                self.shared.insert(Arc::new(thin));
-            }
-            Record::Remove(instance) => {
-                self.shared.remove(*instance);
-                self.tags.forget_all(*instance);
-            }
-            Record::Clear(instance) => {
-                let thin = thin(instance)?;
-                self.tags.forget_all(*instance);
-                (0..thin.map.len()).filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
-                    thin.map.set(index, None);
-                });
-                thin.change_bad(Bad::clear);
-            }
-            Record::Map { instance, first, extents } => {
-                let thin = thin(instance)?;
-                for (index, place) in (*first..).zip(extents) {
-                    if index >= thin.map.len() || *place >= self.shared.layout.extents() {
-                        return Err(format!("extent {index} of namespace {} is out of range", instance.0));
-                    }
-                    thin.map.set(index, Some(*place));
-                    self.tags.resolve(*instance, thin.grid.blocks_of(index..index + 1));
-                }
-            }
-            Record::Unmap { instance, first, count } => {
-                let thin = thin(instance)?;
-                let range = *first..first.saturating_add(*count).min(thin.map.len());
-                self.tags.resolve(*instance, thin.grid.blocks_of(range.clone()));
-                range.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
-                    thin.map.set(index, None);
-                });
-            }
-            Record::Bad { instance, start, blocks, bad } => {
-                let range = *start..start.saturating_add(*blocks);
-                thin(instance)?.change_bad(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
-            }
-            Record::Tags { instance, first, tags } => {
-                let thin = thin(instance)?;
-                let fits = first.checked_add(tags.len() as u64).is_some_and(|end| end <= thin.blocks_of_it());
-                if !thin.is_tagged || !fits {
-                    return Err(format!("block {first} of namespace {} has no tag", instance.0));
-                }
-                self.tags.journaled += tags.len();
-                (*first..).zip(tags).for_each(|(block, &tag)| self.tags.suppose(*instance, block, tag));
-            }
-            Record::Water(_) | Record::Change(_) => {}
-        }
-        Ok(())
     }
 
     /// Makes changes durable: all of them or, after an error, none. They come back from [`Store::open`] until a snapshot
@@ -242,6 +198,7 @@ impl Store {
         let thin = Arc::new(thin.ok_or(Error::TooBig { size_bytes, bytes_max })?);
         self.append(&[Record::Create { instance, blocks, quota, coding }], true)?;
         self.shared.insert(Arc::clone(&thin));
+        self.publish(std::iter::once(&thin));
         Ok(Arc::new(ThinDevice(thin)))
     }
 
@@ -388,6 +345,9 @@ impl Store {
 
     /// Puts records into the journal, all of them or none; durably if asked for. After an error nothing of it has happened.
     pub(crate) fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
+        if self.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
         let outcome = self.try_append(records, durable);
         let takes = |record: &Record| {
             matches!(record, Record::Remove(_) | Record::Clear(_) | Record::Unmap { .. } | Record::Bad { .. })
@@ -400,6 +360,7 @@ impl Store {
     }
 
     fn try_append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
+        self.point();
         let mut frames = self.journal.encode(records);
         if !self.is_sure() || !self.journal.has_room(frames.len()) {
             self.try_make_sure(frames.len())?;
@@ -424,7 +385,15 @@ impl Store {
         }
         self.shared.unflushed.store(!durable, Ordering::Release);
         let tags = records.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 });
-        self.tags.journaled += tags.sum::<usize>();
+        let tags: usize = tags.sum();
+        self.tags.journaled += tags;
+        if tags == 0 {
+            // Nothing else belongs to these records: what tags are about is still to be written.
+            self.publish(std::iter::empty());
+            if durable && records.iter().any(is_management) {
+                self.mark();
+            }
+        }
         Ok(())
     }
 
@@ -452,6 +421,9 @@ impl Store {
 
     /// The same, with room for `bytes` of frames behind it.
     fn try_make_sure(&mut self, bytes: usize) -> Result<(), Error> {
+        if self.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
         if !self.journal.has_room(bytes) {
             self.checkpoint(false)?;
         }
@@ -487,6 +459,9 @@ impl Store {
 
     /// Writes everything down at once, and begins a new journal.
     pub(crate) fn checkpoint(&mut self, clean: bool) -> Result<(), Error> {
+        if self.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
         // What a page of tags says is believed from here on: it is on the medium before the checkpoint is.
         let tags = self.bring_tags()?;
         let mut records = vec![Record::Water(self.allocator.water())];
@@ -502,8 +477,11 @@ impl Store {
             };
             records.extend(thin.bad().iter().map(bad));
         }
-        let carried =
-            tags.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 }).sum();
+        let carried = tags.iter().map(|record| match record {
+            Record::Tags { tags, .. } | Record::OnlyTags { tags, .. } => tags.len(),
+            _ => 0,
+        });
+        let carried = carried.sum();
         records.extend(tags);
         let state = match &self.snapshot {
             Some(snapshot) => snapshot(),
@@ -517,6 +495,9 @@ impl Store {
         }
         self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
         self.tags.journaled = carried;
+        // The pages of tags say it now.
+        self.tags.reverted.clear();
+        self.publish(std::iter::empty());
         Ok(())
     }
 
@@ -524,6 +505,15 @@ impl Store {
         if let Some(Notify(notify)) = &self.notify {
             notify(notice);
         }
+    }
+}
+
+/// Whether a record is of what somebody was told to be done, once and for all: the medium says at once that it was flushed.
+fn is_management(record: &Record) -> bool {
+    match record {
+        Record::Create { .. } | Record::Remove(_) | Record::Clear(_) | Record::Bad { .. } | Record::Change(_) => true,
+        Record::Map { .. } | Record::Unmap { .. } | Record::Tags { .. } | Record::OnlyTags { .. } => false,
+        Record::Water(_) => false,
     }
 }
 

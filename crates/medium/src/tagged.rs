@@ -232,7 +232,8 @@ impl Store {
         if sure && page.is_some_and(|page| self.tags.put(page, thin.grid.tag(block), tag)) {
             self.tags.resolve(thin.instance, block..block + 1);
         } else {
-            self.tags.suppose(thin.instance, block, tag);
+            self.tags.suppose(thin.instance, block, tag, false);
+            self.journal.hold = Some(self.journal.hold.map_or(self.journal.group, |hold| hold.min(self.journal.group)));
         }
     }
 }

@@ -30,8 +30,11 @@ pub(crate) struct Tags {
     turn: u64,
     /// Pages of extents that have just got their headers and nothing else.
     pub(crate) blank: BTreeSet<u64>,
-    /// Tags that blocks may have instead of the one on their page, the newest last.
-    pending: BTreeMap<(Instance, u64), Vec<Tag>>,
+    /// Tags that blocks may have instead of the one on their page.
+    pending: BTreeMap<(Instance, u64), Supposed>,
+    /// Blocks that turned out to have another tag than the newest one in the journal: it is to say so, or their data would be taken
+    /// for damaged ones when the newest was to be the right one.
+    pub(crate) reverted: BTreeMap<(Instance, u64), Tag>,
     /// Tags in the journal.
     pub(crate) journaled: usize,
     /// From where on blocks are looked at in the background which tag is theirs; `None` when that is over.
@@ -47,6 +50,15 @@ pub(crate) struct Owner {
     pub(crate) blocks: Range<u64>,
     /// Extent of the namespace, and number of the page in it.
     pub(crate) place: (u32, u64),
+}
+
+/// The tags that a block may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Supposed {
+    /// The newest last.
+    pub(crate) tags: Vec<Tag>,
+    /// The one on its page is none of them.
+    pub(crate) only: bool,
 }
 
 struct Page {
@@ -67,6 +79,7 @@ impl Tags {
             turn: 0,
             blank: BTreeSet::new(),
             pending: BTreeMap::new(),
+            reverted: BTreeMap::new(),
             journaled: 0,
             cursor: None,
             told: (None, 0),
@@ -174,35 +187,46 @@ impl Tags {
 
     /// The tags of these blocks are those on their pages.
     pub(crate) fn resolve(&mut self, instance: Instance, blocks: Range<u64>) {
-        if self.pending.is_empty() || blocks.is_empty() {
+        if self.is_settled() || blocks.is_empty() {
             return;
         }
-        let known = self.pending.range((instance, blocks.start)..(instance, blocks.end));
-        let known: Vec<(Instance, u64)> = known.map(|(&key, _)| key).collect();
+        let range = || (instance, blocks.start)..(instance, blocks.end);
+        let known = self.pending.range(range()).map(|(&key, _)| key);
+        let known: Vec<(Instance, u64)> = known.chain(self.reverted.range(range()).map(|(&key, _)| key)).collect();
         for key in known {
             self.pending.remove(&key);
+            self.reverted.remove(&key);
         }
     }
 
-    /// A block has this tag, or one that it could have before.
-    pub(crate) fn suppose(&mut self, instance: Instance, block: u64, tag: Tag) {
-        let tags = self.pending.entry((instance, block)).or_default();
-        if tags.last() != Some(&tag) {
-            tags.push(tag);
+    /// Whether every block has the newest of its tags in the journal, or the one on its page where there are none.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.reverted.is_empty()
+    }
+
+    /// A block has this tag, or one that it could have before, unless those are ruled out.
+    pub(crate) fn suppose(&mut self, instance: Instance, block: u64, tag: Tag, only: bool) {
+        let supposed = self.pending.entry((instance, block)).or_default();
+        if only {
+            supposed.tags.clear();
+            supposed.only = true;
+        }
+        if supposed.tags.last() != Some(&tag) {
+            supposed.tags.push(tag);
         }
     }
 
-    /// The tags that a block may have instead of the one on its page, the newest last.
-    pub(crate) fn supposed(&self, instance: Instance, block: u64) -> &[Tag] {
+    /// The tags that a block may have; `None` if it has the one on its page.
+    pub(crate) fn supposed(&self, instance: Instance, block: u64) -> Option<&Supposed> {
         if self.pending.is_empty() {
-            return &[];
+            return None;
         }
-        self.pending.get(&(instance, block)).map_or(&[], Vec::as_slice)
+        self.pending.get(&(instance, block))
     }
 
     /// Tags of blocks that may have several.
     pub(crate) fn pending(&self) -> usize {
-        self.pending.values().map(Vec::len).sum()
+        self.pending.values().map(|supposed| supposed.tags.len()).sum()
     }
 
     /// Up to `count` blocks, from one on, that may have several tags.
@@ -216,10 +240,15 @@ impl Tags {
             let count = usize::try_from(page.owner.blocks.end - page.owner.blocks.start).unwrap_or_default();
             let tags = page.bytes.as_slice()[16..].chunks_exact(16).take(count);
             let tags = tags.map(|bytes| Tag(std::array::from_fn(|at| bytes[at]))).collect();
-            Record::Tags { instance: page.owner.instance, first: page.owner.blocks.start, tags }
+            // What is on the medium in its place is of an earlier time.
+            Record::OnlyTags { instance: page.owner.instance, first: page.owner.blocks.start, tags }
         });
-        let blocks = self.pending.iter().flat_map(|(&(instance, first), tags)| {
-            tags.iter().map(move |&tag| Record::Tags { instance, first, tags: vec![tag] })
+        let blocks = self.pending.iter().flat_map(|(&(instance, first), supposed)| {
+            let record = move |(at, &tag): (usize, &Tag)| match (at, supposed.only) {
+                (0, true) => Record::OnlyTags { instance, first, tags: vec![tag] },
+                _ => Record::Tags { instance, first, tags: vec![tag] },
+            };
+            supposed.tags.iter().enumerate().map(record)
         });
         pages.chain(blocks).collect()
     }
@@ -270,16 +299,28 @@ mod tests {
     fn the_tags_that_a_block_may_have_are_kept_in_order() {
         let mut tags = Tags::new(0);
         for version in 0..40 {
-            tags.suppose(Instance(1), 7, Tag([version / 2; 16]));
+            tags.suppose(Instance(1), 7, Tag([version / 2; 16]), false);
         }
         let expected: Vec<Tag> = (0..20).map(|version| Tag([version; 16])).collect();
-        assert_eq!((tags.supposed(Instance(1), 7), tags.pending()), (&expected[..], 20));
-        tags.suppose(Instance(1), 8, Tag::LOST);
-        tags.suppose(Instance(2), 7, Tag::LOST);
+        let supposed = Supposed { tags: expected, only: false };
+        assert_eq!((tags.supposed(Instance(1), 7), tags.pending()), (Some(&supposed), 20));
+        tags.suppose(Instance(1), 8, Tag::LOST, false);
+        tags.suppose(Instance(2), 7, Tag::UNWRITTEN, false);
+        // A flush rules out what came before.
+        tags.suppose(Instance(2), 7, Tag::LOST, true);
+        tags.suppose(Instance(2), 7, Tag([3; 16]), false);
+        tags.reverted.insert((Instance(1), 7), Tag::LOST);
         tags.resolve(Instance(1), 7..8);
         assert_eq!(tags.unsettled((Instance(0), 0), 9), [(Instance(1), 8), (Instance(2), 7)]);
         tags.forget_all(Instance(1));
-        assert_eq!(tags.records(&[]), [Record::Tags { instance: Instance(2), first: 7, tags: vec![Tag::LOST] }]);
+        let (instance, first) = (Instance(2), 7);
+        let expected = [
+            Record::OnlyTags { instance, first, tags: vec![Tag::LOST] },
+            Record::Tags { instance, first, tags: vec![Tag([3; 16])] },
+        ];
+        assert_eq!((&tags.records(&[])[..], tags.is_settled()), (&expected[..], false));
+        tags.forget_all(Instance(2));
+        assert!(tags.is_settled());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ebof_backend::{After, Class, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
@@ -33,6 +33,8 @@ pub struct Thin {
     pub(crate) grid: Grid,
     /// Its blocks have tags: the drive's thread does everything.
     pub(crate) is_tagged: bool,
+    /// Where the journal was when it last said something of this namespace ([`Point::pack`](crate::journal::Point::pack)).
+    pub(crate) touched: AtomicU64,
     bad: RwLock<Bad>,
     /// Whether any block is bad, so that the others need no lock.
     has_bad: AtomicBool,
@@ -82,7 +84,7 @@ impl Thin {
             // A block is encrypted, and has its tag, as a whole.
             block_bytes: if coding.is_tagged() || coding.encrypted { logical_block_bytes } else { base.block_bytes },
             logical_block_bytes,
-            read_only: false,
+            read_only: shared.read_only,
             deallocates: true,
             deallocate_granularity_bytes: if coding.is_tagged() { unit(grid.span_bytes) } else { extent_bytes },
             writes_zeroes: true,
@@ -99,6 +101,7 @@ impl Thin {
             cipher,
             grid,
             is_tagged: coding.is_tagged(),
+            touched: AtomicU64::new(shared.position.load(Ordering::Relaxed)),
             bad: RwLock::default(),
             has_bad: AtomicBool::new(false),
             geometry,
@@ -227,7 +230,26 @@ impl Thin {
             let reason = "a host has marked blocks of it as uncorrectable; write them to use them again";
             return Err(refused(operation, Class::MediumRead, reason));
         }
+        if self.shared.read_only && self.is_unknown(operation) {
+            let reason = "the drive is damaged, and it is not known what is here: see the log";
+            return Err(refused(operation, Class::MediumRead, reason));
+        }
         Ok(())
+    }
+
+    /// Whether a read is of what nobody knows, because a part of the journal is lost: what was given a place may have had one in
+    /// that part, and what has one may have lost it.
+    #[cold]
+    fn is_unknown(&self, operation: &Operation) -> bool {
+        let Operation::Read { offset, len, .. } = operation else { return false };
+        let Some(last) = (*len as u64).checked_sub(1) else { return false };
+        let mut indices = self.index(*offset)..=self.index(*offset + last);
+        self.shared.hides_unchecked && !self.is_tagged || indices.any(|index| self.map.place(index).is_none())
+    }
+
+    /// Whether the medium has to say what a flush makes durable: the journal has said something of this namespace since it did.
+    fn is_unmarked(&self) -> bool {
+        self.touched.load(Ordering::Acquire) > self.shared.marked.load(Ordering::Acquire)
     }
 
     /// Whether a write to an extent that has its place is the drive's thread's all the same.
@@ -278,6 +300,17 @@ impl Thin {
         }
         Submitted::Pending
     }
+
+    /// Has it done where the medium is told of it.
+    #[cold]
+    fn hand_over_flush(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
+        let Some(remote) = io.remote() else { return Submitted::Busy(request) };
+        let errand = Errand { thin: Arc::clone(self), request, remote };
+        if let Err(errand) = self.shared.send_flush(errand) {
+            errand.finish(Err(stopped));
+        }
+        Submitted::Pending
+    }
 }
 
 /// A refusal of `operation`.
@@ -312,7 +345,11 @@ impl Device for ThinDevice {
         if let Err(error) = thin.check(&request.operation) {
             return Submitted::Done(request.complete(Err(error)));
         }
-        if thin.is_tagged && !matches!(request.operation, Operation::Flush) {
+        if matches!(request.operation, Operation::Flush) {
+            if thin.is_unmarked() {
+                return thin.hand_over_flush(io, request);
+            }
+        } else if thin.is_tagged {
             return thin.hand_over(io, request);
         }
         // Held until the request is over. It has to be had before the map is looked at: extents that are given back are not used

@@ -3,9 +3,9 @@
 
 use ebof_backend::{Buffer, Operation};
 use ebof_drive::frame::Record;
+use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
 
-use crate::journal;
-use crate::{Error, OpenError, Options, Store};
+use crate::{Error, OpenError, Store, recovery};
 
 /// Bytes of one write.
 const WRITE_BYTES: u64 = 1 << 20;
@@ -97,7 +97,9 @@ impl Store {
     /// `Device`.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.write_back_tags()?;
-        Ok(self.flush()?)
+        self.flush()?;
+        self.mark();
+        Ok(())
     }
 
     /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there and whole.
@@ -105,11 +107,14 @@ impl Store {
     /// # Errors
     /// What is not.
     pub fn check(&mut self) -> Result<(), OpenError> {
-        let found = journal::open(&mut self.disk, &Options::default())?;
-        if found.journal.position() == self.journal.position() && found.layout == self.shared.layout {
-            return Ok(());
+        let layout = self.shared.layout;
+        let device = self.disk.base().describe();
+        let both = self.disk.read(0, 2 * SUPERBLOCK_BYTES);
+        let both = both.map_err(|source| OpenError::Device { device: device.clone(), source })?;
+        let mut copies = both.as_slice()[..2 * SUPERBLOCK_BYTES].chunks_exact(SUPERBLOCK_BYTES);
+        if !copies.any(|block| Layout::decode(block) == Superblock::Drive(layout)) {
+            return Err(OpenError::Damaged { device, what: "neither superblock can be read".to_owned() });
         }
-        let (device, what) = (self.disk.base().describe(), "its journal ends before it should".to_owned());
-        Err(OpenError::Damaged { device, what })
+        recovery::check(&mut self.disk, &self.journal)
     }
 }

@@ -2,21 +2,27 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ebof_backend::Device;
 
 use crate::disk::Disk;
+use crate::journal::Point;
 use crate::shared::{Errand, Message, Shared};
 use crate::thin::stopped;
-use crate::{Job, Medium, OpenError, Opened, Options, Progress, Store, journal};
+use crate::{Damage, Job, Medium, OpenError, Opened, Options, Progress, Store, flusher, journal};
 
 /// Requests that are done together.
 const BATCH: usize = 256;
 
 /// How soon extents are looked at again that somebody may still reach.
 const SETTLE: Duration = Duration::from_millis(5);
+
+/// How long the journal rests before a mark says how much of it is flushed: while it is written, its frames say so.
+const MARK: Duration = Duration::from_millis(2);
 
 /// How soon what failed is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -39,17 +45,22 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
     let run = move || match open(backing, &options) {
         Ok((store, opened)) => {
             let shared = Arc::clone(&store.shared);
+            let flusher = match flusher::start(&shared, options.engine) {
+                Ok(flusher) => flusher,
+                Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
+            };
+            let ended = Ended(shared, Some(flusher));
             if sender.send(Ok(opened)).is_ok() {
                 serve(store);
             }
-            drop(Ended(shared));
+            drop(ended);
         }
         Err(error) => drop(sender.send(Err(error))),
     };
     let thread = std::thread::Builder::new().name("ebof-drive".to_owned()).spawn(run).map_err(OpenError::Thread)?;
     let gone = || OpenError::Thread(std::io::Error::other("it ended before the drive was open"));
-    let Ready { shared, snapshot, changes, was_clean, created } = receiver.recv().map_err(|_| gone())??;
-    Ok(Opened { medium: Medium::new(shared, thread), snapshot, changes, was_clean, created })
+    let Ready { shared, snapshot, changes, was_clean, created, damage } = receiver.recv().map_err(|_| gone())??;
+    Ok(Opened { medium: Medium::new(shared, thread), snapshot, changes, was_clean, created, damage })
 }
 
 /// What the thread says when the drive is open.
@@ -59,26 +70,41 @@ struct Ready {
     changes: Vec<Vec<u8>>,
     was_clean: bool,
     created: bool,
+    damage: Option<Damage>,
 }
 
 fn open(backing: Arc<dyn Device>, options: &Options) -> Result<(Store, Ready), OpenError> {
     let device = backing.describe();
     let mut disk = Disk::new(backing, options.engine).map_err(|source| OpenError::Device { device, source })?;
     let found = journal::open(&mut disk, options)?;
+    if let Some(damage) = &found.mended {
+        let device = disk.base().describe();
+        tracing::error!(
+            device,
+            "the drive is damaged: {damage}. The checkpoint and the journal before it lead to the same state: nothing is \
+             lost, and a new checkpoint is written"
+        );
+    }
+    disk.read_only = found.lost.is_some();
     let (changes, state) = (found.changes.clone(), found.state.clone());
     let (was_clean, created) = (found.was_clean, found.created);
+    let damage = found.lost.as_ref().map(|lost| lost.damage.clone());
     let store = Store::restore(disk, found, options)?;
     let shared = Arc::clone(&store.shared);
     let snapshot = (!state.is_empty()).then_some(state);
-    Ok((store, Ready { shared, snapshot, changes, was_clean, created }))
+    Ok((store, Ready { shared, snapshot, changes, was_clean, created, damage }))
 }
 
 /// However the thread ends: nobody waits for it any more.
-struct Ended(Arc<Shared>);
+struct Ended(Arc<Shared>, Option<JoinHandle<()>>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
+        self.0.stop_flushes();
         refuse(self.0.stop());
+        if self.1.take().is_some_and(|flusher| flusher.join().is_err()) {
+            tracing::error!("the thread for flushes panicked");
+        }
         // They hold what holds them: the backing device is to be closed with the last of them that somebody else has.
         self.0.forget();
     }
@@ -86,22 +112,22 @@ impl Drop for Ended {
 
 fn refuse(messages: VecDeque<Message>) {
     for message in messages {
-        if let Message::Errand(errand) = message {
-            errand.finish(Err(stopped));
+        match message {
+            Message::Errand(errand) => errand.finish(Err(stopped)),
+            Message::Flushed(_, errands) => errands.into_iter().for_each(|errand| errand.answer(Ok(()))),
+            Message::Run(_) | Message::Stop => {}
         }
     }
 }
 
 fn serve(mut store: Store) {
-    if let Err(error) = store.forget_keys() {
-        tracing::error!("the keys of the drive cannot be written: {error}");
-    }
-    // From here on the drive is not as the checkpoint left it.
-    if let Err(error) = store.make_sure() {
-        tracing::error!("the journal of the drive cannot be written: {error}");
+    if !store.is_read_only() {
+        store.begin();
     }
     // When what failed is tried again, beside those who need it.
     let mut retry = Instant::now();
+    // When the journal was last written, perhaps.
+    let mut busy = Instant::now();
     loop {
         let unsettled = store.settle();
         // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
@@ -109,13 +135,25 @@ fn serve(mut store: Store) {
         let now = Instant::now();
         let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
         let settle = unsettled.then_some(SETTLE);
-        let tidy = (stained || !store.is_sure() || store.has_unsettled() || store.owes_keys())
-            .then(|| retry.saturating_duration_since(now));
-        let mut messages = store.shared.take([due, settle, tidy].into_iter().flatten().min());
+        let untidy = stained || !store.is_sure() || store.has_unsettled() || store.owes_keys();
+        let tidy = (untidy || !store.tags.reverted.is_empty()).then(|| retry.saturating_duration_since(now));
+        let tidy = tidy.filter(|_| !store.is_read_only());
+        let mark_at = busy.max(retry) + MARK;
+        let mark = store.is_unmarked().then(|| mark_at.saturating_duration_since(now));
+        let mut messages = store.shared.take([due, settle, tidy, mark].into_iter().flatten().min());
         if !messages.is_empty() {
             store.shared.gather(&mut messages, store.together);
         }
         let idle = messages.is_empty() && tidy.is_some() && retry <= Instant::now();
+        if messages.is_empty() && mark.is_some() && mark_at <= Instant::now() {
+            store.mark();
+            if store.is_unmarked() {
+                retry = Instant::now() + AGAIN;
+            }
+        }
+        if !messages.is_empty() || due == Some(Duration::ZERO) {
+            busy = Instant::now();
+        }
         if !store.answer(messages) {
             break;
         }
@@ -130,13 +168,39 @@ fn serve(mut store: Store) {
             retry = Instant::now() + AGAIN;
         }
     }
+    if store.is_read_only() {
+        return;
+    }
     // What is given back and still in use by others belongs to no namespace any more: the next life finds it free.
     if let Err(error) = store.checkpoint(true) {
         tracing::error!("the drive cannot be closed in order: {error}");
     }
+    store.mark();
 }
 
 impl Store {
+    /// Makes of what was found what this life goes on from.
+    fn begin(&mut self) {
+        if let Err(error) = self.forget_keys() {
+            tracing::error!("the keys of the drive cannot be written: {error}");
+        }
+        // From here on the drive is not as the checkpoint left it.
+        if let Err(error) = self.make_sure() {
+            tracing::error!("the journal of the drive cannot be written: {error}");
+        }
+        if self.journal.skips
+            && let Err(error) = self.checkpoint(false)
+        {
+            tracing::error!("the damaged checkpoint of the drive cannot be replaced: {error}");
+        }
+        self.publish(self.shared.thins().iter());
+    }
+
+    /// Whether more is flushed than the medium says.
+    fn is_unmarked(&self) -> bool {
+        !self.is_read_only() && !self.journal.is_marked()
+    }
+
     /// Does what is asked for, in order; `false` when that is to end.
     fn answer(&mut self, messages: VecDeque<Message>) -> bool {
         let mut batch: Vec<Errand> = Vec::new();
@@ -156,6 +220,10 @@ impl Store {
                         tracing::error!("work on the drive's thread panicked");
                     }
                 }
+                Message::Flushed(point, flushes) => {
+                    self.run_errands(std::mem::take(&mut batch));
+                    self.flushed(point, flushes);
+                }
                 Message::Stop => {
                     self.run_errands(batch);
                     refuse(self.shared.stop());
@@ -166,6 +234,16 @@ impl Store {
         }
         self.run_errands(batch);
         true
+    }
+
+    /// Flushes are over.
+    fn flushed(&mut self, point: Point, flushes: Vec<Errand>) {
+        self.journal.raise(point);
+        if self.journal.durable == self.journal.next {
+            self.shared.unflushed.store(false, Ordering::Release);
+        }
+        self.mark();
+        flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
     }
 
     /// One step of the job whose turn it is.

@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 const SERIES: Series = Series { id: [9; 16], generation: 5 };
+const FLUSHED: Flushed = Flushed { frames: 3, data: 2, previous: Some(9) };
 
 fn record() -> impl Strategy<Value = Record> {
     let instance = any::<u64>().prop_map(Instance);
@@ -26,6 +27,11 @@ fn record() -> impl Strategy<Value = Record> {
             proptest::collection::vec(any::<[u8; 16]>().prop_map(Tag), 1..600).no_shrink()
         )
             .prop_map(|(instance, first, tags)| Record::Tags { instance, first, tags }),
+        (instance.clone(), any::<u64>(), any::<[u8; 16]>()).prop_map(|(instance, first, tag)| Record::OnlyTags {
+            instance,
+            first,
+            tags: vec![Tag(tag)]
+        }),
         (instance, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(instance, start, blocks, bad)| Record::Bad {
             instance,
             start,
@@ -77,15 +83,15 @@ fn read(frames: &[u8], sequence: u64) -> Vec<Piece> {
 proptest! {
     #[test]
     fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..30), sequence in 0..1000_u64) {
-        let frames = encode_frames(SERIES, 7, sequence, &records);
+        let frames = encode_frames(SERIES, 7, sequence, FLUSHED, &records);
         prop_assert!(frames.len().is_multiple_of(FRAME_BYTES));
         let mut joiner = Joiner::default();
         let read_records = read(&frames, sequence).into_iter().filter_map(|piece| joiner.push(piece)).collect();
         prop_assert!(joined(read_records) == joined(records.clone()));
         let checkpoint = Checkpoint { state: vec![7; 5000], records, clean: sequence % 2 == 0 };
-        let (header, body) = checkpoint.encode(SERIES, 4);
+        let (header, body) = checkpoint.encode(SERIES, 4, Some(11));
         let header = Checkpoint::header(SERIES.id, &header).unwrap();
-        prop_assert_eq!((header.generation, header.life), (5, 4));
+        prop_assert_eq!((header.generation, header.life, header.previous), (5, 4, Some(11)));
         let read = Checkpoint::decode(&header, &body).unwrap();
         prop_assert_eq!((read.state, read.clean), (checkpoint.state, checkpoint.clean));
         prop_assert!(joined(read.records) == joined(checkpoint.records));
@@ -95,9 +101,10 @@ proptest! {
     fn garbage_is_no_frame_and_no_checkpoint(bytes in proptest::collection::vec(any::<u8>(), 0..FRAME_BYTES * 2), at in 0..FRAME_BYTES, flip in 1..=255_u8) {
         prop_assert_eq!(decode_frame(SERIES, 0, &bytes), None);
         prop_assert_eq!(Checkpoint::header(SERIES.id, &bytes), None);
-        let mut frame = encode_frames(SERIES, 7, 3, &[Record::Water(7), Record::Change(vec![1; 100])]);
+        let mut frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::Water(7), Record::Change(vec![1; 100])]);
         frame[at] ^= flip;
         prop_assert_eq!(decode_frame(SERIES, 3, &frame), None);
+        prop_assert_eq!(frame_head(SERIES.id, &frame), None);
     }
 }
 
@@ -105,7 +112,7 @@ proptest! {
 fn a_change_may_be_longer_than_a_frame() {
     for len in [0, 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, CHANGE_BYTES_MAX] {
         let change: Vec<u8> = (0..=255).cycle().take(len).collect();
-        let frames = encode_frames(SERIES, 7, 0, &[Record::Change(change.clone())]);
+        let frames = encode_frames(SERIES, 7, 0, FLUSHED, &[Record::Change(change.clone())]);
         let mut joiner = Joiner::default();
         let whole: Vec<Record> = read(&frames, 0).into_iter().filter_map(|piece| joiner.push(piece)).collect();
         assert!(whole == [Record::Change(change)], "{len}");
@@ -114,8 +121,10 @@ fn a_change_may_be_longer_than_a_frame() {
 
 #[test]
 fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
-    let frame = encode_frames(SERIES, 7, 3, &[Record::Water(7)]);
+    let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::Water(7)]);
     assert!(decode_frame(SERIES, 3, &frame).is_some());
+    let head = FrameHead { generation: 5, sequence: 3, life: 7, left: 0, flushed: FLUSHED };
+    assert_eq!((frame_head(SERIES.id, &frame), frame_head([8; 16], &frame)), (Some(head), None));
     assert!(decode_frame(SERIES, 4, &frame).is_none());
     assert!(decode_frame(Series { generation: 4, ..SERIES }, 3, &frame).is_none());
     assert!(decode_frame(Series { id: [8; 16], ..SERIES }, 3, &frame).is_none());

@@ -176,7 +176,7 @@ fn a_large_drive_opens_quickly() {
         }
     }
     let checkpoint = Checkpoint { state: vec![b' '; 1 << 20], records, clean: false };
-    let (header, body) = checkpoint.encode(Series { id: layout.id, generation: 9 }, 50);
+    let (header, body) = checkpoint.encode(Series { id: layout.id, generation: 9 }, 50, None);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &header, layout.checkpoint(9)).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &body, layout.checkpoint(9) + FRAME_BYTES as u64).unwrap();

@@ -415,3 +415,110 @@ fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quick
         }
     }
 }
+
+impl Victim {
+    /// Killed and opened again, with something happening between.
+    fn killed(self, happens: impl FnOnce(&mut Self)) -> Self {
+        let Self { memory, told, medium, io, coding } = self;
+        kill(medium);
+        let memory = copied(&memory);
+        // Opened only when it has happened: what is here until then is another drive.
+        let nothing = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
+        let mut new = Self { medium: small(&nothing, &Arc::default()), memory, told, io, coding };
+        happens(&mut new);
+        new.medium = small(&new.memory, &new.told);
+        new
+    }
+
+    fn flush(&mut self) {
+        flush(&self.device(), &mut self.io).unwrap();
+    }
+
+    fn write_durably(&mut self, lba: u64, byte: u8) {
+        let bytes = block(self.coding, byte);
+        let mut buffer = Buffer::zeroed(bytes.len());
+        buffer.as_mut_slice()[..bytes.len()].copy_from_slice(&bytes);
+        let offset = lba * self.coding.block_bytes();
+        let operation = Operation::Write { offset, len: bytes.len(), buffer, fua: true };
+        run(&self.device(), &mut self.io, operation).result.unwrap();
+    }
+
+    fn data(&mut self, lba: u64) -> Vec<u8> {
+        self.raw(self.places(lba).0, self.coding.data_bytes())
+    }
+}
+
+/// A medium with the same bytes, that nobody else has.
+fn copied(memory: &Arc<Memory>) -> Arc<Memory> {
+    let copy = Arc::new(Memory::new(memory.geometry().capacity_bytes, 512, false));
+    let (from, to) = (Arc::clone(memory) as Arc<dyn Device>, Arc::clone(&copy) as Arc<dyn Device>);
+    let mut io = Io::new(1).unwrap();
+    for at in (0..memory.geometry().capacity_bytes).step_by(64 << 10) {
+        let len = usize::try_from((memory.geometry().capacity_bytes - at).min(64 << 10)).unwrap();
+        let bytes = read(&from, &mut io, at, len).unwrap();
+        if bytes.iter().any(|byte| *byte != 0) {
+            write(&to, &mut io, at, &bytes).unwrap();
+        }
+    }
+    copy
+}
+
+/// What a block was before it was written and flushed is not what it is, also when all of it is still in the journal.
+#[test]
+fn a_flush_rules_out_what_blocks_were_before() {
+    for coding in codings() {
+        let zeros = vec![0; usize::try_from(coding.data_bytes()).unwrap()];
+        let mut victim = Victim::new(coding);
+        victim.flush();
+        let older: Vec<Vec<u8>> = (5..10).map(|lba| victim.data(lba)).collect();
+        victim.write(5, 0xA5).unwrap();
+        victim.write(6, 0xA6).unwrap();
+        victim.flush();
+        victim.write_durably(7, 0xA7);
+        // This one is not flushed: the power may take it. (The journal may be flushed with all that came before.)
+        victim.write(9, 0xA9).unwrap();
+        let mut at = victim.places(0);
+        victim = victim.killed(|victim| {
+            for lba in [3, 5] {
+                at = victim.places(lba);
+                victim.put(at.0, &zeros);
+            }
+            for (lba, data) in (5..10).zip(&older).skip(1) {
+                at = victim.places(lba);
+                victim.put(at.0, data);
+            }
+        });
+        for lba in [3, 5, 6, 7] {
+            assert_eq!(victim.read(lba), Err(Class::MediumRead), "block {lba} of {coding:?}");
+        }
+        for lba in [4, 8, 9] {
+            assert!(victim.read(lba) == Ok(block(coding, victim.byte(lba))), "block {lba} of {coding:?}");
+        }
+        // What they are now is flushed in this life: then it is what they are in the next one, too, although others were written.
+        victim.flush();
+        victim.write_durably(12, victim.byte(12));
+        victim = victim.killed(|victim| {
+            at = victim.places(10);
+            victim.put(at.0, &zeros);
+        });
+        for lba in [3, 5, 6, 7, 10] {
+            assert_eq!(victim.read(lba), Err(Class::MediumRead), "block {lba} of {coding:?}");
+        }
+        for lba in [4, 8, 9, 12] {
+            assert!(victim.read(lba) == Ok(block(coding, victim.byte(lba))), "block {lba} of {coding:?}");
+        }
+        // A write heals, and what is closed in order is what it was.
+        for lba in [3, 5, 6, 7, 10] {
+            let byte = victim.byte(lba);
+            victim.write(lba, byte).unwrap();
+        }
+        victim = victim.between(|victim| {
+            at = victim.places(11);
+            victim.put(at.0, &zeros);
+        });
+        for lba in 0..13 {
+            let expected = if lba == 11 { Err(Class::MediumRead) } else { Ok(block(coding, victim.byte(lba))) };
+            assert!(victim.read(lba) == expected, "block {lba} of {coding:?}");
+        }
+    }
+}

@@ -15,6 +15,8 @@ mod encryption;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod journal;
+#[cfg(test)]
 mod kill;
 #[cfg(test)]
 mod rig;

@@ -8,6 +8,9 @@ use ebof_backend::{
 };
 use ebof_medium::{Coding, Instance, Medium, Opened, Options, Store, medium_bytes};
 
+/// Where a drive says how much of its journal was flushed.
+pub(crate) const MARKS: std::ops::Range<u64> = 1016 << 10..1 << 20;
+
 /// What happened on the device, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
@@ -114,7 +117,11 @@ impl Device for Recorder {
             Operation::Flush => Some(Event::Flush),
             Operation::Read { .. } | Operation::Deallocate { .. } => None,
         };
-        if let Some(event) = event {
+        // Marks are written when nothing else is: what is planned is about all other writes.
+        let is_mark = matches!(event, Some(Event::Write(offset, _)) if MARKS.contains(&offset));
+        if let Some(event) = event.clone().filter(|_| is_mark) {
+            self.events.lock().expect("nobody panicked with it").push(event);
+        } else if let Some(event) = event {
             let fault = self.fault();
             let is_flush = matches!(event, Event::Flush);
             let fails =

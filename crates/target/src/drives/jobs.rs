@@ -47,6 +47,9 @@ pub(super) fn wants_facts(request: &Request) -> bool {
 impl Keeper {
     /// Sees to it that everything goes on that the drive remembers as under way. On the drive's thread.
     pub(super) fn start_jobs(self: &Arc<Self>, store: &mut Store) {
+        if store.is_read_only() {
+            return;
+        }
         let (testing, sanitizing) = {
             let drive = self.drive();
             (drive.state().self_test.step().is_some(), drive.sanitize_work().is_some())

@@ -11,13 +11,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ebof_backend::Device;
 use ebof_drive::{
     Answer, Change, Drive, Effect, Identity, Instance, Moment, Origin, Refusal, Request, RestoreError, Settings, State,
-    View,
+    View, error_log,
 };
 use ebof_medium::{Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::media::SecureErase;
-use ebof_nvme::{ControllerId, HostId, Nsid, Status};
+use ebof_nvme::{Cid, ControllerId, HostId, Nsid, QueueId, Status};
 
 use super::jobs::{Jobs, wants_facts};
 use super::sensor::Sensor;
@@ -115,7 +115,7 @@ impl Keeper {
             }
         })));
         let below = backing.describe();
-        let Opened { medium, snapshot, changes, was_clean, created } = Store::open(backing, options)?;
+        let Opened { medium, snapshot, changes, was_clean, created, damage } = Store::open(backing, options)?;
         let state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
         let new = state.identity == Identity::default();
         let capacity = medium.capacity();
@@ -128,7 +128,20 @@ impl Keeper {
             namespaces = state.namespaces.len(),
             "drive opened"
         );
-        let drive = Mutex::new(Drive::new(state, settings, sizes));
+        let mut drive = Drive::new(state, settings, sizes);
+        if let Some(damage) = damage {
+            tracing::error!(
+                drive = name,
+                device = below,
+                "the drive is damaged and open for reading only: {damage}. Nothing is written to it, what its hosts change is \
+                 refused, and what is not known any more cannot be read"
+            );
+            let (queue, cid) = (QueueId(u16::MAX), Cid(u16::MAX));
+            let (status, location, nsid) = (Status::UNRECOVERED_READ_ERROR, None, Nsid::NONE);
+            drive
+                .note(0, &[error_log::Error { queue, cid, status, location, nsid, lba: 0, opcode: 0, information: 0 }]);
+        }
+        let drive = Mutex::new(drive);
         let round = Mutex::new(Round::new(sensor));
         let keeper = Arc::new(Self {
             name,
@@ -290,6 +303,9 @@ impl Keeper {
             self.drive().inform(facts);
         }
         let decision = self.drive().decide(request, origin, &self.moment())?;
+        if store.is_read_only() && changes_the_drive(request) {
+            return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
+        }
         let mut made = Vec::new();
         let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
         let committed = prepared.and_then(|()| self.commit(store, decision.changes));
@@ -348,8 +364,11 @@ impl Keeper {
         if changes.is_empty() {
             return Ok(());
         }
-        let bytes: Vec<Vec<u8>> = changes.iter().map(Change::to_bytes).collect();
-        store.commit(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        // A damaged drive is not written: what it counts, and who its controllers are, is forgotten with its end.
+        if !store.is_read_only() {
+            let bytes: Vec<Vec<u8>> = changes.iter().map(Change::to_bytes).collect();
+            store.commit(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        }
         let mut drive = self.drive();
         changes.into_iter().for_each(|change| drive.apply(change));
         Ok(())
@@ -357,6 +376,9 @@ impl Keeper {
 
     /// What is on the medium and belongs to no namespace was being made or removed when the drive ended.
     fn remove_orphans(&self, store: &mut Store) -> Result<(), ebof_medium::Error> {
+        if store.is_read_only() {
+            return Ok(());
+        }
         let known: Vec<Instance> = self.drive().state().instances().collect();
         for orphan in self.medium.instances().into_iter().filter(|instance| !known.contains(instance)) {
             tracing::info!(drive = self.name, instance = orphan.0, "removing what was left half made or half removed");
@@ -391,6 +413,11 @@ impl Keeper {
             entropy,
         }
     }
+}
+
+/// Whether a request is more than looking at the drive, or having a controller of it.
+fn changes_the_drive(request: &Request) -> bool {
+    !matches!(request, Request::Seat | Request::Reset | Request::Log(_) | Request::SanitizeConfig(_))
 }
 
 impl Reply {

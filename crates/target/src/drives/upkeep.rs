@@ -176,7 +176,8 @@ impl Keeper {
             condition.free_bytes =
                 if round.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) };
             condition.no_space = round.troubles.no_space();
-            condition.degraded = round.failing || round.corrupt || round.troubles.errors();
+            condition.read_only = store.is_read_only();
+            condition.degraded = round.failing || round.corrupt || round.troubles.errors() || condition.read_only;
             drive.advance(&activity, condition, keep, &itself(), &self.moment())
         };
         if turned.changes.is_empty() && round.unwritten.is_empty() {

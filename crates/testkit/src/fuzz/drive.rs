@@ -3,8 +3,11 @@
 use std::hint::black_box;
 
 use ebof_drive::State;
-use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Joiner, Record, Series, crc, decode_frame, encode_frames};
+use ebof_drive::frame::{
+    Checkpoint, FRAME_BYTES, Joiner, Record, Series, crc, decode_frame, encode_frames, frame_head,
+};
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
+use ebof_drive::mark::{Flushed, Mark};
 
 const SERIES: Series = Series { id: [7; 16], generation: 3 };
 
@@ -17,6 +20,7 @@ pub fn drive_medium(input: &[u8]) {
     if let Superblock::Drive(layout) = Layout::decode(&signed(Layout::new(1 << 30, SERIES.id), input)) {
         assert_eq!(Layout::decode(&layout.encode()), Superblock::Drive(layout));
     }
+    black_box((frame_head(SERIES.id, input), Mark::decode(SERIES.id, input)));
     frame(input);
     checkpoint(input);
     black_box(State::restore(input, &[]).is_ok());
@@ -39,7 +43,7 @@ fn sign(block: &mut [u8]) {
 
 /// A frame whose records are the input, as long as it says.
 fn frame(input: &[u8]) {
-    let mut frame = encode_frames(SERIES, 1, 0, &[Record::Water(0)]);
+    let mut frame = encode_frames(SERIES, 1, 0, Flushed::default(), &[Record::Water(0)]);
     let len = input.len().min(FRAME_BYTES - 4 - 64);
     frame[64..64 + len].copy_from_slice(&input[..len]);
     if let Ok(used) = u32::try_from(len) {
@@ -49,7 +53,7 @@ fn frame(input: &[u8]) {
     let Some(read) = decode_frame(SERIES, 0, &frame) else { return };
     let mut joiner = Joiner::default();
     let records: Vec<Record> = read.pieces.into_iter().filter_map(|piece| joiner.push(piece)).collect();
-    let again = encode_frames(SERIES, read.life, 0, &records);
+    let again = encode_frames(SERIES, read.life, 0, Flushed::default(), &records);
     let mut joiner = Joiner::default();
     let back = (0..).zip(again.chunks_exact(FRAME_BYTES)).filter_map(|(at, bytes)| decode_frame(SERIES, at, bytes));
     let pieces = back.flat_map(|frame| frame.pieces);
@@ -67,10 +71,10 @@ fn frame(input: &[u8]) {
 /// A checkpoint whose body is the input.
 fn checkpoint(input: &[u8]) {
     let whole = Checkpoint { state: input.to_vec(), records: Vec::new(), clean: false };
-    let (header, body) = whole.encode(SERIES, 1);
+    let (header, body) = whole.encode(SERIES, 1, None);
     let Some(header) = Checkpoint::header(SERIES.id, &header) else { return };
     assert_eq!(Checkpoint::decode(&header, &body), Some(whole));
-    let mut bent = Checkpoint { state: Vec::new(), records: Vec::new(), clean: false }.encode(SERIES, 1).0;
+    let mut bent = Checkpoint { state: Vec::new(), records: Vec::new(), clean: false }.encode(SERIES, 1, None).0;
     // The header's sizes and sum are those of the input.
     bent[32..40].copy_from_slice(&(input.len() as u64).to_le_bytes());
     bent[48..52].copy_from_slice(&crc(input).to_le_bytes());

@@ -1,0 +1,127 @@
+//! How much of a journal has been flushed: what every frame says of those before it, and marks that say it of the last ones.
+//!
+//! A frame that was flushed must be there after a power loss; one that was not may be missing, with others behind it that are
+//! there. This tells the two apart. There are two marks, written in turn and never flushed for their own sake: a mark that is
+//! lost or torn only means that the frames have to speak for themselves.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::frame::{FRAME_BYTES, crc};
+
+/// Bytes that [`Flushed`] takes.
+pub const FLUSHED_BYTES: usize = 6;
+
+const MAGIC: [u8; 8] = *b"EBOFMRK1";
+/// A mark fits into the smallest unit that a medium writes as a whole.
+const MARK_BYTES: usize = 512;
+
+/// How much of a journal has been flushed, as far as whoever says it knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// So many frames, from the first on, are on the medium for good, and are never written again in this generation.
+    pub frames: u16,
+    /// What the tags in so many frames, from the first on, are about was flushed after it was written: a block has the newest of
+    /// them, or one that comes later in the journal.
+    pub data: u16,
+    /// Frames of the journal of the generation before, if that is known: all of them were flushed.
+    pub previous: Option<u16>,
+}
+
+impl Flushed {
+    /// As it is kept. Zeros know nothing.
+    #[must_use]
+    pub fn encode(&self) -> [u8; FLUSHED_BYTES] {
+        let previous = self.previous.map_or(0, |frames| frames.saturating_add(1));
+        let ([a, b], [c, d], [e, f]) = (self.frames.to_le_bytes(), self.data.to_le_bytes(), previous.to_le_bytes());
+        [a, b, c, d, e, f]
+    }
+
+    /// What [`encode`](Self::encode) made.
+    #[must_use]
+    pub fn decode([a, b, c, d, e, f]: [u8; FLUSHED_BYTES]) -> Self {
+        let word = |low, high| u16::from_le_bytes([low, high]);
+        Self { frames: word(a, b), data: word(c, d), previous: word(e, f).checked_sub(1) }
+    }
+
+    /// What both say.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            frames: self.frames.max(other.frames),
+            data: self.data.max(other.data),
+            previous: self.previous.or(other.previous),
+        }
+    }
+}
+
+/// A mark: what was flushed of the journal of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Which journal.
+    pub generation: u64,
+    /// How much of it.
+    pub flushed: Flushed,
+}
+
+impl Mark {
+    /// As it is kept on drive `id`.
+    #[must_use]
+    pub fn encode(&self, id: [u8; 16]) -> Vec<u8> {
+        let mut block = vec![0; FRAME_BYTES];
+        block[..8].copy_from_slice(&MAGIC);
+        block[8..24].copy_from_slice(&id);
+        block[24..32].copy_from_slice(&self.generation.to_le_bytes());
+        block[32..32 + FLUSHED_BYTES].copy_from_slice(&self.flushed.encode());
+        let sum = crc(&block[..MARK_BYTES - 4]);
+        block[MARK_BYTES - 4..MARK_BYTES].copy_from_slice(&sum.to_le_bytes());
+        block
+    }
+
+    /// The mark of drive `id` that these bytes are, if they are one.
+    #[must_use]
+    pub fn decode(id: [u8; 16], bytes: &[u8]) -> Option<Self> {
+        let block = bytes.first_chunk::<MARK_BYTES>()?;
+        let (covered, sum) = block.split_at(MARK_BYTES - 4);
+        if covered[..8] != MAGIC || covered[8..24] != id || sum != crc(covered).to_le_bytes() {
+            return None;
+        }
+        let generation = u64::from_le_bytes(core::array::from_fn(|at| covered[24 + at]));
+        Some(Self { generation, flushed: Flushed::decode(core::array::from_fn(|at| covered[32 + at])) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_mark_is_what_was_written_and_damage_is_found(
+            generation: u64,
+            frames: u16,
+            data: u16,
+            previous in proptest::option::of(0..u16::MAX),
+            flip in 0..MARK_BYTES,
+        ) {
+            let mark = Mark { generation, flushed: Flushed { frames, data, previous } };
+            let mut bytes = mark.encode([7; 16]);
+            prop_assert_eq!(bytes.len(), FRAME_BYTES);
+            prop_assert_eq!(Mark::decode([7; 16], &bytes), Some(mark));
+            prop_assert_eq!(Mark::decode([8; 16], &bytes), None);
+            bytes[flip] ^= 0x20;
+            prop_assert_eq!(Mark::decode([7; 16], &bytes), None);
+        }
+    }
+
+    #[test]
+    fn zeros_know_nothing_and_are_no_mark() {
+        assert_eq!(Flushed::decode([0; FLUSHED_BYTES]), Flushed::default());
+        assert_eq!(Mark::decode([0; 16], &[0; FRAME_BYTES]), None);
+        assert_eq!(Mark::decode([0; 16], &[]), None);
+        let (one, other) =
+            (Flushed { frames: 3, data: 1, previous: None }, Flushed { frames: 2, data: 2, previous: Some(0) });
+        assert_eq!(one.and(other), Flushed { frames: 3, data: 2, previous: Some(0) });
+    }
+}

@@ -1,0 +1,86 @@
+//! What is wrong with what a medium says of itself, where it is, and how that is known.
+
+use thiserror::Error;
+
+/// What is wrong with what a medium says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Damage {
+    /// A frame of the journal that was flushed is not there.
+    #[error(
+        "frame {frame} of its journal, the 4096 bytes from {at} on, {content}, although {proof}; what it said of namespaces \
+         and blocks is lost"
+    )]
+    Frame {
+        /// Its number.
+        frame: u64,
+        /// Where it is, in bytes.
+        at: u64,
+        /// What is there.
+        content: Content,
+        /// How it is known that it was there.
+        proof: Proof,
+    },
+    /// A checkpoint that was complete is not there, or is not what was written.
+    #[error("its checkpoint {generation}, at byte {at}, {part}")]
+    Checkpoint {
+        /// Which.
+        generation: u64,
+        /// Where it is, in bytes.
+        at: u64,
+        /// What is wrong with it.
+        part: Part,
+    },
+    /// Written by a later version of this program.
+    #[error(
+        "frame {frame} of its journal, the 4096 bytes from {at} on, are whole, but have records that this version does not know: \
+         use the version that wrote it"
+    )]
+    Unknown {
+        /// Its number.
+        frame: u64,
+        /// Where it is, in bytes.
+        at: u64,
+    },
+}
+
+/// What is where a frame should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Content {
+    /// Nothing but zeros.
+    #[error("are zeros")]
+    Zeros,
+    /// A frame that was changed.
+    #[error("have a checksum that does not fit")]
+    Checksum,
+    /// A frame of another time, or of another place.
+    #[error("are a frame of an earlier time")]
+    Stale,
+    /// Something else.
+    #[error("are no frame")]
+    Foreign,
+    /// The medium does not give it.
+    #[error("cannot be read")]
+    Unreadable,
+}
+
+/// How it is known that a frame was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Proof {
+    /// A later frame says so.
+    #[error("frame {0} says that it was flushed")]
+    Frame(u64),
+    /// A mark says so.
+    #[error("the mark of what was flushed says that {0} frames were")]
+    Mark(u64),
+}
+
+/// What is wrong with a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Part {
+    /// It has no header, and there is what was written after it.
+    #[error("has no header that can be read")]
+    Header,
+    /// The header is there, the rest is not what it says.
+    #[error("is not what its header says")]
+    Body,
+}

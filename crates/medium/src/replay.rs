@@ -1,0 +1,119 @@
+//! What records mean when a drive is opened: they lead from nothing to what was there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ebof_drive::frame::Record;
+
+use crate::bad::Bad;
+use crate::{Instance, Store, Thin};
+
+impl Store {
+    /// What a record behind a part of the journal that is lost says: what it is about is not as it was before. It takes away, and
+    /// gives nothing.
+    pub(crate) fn replay_behind(&mut self, record: &Record) {
+        let forget = |thin: &Thin, indices: Range<u32>| {
+            let indices = indices.start..indices.end.min(thin.map.len());
+            indices.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
+                thin.map.set(index, None);
+            });
+        };
+        let thin = |instance: &Instance| self.shared.thin(*instance);
+        match record {
+            Record::Remove(instance) | Record::Clear(instance) => {
+                if let Some(thin) = thin(instance) {
+                    forget(&thin, 0..u32::MAX);
+                }
+            }
+            Record::Unmap { instance, first, count } => {
+                if let Some(thin) = thin(instance) {
+                    forget(&thin, *first..first.saturating_add(*count));
+                }
+            }
+            // Whoever had it before has it no more.
+            Record::Map { extents, .. } => {
+                for thin in self.shared.thins() {
+                    let runs = thin.map.runs().flat_map(|(first, places)| (first..).zip(places));
+                    let taken: Vec<u32> =
+                        runs.filter(|(_, place)| extents.contains(place)).map(|(index, _)| index).collect();
+                    taken.into_iter().for_each(|index| forget(&thin, index..index + 1));
+                }
+            }
+            Record::Bad { instance, start, blocks, bad: true } => {
+                if let Some(thin) = thin(instance) {
+                    thin.change_bad(|kept| kept.add(*start..start.saturating_add(*blocks)));
+                }
+            }
+            Record::Tags { instance, first, tags } if thin(instance).is_some_and(|thin| thin.is_tagged) => {
+                let tags = (*first..).zip(tags);
+                tags.for_each(|(block, &tag)| self.tags.suppose(*instance, block, tag, false));
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what a record of a frame, or of the checkpoint, says.
+    pub(crate) fn replay(&mut self, frame: Option<u64>, record: &Record) -> Result<(), String> {
+        let thin =
+            |instance: &Instance| self.shared.thin(*instance).ok_or(format!("namespace {} was never made", instance.0));
+        match record {
+            Record::Create { instance, blocks, quota, coding } => {
+                // Of a namespace that is removed further on the key is gone already.
+                let thin = Thin::new(&self.shared, *instance, *blocks, *quota, *coding, self.keys.cipher(*instance));
+                let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
+                self.shared.insert(Arc::new(thin));
+            }
+            Record::Remove(instance) => {
+                self.shared.remove(*instance);
+                self.tags.forget_all(*instance);
+            }
+            Record::Clear(instance) => {
+                let thin = thin(instance)?;
+                self.tags.forget_all(*instance);
+                (0..thin.map.len()).filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
+                    thin.map.set(index, None);
+                });
+                thin.change_bad(Bad::clear);
+            }
+            Record::Map { instance, first, extents } => {
+                let thin = thin(instance)?;
+                for (index, place) in (*first..).zip(extents) {
+                    if index >= thin.map.len() || *place >= self.shared.layout.extents() {
+                        return Err(format!("extent {index} of namespace {} is out of range", instance.0));
+                    }
+                    thin.map.set(index, Some(*place));
+                    self.tags.resolve(*instance, thin.grid.blocks_of(index..index + 1));
+                }
+            }
+            Record::Unmap { instance, first, count } => {
+                let thin = thin(instance)?;
+                let range = *first..first.saturating_add(*count).min(thin.map.len());
+                self.tags.resolve(*instance, thin.grid.blocks_of(range.clone()));
+                range.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
+                    thin.map.set(index, None);
+                });
+            }
+            Record::Bad { instance, start, blocks, bad } => {
+                let range = *start..start.saturating_add(*blocks);
+                thin(instance)?.change_bad(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
+            }
+            Record::Tags { instance, first, tags } | Record::OnlyTags { instance, first, tags } => {
+                let thin = thin(instance)?;
+                let fits = first.checked_add(tags.len() as u64).is_some_and(|end| end <= thin.blocks_of_it());
+                if !thin.is_tagged || !fits {
+                    return Err(format!("block {first} of namespace {} has no tag", instance.0));
+                }
+                self.tags.journaled += tags.len();
+                // What was flushed since cannot be older; what was not may be.
+                let is_flushed = frame.is_some_and(|frame| frame < self.journal.settled);
+                let only = is_flushed || matches!(record, Record::OnlyTags { .. });
+                (*first..).zip(tags).for_each(|(block, &tag)| self.tags.suppose(*instance, block, tag, only));
+                if let Some(frame) = frame.filter(|_| !is_flushed) {
+                    self.journal.hold = Some(self.journal.hold.map_or(frame, |hold| hold.min(frame)));
+                }
+            }
+            Record::Water(_) | Record::Change(_) => {}
+        }
+        Ok(())
+    }
+}
