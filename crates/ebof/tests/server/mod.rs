@@ -13,11 +13,16 @@ pub(crate) struct Server {
 impl Server {
     /// `ebof serve` on a free port of loopback, with these arguments besides.
     pub(crate) fn start(nqn: &str, args: &[&str]) -> Self {
+        Self::start_with(nqn, args, Stdio::null())
+    }
+
+    /// The same, with its log there.
+    pub(crate) fn start_with(nqn: &str, args: &[&str], log: Stdio) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
             .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", nqn, "-o", "json"])
             .args(args)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());

@@ -45,6 +45,8 @@ pub struct ManagedDrive {
     /// A file with the key that those keys are wrapped with; `None` leaves them on the backing as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<String>,
+    /// Whether a drive that is damaged is opened for reading what is left of it, instead of being refused.
+    pub read_only_if_damaged: bool,
     /// Whom a new namespace is attached to.
     pub attach: Attach,
     /// The hosts that may create, delete, attach, detach and format; `None` is every host that may connect.
@@ -102,6 +104,7 @@ impl ManagedDrive {
             checksums: false,
             encryption: false,
             key_file: None,
+            read_only_if_damaged: false,
             attach: Attach::Nobody,
             managers: None,
             serial: None,

@@ -152,6 +152,7 @@ fn what_can_change_on_a_drive_that_is_served() {
     let with = |line: &str| plan_with("size = \"100G\"", &format!("size = \"100G\"\n{line}"));
     for (line, text, effect) in [
         ("encryption = true", "encryption false -> true", Effect::Live),
+        ("read_only_if_damaged = true", "read_only_if_damaged false -> true", Effect::Live),
         ("key_file = \"a.key\"", "key_file unset -> \"a.key\" (needs a new start)", Effect::Restart),
         ("overcommit = true", "overcommit false -> true", Effect::Live),
         ("exclusive = true", "exclusive false -> true", Effect::Live),

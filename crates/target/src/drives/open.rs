@@ -43,7 +43,9 @@ pub(crate) fn open(
     // On a block device without a size: as much as there is room for.
     let create = capacity.or(matches!(backing.geometry().capacity_bytes, 1..).then_some(0));
     let key = config.key_file.as_deref().map(read_key).transpose()?;
-    let options = ebof_medium::Options { create, zeroed, id, key, ..ebof_medium::Options::default() };
+    let read_only_if_damaged = config.read_only_if_damaged;
+    let options =
+        ebof_medium::Options { create, zeroed, id, key, read_only_if_damaged, ..ebof_medium::Options::default() };
     let identity = Identity { serial: subsystem.serial.clone(), model: subsystem.model.clone(), uuid: id };
     let sensor = config.backing.path().and_then(|path| Sensor::of(Path::new(path)));
     let settings = settings(config, subsystem);

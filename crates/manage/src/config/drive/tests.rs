@@ -46,7 +46,7 @@ fn a_drive_needs_a_name_and_a_backing() {
 fn every_key_is_read() {
     let config = good(&with_drive(
         "size = \"100G\"\nprofile = \"ethernet-ssd\"\nnamespaces = 1024\novercommit = true\nexclusive = true\n\
-         checksums = true\nencryption = true\nkey_file = \"a.key\"\n\
+         checksums = true\nencryption = true\nkey_file = \"a.key\"\nread_only_if_damaged = true\n\
          attach = \"manual\"\nmanagers = [\"host-a\"]\nserial = \"S1\"\nmodel = \"M\"\nendurance = \"600T\"\n\
          quotas = { \"host-a\" = \"10G\" }",
     ));
@@ -59,6 +59,7 @@ fn every_key_is_read() {
         checksums: true,
         encryption: true,
         key_file: Some("a.key".into()),
+        read_only_if_damaged: true,
         attach: Attach::Nobody,
         managers: Some(vec![Nqn::parse("host-a").unwrap()]),
         quotas: BTreeMap::from([("host-a".into(), 10 << 30)]),
@@ -288,6 +289,7 @@ fn drives() -> impl Strategy<Value = ManagedDrive> {
                 checksums: overcommit != plain,
                 encryption: everyone != plain,
                 key_file: plain.then(|| "keys/a b.key".to_owned()),
+                read_only_if_damaged: plain != everyone,
                 attach: if everyone { Attach::Everyone } else { Attach::Nobody },
                 managers: managers.map(|hosts| hosts.iter().map(|host| Nqn::parse(host).unwrap()).collect()),
                 quotas,

@@ -130,7 +130,7 @@ pub(crate) const WITHOUT_SIZE: &str = "the size belongs to the drive, not to its
 pub(crate) const READ_ONLY: &str =
     "it writes down what its hosts do and what it counts; hosts can write-protect a namespace";
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "name",
     "backing",
     "size",
@@ -142,6 +142,7 @@ const KEYS: [&str; 18] = [
     "checksums",
     "encryption",
     "key_file",
+    "read_only_if_damaged",
     "attach",
     "manager",
     "quota",
@@ -199,6 +200,7 @@ impl Words {
             "checksums" => drive.checksums = switch("checksums", value)?,
             "encryption" => drive.encryption = switch("encryption", value)?,
             "key_file" => drive.key_file = Some(needed()?.to_owned()),
+            "read_only_if_damaged" => drive.read_only_if_damaged = switch("read_only_if_damaged", value)?,
             "readonly" if switch("readonly", value)? => return Err(WordsError::ReadOnly),
             "serial" => drive.serial = Some(needed()?.to_owned()),
             "model" => drive.model = Some(needed()?.to_owned()),

@@ -139,6 +139,7 @@ fn read_rules(table: &mut Table<'_>, drive: &mut ManagedDrive, out: &mut Collect
     drive.exclusive = table.boolean("exclusive", false, out);
     drive.checksums = table.boolean("checksums", false, out);
     drive.encryption = table.boolean("encryption", false, out);
+    drive.read_only_if_damaged = table.boolean("read_only_if_damaged", false, out);
     drive.key_file = match table.string("key_file", out) {
         Some(("", span)) => {
             out.error(
