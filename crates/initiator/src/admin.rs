@@ -14,13 +14,15 @@ use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
+use crate::connect_error::ConnectError;
 use crate::controller::{AdminData, State, get_log_page};
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::establish::{self, Info};
 use crate::event::Event;
+use crate::opened::{Looked, Settled};
 use crate::queue::{Completion, Data};
-use crate::rescan::{Rescan, Step};
+use crate::rescan::Rescan;
 use crate::shared::{Message, Shared};
 use crate::wait::{Cancel, now_ms, wait};
 
@@ -40,6 +42,8 @@ const EVENT_REQUESTS: u16 = 4;
 const EVENTS_PER_SECOND: u32 = 32;
 /// Places of the Admin Queue kept for the thread's own commands.
 const RESERVED: usize = 10;
+/// Between two scans that no event asks for.
+const RESCAN_PAUSE_MS: u64 = 1000;
 /// Aborts outstanding at once; Linux keeps to the controller's limit, which is usually 4.
 const ABORTS_MAX: usize = 4;
 /// How long the controller may take to shut down before the connection is closed anyway.
@@ -53,7 +57,8 @@ type Reply = SyncSender<Result<(Cqe, Data), Error>>;
 struct Admin {
     shared: Arc<Shared>,
     engine: Engine<Vec<u8>>,
-    pending: HashMap<u64, Reply>,
+    /// Who waits for which command, and for how many milliseconds.
+    pending: HashMap<u64, (Reply, u64)>,
     waiting: VecDeque<(Sqe, Data, u64, Reply)>,
     next_tag: u64,
     /// Half the Keep Alive Timeout; `None` where there is no Keep Alive.
@@ -66,6 +71,10 @@ struct Admin {
     events_second: u64,
     aborts: usize,
     rescan: Rescan,
+    /// When the last scan ended.
+    rescanned_ms: u64,
+    /// When to begin with the next that no event asked for; `u64::MAX` for never.
+    rescan_due_ms: u64,
 }
 
 enum End {
@@ -118,6 +127,8 @@ impl Admin {
             events_second: 0,
             aborts: 0,
             rescan: Rescan::default(),
+            rescanned_ms: 0,
+            rescan_due_ms: u64::MAX,
         };
         admin.begin();
         admin
@@ -171,7 +182,7 @@ impl Admin {
     /// Waits for a socket, the inbox or a timer.
     fn sleep(&self) -> Result<(), rustix::io::Errno> {
         let Some(socket) = self.engine.socket() else { return Ok(()) };
-        let mut due = self.keep_alive_due_ms.min(self.engine.next_deadline_ms());
+        let mut due = self.keep_alive_due_ms.min(self.engine.next_deadline_ms()).min(self.rescan_due_ms);
         if self.events_owed > 0 {
             due = due.min((self.events_second + 1) * 1000);
         }
@@ -199,6 +210,10 @@ impl Admin {
                 Message::Lost { generation, loss } if generation == self.shared.generation() => return Some(loss),
                 Message::Lost { .. } => {}
                 Message::Reset => return Some(Loss::Requested),
+                Message::Rescan => {
+                    let due = self.rescanned_ms.saturating_add(RESCAN_PAUSE_MS).max(now_ms());
+                    self.rescan_due_ms = self.rescan_due_ms.min(due);
+                }
             }
         }
         None
@@ -213,7 +228,7 @@ impl Admin {
             self.next_tag += 1;
             match self.engine.submit(sqe, data, user, timeout_ms) {
                 Ok(()) => {
-                    self.pending.insert(user, reply);
+                    self.pending.insert(user, (reply, timeout_ms));
                 }
                 // The caller may have given up waiting.
                 Err((error, _)) => drop(reply.try_send(Err(error))),
@@ -235,6 +250,10 @@ impl Admin {
                 break;
             }
             self.events_owed -= 1;
+        }
+        if now >= self.rescan_due_ms {
+            self.rescan_due_ms = u64::MAX;
+            self.rescan.request();
         }
         if let Some(sqe) = self.rescan.next_command() {
             let data = Data::ToHost(vec![0; 4096]);
@@ -283,7 +302,7 @@ impl Admin {
             tag::RESCAN => self.on_rescan(result.as_ref().ok(), &data),
             tag::CLEAR => {}
             user => {
-                if let Some(reply) = self.pending.remove(&user) {
+                if let Some((reply, _)) = self.pending.remove(&user) {
                     drop(reply.try_send(result.map(|cqe| (cqe, data))));
                 }
             }
@@ -312,13 +331,31 @@ impl Admin {
     }
 
     fn on_rescan(&mut self, cqe: Option<&Cqe>, data: &Data) {
-        let bytes = match (cqe, data) {
-            (Some(cqe), Data::ToHost(bytes)) if cqe.status().is_success() => Some(bytes.as_slice()),
+        let answer = match (cqe, data) {
+            (Some(cqe), Data::ToHost(bytes)) => Some((cqe.status(), bytes.as_slice())),
             _ => None,
         };
-        if let Step::Done(events) = self.rescan.answer(bytes) {
+        let namespaces = &self.shared.namespaces;
+        let step = self.rescan.answer(answer, || namespaces.begin_look());
+        self.settle(&step.looked);
+        if step.again_later {
+            self.rescan_due_ms = now_ms() + RESCAN_PAUSE_MS;
+        }
+        if let Some(events) = step.done {
+            self.rescanned_ms = now_ms();
             for event in events {
                 self.shared.publish(&event);
+            }
+        }
+    }
+
+    /// Bars commands for namespaces that are others by now, and tells of them.
+    fn settle(&self, looked: &[Looked]) {
+        for one in looked {
+            if self.shared.namespaces.settle(one) == Settled::Replaced {
+                let address = self.shared.options.address();
+                tracing::error!(%address, nsid = one.nsid.0, "the namespace is another one now: nothing is sent to it");
+                self.shared.publish(&Event::NamespaceReplaced(one.nsid));
             }
         }
     }
@@ -337,8 +374,7 @@ impl Admin {
                 return Some(Loss::KeepAlive);
             }
             self.abort(QueueId::ADMIN, cid);
-            if let Some(reply) = self.pending.remove(&user) {
-                let after_ms = self.admin_timeout_ms();
+            if let Some((reply, after_ms)) = self.pending.remove(&user) {
                 drop(reply.try_send(Err(Error::Timeout { after_ms })));
             }
         }
@@ -349,20 +385,20 @@ impl Admin {
     fn fail_all(&mut self, loss: &Loss) {
         self.engine.lose(loss);
         while let Some(completion) = self.engine.pop() {
-            if let Some(reply) = self.pending.remove(&completion.user) {
+            if let Some((reply, _)) = self.pending.remove(&completion.user) {
                 drop(reply.try_send(completion.result.map(|cqe| (cqe, completion.data))));
             }
         }
         self.pending.clear();
         for (_, _, _, reply) in self.waiting.drain(..) {
-            drop(reply.try_send(Err(Error::NotConnected(self.shared.state()))));
+            drop(reply.try_send(Err(self.shared.not_connected())));
         }
     }
 
     fn refuse_inbox(&self) {
         for message in self.shared.take_inbox() {
             if let Message::Admin { reply, .. } = message {
-                drop(reply.try_send(Err(Error::NotConnected(self.shared.state()))));
+                drop(reply.try_send(Err(self.shared.not_connected())));
             }
         }
     }
@@ -381,7 +417,7 @@ impl Admin {
             if !self.pause(pause_ms(attempt, options.reconnect_delay_ms), since) {
                 break;
             }
-            match establish::controller(options, None, &shared.cancel) {
+            match self.establish() {
                 Ok((engine, info)) => {
                     self.resume(engine, info);
                     return true;
@@ -401,9 +437,19 @@ impl Admin {
         false
     }
 
-    fn resume(&mut self, engine: Engine<Vec<u8>>, info: Info) {
+    /// A new Admin Queue, and what the open namespaces are now: all of it is known before a command is sent to one.
+    fn establish(&self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
+        let (options, cancel) = (&self.shared.options, &self.shared.cancel);
+        let (mut engine, mut info) = establish::controller(options, None, cancel)?;
+        let open = self.shared.namespaces.begin_look();
+        info.looked = establish::look(&mut engine, options, &open, cancel)?;
+        Ok((engine, info))
+    }
+
+    fn resume(&mut self, engine: Engine<Vec<u8>>, mut info: Info) {
         tracing::info!(address = %self.shared.options.address(), controller = %info.id, "reconnected");
         self.engine = engine;
+        self.settle(&std::mem::take(&mut info.looked));
         self.shared.set_live(info);
         self.shared.publish(&Event::Reconnected);
         self.begin();

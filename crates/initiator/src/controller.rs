@@ -20,13 +20,18 @@ use crate::discover::{DiscoveryLog, read_log};
 use crate::error::{Error, SubmitError};
 use crate::establish;
 use crate::event::Event;
+use crate::limits::Limits;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::namespace::{Namespace, Pool};
+use crate::opened::{Looked, Opened, Refusal, refusal};
 use crate::options::Options;
 use crate::queue::{Buffer, Data, QueuePair};
 use crate::rescan::NAMESPACES_MAX;
 use crate::shared::{Message, Shared, lock};
 use crate::wait::Cancel;
+
+/// How often a namespace is read that changes, or whose connection does, while it is opened.
+const OPEN_TRIES: u32 = 10;
 
 /// Borrowed data of a command that is waited for.
 #[derive(Debug)]
@@ -187,6 +192,18 @@ impl Controller {
         self.0.shared.info().max_transfer_bytes()
     }
 
+    /// What it takes in one command, and which optional commands it has, as of the last (re)connect.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.0.shared.info().limits
+    }
+
+    /// Looks for namespaces that came, went or changed, as after an event. Does not wait, and looks once a second at
+    /// most; what is found is told to [`Controller::events`].
+    pub fn rescan(&self) {
+        self.0.shared.ask_rescan();
+    }
+
     /// Runs an admin command; `timeout` of `None` is the option's. The completion is returned whatever its status is.
     ///
     /// # Errors
@@ -194,7 +211,7 @@ impl Controller {
     pub fn admin(&self, sqe: Sqe, data: AdminData<'_>, timeout: Option<Duration>) -> Result<Cqe, Error> {
         let shared = &self.0.shared;
         if shared.state() != State::Live {
-            return Err(Error::NotConnected(shared.state()));
+            return Err(shared.not_connected());
         }
         let owned = match &data {
             AdminData::None => Data::None,
@@ -206,7 +223,7 @@ impl Controller {
         let (reply, answer) = sync_channel(1);
         shared.send(Message::Admin { sqe, data: owned, timeout_ms, reply });
         // Without an answer: the thread has ended, and the sender with it.
-        let (cqe, filled) = answer.recv().unwrap_or_else(|_| Err(Error::NotConnected(shared.state())))?;
+        let (cqe, filled) = answer.recv().unwrap_or_else(|_| Err(shared.not_connected()))?;
         if let (AdminData::ToHost(buffer), Data::ToHost(filled)) = (data, filled) {
             buffer.copy_from_slice(&filled);
         }
@@ -314,6 +331,29 @@ impl Controller {
         let sqe = Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
         self.checked("Identify", sqe, AdminData::ToHost(&mut bytes))?;
         Ok(bytes)
+    }
+
+    /// Reads what a namespace is and who it is, for all who have it open.
+    pub(crate) fn open_namespace(&self, nsid: Nsid) -> Result<Arc<Opened>, Error> {
+        for _ in 0..OPEN_TRIES {
+            let looks = self.0.shared.namespaces.looks();
+            let identify = self.identify_namespace(nsid);
+            let looked = match identify {
+                Err(Error::NoSuchNamespace(_)) => Looked::absent(nsid),
+                identify => {
+                    let descriptors = match self.identify_bytes(Cns::NAMESPACE_ID_DESCRIPTORS, nsid) {
+                        Ok(bytes) => Some(bytes),
+                        Err(Error::Status { status, .. }) if matches!(refusal(status), Refusal::No) => None,
+                        Err(error) => return Err(error),
+                    };
+                    Looked::found(nsid, identify?, descriptors.as_deref())
+                }
+            };
+            if let Some(opened) = self.0.shared.namespaces.open(looked, looks) {
+                return opened;
+            }
+        }
+        Err(Error::Malformed("the namespaces change faster than they can be looked at"))
     }
 
     /// A namespace to read and write.

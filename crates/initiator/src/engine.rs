@@ -14,7 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ebof_nvme::opcode::nvm;
-use ebof_nvme::{Cqe, Sqe};
+use ebof_nvme::{Cqe, Sqe, Status};
 use ebof_pinned::Pinned;
 use ebof_tcp::host::{Connection, Event, R2t, Transfer};
 use ebof_tcp::{FatalError, Parameters};
@@ -36,6 +36,8 @@ pub(crate) struct Engine<B> {
     in_capsule: usize,
     /// Whether success with fewer data than asked for is an error (I/O queues).
     strict: bool,
+    /// A command was answered with Invalid Namespace: what is known of the namespaces is out of date.
+    namespace_missed: bool,
 }
 
 /// What goes with the connection.
@@ -94,7 +96,7 @@ const LARGE: u32 = 32 << 10;
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     /// An engine without a connection, for `limit` commands at once. `strict`: see the field.
     pub(crate) fn new(limit: u16, strict: bool) -> Self {
-        Self { link: None, slots: Slots::new(limit), in_capsule: 8192, strict }
+        Self { link: None, slots: Slots::new(limit), in_capsule: 8192, strict, namespace_missed: false }
     }
 
     /// Starts on a fresh connection with ICReq. `staging` bytes are received at once.
@@ -433,10 +435,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         if let Some(link) = &mut self.link {
             link.bulk -= self.slots.at(index).bulk;
         }
+        if !cqe.status().is_success() {
+            self.namespace_missed |= cqe.status().is(Status::INVALID_NAMESPACE);
+        }
         let missing = self.strict && cqe.status().is_success() && transferred < self.slots.at(index).least;
         let result =
             if missing { Err(Error::Malformed("success although not all data were transferred")) } else { Ok(cqe) };
         self.slots.finish(index, result);
+    }
+
+    /// Whether a command was answered with Invalid Namespace since the last call.
+    pub(crate) fn take_namespace_missed(&mut self) -> bool {
+        std::mem::take(&mut self.namespace_missed)
     }
 
     /// The next command that is over.

@@ -1,6 +1,8 @@
 //! What can go wrong with a connected controller. Why a connection could not be made is in `connect_error`.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebof_nvme::{Nsid, Status};
 use ebof_tcp::Termination;
@@ -32,8 +34,8 @@ pub enum Error {
         after_ms: u64,
     },
     /// There is no connection at the moment, or none any more; the command was not sent.
-    #[error("not connected: the controller is {}", .0.name())]
-    NotConnected(State),
+    #[error("not connected: {0}")]
+    NotConnected(NotConnected),
     /// As many commands are outstanding as the queue holds.
     #[error("the queue is full")]
     QueueFull,
@@ -52,6 +54,15 @@ pub enum Error {
     /// No active namespace has this identifier.
     #[error("there is no namespace {0}")]
     NoSuchNamespace(Nsid),
+    /// The NSID means another namespace than when it was opened; the command was not sent.
+    #[error(
+        "namespace {nsid} is another one than before: it was deleted and created again, or the target serves something \
+         else under its number; nothing was sent to it, and it has to be opened anew"
+    )]
+    Replaced {
+        /// The namespace.
+        nsid: Nsid,
+    },
     /// The namespace is formatted in a way that cannot be used here.
     #[error("namespace {nsid} cannot be used: {reason}")]
     Format {
@@ -107,6 +118,7 @@ impl Error {
             Self::NoFreeQueue { .. } => "no-free-queue",
             Self::TooLarge { .. } => "too-large",
             Self::NoSuchNamespace(_) => "no-such-namespace",
+            Self::Replaced { .. } => "namespace-replaced",
             Self::Format { .. } => "unusable-format",
             Self::Unaligned { .. } => "unaligned",
             Self::OutOfRange { .. } => "out-of-range",
@@ -135,6 +147,38 @@ impl Error {
 impl From<ConnectError> for Error {
     fn from(error: ConnectError) -> Self {
         Self::Connect(Arc::new(error))
+    }
+}
+
+/// Why there is no connection: see [`Error::NotConnected`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotConnected {
+    /// How the controller is.
+    pub state: State,
+    /// Where it is: `127.0.0.1:4420`.
+    pub address: Arc<str>,
+    /// How long it has been away.
+    pub lost_for: Duration,
+    /// After how long it is given up; `None` for never.
+    pub limit: Option<Duration>,
+}
+
+impl fmt::Display for NotConnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = &self.address;
+        match (self.state, self.limit) {
+            (State::Dead, _) => write!(f, "{address} did not come back in time and was given up"),
+            (State::Disconnected, _) => write!(f, "disconnected from {address} on request"),
+            // Live: this connection is lost, and the background thread is about to learn of it.
+            (State::Reconnecting | State::Live, limit) => {
+                let away = self.lost_for.as_secs();
+                write!(f, "the connection to {address} was lost {away} s ago; trying to reconnect ")?;
+                match limit {
+                    Some(limit) => write!(f, "for {} s more", limit.saturating_sub(self.lost_for).as_secs()),
+                    None => f.write_str("without a limit of time"),
+                }
+            }
+        }
     }
 }
 

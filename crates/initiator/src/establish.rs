@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
 use ebof_nvme::feature::{AsyncEventConfig, Fid, NumberOfQueues, SetFeature};
-use ebof_nvme::identify::{Cns, ControllerType, IdentifyController, NamespaceList};
+use ebof_nvme::identify::{
+    Cns, ControllerType, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceList, NvmController,
+};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cap, Cc, Csts, offset};
 use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sqe, Status};
@@ -21,6 +23,8 @@ use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
 use crate::controller::AdminData;
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
+use crate::limits::Limits;
+use crate::opened::{Looked, Refusal, refusal};
 use crate::options::Options;
 use crate::rescan::NAMESPACES_MAX;
 use crate::socket;
@@ -45,6 +49,9 @@ pub(crate) struct Info {
     pub(crate) peer: SocketAddr,
     /// The active namespaces at the time of connecting; `None` where there are none to ask for.
     pub(crate) namespaces: Option<BTreeSet<u32>>,
+    pub(crate) limits: Limits,
+    /// What the open namespaces were found to be, at a reconnect.
+    pub(crate) looked: Vec<Looked>,
 }
 
 impl Info {
@@ -73,6 +80,24 @@ pub(crate) fn controller(
 ) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
     let mut attempt = Attempt { options, tried: Tried::new(options, 0), cancel };
     attempt.controller(discovery).map_err(|kind| ConnectError::new(kind, attempt.tried))
+}
+
+/// Looks at namespaces on a fresh Admin Queue: what they are, and who. All of it within the time of an admin command.
+pub(crate) fn look(
+    engine: &mut Engine<Vec<u8>>,
+    options: &Options,
+    open: &[Nsid],
+    cancel: &Cancel,
+) -> Result<Vec<Looked>, ConnectError> {
+    let mut attempt = Attempt { options, tried: Tried::new(options, 0), cancel };
+    attempt.tried.step = Step::Identify;
+    let end = Instant::now() + Duration::from_millis(u64::from(options.admin_timeout_ms.max(1)));
+    let looked = open.iter().map(|&nsid| match Instant::now() < end {
+        true => attempt.look_at(engine, nsid),
+        false => Err(Kind::TimedOut { after_ms: u64::from(options.admin_timeout_ms) }),
+    });
+    let looked: Result<Vec<Looked>, Kind> = looked.collect();
+    looked.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
 /// Connects I/O queue `queue` of a controller for as many commands as `engine` was made for, or fewer.
@@ -107,11 +132,26 @@ impl Attempt<'_> {
         let io_queues = self.number_of_queues(&mut engine, &identify)?;
         self.async_events(&mut engine, &identify)?;
         let namespaces = if io_queues > 0 { self.namespaces(&mut engine)? } else { None };
+        let nvm = if io_queues > 0 { self.nvm_controller(&mut engine)? } else { None };
+        let limits = Limits::new(&identify, nvm.as_ref(), cap.page_min_bytes());
         let io_entries = u32::from(self.options.queue_entries()).min(cap.mqes());
         let io_entries = u16::try_from(io_entries).unwrap_or(u16::MAX);
         let maxcmd = identify.maxcmd.get();
         let io_entries = if maxcmd == 0 { io_entries } else { io_entries.min(maxcmd.saturating_add(1)) }.max(2);
-        Ok((engine, Info { id, cap, identify: Arc::new(identify), io_queues, io_entries, peer, namespaces }))
+        Ok((
+            engine,
+            Info {
+                id,
+                cap,
+                identify: Arc::new(identify),
+                io_queues,
+                io_entries,
+                peer,
+                namespaces,
+                limits,
+                looked: Vec::new(),
+            },
+        ))
     }
 
     fn io_queue<B: AsRef<[u8]> + AsMut<[u8]>>(
@@ -299,6 +339,43 @@ impl Attempt<'_> {
                 _ => return Ok(Some(found)),
             }
         }
+    }
+
+    /// Limits of the NVM command set; `None` where the controller does not tell them, as before version 2.0.
+    fn nvm_controller(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<NvmController>, Kind> {
+        let mut bytes = vec![0; IDENTIFY_BYTES];
+        let status = self.identify_into(engine, Cns::IOCS_CONTROLLER, Nsid::NONE, &mut bytes)?;
+        Ok(NvmController::read_from_bytes(&bytes).ok().filter(|_| status.is_success()))
+    }
+
+    fn identify_into(
+        &mut self,
+        engine: &mut Engine<Vec<u8>>,
+        cns: Cns,
+        nsid: Nsid,
+        bytes: &mut [u8],
+    ) -> Result<Status, Kind> {
+        let sqe = Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
+        Ok(self.run(engine, sqe, &mut AdminData::ToHost(bytes))?.status())
+    }
+
+    /// Looks at one namespace. What may be told later is an error: the connection is not used before all is known.
+    fn look_at(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Looked, Kind> {
+        let later = |command, status: Status| match refusal(status) {
+            _ if status.is_success() => Ok(true),
+            Refusal::No => Ok(false),
+            Refusal::Later => Err(Kind::Status { command, status }),
+        };
+        let mut bytes = vec![0; IDENTIFY_BYTES];
+        let status = self.identify_into(engine, Cns::NAMESPACE, nsid, &mut bytes)?;
+        if !later("Identify Namespace", status)? {
+            return Ok(Looked::absent(nsid));
+        }
+        let identify = IdentifyNamespace::read_from_bytes(&bytes)
+            .map_err(|error| Kind::Protocol { violation: format!("Identify Namespace: {error}") })?;
+        let status = self.identify_into(engine, Cns::NAMESPACE_ID_DESCRIPTORS, nsid, &mut bytes)?;
+        let has_list = later("Identify (Namespace Identification Descriptors)", status)?;
+        Ok(Looked::found(nsid, Box::new(identify), has_list.then_some(&bytes)))
     }
 
     fn number_of_queues(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<u16, Kind> {

@@ -1,5 +1,6 @@
 //! A namespace for those who just want to read and write: blocking, splitting, retrying.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ use zerocopy::IntoBytes;
 
 use crate::controller::{AdminData, Controller};
 use crate::error::Error;
+use crate::limits::Limits;
+use crate::opened::{Binding, Opened};
 use crate::queue::{Piece, QueuePair};
 use crate::shared::lock;
 
@@ -29,7 +32,7 @@ pub struct Namespace {
     controller: Controller,
     nsid: Nsid,
     block_bytes: u32,
-    identify: Arc<Mutex<Arc<IdentifyNamespace>>>,
+    opened: Arc<Opened>,
 }
 
 /// Transfers are split here where the controller sets no limit.
@@ -41,7 +44,8 @@ pub(crate) const RETRIES: u32 = 5;
 
 impl Namespace {
     pub(crate) fn new(controller: Controller, nsid: Nsid) -> Result<Self, Error> {
-        let identify = controller.identify_namespace(nsid)?;
+        let opened = controller.open_namespace(nsid)?;
+        let identify = opened.identify();
         let format = identify.format();
         let unusable = |reason| Error::Format { nsid, reason };
         let block_bytes = format.block_bytes().ok_or(unusable("its block size is not legal"))?;
@@ -54,7 +58,7 @@ impl Namespace {
         if controller.io_queues() == 0 {
             return Err(Error::NoFreeQueue { granted: 0 });
         }
-        Ok(Self { controller, nsid, block_bytes, identify: Arc::new(Mutex::new(Arc::from(identify))) })
+        Ok(Self { controller, nsid, block_bytes, opened })
     }
 
     /// Its identifier.
@@ -69,10 +73,25 @@ impl Namespace {
         &self.controller
     }
 
-    /// Its Identify data, as of [`Controller::namespace`] or the last `refresh`.
+    /// Its Identify data, as last read: when it was opened, at every reconnect and event, by `refresh`.
     #[must_use]
     pub fn identify(&self) -> Arc<IdentifyNamespace> {
-        Arc::clone(&lock(&self.identify))
+        self.opened.identify()
+    }
+
+    /// What commands are submitted with that are meant for this namespace and for no other that has its number later.
+    #[must_use]
+    pub fn binding(&self) -> Binding {
+        self.opened.binding()
+    }
+
+    /// Whether its number still means the namespace that was opened, as far as is known.
+    ///
+    /// # Errors
+    /// [`Error::Replaced`], [`Error::Format`] where it was formatted with other blocks: the handle is of no use any more.
+    /// [`Error::NoSuchNamespace`]: it is away, and may come back.
+    pub fn check(&self) -> Result<(), Error> {
+        self.controller.shared().namespaces.check(self.binding())
     }
 
     /// Bytes of a logical block.
@@ -86,7 +105,7 @@ impl Namespace {
     #[must_use]
     pub fn protection(&self) -> ProtectionType {
         // Looked at when the namespace was opened, and at every refresh.
-        lock(&self.identify).protection_by_controller().unwrap_or_default()
+        self.identify().protection_by_controller().unwrap_or_default()
     }
 
     /// A command for blocks.
@@ -97,7 +116,7 @@ impl Namespace {
     /// Size in logical blocks.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        lock(&self.identify).nsze.get()
+        self.identify().nsze.get()
     }
 
     /// Size in bytes.
@@ -109,31 +128,33 @@ impl Namespace {
     /// Whether it refuses writes (`NSATTR`, bit 0).
     #[must_use]
     pub fn is_write_protected(&self) -> bool {
-        lock(&self.identify).nsattr & 1 != 0
+        self.identify().nsattr & 1 != 0
     }
 
     /// Blocks that one command may transfer.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
-        let bytes = self.controller.max_transfer_bytes().unwrap_or(TRANSFER_BYTES);
+        let bytes = self.controller.max_transfer_bytes().unwrap_or(TRANSFER_BYTES).min(u64::from(u32::MAX));
         let blocks = (bytes / u64::from(self.block_bytes)).clamp(1, BLOCKS_MAX);
         u32::try_from(blocks).unwrap_or(1)
     }
 
-    /// Reads the Identify data again.
+    /// Blocks that one Write Zeroes may name.
+    pub(crate) fn max_zeroes_blocks(&self) -> u64 {
+        self.blocks_in(self.controller.limits().write_zeroes_bytes)
+    }
+
+    fn blocks_in(&self, bytes: Option<u64>) -> u64 {
+        (bytes.unwrap_or(u64::MAX) / u64::from(self.block_bytes)).clamp(1, BLOCKS_MAX)
+    }
+
+    /// Reads the Identify data again, and who it is.
     ///
     /// # Errors
-    /// As [`Controller::identify_namespace`]; [`Error::Format`] when the block size is another than before.
+    /// As [`Controller::identify_namespace`] and [`Namespace::check`].
     pub fn refresh(&self) -> Result<(), Error> {
-        let identify = self.controller.identify_namespace(self.nsid)?;
-        if identify.format().block_bytes() != Some(self.block_bytes) {
-            return Err(Error::Format { nsid: self.nsid, reason: "it was formatted with another block size" });
-        }
-        if identify.protection_by_controller().is_none() {
-            return Err(Error::Format { nsid: self.nsid, reason: "its blocks carry metadata now" });
-        }
-        *lock(&self.identify) = Arc::from(identify);
-        Ok(())
+        drop(self.controller.open_namespace(self.nsid)?);
+        self.check()
     }
 
     /// Reads whole blocks from `lba` on; `data` is a multiple of the block size.
@@ -222,23 +243,17 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
-        let mut list = Vec::new();
         for &(lba, blocks) in ranges {
             self.check_range(lba, blocks)?;
-            let mut at = 0;
-            while at < blocks {
-                let now = (blocks - at).min(u64::from(u32::MAX));
-                let nlb = u32::try_from(now).unwrap_or(u32::MAX);
-                list.push(DsmRange { cattr: 0.into(), nlb: nlb.into(), slba: (lba + at).into() });
-                at += now;
-            }
         }
-        for some in list.chunks(256) {
-            let count = u16::try_from(some.len()).unwrap_or(256);
+        let mut rest = ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect::<VecDeque<_>>();
+        while !rest.is_empty() {
+            let list = next_ranges(&mut rest, &self.controller.limits());
+            let count = u16::try_from(list.len()).unwrap_or(u16::MAX);
             let dsm = Dsm { ranges: count, deallocate: true, integral_write: false, integral_read: false };
             let length = u32::from(count) * 16;
             let piece = || std::iter::once(Piece { sqe: dsm.encode(self.nsid), start: 0, length });
-            self.run("Dataset Management", piece, &mut AdminData::FromHost(some.as_bytes()))?;
+            self.run("Dataset Management", piece, &mut AdminData::FromHost(list.as_bytes()))?;
         }
         Ok(())
     }
@@ -269,9 +284,10 @@ impl Namespace {
         blocks: u64,
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
-        let step = u64::from(self.max_transfer_blocks());
         let (block_bytes, protection) = (self.block_bytes, self.protection());
         let pieces = || {
+            // Asked for at every try: the controller may have come back with another limit.
+            let step = u64::from(self.max_transfer_blocks());
             split(range, blocks, step).map(move |part| Piece {
                 sqe: left_to_controller(protection, part.encode(opcode, self.nsid)),
                 start: usize::try_from((part.slba - range.slba) * u64::from(block_bytes)).unwrap_or(usize::MAX),
@@ -284,10 +300,12 @@ impl Namespace {
 
     fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
         self.check_range(range.slba, blocks)?;
-        // MDTS does not bound commands without data, but some controllers take it for all of them.
-        let step = u64::from(self.max_transfer_blocks());
-        let pieces =
-            || split(range, blocks, step).map(|part| Piece { sqe: self.encode(&part, opcode), start: 0, length: 0 });
+        let pieces = || {
+            let limits = self.controller.limits();
+            let verify = opcode == nvm::VERIFY;
+            let step = if verify { self.blocks_in(limits.verify_bytes) } else { self.max_zeroes_blocks() };
+            split(range, blocks, step).map(|part| Piece { sqe: self.encode(&part, opcode), start: 0, length: 0 })
+        };
         self.run(command, pieces, &mut AdminData::None)
     }
 
@@ -301,14 +319,18 @@ impl Namespace {
         let mut failing_since: Option<Instant> = None;
         let mut retries = 0;
         loop {
-            let done = self
-                .controller
-                .pool()
-                .with(&self.controller, |queue| queue.execute_pieces(pieces(), data, |cqe| check(command, &cqe)));
+            let done = self.controller.pool().with(&self.controller, |queue| {
+                queue.execute_pieces(Some(self.binding()), pieces(), data, |cqe| check(command, &cqe))
+            });
             let Err(error) = done else { return Ok(()) };
             if error.status().is_some_and(may_retry) && retries < RETRIES {
                 retries += 1;
                 std::thread::sleep(Duration::from_millis(10 << retries));
+                continue;
+            }
+            // The controller has come back with a smaller limit: other pieces.
+            if matches!(error, Error::TooLarge { .. }) && retries < RETRIES {
+                retries += 1;
                 continue;
             }
             if !error.is_connection() {
@@ -359,6 +381,23 @@ fn split(range: BlockRange, blocks: u64, step: u64) -> impl Iterator<Item = Bloc
         let now = u32::try_from((blocks - at).min(step)).unwrap_or(u32::MAX);
         BlockRange { slba: range.slba + at, blocks: now, ..range }
     })
+}
+
+/// Takes as many of the (lba, blocks) in `rest` as one Dataset Management may name, and cuts the last of them.
+fn next_ranges(rest: &mut VecDeque<(u64, u64)>, limits: &Limits) -> Vec<DsmRange> {
+    let mut list = Vec::new();
+    let mut left = limits.dsm_blocks;
+    while list.len() < usize::from(limits.dsm_ranges) && left > 0 {
+        let Some((lba, blocks)) = rest.pop_front() else { break };
+        let now = blocks.min(u64::from(limits.dsm_range_blocks)).min(left);
+        let nlb = u32::try_from(now).unwrap_or(u32::MAX);
+        list.push(DsmRange { cattr: 0.into(), nlb: nlb.into(), slba: lba.into() });
+        left -= now;
+        if now < blocks {
+            rest.push_front((lba + now, blocks - now));
+        }
+    }
+    list
 }
 
 /// Queue pairs that namespaces share.

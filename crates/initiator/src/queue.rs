@@ -15,7 +15,9 @@ use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, SubmitError};
 use crate::establish;
+use crate::limits::Limits;
 use crate::maps::QueueClass;
+use crate::opened::{Bars, Binding};
 use crate::shared::{Message, Shared};
 use crate::wait::{Waker, now_ms, wait, wait_idle};
 
@@ -79,6 +81,11 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     doorbell: Option<Box<Doorbell>>,
     /// Holds the socket, the waker and the doorbell's timer: the one descriptor that others wait for.
     epoll: OwnedFd,
+    /// What must not be sent, as of `bars_version`.
+    bars: Arc<Bars>,
+    bars_version: u64,
+    /// Bytes of data that the controller takes with one command.
+    transfer_max: usize,
     /// Whether `epoll` waits for the socket to become writable.
     epoll_out: bool,
     /// When to look for commands whose time is over.
@@ -107,7 +114,7 @@ impl<B: Buffer> QueuePair<B> {
                 .map_err(system("watching a timer"))?;
         }
         if shared.state() != State::Live {
-            return Err(Error::NotConnected(shared.state()));
+            return Err(shared.not_connected());
         }
         let info = shared.info();
         let granted = class.map_or(info.io_queues, |class| shared.maps().count(class));
@@ -124,6 +131,9 @@ impl<B: Buffer> QueuePair<B> {
             waker,
             doorbell,
             epoll,
+            bars: Arc::default(),
+            bars_version: 0,
+            transfer_max: usize::MAX,
             epoll_out: false,
             next_expiry_ms: 0,
         };
@@ -159,16 +169,38 @@ impl<B: Buffer> QueuePair<B> {
     /// identifier and the data pointer are filled in here.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data come back with the error.
+    /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data come back with the error. Where the
+    /// namespace that the command names is open ([`Controller::namespace`]) and is known to be another one by now, or to be
+    /// away: [`Error::Replaced`], [`Error::Format`], [`Error::NoSuchNamespace`].
     pub fn submit(&mut self, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
-        if let Err(reason) = self.ready() {
+        self.submit_for(None, sqe, data, user)
+    }
+
+    /// As [`QueuePair::submit`], for just the namespace that was opened with `binding`, whatever else its number comes to
+    /// mean, and within what the controller takes now.
+    ///
+    /// # Errors
+    /// As [`QueuePair::submit`]; [`Error::Replaced`], [`Error::Format`], [`Error::NoSuchNamespace`]. [`Error::TooLarge`] also
+    /// where the controller came back with a smaller limit ([`crate::Limits::transfer_bytes`]).
+    pub fn submit_bound(&mut self, binding: Binding, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
+        self.submit_for(Some(binding), sqe, data, user)
+    }
+
+    pub(crate) fn submit_for(
+        &mut self,
+        binding: Option<Binding>,
+        sqe: Sqe,
+        data: Data<B>,
+        user: u64,
+    ) -> Result<(), SubmitError<B>> {
+        let length = match &data {
+            Data::ToHost(buffer) | Data::FromHost(buffer) => buffer.as_ref().len(),
+            Data::None => 0,
+        };
+        if let Err(reason) = self.ready().and_then(|()| self.admit(binding, &sqe, length)) {
             return Err(SubmitError { reason, data });
         }
         let timeout_ms = self.timeout_ms();
-        let length = match (&data, &self.doorbell) {
-            (Data::ToHost(buffer) | Data::FromHost(buffer), Some(_)) => buffer.as_ref().len(),
-            _ => 0,
-        };
         self.engine.submit(sqe, data, user, timeout_ms).map_err(|(reason, data)| SubmitError { reason, data })?;
         if let Some(doorbell) = &mut self.doorbell {
             doorbell.note(length);
@@ -236,7 +268,7 @@ impl<B: Buffer> QueuePair<B> {
             for _ in 0..self.idle.looks_per_step() {
                 match self.poll() {
                     Ok(None) => {}
-                    Err(Error::NotConnected(State::Reconnecting)) => {
+                    Err(Error::NotConnected(why)) if why.state == State::Reconnecting => {
                         connected = false;
                         break;
                     }
@@ -280,7 +312,7 @@ impl<B: Buffer> QueuePair<B> {
         let piece =
             Piece { sqe, start: 0, length: u32::try_from(length).map_err(|_| Error::TooLarge { bytes: length })? };
         let mut last = None;
-        self.execute_pieces(std::iter::once(piece), &mut data, |cqe| {
+        self.execute_pieces(None, std::iter::once(piece), &mut data, |cqe| {
             last = Some(cqe);
             Ok(())
         })?;
@@ -291,11 +323,12 @@ impl<B: Buffer> QueuePair<B> {
     /// started; those outstanding are waited for in any case, because the buffer is lent only for this call.
     pub(crate) fn execute_pieces(
         &mut self,
+        binding: Option<Binding>,
         pieces: impl IntoIterator<Item = Piece>,
         data: &mut AdminData<'_>,
         on_done: impl FnMut(Cqe) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let done = self.drive_pieces(pieces, data, on_done);
+        let done = self.drive_pieces(binding, pieces, data, on_done);
         if self.engine.slots().lent() > 0 {
             // Only when the system refuses to watch a socket or to wait: the buffer goes away, so must the connection.
             self.lost(Loss::Requested);
@@ -306,6 +339,7 @@ impl<B: Buffer> QueuePair<B> {
 
     fn drive_pieces(
         &mut self,
+        binding: Option<Binding>,
         pieces: impl IntoIterator<Item = Piece>,
         data: &mut AdminData<'_>,
         mut on_done: impl FnMut(Cqe) -> Result<(), Error>,
@@ -317,7 +351,8 @@ impl<B: Buffer> QueuePair<B> {
                 && let Some(piece) = pieces.peek()
             {
                 let timeout_ms = self.timeout_ms();
-                let queued = self.ready().and_then(|()| {
+                let length = piece.length as usize;
+                let queued = self.ready().and_then(|()| self.admit(binding, &piece.sqe, length)).and_then(|()| {
                     self.engine.submit_lent(piece.sqe, (piece.start, piece.length), data, 0, timeout_ms)
                 });
                 match queued {
@@ -401,6 +436,26 @@ impl<B: Buffer> QueuePair<B> {
         u64::from(self.shared.options.command_timeout_ms)
     }
 
+    /// Whether a command may be sent over the connection that there is. Behind [`QueuePair::ready`]: what was found at a
+    /// reconnect is known before the controller's generation moves.
+    fn admit(&mut self, binding: Option<Binding>, sqe: &Sqe, length: usize) -> Result<(), Error> {
+        let version = self.shared.namespaces.version();
+        if version != self.bars_version {
+            (self.bars, self.bars_version) = (self.shared.namespaces.bars(), version);
+        }
+        if let Err(error) = self.bars.check(sqe.nsid(), binding) {
+            if matches!(error, Error::NoSuchNamespace(_)) {
+                // It may be back, and not every controller has events.
+                self.shared.ask_rescan();
+            }
+            return Err(error);
+        }
+        if binding.is_some() && length > self.transfer_max {
+            return Err(Error::TooLarge { bytes: length });
+        }
+        Ok(())
+    }
+
     /// Sees to it that there is a connection of the controller's present generation.
     fn ready(&mut self) -> Result<(), Error> {
         let generation = self.shared.generation();
@@ -430,11 +485,7 @@ impl<B: Buffer> QueuePair<B> {
     }
 
     fn not_connected(&self) -> Error {
-        Error::NotConnected(match self.shared.state() {
-            // The loss is known here before it is known to the background thread.
-            State::Live => State::Reconnecting,
-            state => state,
-        })
+        self.shared.not_connected()
     }
 
     /// Connects the queue; again after a moment when the target still holds the identifier, which was given back a moment ago.
@@ -459,6 +510,7 @@ impl<B: Buffer> QueuePair<B> {
             while self.engine.slots().pop_lent().is_some() {}
             return Err(error.into());
         }
+        self.transfer_max = transfer_max(&info.limits);
         self.epoll_out = false;
         if let Some(socket) = self.engine.socket() {
             epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
@@ -482,6 +534,9 @@ impl<B: Buffer> QueuePair<B> {
             return Ok(());
         }
         self.watch_writable()?;
+        if self.engine.take_namespace_missed() {
+            self.shared.ask_rescan();
+        }
         let now = now_ms();
         if now >= self.next_expiry_ms {
             self.expire(now);
@@ -538,6 +593,10 @@ impl<B: Buffer> QueuePair<B> {
     fn look_for_late_commands_soon(&mut self) {
         self.next_expiry_ms = self.next_expiry_ms.min(self.engine.slots().next_deadline_ms());
     }
+}
+
+fn transfer_max(limits: &Limits) -> usize {
+    limits.transfer_bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
 }
 
 /// One command of several that share a buffer.

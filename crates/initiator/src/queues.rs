@@ -59,7 +59,9 @@ pub use pending::Pending;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::maps::{QueueClass, QueueMaps};
+use crate::opened::Binding;
 use crate::queue::{Buffer, Completion, Data, QueuePair};
+use desk::Command;
 use lane::Lane;
 
 /// The I/O queues of a controller, shared by any number of threads. Cheap to clone; all clones are the same queues.
@@ -150,14 +152,29 @@ impl<B: Buffer + 'static> Queues<B> {
     /// Runs a command and waits for it. The completion is returned whatever its status is; `user` in it means nothing.
     #[must_use]
     pub fn execute(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
-        self.lane(&sqe).execute(sqe, data)
+        self.lane(&sqe).execute(Command { sqe, binding: None }, data)
+    }
+
+    /// As [`Queues::execute`], for just one namespace: see [`QueuePair::submit_bound`].
+    #[must_use]
+    pub fn execute_bound(&self, binding: Binding, sqe: Sqe, data: Data<B>) -> Completion<B> {
+        self.lane(&sqe).execute(Command { sqe, binding: Some(binding) }, data)
     }
 
     /// Starts a command. It is sent at once if there is room, and when the future is first polled after there is, if
     /// not. Dropping the future gives the command up: it may or may not be executed, and its buffer stays until the
     /// controller is done with it.
     pub fn submit(&self, sqe: Sqe, data: Data<B>) -> Pending<B> {
-        Pending::new(Arc::clone(&self.inner), Arc::clone(self.lane(&sqe)), sqe, data)
+        self.start(Command { sqe, binding: None }, data)
+    }
+
+    /// As [`Queues::submit`], for just one namespace: see [`QueuePair::submit_bound`].
+    pub fn submit_bound(&self, binding: Binding, sqe: Sqe, data: Data<B>) -> Pending<B> {
+        self.start(Command { sqe, binding: Some(binding) }, data)
+    }
+
+    fn start(&self, command: Command, data: Data<B>) -> Pending<B> {
+        Pending::new(Arc::clone(&self.inner), Arc::clone(self.lane(&command.sqe)), command, data)
     }
 
     /// Looks once, without waiting, at the socket of the queue that commands like `sqe` take on this processor; true when

@@ -1,16 +1,17 @@
-//! Which namespaces there are and which have changed, as a state machine over the answers to Get Log Page (Changed
-//! Namespace List) and Identify (active namespaces). Sends nothing itself.
+//! Which namespaces there are, which have changed, and what those are that somebody has open, as a state machine over the
+//! answers to Get Log Page (Changed Namespace List) and Identify. Sends nothing itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
-use ebof_nvme::identify::{Cns, NamespaceList};
+use ebof_nvme::identify::{Cns, IdentifyNamespace, NamespaceList};
 use ebof_nvme::log::{ChangedNamespaces, Lid};
 use ebof_nvme::opcode::admin;
-use ebof_nvme::{Nsid, Sqe};
+use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::controller::get_log_page;
 use crate::event::Event;
+use crate::opened::{Looked, Refusal, refusal};
 
 /// Namespaces that are kept track of; more are not told apart. Far above what any subsystem has.
 pub(crate) const NAMESPACES_MAX: usize = 1 << 16;
@@ -33,14 +34,28 @@ enum State {
     Changed { sent: bool },
     /// The active list is to be read, from behind `after` on.
     List { after: u32, found: BTreeSet<u32>, changed: BTreeSet<u32>, sent: bool },
+    /// The first of `open` is to be looked at: what it is, and with `identify`, who it is.
+    Look(Box<Look>),
+}
+
+#[derive(Debug)]
+struct Look {
+    found: BTreeSet<u32>,
+    changed: BTreeSet<u32>,
+    open: VecDeque<Nsid>,
+    identify: Option<Box<IdentifyNamespace>>,
+    sent: bool,
 }
 
 /// What an answer led to.
-pub(crate) enum Step {
-    /// Another command is needed.
-    More,
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// What open namespaces were found to be.
+    pub(crate) looked: Vec<Looked>,
     /// The scan is over; these are the differences.
-    Done(Vec<Event>),
+    pub(crate) done: Option<Vec<Event>>,
+    /// Something could not be told now: ask for another scan in a while.
+    pub(crate) again_later: bool,
 }
 
 impl Rescan {
@@ -81,43 +96,88 @@ impl Rescan {
                 let cns = u32::from(Cns::ACTIVE_NAMESPACE_LIST.0);
                 Some(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(*after)).with_cdw(10, cns))
             }
+            State::Look(look) if !look.sent => {
+                look.sent = true;
+                let cns = if look.identify.is_some() { Cns::NAMESPACE_ID_DESCRIPTORS } else { Cns::NAMESPACE };
+                let nsid = *look.open.front()?;
+                Some(Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0)))
+            }
             _ => None,
         }
     }
 
-    /// The answer to the last command; `None` when it failed.
-    pub(crate) fn answer(&mut self, bytes: Option<&[u8]>) -> Step {
+    /// The answer to the last command: its status and its data; `None` when there was none. `open` gives the namespaces
+    /// that somebody has open.
+    pub(crate) fn answer(&mut self, answer: Option<(Status, &[u8])>, open: impl FnOnce() -> Vec<Nsid>) -> Step {
+        let bytes = answer.filter(|(status, _)| status.is_success()).map(|(_, bytes)| bytes);
         match std::mem::take(&mut self.state) {
-            State::Idle => Step::Done(Vec::new()),
+            State::Idle => Step { done: Some(Vec::new()), ..Step::default() },
             State::Changed { .. } => {
                 // A controller without this log page is scanned all the same.
                 let changed = bytes.and_then(|bytes| ChangedNamespaces::read_from_bytes(bytes).ok());
                 let changed = changed.map(|list| changed_set(&list)).unwrap_or_default();
                 self.state = State::List { after: 0, found: BTreeSet::new(), changed, sent: false };
-                Step::More
+                Step::default()
             }
             State::List { after, mut found, changed, .. } => {
                 let Some(list) = bytes.and_then(|bytes| NamespaceList::read_from_bytes(bytes).ok()) else {
-                    return Step::Done(Vec::new());
+                    return Step { done: Some(Vec::new()), ..Step::default() };
                 };
                 found.extend(list.iter().map(|nsid| nsid.0));
                 match list.next_after(Nsid(after)).filter(|_| found.len() < NAMESPACES_MAX) {
                     Some(Nsid(after)) => {
                         self.state = State::List { after, found, changed, sent: false };
-                        Step::More
+                        Step::default()
                     }
-                    None => self.finish(found, &changed),
+                    None => self.begin_looks(found, changed, open()),
                 }
             }
+            State::Look(look) => self.on_look(look, answer),
         }
     }
 
-    fn finish(&mut self, found: BTreeSet<u32>, changed: &BTreeSet<u32>) -> Step {
-        let events = self.differences(found, changed);
+    fn begin_looks(&mut self, found: BTreeSet<u32>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Step {
+        let (there, gone): (Vec<Nsid>, Vec<Nsid>) = open.into_iter().partition(|nsid| found.contains(&nsid.0));
+        let looked = gone.into_iter().map(Looked::absent).collect();
+        let look = Look { found, changed, open: there.into(), identify: None, sent: false };
+        self.go_on(Box::new(look), Step { looked, ..Step::default() })
+    }
+
+    fn on_look(&mut self, mut look: Box<Look>, answer: Option<(Status, &[u8])>) -> Step {
+        let Some(&nsid) = look.open.front() else { return self.go_on(look, Step::default()) };
+        look.sent = false;
+        let mut step = Step::default();
+        let told = answer.map(|(status, bytes)| match refusal(status) {
+            _ if status.is_success() => Ok(Some(bytes)),
+            Refusal::No => Ok(None),
+            Refusal::Later => Err(()),
+        });
+        match (told, look.identify.take()) {
+            (Some(Ok(Some(bytes))), None) => {
+                look.identify = IdentifyNamespace::read_from_bytes(bytes).ok().map(Box::new);
+                if look.identify.is_some() {
+                    return self.go_on(look, step);
+                }
+            }
+            (Some(Ok(None)), None) => step.looked.push(Looked::absent(nsid)),
+            (Some(Ok(descriptors)), Some(identify)) => step.looked.push(Looked::found(nsid, identify, descriptors)),
+            // It stays as it is until it can be told.
+            (None | Some(Err(())), _) => step.again_later = true,
+        }
+        look.open.pop_front();
+        self.go_on(look, step)
+    }
+
+    fn go_on(&mut self, look: Box<Look>, mut step: Step) -> Step {
+        if !look.open.is_empty() {
+            self.state = State::Look(look);
+            return step;
+        }
+        step.done = Some(self.differences(look.found, &look.changed));
         if std::mem::take(&mut self.again) {
             self.state = State::Changed { sent: false };
         }
-        Step::Done(events)
+        step
     }
 
     fn differences(&mut self, found: BTreeSet<u32>, changed: &BTreeSet<u32>) -> Vec<Event> {
@@ -146,6 +206,10 @@ mod tests {
     use super::*;
     use zerocopy::IntoBytes;
 
+    fn answer(rescan: &mut Rescan, bytes: &[u8]) -> Option<Vec<Event>> {
+        rescan.answer(Some((Status::SUCCESS, bytes)), Vec::new).done
+    }
+
     fn scan(rescan: &mut Rescan, changed: &[u32], active: &[u32]) -> Vec<Event> {
         rescan.request();
         assert_eq!(rescan.next_command().map(|sqe| sqe.opcode), Some(admin::GET_LOG_PAGE));
@@ -154,14 +218,14 @@ mod tests {
         for (slot, nsid) in log.identifier.iter_mut().zip(changed) {
             slot.set(*nsid);
         }
-        assert!(matches!(rescan.answer(Some(log.as_bytes())), Step::More));
+        assert!(answer(rescan, log.as_bytes()).is_none());
         let mut after = 0;
         loop {
             let sqe = rescan.next_command().unwrap();
             assert_eq!((sqe.opcode, sqe.nsid()), (admin::IDENTIFY, Nsid(after)));
             let list = NamespaceList::after(Nsid(after), active.iter().copied().map(Nsid));
             after = list.next_after(Nsid(after)).map_or(0, |nsid| nsid.0);
-            if let Step::Done(events) = rescan.answer(Some(list.as_bytes())) {
+            if let Some(events) = answer(rescan, list.as_bytes()) {
                 return events;
             }
         }
@@ -192,12 +256,46 @@ mod tests {
         scan(&mut rescan, &[], &[1]);
         rescan.request();
         rescan.next_command();
-        rescan.answer(None);
+        rescan.answer(None, Vec::new);
         rescan.next_command();
         rescan.request();
-        assert!(
-            matches!(rescan.answer(Some(NamespaceList::after(Nsid(0), [Nsid(1)]).as_bytes())), Step::Done(events) if events.is_empty())
-        );
+        assert_eq!(answer(&mut rescan, NamespaceList::after(Nsid(0), [Nsid(1)]).as_bytes()), Some(vec![]));
         assert!(rescan.next_command().is_some(), "asked for again");
+    }
+
+    #[test]
+    fn open_namespaces_are_looked_at_one_after_the_other() {
+        let mut rescan = Rescan::default();
+        scan(&mut rescan, &[], &[1, 2, 3]);
+        rescan.request();
+        rescan.next_command();
+        assert!(answer(&mut rescan, NamespaceList::default().as_bytes()).is_none());
+        rescan.next_command();
+        let list = NamespaceList::after(Nsid(0), [1, 2, 3].map(Nsid));
+        let open = || [1, 2, 3, 4].map(Nsid).to_vec();
+        let step = rescan.answer(Some((Status::SUCCESS, list.as_bytes())), open);
+        assert!(step.done.is_none() && step.looked.len() == 1 && step.looked[0].nsid == Nsid(4), "{step:?}");
+        let none = || -> Vec<Nsid> { panic!("asked once") };
+        let mut asked = Vec::new();
+        let mut told = Vec::new();
+        loop {
+            let sqe = rescan.next_command().unwrap();
+            asked.push((sqe.nsid().0, sqe.cdw10.get()));
+            let identify = IdentifyNamespace { nsze: 1.into(), ..IdentifyNamespace::default() };
+            let answer = match (sqe.nsid().0, sqe.cdw10.get()) {
+                (1, 0) => (Status::INVALID_NAMESPACE.dnr(), [].as_slice()),
+                (2, 3) => (Status::COMMAND_INTERRUPTED, [].as_slice()),
+                _ => (Status::SUCCESS, identify.as_bytes()),
+            };
+            let step = rescan.answer(Some(answer), none);
+            assert_eq!(step.again_later, asked.last() == Some(&(2, 3)), "what may be told later is asked later");
+            told.extend(step.looked.iter().map(|looked| (looked.nsid.0, looked.found.is_some())));
+            if let Some(events) = step.done {
+                assert_eq!(events, []);
+                break;
+            }
+        }
+        assert_eq!((asked, told), (vec![(1, 0), (2, 0), (2, 3), (3, 0), (3, 3)], vec![(1, false), (3, true)]));
+        assert!(rescan.next_command().is_none());
     }
 }

@@ -2,7 +2,7 @@
 //! inbox of the thread, subscribers. Every lock is held for a few instructions only.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -11,10 +11,11 @@ use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 use rustix::io::Errno;
 
 use crate::controller::State;
-use crate::error::{Error, Loss};
+use crate::error::{Error, Loss, NotConnected};
 use crate::establish::Info;
 use crate::event::Event;
 use crate::maps::{QueueClass, QueueMaps};
+use crate::opened::Namespaces;
 use crate::options::Options;
 use crate::queue::Data;
 use crate::wait::{Cancel, Waker};
@@ -29,6 +30,8 @@ pub(crate) enum Message {
     Lost { generation: u64, loss: Loss },
     /// Drop the connections and make new ones.
     Reset,
+    /// Look at the namespaces.
+    Rescan,
 }
 
 /// See the module.
@@ -38,6 +41,12 @@ pub(crate) struct Shared {
     pub(crate) cancel: Cancel,
     /// Wakes the background thread for its inbox.
     pub(crate) inbox_waker: Waker,
+    /// What is open, and what must not be sent any more.
+    pub(crate) namespaces: Namespaces,
+    /// [`Options::address`].
+    address: Arc<str>,
+    /// A [`Message::Rescan`] is on its way.
+    rescan_asked: AtomicBool,
     /// `None` once the thread has ended.
     inbox: Mutex<Option<VecDeque<Message>>>,
     status: Mutex<Status>,
@@ -52,6 +61,8 @@ pub(crate) struct Shared {
 
 struct Status {
     state: State,
+    /// When the connection was lost, while it is.
+    lost_since: Option<Instant>,
     info: Arc<Info>,
 }
 
@@ -73,11 +84,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn new(options: Options, info: Info, cancel: Cancel) -> Result<Self, Errno> {
         Ok(Self {
+            namespaces: Namespaces::default(),
+            address: Arc::from(options.address()),
+            rescan_asked: AtomicBool::new(false),
             options,
             cancel,
             inbox_waker: Waker::new()?,
             inbox: Mutex::new(Some(VecDeque::new())),
-            status: Mutex::new(Status { state: State::Live, info: Arc::new(info) }),
+            status: Mutex::new(Status { state: State::Live, lost_since: None, info: Arc::new(info) }),
             changed: Condvar::new(),
             generation: AtomicU64::new(1),
             queues: Mutex::default(),
@@ -87,6 +101,26 @@ impl Shared {
 
     pub(crate) fn state(&self) -> State {
         lock(&self.status).state
+    }
+
+    /// That there is no connection, and why.
+    pub(crate) fn not_connected(&self) -> Error {
+        let status = lock(&self.status);
+        // A loss may be known to a queue pair before it is known here.
+        let state = if status.state == State::Live { State::Reconnecting } else { status.state };
+        Error::NotConnected(NotConnected {
+            state,
+            address: Arc::clone(&self.address),
+            lost_for: status.lost_since.map(|since| since.elapsed()).unwrap_or_default(),
+            limit: self.options.ctrl_loss_tmo,
+        })
+    }
+
+    /// Asks the background thread to look at the namespaces.
+    pub(crate) fn ask_rescan(&self) {
+        if !self.rescan_asked.swap(true, Ordering::AcqRel) {
+            self.send(Message::Rescan);
+        }
     }
 
     pub(crate) fn info(&self) -> Arc<Info> {
@@ -122,6 +156,7 @@ impl Shared {
         {
             let mut status = lock(&self.status);
             status.state = state;
+            status.lost_since.get_or_insert_with(Instant::now);
             let generation = self.generation.load(Ordering::Relaxed);
             // From odd to the next even; from even to the one after, so that owners see that something changed.
             self.generation.store(if generation % 2 == 1 { generation + 1 } else { generation + 2 }, Ordering::Release);
@@ -134,6 +169,7 @@ impl Shared {
         {
             let mut status = lock(&self.status);
             status.state = State::Live;
+            status.lost_since = None;
             status.info = Arc::new(info);
             self.generation.store((self.generation.load(Ordering::Relaxed) + 1) | 1, Ordering::Release);
         }
@@ -185,6 +221,7 @@ impl Shared {
     /// Everything in the inbox.
     pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
         self.inbox_waker.clear();
+        self.rescan_asked.store(false, Ordering::Release);
         lock(&self.inbox).as_mut().map(std::mem::take).unwrap_or_default()
     }
 

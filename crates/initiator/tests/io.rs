@@ -62,6 +62,7 @@ fn large_data_are_cut_so_that_others_get_between_but_not_where_there_are_data_di
     for data_digest in [false, true] {
         let peer = Peer::new();
         peer.state().config.h2c_data_max = 4 << 20;
+        peer.state().mdts = 7;
         peer.state().config.r2t_bytes = 4 << 20;
         let mut options = peer.options();
         options.data_digest = data_digest;

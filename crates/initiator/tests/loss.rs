@@ -92,7 +92,10 @@ fn a_queue_that_waits_sees_the_controller_return() {
     };
     assert!(waited.is_connection(), "{waited}");
     let error = queue.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap_err();
-    assert!(matches!(error, Error::NotConnected(State::Reconnecting)), "{error}");
+    assert!(matches!(&error, Error::NotConnected(why) if why.state == State::Reconnecting), "{error}");
+    let address = peer.address;
+    assert!(error.to_string().starts_with(&format!("not connected: the connection to {address} was lost ")), "{error}");
+    assert!(error.to_string().ends_with(" s more"), "{error}");
     peer.state().closed = false;
     assert!(queue.wait(Some(Instant::now() + LONG)).unwrap().is_none(), "connected, and nothing is outstanding");
     assert!(queue.execute(read(), AdminData::ToHost(&mut [0; BLOCK])).unwrap().status().is_success());
@@ -132,7 +135,9 @@ fn a_controller_that_does_not_return_is_given_up() {
     assert!(why.contains("closed the connection before it said a word of NVMe/TCP"), "{why}");
     assert_eq!(controller.state(), State::Dead);
     assert!(!controller.wait_live(None));
-    assert!(matches!(controller.namespaces().unwrap_err(), Error::NotConnected(State::Dead)));
+    let error = controller.namespaces().unwrap_err();
+    let told = format!("not connected: {} did not come back in time and was given up", peer.address);
+    assert_eq!(error.to_string(), told);
     assert!(events.recv_timeout(LONG).is_err(), "no more events will come");
     assert!(controller.events().recv_timeout(LONG).is_err(), "nor to those who ask now");
     controller.disconnect();
@@ -180,7 +185,7 @@ fn an_admin_command_without_an_answer_times_out_for_its_caller() {
     let peer = Peer::new();
     let controller = Controller::connect(&peer.options()).unwrap();
     let error = controller.admin(Sqe::new(0xc0), AdminData::None, Some(Duration::from_millis(100))).unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(matches!(error, Error::Timeout { after_ms: 100 }), "{error}");
     let deadline = Instant::now() + LONG;
     while peer.state().aborts.is_empty() {
         assert!(Instant::now() < deadline, "an abort of the admin command");

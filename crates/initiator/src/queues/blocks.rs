@@ -121,8 +121,8 @@ impl<B: Buffer + 'static> Drive<B> {
     /// As [`Drive::read`].
     pub fn write_zeroes(&self, lba: u64, blocks: u32, deallocate: bool) -> Result<(), Error> {
         self.namespace.check_range(lba, u64::from(blocks))?;
-        let most = self.namespace.max_transfer_blocks();
-        if blocks == 0 || blocks > most {
+        let most = self.namespace.max_zeroes_blocks();
+        if blocks == 0 || u64::from(blocks) > most {
             return Err(Error::TooLarge { bytes: usize::try_from(blocks).unwrap_or(usize::MAX) });
         }
         let range = BlockRange { deallocate, ..BlockRange::new(lba, blocks) };
@@ -133,7 +133,9 @@ impl<B: Buffer + 'static> Drive<B> {
     /// As [`Drive::read`], as a future. Sent at once if there is room.
     pub fn read_async(&self, lba: u64, buffer: B) -> Transfer<B> {
         match self.transfer(nvm::READ, lba, &buffer, false) {
-            Ok(sqe) => Transfer::new("Read", self.queues.submit(sqe, Data::ToHost(buffer))),
+            Ok(sqe) => {
+                Transfer::new("Read", self.queues.submit_bound(self.namespace.binding(), sqe, Data::ToHost(buffer)))
+            }
             Err(reason) => Transfer(Stage::Refused(reason, Some(buffer))),
         }
     }
@@ -141,14 +143,16 @@ impl<B: Buffer + 'static> Drive<B> {
     /// As [`Drive::write`], as a future. Sent at once if there is room.
     pub fn write_async(&self, lba: u64, buffer: B, fua: bool) -> Transfer<B> {
         match self.transfer(nvm::WRITE, lba, &buffer, fua) {
-            Ok(sqe) => Transfer::new("Write", self.queues.submit(sqe, Data::FromHost(buffer))),
+            Ok(sqe) => {
+                Transfer::new("Write", self.queues.submit_bound(self.namespace.binding(), sqe, Data::FromHost(buffer)))
+            }
             Err(reason) => Transfer(Stage::Refused(reason, Some(buffer))),
         }
     }
 
     /// As [`Drive::flush`], as a future.
     pub fn flush_async(&self) -> impl Future<Output = Result<(), Error>> + Send + use<B> {
-        let pending = self.queues.submit(self.plain(nvm::FLUSH), Data::None);
+        let pending = self.queues.submit_bound(self.namespace.binding(), self.plain(nvm::FLUSH), Data::None);
         async move { outcome("Flush", pending.await).map(|_| ()).map_err(Error::from) }
     }
 
@@ -174,7 +178,7 @@ impl<B: Buffer + 'static> Drive<B> {
         let mut failing_since: Option<Instant> = None;
         let mut retries = 0;
         loop {
-            let error = match outcome(command, self.queues.execute(sqe, data)) {
+            let error = match outcome(command, self.queues.execute_bound(self.namespace.binding(), sqe, data)) {
                 Ok(data) => return Ok(data),
                 Err((reason, back)) => {
                     data = back;

@@ -7,6 +7,7 @@ use std::thread::Thread;
 
 use ebof_nvme::Sqe;
 
+use crate::opened::Binding;
 use crate::queue::{Completion, Data};
 
 /// How to wake whoever waits.
@@ -25,10 +26,17 @@ impl Wake {
     }
 }
 
+/// A command, and the namespace that it is meant for and no other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Command {
+    pub(super) sqe: Sqe,
+    pub(super) binding: Option<Binding>,
+}
+
 /// A command on its way to the queue pair, with the place it has here.
 pub(super) struct Letter<B> {
     pub(super) place: u16,
-    pub(super) sqe: Sqe,
+    pub(super) command: Command,
     pub(super) data: Data<B>,
 }
 
@@ -277,7 +285,8 @@ mod tests {
     }
 
     fn letter(place: u16) -> Letter<Vec<u8>> {
-        Letter { place, sqe: Sqe::new(ebof_nvme::opcode::nvm::FLUSH), data: Data::None }
+        let command = Command { sqe: Sqe::new(ebof_nvme::opcode::nvm::FLUSH), binding: None };
+        Letter { place, command, data: Data::None }
     }
 
     #[test]

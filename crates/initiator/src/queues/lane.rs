@@ -16,11 +16,11 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use ebof_idle::{Idle, Step};
-use ebof_nvme::{QueueId, Sqe};
+use ebof_nvme::QueueId;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::desk::{Desk, Letter, Look, Owner, Room, Wake};
+use super::desk::{Command, Desk, Letter, Look, Owner, Room, Wake};
 use crate::error::Error;
 use crate::queue::{Buffer, Completion, Data, QueuePair};
 use crate::shared::lock;
@@ -108,9 +108,9 @@ impl<B: Buffer + 'static> Lane<B> {
     }
 
     /// Runs a command and waits for it.
-    pub(super) fn execute(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
+    pub(super) fn execute(&self, command: Command, data: Data<B>) -> Completion<B> {
         let place = self.wait_for_room();
-        lock(&self.desk).post(Letter { place, sqe, data }, Owner::Thread, None);
+        lock(&self.desk).post(Letter { place, command, data }, Owner::Thread, None);
         self.send();
         let polled = if self.polled { self.poll_for(place) } else { None };
         polled.unwrap_or_else(|| self.wait_for(place))
@@ -177,19 +177,19 @@ impl<B: Buffer + 'static> Lane<B> {
 
     /// Gives the letter back when the queue is full.
     fn submit(&self, core: &mut Core<B>, letter: Letter<B>) -> Option<Letter<B>> {
-        let Letter { place, sqe, data } = letter;
+        let Letter { place, command, data } = letter;
         let user = u64::from(place);
-        let Err(mut refused) = core.queue.submit(sqe, data, user) else { return None };
+        let Err(mut refused) = core.queue.submit_for(command.binding, command.sqe, data, user) else { return None };
         if matches!(refused.reason, Error::NotConnected(_)) && core.collect() {
             // Commands that were lost were in the way of a new connection.
-            match core.queue.submit(sqe, refused.data, user) {
+            match core.queue.submit_for(command.binding, command.sqe, refused.data, user) {
                 Ok(()) => return None,
                 Err(again) => refused = again,
             }
         }
         match refused.reason {
             Error::QueueFull if core.queue.in_flight() > 0 => {
-                return Some(Letter { place, sqe, data: refused.data });
+                return Some(Letter { place, command, data: refused.data });
             }
             Error::NoFreeQueue { .. } => self.missing_in.store(core.queue.generation(), Ordering::Relaxed),
             _ => {}
@@ -428,16 +428,16 @@ impl<B: Buffer> Core<B> {
 /// Futures.
 impl<B: Buffer + 'static> Lane<B> {
     /// Queues a future's command if there is room; otherwise gives it back.
-    pub(super) fn start(&self, sqe: Sqe, data: Data<B>) -> Result<u16, (Sqe, Data<B>)> {
-        let Some(place) = lock(&self.desk).try_enter() else { return Err((sqe, data)) };
-        self.post_task(place, sqe, data, None);
+    pub(super) fn start(&self, command: Command, data: Data<B>) -> Result<u16, (Command, Data<B>)> {
+        let Some(place) = lock(&self.desk).try_enter() else { return Err((command, data)) };
+        self.post_task(place, command, data, None);
         Ok(place)
     }
 
-    pub(super) fn post_task(&self, place: u16, sqe: Sqe, data: Data<B>, waker: Option<&TaskWaker>) {
+    pub(super) fn post_task(&self, place: u16, command: Command, data: Data<B>, waker: Option<&TaskWaker>) {
         {
             let mut desk = lock(&self.desk);
-            desk.post(Letter { place, sqe, data }, Owner::Task, waker.cloned().map(Wake::Task));
+            desk.post(Letter { place, command, data }, Owner::Task, waker.cloned().map(Wake::Task));
             if !desk.led {
                 self.tasks_wait.notify_one();
             }

@@ -5,10 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ebof_nvme::Sqe;
-
 use super::Inner;
-use super::desk::Room;
+use super::desk::{Command, Room};
 use super::lane::Lane;
 use crate::error::Error;
 use crate::queue::{Buffer, Completion, Data};
@@ -24,8 +22,8 @@ pub struct Pending<B: Buffer + 'static> {
 
 /// `New` -> (`Room` while it waits for a place) -> `Sent` -> `Over`.
 enum State<B> {
-    New(Sqe, Data<B>),
-    Room(u64, Sqe, Data<B>),
+    New(Command, Data<B>),
+    Room(u64, Command, Data<B>),
     Sent(u16),
     Failed(Error, Data<B>),
     Over,
@@ -35,12 +33,12 @@ enum State<B> {
 impl<B: Buffer + 'static> Unpin for Pending<B> {}
 
 impl<B: Buffer + 'static> Pending<B> {
-    pub(super) fn new(inner: Arc<Inner<B>>, lane: Arc<Lane<B>>, sqe: Sqe, data: Data<B>) -> Self {
+    pub(super) fn new(inner: Arc<Inner<B>>, lane: Arc<Lane<B>>, command: Command, data: Data<B>) -> Self {
         let state = match lane.ensure_driver() {
             Err(error) => State::Failed(error, data),
-            Ok(()) => match lane.start(sqe, data) {
+            Ok(()) => match lane.start(command, data) {
                 Ok(place) => State::Sent(place),
-                Err((sqe, data)) => State::New(sqe, data),
+                Err((command, data)) => State::New(command, data),
             },
         };
         Self { _inner: inner, lane, state }
@@ -54,23 +52,23 @@ impl<B: Buffer + 'static> Future for Pending<B> {
         let waker = context.waker();
         loop {
             self.state = match std::mem::replace(&mut self.state, State::Over) {
-                State::New(sqe, data) => match self.lane.enter_task(waker) {
+                State::New(command, data) => match self.lane.enter_task(waker) {
                     Room::Place(place) => {
-                        self.lane.post_task(place, sqe, data, Some(waker));
+                        self.lane.post_task(place, command, data, Some(waker));
                         State::Sent(place)
                     }
                     Room::Wait(ticket) => {
-                        self.state = State::Room(ticket, sqe, data);
+                        self.state = State::Room(ticket, command, data);
                         return Poll::Pending;
                     }
                 },
-                State::Room(ticket, sqe, data) => match self.lane.redeem_task(ticket, waker) {
+                State::Room(ticket, command, data) => match self.lane.redeem_task(ticket, waker) {
                     Some(place) => {
-                        self.lane.post_task(place, sqe, data, Some(waker));
+                        self.lane.post_task(place, command, data, Some(waker));
                         State::Sent(place)
                     }
                     None => {
-                        self.state = State::Room(ticket, sqe, data);
+                        self.state = State::Room(ticket, command, data);
                         return Poll::Pending;
                     }
                 },

@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use ebof_initiator::Options;
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
-use ebof_nvme::identify::{Cns, ControllerType, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList};
+use ebof_nvme::identify::{
+    Cns, ControllerType, DescriptorWriter, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat,
+    NamespaceIdDescriptor, NamespaceList, NvmController,
+};
 use ebof_nvme::io::{BlockRange, DsmRange};
 use ebof_nvme::log::{ChangedNamespaces, DiscoveryEntry, DiscoveryHeader};
 use ebof_nvme::opcode::{admin, fabrics, nvm};
 use ebof_nvme::property::{Cap, Cc, Csts, Version, offset};
-use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
+use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status, Uuid};
 use ebof_tcp::Digest;
 use ebof_tcp::controller::{Config, Connection, Event};
 use zerocopy::{FromBytes, IntoBytes};
@@ -42,6 +45,14 @@ pub enum Action {
     Half,
 }
 
+/// What tells a namespace from all others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ids {
+    pub nguid: [u8; 16],
+    pub eui64: [u8; 8],
+    pub uuid: [u8; 16],
+}
+
 pub struct Peer {
     pub address: SocketAddr,
     pub shared: Arc<Shared>,
@@ -59,6 +70,17 @@ pub struct State {
     pub namespaces: Vec<u32>,
     pub changed: Vec<u32>,
     pub mdts: u8,
+    pub vwc: u8,
+    /// By namespace; none where there is nothing.
+    pub ids: HashMap<u32, Ids>,
+    /// LBADS of every namespace.
+    pub lbads: u8,
+    /// Refuse namespace identification descriptors.
+    pub no_descriptors: bool,
+    /// Identify of the NVM command set's controller (CNS 06h).
+    pub nvm: NvmController,
+    /// Answer these admin commands with success and this many bytes of the data.
+    pub short: Option<(u8, usize)>,
     pub in_capsule: u32,
     pub queues: u16,
     pub kind: ControllerType,
@@ -99,6 +121,12 @@ impl Peer {
             namespaces: vec![1],
             changed: Vec::new(),
             mdts: 5,
+            vwc: 0,
+            ids: HashMap::new(),
+            lbads: 9,
+            no_descriptors: false,
+            nvm: NvmController::default(),
+            short: None,
             in_capsule: 4096,
             queues: 4,
             kind: ControllerType::Io,
@@ -307,6 +335,14 @@ impl Session {
     }
 
     fn respond_data(&mut self, sqe: &Sqe, data: &[u8]) {
+        let short = self.shared.state.lock().unwrap().short.filter(|_| self.queue == 0);
+        if let Some((_, bytes)) = short.filter(|(opcode, _)| *opcode == sqe.opcode) {
+            if bytes > 0 {
+                let _no_digest = self.connection.send_data(sqe.cid(), 0, &data[..bytes], true, false, &mut self.out);
+                self.out.extend_from_slice(&data[..bytes]);
+            }
+            return self.respond(sqe, Status::SUCCESS, 0);
+        }
         let trailer = self.connection.send_data(sqe.cid(), 0, data, true, false, &mut self.out);
         self.out.extend_from_slice(data);
         self.out.extend_from_slice(&trailer.unwrap_or_default()[..if trailer.is_some() { 4 } else { 0 }]);
@@ -372,6 +408,11 @@ impl Session {
     fn admin(&mut self, sqe: &Sqe) {
         match sqe.opcode {
             admin::IDENTIFY => {
+                let refused = sqe.cdw10.to_bytes()[0] == Cns::NAMESPACE_ID_DESCRIPTORS.0
+                    && self.shared.state.lock().unwrap().no_descriptors;
+                if refused {
+                    return self.respond(sqe, Status::INVALID_FIELD.dnr(), 0);
+                }
                 let data = self.identify(sqe);
                 self.respond_data(sqe, &data);
             }
@@ -415,15 +456,30 @@ impl Session {
             data.oaes = 0x8000_0100.into();
             data.ioccsz = ((64 + state.in_capsule) / 16).into();
             data.nn = 1024.into();
+            data.vwc = state.vwc;
+            data.oncs = 0x0c.into();
             return data.as_bytes().to_vec();
         }
         if cns == Cns::ACTIVE_NAMESPACE_LIST {
             return NamespaceList::after(sqe.nsid(), state.namespaces.iter().copied().map(Nsid)).as_bytes().to_vec();
         }
+        if cns == Cns::IOCS_CONTROLLER {
+            return state.nvm.as_bytes().to_vec();
+        }
+        let ids = state.ids.get(&sqe.nsid.get()).copied().unwrap_or_default();
+        if cns == Cns::NAMESPACE_ID_DESCRIPTORS {
+            let mut list = [0; IDENTIFY_BYTES];
+            let mut writer = DescriptorWriter::new(&mut list);
+            if ids.uuid != [0; 16] {
+                writer.push(&NamespaceIdDescriptor::Uuid(Uuid(ids.uuid))).unwrap();
+            }
+            return list.to_vec();
+        }
         let mut data = IdentifyNamespace::default();
         if state.namespaces.contains(&sqe.nsid.get()) {
             data.nsze = ((state.disk.len() / BLOCK) as u64).into();
-            data.lbaf[0] = LbaFormat::data_only(9);
+            data.lbaf[0] = LbaFormat::data_only(state.lbads);
+            (data.nguid, data.eui64) = (ids.nguid, ids.eui64);
         }
         data.as_bytes().to_vec()
     }
@@ -450,6 +506,11 @@ impl Session {
     }
 
     fn io(&mut self, sqe: &Sqe, data: &[u8]) {
+        // What came over a connection that is to be broken is not executed any more.
+        if self.shared.state.lock().unwrap().epoch != self.epoch {
+            self.over = true;
+            return;
+        }
         let action = (self.shared.state.lock().unwrap().on_io)(sqe);
         match action {
             Action::Serve | Action::Half => {}
@@ -464,6 +525,14 @@ impl Session {
                 self.respond(sqe, Status::INTERNAL_ERROR, 0);
                 return self.respond(sqe, Status::INTERNAL_ERROR, 0);
             }
+        }
+        // MDTS is in pages of 4096 bytes.
+        let most = 4096 << self.shared.state.lock().unwrap().mdts;
+        if matches!(sqe.opcode, nvm::READ | nvm::WRITE) && sqe.sgl().length() > most {
+            return self.respond(sqe, Status::INVALID_FIELD.dnr(), 0);
+        }
+        if !self.shared.state.lock().unwrap().namespaces.contains(&sqe.nsid.get()) {
+            return self.respond(sqe, Status::INVALID_NAMESPACE.dnr(), 0);
         }
         let range = BlockRange::decode(sqe);
         let start = usize::try_from(range.slba).unwrap().saturating_mul(BLOCK);

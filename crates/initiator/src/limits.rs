@@ -1,0 +1,77 @@
+//! What a controller takes in one command, and which optional commands it has: read at every connect, because a target may
+//! come back with other limits. Every value is one that a caller can divide by and loop with, whatever the target told.
+
+use ebof_nvme::identify::field::{oncs, vwc};
+use ebof_nvme::identify::{IdentifyController, NvmController};
+
+/// Limits of a controller, as of the last (re)connect. See [`crate::Controller::limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Data of one command, bytes (MDTS): a page of memory at least. `None` where there is no limit.
+    pub transfer_bytes: Option<u64>,
+    /// It has Write Zeroes (ONCS).
+    pub write_zeroes: bool,
+    /// Blocks of one Write Zeroes, in bytes: WZSL where the controller gives one, else as `transfer_bytes`, which older
+    /// controllers apply to it and the Linux host respects.
+    pub write_zeroes_bytes: Option<u64>,
+    /// Blocks of one Verify, in bytes: VSL, else as `transfer_bytes`.
+    pub verify_bytes: Option<u64>,
+    /// It has Dataset Management (ONCS).
+    pub dataset_management: bool,
+    /// Ranges of one Dataset Management (DMRL), 1 to 256.
+    pub dsm_ranges: u16,
+    /// Blocks of one of its ranges (DMRSL), 1 and up.
+    pub dsm_range_blocks: u32,
+    /// Blocks of all its ranges together (DMSL), 1 and up.
+    pub dsm_blocks: u64,
+    /// A volatile write cache (VWC): what was written is safe only after Flush, or with FUA.
+    pub volatile_cache: bool,
+}
+
+impl Limits {
+    /// `nvm` is what Identify of the NVM command set's controller says, where there is such: before version 2.0 there is
+    /// not.
+    pub(crate) fn new(identify: &IdentifyController, nvm: Option<&NvmController>, page_bytes: u64) -> Self {
+        let transfer_bytes = identify.max_transfer_bytes(page_bytes);
+        let power = |value: u8| match value {
+            0 => transfer_bytes,
+            // A shift that does not fit is no limit.
+            value => page_bytes.checked_shl(u32::from(value)).filter(|&bytes| bytes >= page_bytes),
+        };
+        let told = |value: u64, none: u64| if value == 0 { none } else { value };
+        let (dmrl, dmrsl, dmsl) = nvm.map_or((0, 0, 0), |nvm| (nvm.dmrl, nvm.dmrsl.get(), nvm.dmsl.get()));
+        Self {
+            transfer_bytes,
+            write_zeroes: identify.oncs.get() & oncs::WRITE_ZEROES != 0,
+            write_zeroes_bytes: power(nvm.map_or(0, |nvm| nvm.wzsl)),
+            verify_bytes: power(nvm.map_or(0, |nvm| nvm.vsl)),
+            dataset_management: identify.oncs.get() & oncs::DATASET_MANAGEMENT != 0,
+            dsm_ranges: if dmrl == 0 { 256 } else { u16::from(dmrl) },
+            dsm_range_blocks: u32::try_from(told(u64::from(dmrsl), u64::from(u32::MAX))).unwrap_or(u32::MAX),
+            dsm_blocks: told(dmsl, u64::MAX),
+            volatile_cache: identify.vwc & vwc::PRESENT != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_what_the_controller_says_and_usable_whatever_that_is() {
+        let identify = IdentifyController { mdts: 5, vwc: 1, ..IdentifyController::default() };
+        let limits = Limits::new(&identify, None, 4096);
+        assert_eq!((limits.transfer_bytes, limits.write_zeroes_bytes), (Some(128 << 10), Some(128 << 10)));
+        assert_eq!((limits.dsm_ranges, limits.dsm_range_blocks, limits.dsm_blocks), (256, u32::MAX, u64::MAX));
+        assert!(limits.volatile_cache && !limits.write_zeroes && !limits.dataset_management);
+        let nvm =
+            NvmController { wzsl: 3, vsl: 255, dmrl: 1, dmrsl: 7.into(), dmsl: 9.into(), ..NvmController::default() };
+        let limits = Limits::new(&identify, Some(&nvm), 4096);
+        assert_eq!((limits.write_zeroes_bytes, limits.verify_bytes), (Some(32 << 10), None));
+        assert_eq!((limits.dsm_ranges, limits.dsm_range_blocks, limits.dsm_blocks), (1, 7, 9));
+        let most = NvmController { wzsl: 63, ..NvmController::default() };
+        assert_eq!(Limits::new(&identify, Some(&most), 4096).write_zeroes_bytes, None);
+    }
+}

@@ -1,0 +1,232 @@
+//! A namespace that becomes another one under an open handle, and limits that change: at a reconnect and while connected.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+
+mod peer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{AdminData, Controller, Data, Error, Event, Namespace, QueuePair, Queues};
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe};
+use peer::{Action, BLOCK, Ids, Peer};
+
+const LONG: Duration = Duration::from_secs(20);
+
+const FIRST: Ids = Ids { nguid: [1; 16], eui64: [2; 8], uuid: [3; 16] };
+
+fn write() -> Sqe {
+    BlockRange::new(1, 1).encode(nvm::WRITE, Nsid(1))
+}
+
+/// Repeats `look` until it gives something.
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LONG;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A peer whose I/O commands are counted from the moment that they are to be none.
+struct Counted {
+    peer: Peer,
+    forbidden: Arc<AtomicBool>,
+    came: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    fn new() -> Self {
+        let (forbidden, came) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let peer = Peer::new();
+        peer.state().ids.insert(1, FIRST);
+        let (flag, count) = (Arc::clone(&forbidden), Arc::clone(&came));
+        peer.state().on_io = Box::new(move |_| {
+            count.fetch_add(usize::from(flag.load(Ordering::SeqCst)), Ordering::SeqCst);
+            Action::Serve
+        });
+        Self { peer, forbidden, came }
+    }
+
+    fn connect(&self) -> (Controller, Namespace) {
+        let controller = Controller::connect(&self.peer.options()).unwrap();
+        let namespace = controller.namespace(Nsid(1)).unwrap();
+        (controller, namespace)
+    }
+}
+
+#[test]
+fn a_namespace_that_is_another_one_after_a_reconnect_gets_no_command() {
+    type Change = (&'static str, fn(&mut Ids));
+    let changes: [Change; 4] = [
+        ("NGUID", |ids| ids.nguid[15] = 9),
+        ("EUI-64", |ids| ids.eui64[7] = 9),
+        ("UUID", |ids| ids.uuid[15] = 9),
+        ("none any more", |ids| *ids = Ids::default()),
+    ];
+    for (name, change) in changes {
+        let counted = Counted::new();
+        let (controller, namespace) = counted.connect();
+        namespace.write(1, &[1; BLOCK], false).unwrap();
+        let queues: Queues<Vec<u8>> = {
+            let mut options = counted.peer.options();
+            options.nr_io_queues = 1;
+            Queues::new(&Controller::connect(&options).unwrap()).unwrap()
+        };
+        let drive = queues.namespace(Nsid(1)).unwrap();
+        let mut queue: QueuePair = controller.queue_pair().unwrap();
+        {
+            let mut state = counted.peer.state();
+            change(state.ids.get_mut(&1).unwrap());
+            state.epoch += 1;
+        }
+        counted.forbidden.store(true, Ordering::SeqCst);
+        let error = namespace.write(1, &[2; BLOCK], false).unwrap_err();
+        assert_eq!(error.kind(), "namespace-replaced", "{name}: {error}");
+        let error = drive.write(1, vec![2; BLOCK], false).unwrap_err();
+        assert_eq!(error.reason.kind(), "namespace-replaced", "{name}: {error}");
+        let error = eventually(|| {
+            queue
+                .submit(write(), Data::FromHost(vec![2; BLOCK]), 1)
+                .err()
+                .map(Error::from)
+                .filter(|error| !error.is_connection())
+        });
+        assert_eq!(error.kind(), "namespace-replaced", "{name}: {error}");
+        let error = queue.execute(write(), AdminData::FromHost(&[2; BLOCK])).unwrap_err();
+        assert_eq!(error.kind(), "namespace-replaced", "{name}: {error}");
+        assert_eq!(counted.came.load(Ordering::SeqCst), 0, "{name}: no command reaches the other namespace");
+        // Who opens it again means the one that is there now; the old handle stays dead.
+        let again = controller.namespace(Nsid(1)).unwrap();
+        again.write(1, &[3; BLOCK], false).unwrap();
+        assert_eq!(namespace.flush().unwrap_err().kind(), "namespace-replaced");
+        assert!(queue.execute(write(), AdminData::FromHost(&[2; BLOCK])).unwrap().status().is_success());
+    }
+}
+
+#[test]
+fn the_same_namespace_goes_on_after_a_reconnect_also_where_little_is_known_of_it() {
+    for (ids, no_descriptors) in [(FIRST, false), (Ids::default(), false), (FIRST, true), (Ids::default(), true)] {
+        let peer = Peer::new();
+        peer.state().ids.insert(1, ids);
+        peer.state().no_descriptors = no_descriptors;
+        let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
+        for round in 0..3 {
+            namespace.write(1, &[round; BLOCK], false).unwrap();
+            peer.hang_up();
+        }
+        namespace.write(1, &[7; BLOCK], false).unwrap();
+    }
+}
+
+#[test]
+fn another_identity_is_noticed_at_an_event_and_at_invalid_namespace_while_connected() {
+    for event in [true, false] {
+        let counted = Counted::new();
+        let (controller, namespace) = counted.connect();
+        let events = controller.events();
+        namespace.write(1, &[1; BLOCK], false).unwrap();
+        if event {
+            let mut state = counted.peer.state();
+            state.ids.get_mut(&1).unwrap().nguid = [9; 16];
+            state.events.push(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.encode());
+        } else {
+            // Deleted without a word; then there is another one with its number.
+            counted.peer.state().namespaces.clear();
+            assert!(namespace.write(1, &[1; BLOCK], false).is_err());
+            eventually(|| (namespace.flush().unwrap_err().kind() == "no-such-namespace").then_some(()));
+            let mut state = counted.peer.state();
+            state.ids.get_mut(&1).unwrap().nguid = [9; 16];
+            state.namespaces = vec![1];
+            drop(state);
+            counted.forbidden.store(true, Ordering::SeqCst);
+            eventually(|| (namespace.flush().unwrap_err().kind() == "namespace-replaced").then_some(()));
+            assert_eq!(counted.came.load(Ordering::SeqCst), 0, "nothing reaches the other one");
+        }
+        eventually(|| namespace.write(1, &[2; BLOCK], false).err());
+        assert_eq!(namespace.write(1, &[2; BLOCK], false).unwrap_err().kind(), "namespace-replaced");
+        eventually(|| (events.recv_timeout(LONG).unwrap() == Event::NamespaceReplaced(Nsid(1))).then_some(()));
+    }
+}
+
+#[test]
+fn a_namespace_that_is_away_for_a_while_goes_on_when_it_is_the_same() {
+    let peer = Peer::new();
+    peer.state().ids.insert(1, FIRST);
+    let namespace = Controller::connect(&peer.options()).unwrap().namespace(Nsid(1)).unwrap();
+    peer.state().namespaces.clear();
+    peer.hang_up();
+    eventually(|| (namespace.flush().unwrap_err().kind() == "no-such-namespace").then_some(()));
+    // Without an event: some targets have none.
+    peer.state().namespaces = vec![1];
+    eventually(|| namespace.flush().ok());
+}
+
+#[test]
+fn other_blocks_end_a_handle_and_another_size_does_not() {
+    let peer = Peer::new();
+    peer.state().ids.insert(1, FIRST);
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    peer.state().disk.resize(8192 * BLOCK, 0);
+    peer.hang_up();
+    namespace.flush().unwrap();
+    eventually(|| {
+        namespace.flush().unwrap();
+        (namespace.blocks() == 8192).then_some(())
+    });
+    namespace.write(8191, &[1; BLOCK], false).unwrap();
+    peer.state().lbads = 12;
+    peer.hang_up();
+    let error = eventually(|| namespace.write(1, &[1; BLOCK], false).err());
+    assert_eq!(error.kind(), "unusable-format", "{error}");
+    assert_eq!(controller.namespace(Nsid(1)).unwrap().block_bytes(), 4096);
+}
+
+#[test]
+fn limits_are_those_of_the_controller_that_came_back() {
+    let peer = Peer::new();
+    peer.state().ids.insert(1, FIRST);
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    let data = vec![5; 128 << 10];
+    namespace.write(0, &data, false).unwrap();
+    assert!(!controller.limits().volatile_cache);
+    {
+        let mut state = peer.state();
+        (state.mdts, state.vwc) = (1, 1);
+        (state.nvm.wzsl, state.nvm.dmrl, state.nvm.dmrsl, state.nvm.dmsl) = (2, 3, 100.into(), 150.into());
+        state.epoch += 1;
+    }
+    // The first command finds the connection broken, and goes out again in smaller pieces.
+    namespace.write(0, &data, false).unwrap();
+    let limits = controller.limits();
+    assert!(limits.volatile_cache);
+    assert_eq!((limits.transfer_bytes, limits.write_zeroes_bytes), (Some(8192), Some(16 << 10)));
+    assert_eq!((limits.dsm_ranges, limits.dsm_range_blocks, limits.dsm_blocks), (3, 100, 150));
+    let (zeroed, trimmed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (zeroes, trims) = (Arc::clone(&zeroed), Arc::clone(&trimmed));
+    peer.state().on_io = Box::new(move |sqe| {
+        match sqe.opcode {
+            nvm::WRITE_ZEROES => assert!(BlockRange::decode(sqe).blocks <= 32),
+            nvm::DATASET_MANAGEMENT => assert!(sqe.cdw10.get() & 0xff < 3),
+            _ => return Action::Serve,
+        }
+        let count = if sqe.opcode == nvm::WRITE_ZEROES { &zeroes } else { &trims };
+        count.fetch_add(1, Ordering::SeqCst);
+        Action::Serve
+    });
+    namespace.write_zeroes(0, 128, false).unwrap();
+    assert_eq!(zeroed.load(Ordering::SeqCst), 4, "16 KiB each, more than MDTS would allow");
+    namespace.deallocate(&[(100, 50), (200, 350)]).unwrap();
+    assert!(trimmed.load(Ordering::SeqCst) >= 3, "150 blocks each");
+    let mut back = vec![1; 400 * BLOCK];
+    namespace.read(150, &mut back).unwrap();
+    assert!(back[50 * BLOCK..].iter().all(|&byte| byte == 0));
+}
