@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ebof_initiator::Binding;
 use ebof_nvme::identify::ProtectionType;
 use rustix::io::Errno;
 
@@ -30,13 +31,33 @@ pub struct Namespace {
     pub zeroes_deallocate: bool,
     /// Dataset Management is there.
     pub deallocate: bool,
-    /// A volatile write cache: Flush means something.
-    pub volatile_cache: bool,
     /// The protection information that is left to the controller.
+    pub protection: ProtectionType,
+    /// Tells it from others that have its number before or after it; absent where there is no controller.
+    pub binding: Option<Binding>,
+}
+
+/// What a command says of the namespace that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The namespace's number.
+    pub nsid: u32,
+    /// As in [`Namespace::binding`].
+    pub binding: Option<Binding>,
+    /// Bytes in a logical block.
+    pub block_bytes: u32,
+    /// The protection information of its blocks, which is left to the controller.
     pub protection: ProtectionType,
 }
 
 impl Namespace {
+    /// What commands for it say.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        let Self { nsid, binding, block_bytes, protection, .. } = *self;
+        Place { nsid, binding, block_bytes, protection }
+    }
+
     /// Size in bytes; saturates.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
@@ -70,7 +91,8 @@ pub enum Op {
         /// Force Unit Access.
         fua: bool,
     },
-    /// What was acknowledged before reaches the medium.
+    /// What was acknowledged before reaches the medium. Asked for always: whether there is a cache is known to [`Blocks`]
+    /// alone, and may change with every connection.
     Flush,
     /// The blocks read as zeros from now on.
     WriteZeroes {
@@ -85,9 +107,7 @@ pub enum Op {
 #[derive(Debug)]
 pub struct Io {
     /// The namespace.
-    pub nsid: u32,
-    /// The protection information of its blocks, which is left to the controller.
-    pub protection: ProtectionType,
+    pub place: Place,
     /// What to do.
     pub op: Op,
     /// The first block.
@@ -251,7 +271,7 @@ mod tests {
             zeroes_deallocate: true,
             protection: ProtectionType::None,
             deallocate: true,
-            volatile_cache: true,
+            binding: None,
         }
     }
 

@@ -2,6 +2,7 @@
 //! processes; what they do is in [`crate::holder`].
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::net::ToSocketAddrs as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
-use crate::error::Error;
+use crate::error::{Error, Existing};
 use crate::holder;
 use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
-use crate::state::{Record, State, StateDir, process_start};
+use crate::state::{GivenUp, Record, State, StateDir, process_start};
 
 /// How long a holder may take to end when it is asked over its socket: the target may have to answer a shutdown.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,6 +29,9 @@ const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the holder's first words, at most.
 const READY_MAX_BYTES: u64 = 1 << 20;
 
+/// Controllers that were given up and not acknowledged, at most: the oldest record makes room.
+const GIVEN_UP_MAX: usize = 16;
+
 /// A holder's first words to the process that started it: one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -35,7 +39,7 @@ pub(crate) enum Ready {
     /// The devices are there.
     Attached(Attached),
     /// They will not be.
-    Failed { message: String, kind: Option<String> },
+    Failed { message: String, kind: Option<String>, existing: Option<Existing> },
 }
 
 /// Connects and leaves block devices behind, held by a process that survives this one. Waits until they are there.
@@ -51,10 +55,13 @@ pub fn connect(request: &Request) -> Result<Attached, Error> {
 /// # Errors
 /// As [`connect`].
 pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Error> {
+    // Before the lock: a name server may take its time.
+    let addresses = resolve(request);
     let guard = states.lock()?;
     repair::repair_locked(states, &guard)?;
+    forget_oldest(states)?;
     if !request.duplicate_connect {
-        refuse_duplicate(states, request)?;
+        refuse_duplicate(states, request, &addresses)?;
     }
     let (record, lock) = states.create(&guard, request)?;
     drop(guard);
@@ -71,15 +78,40 @@ pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Erro
     await_ready(states, &record, child)
 }
 
-fn refuse_duplicate(states: &StateDir, request: &Request) -> Result<(), Error> {
+/// The addresses that a request means; none where they cannot be found out, which connecting will tell.
+fn resolve(request: &Request) -> Vec<String> {
+    let found = (request.traddr.as_str(), request.trsvcid).to_socket_addrs();
+    found.map(|found| found.map(|address| address.to_string()).collect()).unwrap_or_default()
+}
+
+/// Refuses what the kernel refuses: the same subsystem at the same address, by whatever name, as the same host. What the
+/// namespaces are is known only when it is connected: see [`crate::claims`].
+fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) -> Result<(), Error> {
+    let host =
+        |request: &Request| request.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn.to_string());
     for record in states.records()?.into_iter().filter(|record| record.live) {
         let Some(other) = record.request() else { continue };
-        let address = |request: &Request| {
-            (request.transport.clone(), request.traddr.clone(), request.trsvcid, request.host_traddr.clone())
-        };
-        if other.nqn == request.nqn && address(&other) == address(request) {
-            let (name, nqn) = (record.name, other.nqn.clone());
-            return Err(Error::AlreadyConnected { name, nqn, address: other.address() });
+        let peer = record.state.as_ref().map(|state| state.peer.as_str());
+        let from = |request: &Request| (request.host_traddr.clone(), request.host_iface.clone());
+        let same_address = other.trsvcid == request.trsvcid && other.traddr == request.traddr
+            || peer.is_some_and(|peer| addresses.iter().any(|address| address == peer));
+        let same_way = other.transport == request.transport && from(&other) == from(request);
+        if other.nqn == request.nqn && host(&other) == host(request) && same_address && same_way {
+            let (name, nqn, address) = (record.name, other.nqn.clone(), other.address());
+            return Err(Error::AlreadyConnected(Existing { name, nqn, address, device: None }));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the number of records that nobody acknowledges within bounds.
+fn forget_oldest(states: &StateDir) -> Result<(), Error> {
+    let mut given_up: Vec<(u64, Record)> =
+        states.records()?.into_iter().filter_map(|record| Some((record.given_up()?.at, record))).collect();
+    given_up.sort_by_key(|(at, _)| *at);
+    for (_, record) in given_up.iter().take(given_up.len().saturating_sub(GIVEN_UP_MAX)) {
+        if let Err(error) = repair::remove(&record.directory) {
+            tracing::warn!(%error, name = record.name, "removing the record of a controller that was given up");
         }
     }
     Ok(())
@@ -121,7 +153,8 @@ fn await_ready(states: &StateDir, record: &Record, mut child: Child) -> Result<A
     // What it left, the kernel's part included.
     repair::repair(states)?;
     match ready {
-        Some(Ready::Failed { message, kind }) => Err(Error::Holder { message, kind }),
+        Some(Ready::Failed { existing: Some(existing), .. }) => Err(Error::AlreadyConnected(existing)),
+        Some(Ready::Failed { message, kind, .. }) => Err(Error::Holder { message, kind }),
         _ => Err(died),
     }
 }
@@ -158,6 +191,8 @@ pub enum Select {
 pub struct Report {
     /// Controllers that were disconnected, and their subsystems.
     pub disconnected: Vec<(String, String)>,
+    /// Controllers that had been given up, and their subsystems: their records are gone now.
+    pub acknowledged: Vec<(String, String)>,
     /// Controllers that were not, and why.
     pub failed: Vec<(String, Error)>,
     /// What killed holders had left behind.
@@ -184,8 +219,14 @@ pub fn disconnect_in(states: &StateDir, select: &Select, force: bool) -> Result<
     if let (Select::Device(name), true) = (select, chosen.is_empty()) {
         return Err(Error::NotConnected { name: name.clone() });
     }
-    for record in chosen.into_iter().filter(|record| record.live) {
+    for record in chosen {
         let nqn = record.request().map(|request| request.nqn).unwrap_or_default();
+        if !record.live {
+            if record.given_up().is_some() {
+                acknowledge(states, record, nqn, &mut report)?;
+            }
+            continue;
+        }
         match disconnect_one(&record, force) {
             Ok(()) => report.disconnected.push((record.name, nqn)),
             Err(error) => report.failed.push((record.name, error)),
@@ -193,6 +234,19 @@ pub fn disconnect_in(states: &StateDir, select: &Select, force: bool) -> Result<
     }
     report.repaired = repair::repair(states)?;
     Ok(report)
+}
+
+/// Removes the record of a controller that was given up.
+fn acknowledge(states: &StateDir, record: Record, nqn: String, report: &mut Report) -> Result<(), Error> {
+    let _guard = states.lock()?;
+    match repair::remove(&record.directory) {
+        Ok(()) => report.acknowledged.push((record.name, nqn)),
+        Err(error) => {
+            let what = format!("removing {}", record.directory.display());
+            report.failed.push((record.name, Error::io(what, error)));
+        }
+    }
+    Ok(())
 }
 
 fn selects(select: &Select, record: &Record) -> bool {
@@ -285,8 +339,18 @@ pub fn open(name: &str) -> Result<Client, Error> {
 pub fn open_in(states: &StateDir, name: &str) -> Result<Client, Error> {
     let chosen = Select::Device(name.to_owned());
     let records = states.records()?;
-    let record = records.into_iter().find(|record| record.live && selects(&chosen, record));
-    let record = record.ok_or_else(|| Error::NotConnected { name: name.to_owned() })?;
+    let mut named: Vec<Record> = records.into_iter().filter(|record| selects(&chosen, record)).collect();
+    let Some(live) = named.iter().position(|record| record.live) else {
+        let given_up = named.iter().find_map(|record| Some((record, record.given_up()?)));
+        return Err(match given_up {
+            Some((record, GivenUp { reason, at })) => {
+                let (name, log) = (record.name.clone(), record.log());
+                Error::GivenUp { name, reason: reason.clone(), at: *at, log }
+            }
+            None => Error::NotConnected { name: name.to_owned() },
+        });
+    };
+    let record = named.swap_remove(live);
     let Some(state) = record.state.clone() else { return Err(Error::NotConnected { name: name.to_owned() }) };
     let device = device_of(&record, name).cloned();
     let stream = UnixStream::connect(record.socket()).map_err(|error| Error::Unresponsive {

@@ -1,7 +1,10 @@
 //! Why attaching did not work: what was tried, what came back, what to do.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
 
 /// An error of this crate. Its text is for people: it says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -56,15 +59,24 @@ pub enum Error {
     },
     /// The same connection exists.
     #[error(
-        "already connected: {name} is {nqn} at {address}; disconnect it first (ebof disconnect -d {name}), or ask for a second connection with --duplicate-connect"
+        "already connected: {0}; disconnect it first (ebof disconnect -d {name}), or ask for a second connection with --duplicate-connect{warning}",
+        name = .0.name, warning = duplicate_warning(.0)
     )]
-    AlreadyConnected {
-        /// The controller that is there.
+    AlreadyConnected(Existing),
+    /// The controller did not come back, and nobody has acknowledged that yet.
+    #[error(
+        "{name} was given up at {}: {reason}; its devices are gone; `ebof disconnect -d {name}` acknowledges that, its log is {}",
+        crate::time::utc(*.at), log.display()
+    )]
+    GivenUp {
+        /// The controller.
         name: String,
-        /// Its subsystem.
-        nqn: String,
-        /// Its address.
-        address: String,
+        /// What came back at the last attempt.
+        reason: String,
+        /// Seconds since 1970.
+        at: u64,
+        /// What its holder logged.
+        log: PathBuf,
     },
     /// A name that no attached controller or namespace has.
     #[error("{name} is not connected; `ebof list` shows what is")]
@@ -126,6 +138,34 @@ pub enum Error {
     /// The controller could not be asked.
     #[error(transparent)]
     Initiator(Box<ebof_initiator::Error>),
+}
+
+/// A connection that is there already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Existing {
+    /// The controller.
+    pub name: String,
+    /// Its subsystem.
+    pub nqn: String,
+    /// Its address.
+    pub address: String,
+    /// The device that is one of the same namespaces, where that is what would be there twice.
+    pub device: Option<String>,
+}
+
+impl fmt::Display for Existing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, nqn, address, device } = self;
+        write!(f, "{name} is {nqn} at {address}")?;
+        match device {
+            Some(device) => write!(f, ", and the same namespace is {device} there"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn duplicate_warning(existing: &Existing) -> &'static str {
+    if existing.device.is_some() { " (two block devices of one namespace must not both be mounted)" } else { "" }
 }
 
 impl Error {

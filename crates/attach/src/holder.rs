@@ -4,28 +4,28 @@
 //! its standard output a pipe to whoever waits for the device, its standard error the log. It owns the controller, the
 //! devices and the state file. One thread decides; events, signals and calls on the control socket come to it as messages.
 
+mod devices;
+mod options;
 mod serve;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use ebof_initiator::{Controller, Event, Options, QueueMaps, QueuePair};
-use ebof_nvme::identify::ProtectionType;
-use ebof_nvme::{HostId, Nqn, Nsid};
+use ebof_initiator::{Controller, Event, Namespace as Open, QueueMaps, QueuePair};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::client::Ready;
 use crate::control::Answer;
-use crate::describe::{self, Limits};
+use crate::describe;
 use crate::device::{self, Front};
-use crate::error::Error;
+use crate::error::{Error, Existing};
 use crate::remote::Remote;
 use crate::request::{Attached, Device, Request};
-use crate::state::{self, State};
-use crate::{blocks, repair};
+use crate::state::{self, Ended, GivenUp, State};
+use crate::{blocks, repair, syslog};
 
 /// The hidden first argument that makes this program a holder; the second is the instance's directory.
 pub const ARGUMENT: &str = "hold";
@@ -66,8 +66,28 @@ struct Holder {
     directory: PathBuf,
     shared: Arc<Shared>,
     front: Front,
-    limits: Limits,
-    devices: Vec<(Device, Option<blocks::Namespace>)>,
+    /// Bytes of a transfer that the front was made for.
+    front_max_bytes: u32,
+    /// Whether it is no matter that a namespace is another holder's block device too.
+    duplicates: bool,
+    devices: Vec<Held>,
+    /// See [`State::ended`].
+    ended: Vec<Ended>,
+    /// Another holder's namespace, met on the way.
+    taken: Option<Existing>,
+}
+
+/// A namespace of the controller.
+struct Held {
+    device: Device,
+    /// As long as it is served; absent where it cannot be a block device.
+    namespace: Option<Served>,
+}
+
+struct Served {
+    described: blocks::Namespace,
+    /// Keeps it compared with what its number means: see [`ebof_initiator::Binding`].
+    open: Open,
 }
 
 /// Runs as a holder for the instance at `directory` until it is told to end.
@@ -89,13 +109,15 @@ pub fn run(directory: &Path) -> ExitCode {
                 Error::Connect(connect) => Some(connect.kind().name().to_owned()),
                 _ => None,
             };
-            tell(&Ready::Failed { message: error.to_string(), kind });
+            let message = error.to_string();
+            let existing = if let Error::AlreadyConnected(existing) = error { Some(existing) } else { None };
+            tell(&Ready::Failed { message, kind, existing });
             return ExitCode::FAILURE;
         }
     };
     if !tell(&Ready::Attached(holder.attached())) {
         tracing::error!("whoever asked for the device is gone: disconnecting");
-        holder.stop();
+        holder.stop(None);
         return ExitCode::FAILURE;
     }
     detach_output();
@@ -127,58 +149,16 @@ fn detach_output() {
     }
 }
 
-/// The initiator's options for a request.
-fn options(request: &Request) -> Result<Options, Error> {
-    let nqn = Nqn::parse(&request.nqn)
-        .map_err(|error| Error::holder(format!("the NQN {:?} is not legal: {error}", request.nqn)))?;
-    let mut options = Options::new(request.traddr.clone(), request.trsvcid, nqn);
-    if let Some(hostnqn) = &request.hostnqn {
-        options.host_nqn = Nqn::parse(hostnqn)
-            .map_err(|error| Error::holder(format!("the host NQN {hostnqn:?} is not legal: {error}")))?;
-        options.host_id = ebof_initiator::host::id_for(&options.host_nqn);
-    }
-    if let Some(hostid) = &request.hostid {
-        options.host_id =
-            HostId::parse(hostid).ok_or_else(|| Error::holder(format!("the host id {hostid:?} is not a UUID")))?;
-    }
-    options.host_traddr = request.host_traddr.clone();
-    options.host_iface = request.host_iface.clone();
-    if let Some(queues) = request.nr_io_queues {
-        options.nr_io_queues = queues;
-    }
-    // One more than asked for: commands that clients send through the holder have a queue of their own.
-    options.nr_io_queues = options.nr_io_queues.max(1).saturating_add(1);
-    options.nr_write_queues = request.nr_write_queues.unwrap_or(0);
-    options.nr_poll_queues = request.nr_poll_queues.unwrap_or(0);
-    options.queue_size = request.queue_size.unwrap_or(options.queue_size);
-    let ms = |seconds: u32| seconds.saturating_mul(1000);
-    options.keep_alive_ms = request.keep_alive_tmo.map_or(options.keep_alive_ms, ms);
-    options.reconnect_delay_ms = request.reconnect_delay.map_or(options.reconnect_delay_ms, ms);
-    let limit = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
-    options.ctrl_loss_tmo = request.ctrl_loss_tmo.map_or(options.ctrl_loss_tmo, limit);
-    options.fast_io_fail_tmo = request.fast_io_fail_tmo.map_or(options.fast_io_fail_tmo, limit);
-    (options.tos, options.so_priority) = (request.tos, request.so_priority);
-    options.busy_poll_us = request.busy_poll_us;
-    options.prefer_busy_poll = request.prefer_busy_poll;
-    options.busy_poll_budget = request.busy_poll_budget;
-    options.zerocopy_send = request.zerocopy_send;
-    options.batch_timeout_us = request.batch_timeout_us.unwrap_or(options.batch_timeout_us);
-    options.batch_nr = request.batch_nr.unwrap_or(options.batch_nr);
-    options.batch_bytes = request.batch_bytes.unwrap_or(options.batch_bytes);
-    options.hdr_digest = request.hdr_digest;
-    options.data_digest = request.data_digest;
-    options.disable_sqflow = request.disable_sqflow;
-    Ok(options)
-}
-
 impl Holder {
     fn start(directory: &Path) -> Result<(Self, Receiver<Message>), Error> {
         let request = state::read_request(directory)?;
         // Before anything is asked of the network: no device, no need to connect.
         device::choose(request.kind)?;
-        let controller = Controller::connect(&options(&request)?).map_err(|error| Error::Connect(Box::new(error)))?;
-        let limits = Limits::of(&controller);
-        let front = start_front(&request, directory, &controller, &limits)?;
+        let controller =
+            Controller::connect(&options::of(&request)?).map_err(|error| Error::Connect(Box::new(error)))?;
+        let front_max_bytes = describe::transfer_max_bytes(&controller.limits());
+        let front = start_front(&request, directory, &controller, front_max_bytes)?;
+        let duplicates = request.duplicate_connect;
         let (messages, inbox) = channel();
         let state = first_state(directory, request, &controller, &front);
         let shared = Arc::new(Shared {
@@ -189,12 +169,21 @@ impl Holder {
         });
         listen_to_events(&shared.controller, messages.clone())?;
         listen_to_signals(messages)?;
-        let mut holder = Self { directory: directory.to_owned(), shared, front, limits, devices: Vec::new() };
+        let mut holder = Self {
+            directory: directory.to_owned(),
+            shared,
+            front,
+            front_max_bytes,
+            duplicates,
+            devices: Vec::new(),
+            ended: Vec::new(),
+            taken: None,
+        };
         let prepared = holder.prepare();
         match prepared {
             Ok(()) => Ok((holder, inbox)),
             Err(error) => {
-                holder.stop();
+                holder.stop(None);
                 Err(error)
             }
         }
@@ -202,9 +191,12 @@ impl Holder {
 
     fn prepare(&mut self) -> Result<(), Error> {
         self.rescan()?;
-        let made = self.devices.iter().filter(|(device, _)| device.path.is_some()).count();
+        if let Some(existing) = self.taken.take() {
+            return Err(Error::AlreadyConnected(existing));
+        }
+        let made = self.devices.iter().filter(|held| held.device.path.is_some()).count();
         // Some that work are worth having; none is a failure, unless there are no namespaces at all.
-        if let (0, Some((device, _))) = (made, self.devices.first()) {
+        if let (0, Some(Held { device, .. })) = (made, self.devices.first()) {
             let problem = device.problem.clone().unwrap_or_default();
             return Err(Error::holder(format!("{} cannot be a block device: {problem}", device.name)));
         }
@@ -216,16 +208,18 @@ impl Holder {
     }
 
     fn attached(&self) -> Attached {
-        let devices = self.devices.iter().map(|(device, _)| device.clone()).collect();
+        let devices = self.devices.iter().map(|held| held.device.clone()).collect();
         Attached { name: self.name(), devices }
     }
 
     /// Decides until it is over.
     fn serve(mut self, inbox: &Receiver<Message>) {
+        let mut given_up = None;
         while let Ok(message) = inbox.recv() {
             match message {
                 Message::Event(event) => {
-                    if self.on_event(&event) {
+                    given_up = self.on_event(event);
+                    if given_up.is_some() {
                         break;
                     }
                 }
@@ -247,7 +241,7 @@ impl Holder {
                         let _gone = farewell.send(Farewell { answer: Answer::InUse { name, used_by }, _read: read });
                         continue;
                     }
-                    self.stop();
+                    self.stop(None);
                     let _gone = farewell.send(Farewell { answer: Answer::Done, _read: read });
                     // The sender is dropped when the answer is on its way: a disconnect of the channel, no message.
                     let _dropped = was_read.recv_timeout(FAREWELL_TIMEOUT);
@@ -255,131 +249,74 @@ impl Holder {
                 }
             }
         }
-        self.stop();
+        self.stop(given_up);
     }
 
-    /// Follows the controller; `true` when it is over.
-    fn on_event(&mut self, event: &Event) -> bool {
+    /// Follows the controller; says why, when it was given up.
+    fn on_event(&mut self, event: Event) -> Option<String> {
         tracing::info!(?event, "the controller says");
         match event {
             Event::GaveUp(reason) => {
                 tracing::error!(reason, "the controller is lost: the devices go");
-                return true;
+                return Some(reason);
             }
-            Event::NamespaceAdded(_) | Event::NamespaceRemoved(_) | Event::NamespaceChanged(_) | Event::Reconnected => {
+            Event::NamespaceAdded(_)
+            | Event::NamespaceRemoved(_)
+            | Event::NamespaceChanged(_)
+            | Event::NamespaceReplaced(_)
+            | Event::Reconnected => {
                 if let Err(error) = self.rescan() {
                     tracing::warn!(%error, "looking at the namespaces");
                 }
             }
             _ => self.publish(),
         }
-        false
+        None
     }
 
-    /// Makes the devices follow the namespaces.
-    fn rescan(&mut self) -> Result<(), Error> {
-        let there = self.shared.controller.namespaces().map_err(|error| Error::Initiator(Box::new(error)))?;
-        let gone: Vec<u32> =
-            self.devices.iter().map(|(device, _)| device.nsid).filter(|&nsid| !there.contains(&Nsid(nsid))).collect();
-        for nsid in gone {
-            self.remove(nsid);
-        }
-        for nsid in there {
-            self.look_at(nsid);
-        }
-        self.publish();
-        Ok(())
-    }
-
-    fn look_at(&mut self, nsid: Nsid) {
-        let described = describe::describe(&self.shared.controller, &self.limits, nsid);
-        let known = self.devices.iter().position(|(device, _)| device.nsid == nsid.0);
-        match (described, known) {
-            // A loss of the connection is no reason to take a device away.
-            (Err(describe::Unusable::Unanswered(error)), Some(_)) if error.is_connection() => {}
-            (Ok(namespace), Some(index)) if self.devices[index].1.as_ref() == Some(&namespace) => {}
-            (Ok(namespace), Some(index)) => self.change(index, namespace),
-            (Ok(namespace), None) => self.add(nsid, Some(namespace), None),
-            (Err(problem), known) => {
-                if known.is_some() {
-                    self.remove(nsid.0);
-                }
-                tracing::warn!(nsid = nsid.0, %problem, "no block device");
-                self.add(nsid, None, Some(problem.to_string()));
-            }
-        }
-    }
-
-    fn change(&mut self, index: usize, namespace: blocks::Namespace) {
-        let (device, before) = &mut self.devices[index];
-        let same_kind = before.as_ref().is_some_and(|before| {
-            before.block_bytes == namespace.block_bytes && before.read_only == namespace.read_only
-        });
-        match self.front.update(&device.name, &namespace) {
-            Ok(true) if same_kind => {
-                tracing::info!(name = device.name, blocks = namespace.blocks, "the namespace changed");
-                device.blocks = namespace.blocks;
-                *before = Some(namespace);
-            }
-            _ => {
-                let nsid = device.nsid;
-                self.remove(nsid);
-                self.add(Nsid(nsid), Some(namespace), None);
-            }
-        }
-    }
-
-    fn add(&mut self, nsid: Nsid, namespace: Option<blocks::Namespace>, problem: Option<String>) {
-        let name = format!("{}n{}", self.name(), nsid.0);
-        let (block_bytes, blocks, read_only) = namespace
-            .as_ref()
-            .map_or((0, 0, false), |namespace| (namespace.block_bytes, namespace.blocks, namespace.read_only));
-        let protected = namespace.as_ref().is_some_and(|namespace| namespace.protection != ProtectionType::None);
-        let metadata_bytes = if protected { 8 } else { 0 };
-        let mut device =
-            Device { name, nsid: nsid.0, path: None, problem, block_bytes, metadata_bytes, blocks, read_only };
-        if let Some(namespace) = &namespace {
-            // Into the state file before it exists: a holder that is killed in between leaves a trace.
-            match self.front.add(&device.name, namespace) {
-                Ok(path) => device.path = Some(path),
-                Err(error) => {
-                    tracing::error!(%error, name = device.name, "no block device");
-                    device.problem = Some(error.to_string());
-                }
-            }
-        }
-        tracing::info!(?device, "added");
-        self.devices.push((device, namespace));
-        self.devices.sort_by_key(|(device, _)| device.nsid);
-        self.publish();
-    }
-
-    fn remove(&mut self, nsid: u32) {
-        let Some(index) = self.devices.iter().position(|(device, _)| device.nsid == nsid) else { return };
-        let (device, _) = self.devices.remove(index);
-        match self.front.remove(&device.name) {
-            Ok(()) => tracing::info!(?device, "removed"),
-            Err(error) => tracing::error!(%error, ?device, "taking the device away"),
-        }
-    }
-
-    /// Writes the state file.
+    /// Writes the state file, as well as it can be done.
     fn publish(&self) {
-        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.devices = self.devices.iter().map(|(device, _)| device.clone()).collect();
-        refresh(&mut state, &self.shared.controller);
-        if let Err(error) = state::write_state(&self.directory, &state) {
+        if let Err(error) = self.write_state() {
             tracing::error!(%error, "the state file is not written");
         }
     }
 
-    /// Takes everything away: devices, connection, directory.
-    fn stop(self) {
-        let Self { directory, shared, front, .. } = self;
+    /// Writes the state file.
+    fn write_state(&self) -> Result<(), Error> {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.devices = self.devices.iter().map(|held| held.device.clone()).collect();
+        state.ended.clone_from(&self.ended);
+        refresh(&mut state, &self.shared.controller);
+        state::write_state(&self.directory, &state)
+    }
+
+    /// Takes everything away: devices, connection, directory. A controller that was given up leaves its record and its log.
+    fn stop(self, given_up: Option<String>) {
+        let used = self.front.used_by().map(|(_, used_by)| used_by);
+        let Self { directory, shared, front, devices, .. } = self;
         front.stop();
         drop(shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner).take());
         shared.controller.clone().disconnect();
-        if let Err(error) = repair::remove(&directory) {
+        let removed = match given_up {
+            None => repair::remove(&directory),
+            Some(reason) => {
+                let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let names = devices.iter().filter_map(|held| Some(held.device.path.as_ref()?.display().to_string()));
+                let names = names.collect::<Vec<_>>().join(", ");
+                let used = used.map(|used| format!("; {used}")).unwrap_or_default();
+                syslog::error(&format!(
+                    "{} ({} at {}) was given up and its devices are gone: {names}{used}; {reason}",
+                    state.name,
+                    state.subnqn,
+                    state.request.address()
+                ));
+                state.devices.iter_mut().for_each(|device| device.path = None);
+                "dead".clone_into(&mut state.state);
+                state.given_up = Some(GivenUp { reason, at: state::now() });
+                repair::retire(&directory).and(state::write_state(&directory, &state).map_err(std::io::Error::other))
+            }
+        };
+        if let Err(error) = removed {
             tracing::error!(%error, "removing the instance's directory");
         }
         tracing::info!("the holder ends");
@@ -393,7 +330,12 @@ fn refresh(state: &mut State, controller: &Controller) {
     state.peer = controller.peer().to_string();
 }
 
-fn start_front(request: &Request, directory: &Path, controller: &Controller, limits: &Limits) -> Result<Front, Error> {
+fn start_front(
+    request: &Request,
+    directory: &Path,
+    controller: &Controller,
+    transfer_max_bytes: u32,
+) -> Result<Front, Error> {
     let maps = controller.queue_maps();
     if maps.default == 0 {
         return Err(Error::holder("the controller granted no I/O queue".to_owned()));
@@ -403,7 +345,7 @@ fn start_front(request: &Request, directory: &Path, controller: &Controller, lim
     let queues = usize::from(queues).min(cores);
     let blocks: Result<Vec<Remote>, _> = (0..queues).map(|_| Remote::new(controller, reads_apart)).collect();
     let blocks = blocks.map_err(|error| Error::Initiator(Box::new(error)))?;
-    Front::start(request.kind, directory, limits.transfer_max_bytes, blocks)
+    Front::start(request.kind, directory, transfer_max_bytes, blocks)
 }
 
 /// For how many threads there are queues, and whether each has one for reads beside that for the rest. Some queue stays free
@@ -421,7 +363,7 @@ fn first_state(directory: &Path, request: Request, controller: &Controller, fron
     let identify = controller.identify();
     let options = controller.options();
     let pid = std::process::id();
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let since = state::now();
     let mut state = State {
         version: 1,
         name: directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
@@ -441,6 +383,8 @@ fn first_state(directory: &Path, request: Request, controller: &Controller, fron
         firmware: identify.firmware_revision().to_string(),
         front: front.sort().to_owned(),
         devices: Vec::new(),
+        ended: Vec::new(),
+        given_up: None,
     };
     refresh(&mut state, controller);
     state

@@ -9,6 +9,7 @@
 //! started with the hidden argument [`holder::ARGUMENT`].
 
 pub mod blocks;
+mod claims;
 mod client;
 pub mod control;
 mod describe;
@@ -21,11 +22,13 @@ mod remote;
 mod repair;
 mod request;
 pub mod state;
+mod syslog;
+pub mod time;
 pub mod ublk;
 pub mod usage;
 mod ways;
 
 pub use client::{Client, Report, Select, connect, connect_in, disconnect, disconnect_in, list, open, open_in};
-pub use error::Error;
+pub use error::{Error, Existing};
 pub use repair::{Repaired, repair};
 pub use request::{Attached, Device, Kind, Request};

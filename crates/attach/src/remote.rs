@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{Completion, Controller, Data, Error, State};
+use ebof_initiator::{Binding, Completion, Controller, Data, Error, State};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::left_to_controller;
@@ -41,14 +41,58 @@ pub(crate) struct Remote {
     /// To be sent again later.
     delayed: Vec<(Instant, Command)>,
     /// Over without having been sent.
-    failed: Vec<Done>,
+    over: Vec<Done>,
+    /// The last namespace of which it was said that its commands are not sent any more.
+    told: Option<Binding>,
     lost_since: Option<Instant>,
 }
 
-/// A command and how often it was answered with "later".
+/// A command, and how far it is.
 struct Command {
     io: Io,
+    /// How often it was answered with "later".
     retries: u8,
+    /// It is more than the controller takes at once, by now: one part after the other.
+    parts: Option<Parts>,
+}
+
+/// How a command is cut.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    /// Blocks of a part, at most.
+    step: u32,
+    /// Blocks that are done.
+    done: u32,
+}
+
+impl Command {
+    fn new(io: Io) -> Self {
+        Self { io, retries: 0, parts: None }
+    }
+
+    /// The blocks that go next: where, how many, and which of the data.
+    fn next(&self) -> (u64, u32, std::ops::Range<usize>) {
+        let Io { slba, blocks, place, .. } = &self.io;
+        let (from, count) = match self.parts {
+            None => (0, *blocks),
+            Some(Parts { step, done }) => (done, step.min(blocks - done)),
+        };
+        let bytes = |blocks: u32| blocks as usize * place.block_bytes as usize;
+        (slba + u64::from(from), count, bytes(from)..bytes(from) + bytes(count))
+    }
+
+    /// A part succeeded; whether there is another.
+    fn advance(&mut self) -> bool {
+        let (_, count, _) = self.next();
+        match &mut self.parts {
+            None => false,
+            Some(parts) => {
+                parts.done += count;
+                self.retries = 0;
+                parts.done < self.io.blocks
+            }
+        }
+    }
 }
 
 impl Remote {
@@ -65,7 +109,8 @@ impl Remote {
             free: Vec::new(),
             waiting: VecDeque::new(),
             delayed: Vec::new(),
-            failed: Vec::new(),
+            over: Vec::new(),
+            told: None,
             lost_since: None,
         })
     }
@@ -76,7 +121,10 @@ impl Remote {
 
     /// Hands a command to the queue pair, or lets it wait.
     fn send(&mut self, mut command: Command) {
-        let (sqe, data) = match encode(&mut command.io) {
+        if !self.fits(&mut command) {
+            return;
+        }
+        let (sqe, data) = match encode(&mut command) {
             Ok(encoded) => encoded,
             Err(error) => return self.fail(command, error),
         };
@@ -84,28 +132,80 @@ impl Remote {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        match self.ways.submit(sqe, data, slot as u64) {
+        match self.ways.submit(command.io.place.binding, sqe, data, slot as u64) {
             Ok(()) => self.slots[slot] = Some(command),
             Err(refused) => {
                 self.free.push(slot);
-                restore(&mut command.io, refused.data);
-                match refused.reason {
-                    Error::QueueFull => self.waiting.push_front(command),
-                    reason if reason.is_connection() => {
-                        self.lost_since.get_or_insert_with(Instant::now);
-                        self.waiting.push_front(command);
-                    }
-                    reason => {
-                        tracing::error!(%reason, op = ?command.io.op, "a command was not sent");
-                        self.fail(command, Errno::IO);
-                    }
-                }
+                restore(&mut command, refused.data);
+                self.not_sent(command, refused.reason);
             }
         }
     }
 
+    fn not_sent(&mut self, mut command: Command, reason: Error) {
+        match reason {
+            Error::QueueFull => self.waiting.push_front(command),
+            reason if reason.is_connection() => {
+                self.lost_since.get_or_insert_with(Instant::now);
+                self.waiting.push_front(command);
+            }
+            // The controller came back with a smaller limit than the device was made with.
+            Error::TooLarge { .. } => {
+                let step = self.controller.limits().transfer_bytes.unwrap_or(u64::MAX);
+                let step = step / u64::from(command.io.place.block_bytes.max(1));
+                let before = command.parts.map_or(command.io.blocks, |parts| parts.step);
+                let step = u32::try_from(step).unwrap_or(u32::MAX).min(before);
+                if step == 0 || step == before {
+                    tracing::error!(nsid = command.io.place.nsid, "a block is more than the controller takes now");
+                    return self.fail(command, Errno::IO);
+                }
+                let done = command.parts.map_or(0, |parts| parts.done);
+                command.parts = Some(Parts { step, done });
+                self.send(command);
+            }
+            reason => {
+                let place = command.io.place;
+                // Once for each namespace that is gone, not for each command that was meant for it.
+                if place.binding.is_none() || self.told != place.binding {
+                    tracing::error!(%reason, nsid = place.nsid, op = ?command.io.op, "a command was not sent");
+                    self.told = place.binding;
+                }
+                let error = if matches!(reason, Error::NoSuchNamespace(_)) { Errno::NODEV } else { Errno::IO };
+                self.fail(command, error);
+            }
+        }
+    }
+
+    /// Cuts what has no data to what the controller takes now. `false` when there is nothing to send: the command is over.
+    fn fits(&mut self, command: &mut Command) -> bool {
+        let io = &command.io;
+        if matches!(io.op, Op::Read | Op::Write { .. }) || command.parts.is_some() {
+            return true;
+        }
+        let limits = self.controller.limits();
+        let most = match io.op {
+            // As of the last connect: what was acknowledged over an earlier one without a cache is safe.
+            Op::Flush if !limits.volatile_cache => {
+                let data = std::mem::take(&mut command.io.data);
+                self.over.push(Done { user: command.io.user, result: Ok(()), data });
+                return false;
+            }
+            Op::WriteZeroes { .. } => match limits.write_zeroes_bytes {
+                Some(bytes) => (bytes / u64::from(io.place.block_bytes.max(1))).clamp(1, 65_536),
+                None => 65_536,
+            },
+            Op::Deallocate => u64::from(limits.dsm_range_blocks).min(limits.dsm_blocks),
+            Op::Read | Op::Write { .. } | Op::Flush => return true,
+        };
+        let step = u32::try_from(most).unwrap_or(u32::MAX);
+        if io.blocks > step {
+            command.parts = Some(Parts { step, done: 0 });
+        }
+        true
+    }
+
     fn fail(&mut self, command: Command, error: Errno) {
-        self.failed.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
+        self.over.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
     }
 
     fn complete(&mut self, completion: Completion<Vec<u8>>, done: &mut Vec<Done>) {
@@ -115,9 +215,13 @@ impl Remote {
             return;
         };
         self.free.push(index);
-        restore(&mut command.io, completion.data);
+        restore(&mut command, completion.data);
         match completion.result {
             Ok(cqe) if cqe.status().is_success() => {
+                if command.advance() {
+                    self.waiting.push_back(command);
+                    return;
+                }
                 done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
             }
             Ok(cqe) => self.refused(command, cqe.status()),
@@ -139,7 +243,7 @@ impl Remote {
             return;
         }
         let io = &command.io;
-        tracing::warn!(%status, nsid = io.nsid, op = ?io.op, slba = io.slba, blocks = io.blocks, "I/O error");
+        tracing::warn!(%status, nsid = io.place.nsid, op = ?io.op, slba = io.slba, blocks = io.blocks, "I/O error");
         self.fail(command, errno(status));
     }
 
@@ -201,7 +305,7 @@ impl Blocks for Remote {
         if self.outstanding() >= self.capacity {
             return Err(io);
         }
-        let command = Command { io, retries: 0 };
+        let command = Command::new(io);
         if self.lost_since.is_some() && self.given_up() {
             self.fail(command, Errno::IO);
         } else if self.waiting.is_empty() {
@@ -233,7 +337,7 @@ impl Blocks for Remote {
         if self.lost_since.is_some() || !self.waiting.is_empty() || !self.delayed.is_empty() {
             self.settle();
         }
-        done.append(&mut self.failed);
+        done.append(&mut self.over);
         if !self.waiting.is_empty() || !self.delayed.is_empty() {
             return Some(LOOK_AGAIN);
         }
@@ -246,19 +350,28 @@ impl Blocks for Remote {
     }
 }
 
-/// The command for `io`, with its buffer moved out of it. `EINVAL` for what no command can say.
-fn encode(io: &mut Io) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
-    let nsid = Nsid(io.nsid);
-    let range = BlockRange::new(io.slba, io.blocks);
+/// The command for what goes next, with its buffer moved out of it. `EINVAL` for what no command can say.
+fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
+    let (slba, blocks, part) = command.next();
+    let (io, whole) = (&mut command.io, command.parts.is_none());
+    let nsid = Nsid(io.place.nsid);
+    let range = BlockRange::new(slba, blocks);
     let transfer = matches!(io.op, Op::Read | Op::Write { .. } | Op::WriteZeroes { .. });
-    if transfer && !(1..=65_536).contains(&io.blocks) {
+    if transfer && !(1..=65_536).contains(&blocks) {
         return Err(Errno::INVAL);
     }
     let (sqe, data) = match io.op {
-        Op::Read => (range.encode(nvm::READ, nsid), Data::ToHost(std::mem::take(&mut io.data))),
+        Op::Read => {
+            let room = if whole { std::mem::take(&mut io.data) } else { vec![0; part.len()] };
+            (range.encode(nvm::READ, nsid), Data::ToHost(room))
+        }
         Op::Write { fua } => {
             let sqe = BlockRange { fua, ..range }.encode(nvm::WRITE, nsid);
-            (sqe, Data::FromHost(std::mem::take(&mut io.data)))
+            let bytes = match whole {
+                true => std::mem::take(&mut io.data),
+                false => io.data.get(part).ok_or(Errno::INVAL)?.to_vec(),
+            };
+            (sqe, Data::FromHost(bytes))
         }
         Op::Flush => (Sqe::new(nvm::FLUSH).with_nsid(nsid), Data::None),
         Op::WriteZeroes { deallocate } => {
@@ -266,20 +379,26 @@ fn encode(io: &mut Io) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
         }
         Op::Deallocate => {
             let dsm = Dsm { ranges: 1, deallocate: true, integral_write: false, integral_read: false };
-            let range = DsmRange { cattr: 0.into(), nlb: io.blocks.into(), slba: io.slba.into() };
-            io.data = range.as_bytes().to_vec();
-            (dsm.encode(nsid), Data::FromHost(std::mem::take(&mut io.data)))
+            let range = DsmRange { cattr: 0.into(), nlb: blocks.into(), slba: slba.into() };
+            (dsm.encode(nsid), Data::FromHost(range.as_bytes().to_vec()))
         }
     };
-    Ok((left_to_controller(io.protection, sqe), data))
+    Ok((left_to_controller(io.place.protection, sqe), data))
 }
 
 /// Puts the buffer back where it came from.
-fn restore(io: &mut Io, data: Data<Vec<u8>>) {
-    io.data = match data {
-        Data::None => Vec::new(),
-        Data::ToHost(buffer) | Data::FromHost(buffer) => buffer,
-    };
+fn restore(command: &mut Command, data: Data<Vec<u8>>) {
+    let (_, _, part) = command.next();
+    let io = &mut command.io;
+    match (data, command.parts.is_some()) {
+        (Data::ToHost(buffer), true) => {
+            if let Some(room) = io.data.get_mut(part).filter(|room| room.len() == buffer.len()) {
+                room.copy_from_slice(&buffer);
+            }
+        }
+        (Data::ToHost(buffer) | Data::FromHost(buffer), false) if io.op != Op::Deallocate => io.data = buffer,
+        _ => {}
+    }
 }
 
 /// Whether the same command may succeed in a moment.
@@ -314,19 +433,13 @@ fn errno(status: Status) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::Place;
     use ebof_nvme::identify::ProtectionType;
 
     #[test]
     fn commands_carry_what_was_asked() {
-        let io = |op, blocks, data| Io {
-            nsid: 3,
-            protection: ProtectionType::Type1,
-            op,
-            slba: 1 << 40,
-            blocks,
-            data,
-            user: 0,
-        };
+        let place = Place { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::Type1 };
+        let io = |op, blocks, data| Command::new(Io { place, op, slba: 1 << 40, blocks, data, user: 0 });
         let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, vec![1; 4096])).unwrap();
         let range = BlockRange::decode(&sqe);
         assert_eq!((sqe.opcode, sqe.nsid().0, range.slba, range.blocks, range.fua), (nvm::WRITE, 3, 1 << 40, 8, true));
@@ -340,6 +453,37 @@ mod tests {
         assert!(Dsm::decode(&sqe).deallocate && matches!(data, Data::FromHost(buffer) if buffer.len() == 16));
         assert!(encode(&mut io(Op::Read, 0, Vec::new())).is_err());
         assert!(encode(&mut io(Op::WriteZeroes { deallocate: false }, 65_537, Vec::new())).is_err());
+    }
+
+    #[test]
+    fn what_is_too_much_goes_in_parts_that_are_put_together() {
+        let place = Place { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
+        let data: Vec<u8> = (0..5u8).flat_map(|block| [block; 512]).collect();
+        for op in [Op::Write { fua: false }, Op::Read] {
+            let data = if op == Op::Read { vec![0xff; data.len()] } else { data.clone() };
+            let mut command = Command::new(Io { place, op, slba: 7, blocks: 5, data, user: 0 });
+            command.parts = Some(Parts { step: 2, done: 0 });
+            let mut sent = Vec::new();
+            loop {
+                let (sqe, part) = encode(&mut command).unwrap();
+                let range = BlockRange::decode(&sqe);
+                sent.push((range.slba, range.blocks));
+                let mut buffer = part.into_buffer().unwrap();
+                let blocks = buffer.chunks_mut(512).zip(range.slba - 7..);
+                if op == Op::Read {
+                    blocks.for_each(|(bytes, block)| bytes.fill(u8::try_from(block).unwrap()));
+                    restore(&mut command, Data::ToHost(buffer));
+                } else {
+                    blocks.for_each(|(bytes, block)| assert_eq!(u64::from(bytes[0]), block));
+                    restore(&mut command, Data::FromHost(buffer));
+                }
+                if !command.advance() {
+                    break;
+                }
+            }
+            assert_eq!(sent, [(7, 2), (9, 2), (11, 1)]);
+            assert!(command.io.data.chunks(512).zip(0u8..).all(|(bytes, block)| bytes == [block; 512]));
+        }
     }
 
     #[test]

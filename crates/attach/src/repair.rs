@@ -24,7 +24,7 @@ pub struct Repaired {
 /// # Errors
 /// The state directory cannot be read.
 pub fn repair(states: &StateDir) -> Result<Vec<Repaired>, Error> {
-    if states.records()?.iter().all(|record| record.live) {
+    if states.records()?.iter().all(|record| record.live || record.given_up().is_some()) {
         return Ok(Vec::new());
     }
     let guard = states.lock()?;
@@ -34,7 +34,8 @@ pub fn repair(states: &StateDir) -> Result<Vec<Repaired>, Error> {
 /// As [`repair`], for those who hold the lock already.
 pub(crate) fn repair_locked(states: &StateDir, _guard: &Guard) -> Result<Vec<Repaired>, Error> {
     // Looked at again under the lock: instances that are being made are locked before it is let go.
-    let dead = states.records()?.into_iter().filter(|record| !record.live);
+    // What was given up has been cleaned by its holder; what is left is for people to read.
+    let dead = states.records()?.into_iter().filter(|record| !record.live && record.given_up().is_none());
     Ok(dead.map(|record| clean(&record)).collect())
 }
 
@@ -89,16 +90,28 @@ pub(crate) fn mount_point(directory: &Path) -> PathBuf {
     directory.join("mnt")
 }
 
-/// Removes an instance's directory, the files that we make and nothing else.
-pub(crate) fn remove(directory: &Path) -> std::io::Result<()> {
-    let gone = |result: std::io::Result<()>| match result {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    for file in ["state.json", "state.new", "request.json", "request.new", "control.sock", "holder.log"] {
+/// Removes what only a living holder needs; its state and its log stay.
+pub(crate) fn retire(directory: &Path) -> std::io::Result<()> {
+    for file in ["request.json", "request.new", "control.sock"] {
         gone(std::fs::remove_file(directory.join(file)))?;
     }
-    gone(std::fs::remove_dir(mount_point(directory)))?;
+    gone(std::fs::remove_dir(mount_point(directory)))
+}
+
+/// What is not there need not be removed.
+fn gone(result: std::io::Result<()>) -> std::io::Result<()> {
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes an instance's directory, the files that we make and nothing else.
+pub(crate) fn remove(directory: &Path) -> std::io::Result<()> {
+    retire(directory)?;
+    for file in ["state.json", "state.new", "holder.log"] {
+        gone(std::fs::remove_file(directory.join(file)))?;
+    }
     gone(std::fs::remove_file(directory.join("lock")))?;
     gone(std::fs::remove_dir(directory))
 }

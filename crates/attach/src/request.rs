@@ -78,7 +78,8 @@ pub struct Request {
     pub data_digest: bool,
     /// Submission queue flow control off.
     pub disable_sqflow: bool,
-    /// Connect although this subsystem is connected at this address already.
+    /// Connect although this subsystem is connected at this address already, and make block devices for namespaces that
+    /// have one.
     pub duplicate_connect: bool,
     /// The sort of block device.
     pub kind: Kind,
@@ -150,6 +151,9 @@ pub struct Device {
     pub blocks: u64,
     /// Nothing can be written to it.
     pub read_only: bool,
+    /// NGUID, EUI-64 and UUID, as far as it has them: tells it from all other namespaces.
+    #[serde(default)]
+    pub identifiers: String,
 }
 
 /// A controller with its devices, as [`crate::connect`] leaves it behind.

@@ -8,6 +8,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -55,6 +56,45 @@ pub struct State {
     pub front: String,
     /// The namespaces.
     pub devices: Vec<Device>,
+    /// Devices that ended while the controller went on, the latest last; at most [`ENDED_MAX`].
+    #[serde(default)]
+    pub ended: Vec<Ended>,
+    /// The holder has ended because the controller did not come back. The record stays until it is acknowledged by a
+    /// disconnect.
+    #[serde(default)]
+    pub given_up: Option<GivenUp>,
+}
+
+/// Devices that ended, as many as a state file keeps.
+pub const ENDED_MAX: usize = 16;
+
+/// A device that ended, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// What people called it: `nvme0n1`.
+    pub name: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// The block device that it was.
+    pub path: Option<PathBuf>,
+    /// Why it ended.
+    pub reason: String,
+    /// Seconds since 1970.
+    pub at: u64,
+}
+
+/// Why a controller was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// What came back at the last attempt.
+    pub reason: String,
+    /// Seconds since 1970.
+    pub at: u64,
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// An instance in the state directory.
@@ -71,6 +111,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// Why its controller was given up, where that is how it ended and nobody has acknowledged it.
+    #[must_use]
+    pub fn given_up(&self) -> Option<&GivenUp> {
+        self.state.as_ref().filter(|_| !self.live)?.given_up.as_ref()
+    }
+
     /// The control socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -114,13 +160,19 @@ impl StateDir {
         let user = rustix::process::geteuid();
         let base = named("EBOF_STATE_DIR").unwrap_or_else(|| {
             if user.is_root() {
-                PathBuf::from("/run/ebof")
+                Self::of_root().base
             } else {
                 let runtime = named("XDG_RUNTIME_DIR").map(|directory| directory.join("ebof"));
                 runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/ebof-{}", user.as_raw())))
             }
         });
         Self { base }
+    }
+
+    /// The one of the superuser.
+    #[must_use]
+    pub fn of_root() -> Self {
+        Self { base: PathBuf::from("/run/ebof") }
     }
 
     /// The one at `base`, which need not exist.

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ebof_initiator::{Completion, Controller, Data, Error, QueueClass, QueuePair, SubmitError};
+use ebof_initiator::{Binding, Completion, Controller, Data, Error, QueueClass, QueuePair, SubmitError};
 use ebof_nvme::Sqe;
 use ebof_nvme::opcode::nvm;
 use rustix::event::epoll;
@@ -42,10 +42,21 @@ impl Ways {
         self.main.capacity().min(reads).max(1)
     }
 
-    pub(crate) fn submit(&mut self, sqe: Sqe, data: Data<Vec<u8>>, user: u64) -> Result<(), SubmitError<Vec<u8>>> {
-        match &mut self.reads {
-            Some(reads) if sqe.opcode == nvm::READ => reads.queue.submit(sqe, data, user),
-            _ => self.main.submit(sqe, data, user),
+    /// For the namespace of the binding and no other: see [`QueuePair::submit_bound`].
+    pub(crate) fn submit(
+        &mut self,
+        binding: Option<Binding>,
+        sqe: Sqe,
+        data: Data<Vec<u8>>,
+        user: u64,
+    ) -> Result<(), SubmitError<Vec<u8>>> {
+        let queue = match &mut self.reads {
+            Some(reads) if sqe.opcode == nvm::READ => &mut reads.queue,
+            _ => &mut self.main,
+        };
+        match binding {
+            Some(binding) => queue.submit_bound(binding, sqe, data, user),
+            None => queue.submit(sqe, data, user),
         }
     }
 

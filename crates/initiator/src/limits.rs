@@ -30,9 +30,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// `nvm` is what Identify of the NVM command set's controller says, where there is such: before version 2.0 there is
+    /// From Identify Controller and CAP's smallest page; `nvm` is what Identify of the NVM command set's controller says, where there is such: before version 2.0 there is
     /// not.
-    pub(crate) fn new(identify: &IdentifyController, nvm: Option<&NvmController>, page_bytes: u64) -> Self {
+    #[must_use]
+    pub fn new(identify: &IdentifyController, nvm: Option<&NvmController>, page_bytes: u64) -> Self {
         let transfer_bytes = identify.max_transfer_bytes(page_bytes);
         let power = |value: u8| match value {
             0 => transfer_bytes,

@@ -85,6 +85,13 @@ impl Namespace {
         self.opened.binding()
     }
 
+    /// Its NGUID, EUI-64 and UUID in hexadecimal, as far as it has them: `nguid.0123... uuid.4567...`. The same through every
+    /// controller of its subsystem.
+    #[must_use]
+    pub fn identifiers(&self) -> String {
+        self.opened.identifiers()
+    }
+
     /// Whether its number still means the namespace that was opened, as far as is known.
     ///
     /// # Errors
@@ -197,7 +204,9 @@ impl Namespace {
     /// A controller strips nothing for Compare: blocks have to have protection information, which is not compared.
     fn compare_protected(&self, range: BlockRange, blocks: u64, data: &[u8]) -> Result<(), Error> {
         let block_bytes = self.block_bytes as usize;
-        let step = u64::from(self.max_transfer_blocks());
+        // With its information a block is longer, and MDTS counts all that is transferred.
+        let most = u64::from(self.max_transfer_blocks()) * u64::from(self.block_bytes);
+        let step = (most / (u64::from(self.block_bytes) + INFORMATION_BYTES as u64)).max(1);
         let parts = data.chunks((block_bytes as u64 * step).try_into().unwrap_or(block_bytes));
         for (part, data) in split(range, blocks, step).zip(parts) {
             let mut extended = Vec::with_capacity(data.len() / block_bytes * (block_bytes + INFORMATION_BYTES));

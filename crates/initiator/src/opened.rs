@@ -65,6 +65,14 @@ impl Identity {
         identity
     }
 
+    /// In words that two controllers of one namespace tell alike; empty where nothing was told.
+    fn text(&self) -> String {
+        let ids: [(&str, &[u8]); 3] = [("nguid", &self.nguid), ("eui64", &self.eui64), ("uuid", &self.uuid)];
+        let told = ids.into_iter().filter(|(_, id)| id.iter().any(|&byte| byte != 0));
+        let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        told.map(|(name, id)| format!("{name}.{}", hex(id))).collect::<Vec<_>>().join(" ")
+    }
+
     /// Whether both are the same namespace, as far as the controller lets one know. As on Linux an identifier that is
     /// new, or missing, makes another namespace. Only where the list of descriptors was refused one of the two times is
     /// the rest enough, if there is a rest.
@@ -134,6 +142,10 @@ pub(crate) struct Opened {
 impl Opened {
     pub(crate) const fn binding(&self) -> Binding {
         self.binding
+    }
+
+    pub(crate) fn identifiers(&self) -> String {
+        self.identity.text()
     }
 
     pub(crate) fn identify(&self) -> Arc<IdentifyNamespace> {

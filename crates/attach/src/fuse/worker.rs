@@ -11,14 +11,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ebof_idle::{Idle, Step};
-use ebof_nvme::identify::ProtectionType;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::wire::{self, init, opcode, open};
 use super::{FILE_SYSTEM, Shared};
-use crate::blocks::{Blocks, Done, Entry, Io, Op, Table, View};
+use crate::blocks::{Blocks, Done, Entry, Io, Op, Place, Table, View};
 
 /// Bytes that are read in front of the data buffer: the header and the body of READ and WRITE, so that the data of a
 /// WRITE, and nothing else, lands in the buffer behind.
@@ -52,8 +51,7 @@ enum Pending {
 /// What is left of a FALLOCATE: one command is under way at a time.
 #[derive(Clone, Copy, Debug)]
 struct ZeroRange {
-    nsid: u32,
-    protection: ProtectionType,
+    place: Place,
     next: u64,
     end: u64,
     step_blocks: u32,
@@ -67,7 +65,7 @@ impl ZeroRange {
         let slba = self.next;
         self.next += u64::from(blocks);
         let op = Op::WriteZeroes { deallocate: self.deallocate };
-        Some(Io { nsid: self.nsid, protection: self.protection, op, slba, blocks, data: Vec::new(), user })
+        Some(Io { place: self.place, op, slba, blocks, data: Vec::new(), user })
     }
 }
 
@@ -77,6 +75,9 @@ pub(super) struct Worker<B> {
     view: View,
     blocks: B,
     epoll: OwnedFd,
+    /// As `epoll`, without /dev/fuse: for a worker that can take no more requests, which would be woken by every one that
+    /// waits there.
+    epoll_full: OwnedFd,
     head: [u8; HEAD_BYTES],
     buffer: Vec<u8>,
     spare: Vec<Vec<u8>>,
@@ -101,8 +102,11 @@ impl<B: Blocks> Worker<B> {
         // One sleeping thread is woken for a request, not all.
         let exclusive = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
         epoll::add(&epoll, &shared.device, data, exclusive)?;
-        epoll::add(&epoll, &shared.stop_event, data, epoll::EventFlags::IN)?;
-        epoll::add(&epoll, blocks.fd(), data, epoll::EventFlags::IN)?;
+        let epoll_full = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for set in [&epoll, &epoll_full] {
+            epoll::add(set, &shared.stop_event, data, epoll::EventFlags::IN)?;
+            epoll::add(set, blocks.fd(), data, epoll::EventFlags::IN)?;
+        }
         let buffer = vec![0; receive_bytes(&shared)];
         let view = View::new(table);
         Ok(Self {
@@ -110,6 +114,7 @@ impl<B: Blocks> Worker<B> {
             view,
             blocks,
             epoll,
+            epoll_full,
             head: [0; HEAD_BYTES],
             buffer,
             spare: Vec::new(),
@@ -158,7 +163,7 @@ impl<B: Blocks> Worker<B> {
     fn turn(&mut self) -> io::Result<Option<(bool, Option<Duration>)>> {
         let mut busy = false;
         for _ in 0..READS_PER_TURN {
-            if !self.backlog.is_empty() || self.outstanding() >= PENDING_MAX {
+            if self.is_full() {
                 break;
             }
             match self.receive()? {
@@ -181,17 +186,23 @@ impl<B: Blocks> Worker<B> {
         Ok(Some((busy, sleep_max)))
     }
 
+    /// Whether no more requests are taken for now.
+    fn is_full(&self) -> bool {
+        !self.backlog.is_empty() || self.outstanding() >= PENDING_MAX
+    }
+
     fn outstanding(&self) -> usize {
         self.pending.len() - self.free.len()
     }
 
     /// Sleeps until there is something, or for so long; whether there is something.
     fn sleep(&self, sleep_max: Option<Duration>, bound_us: Option<u64>) -> io::Result<bool> {
+        let set = if self.is_full() { &self.epoll_full } else { &self.epoll };
         if let Some(bound_us) = bound_us {
             // epoll's own times are whole milliseconds.
             let bound = Duration::from_micros(bound_us);
             let time = Timespec::try_from(sleep_max.map_or(bound, |time| time.min(bound))).ok();
-            let mut epoll = [PollFd::new(&self.epoll, PollFlags::IN)];
+            let mut epoll = [PollFd::new(set, PollFlags::IN)];
             return match ebof_idle::precisely(|| poll(&mut epoll, time.as_ref())) {
                 Ok(ready) => Ok(ready > 0),
                 Err(Errno::INTR) => Ok(false),
@@ -200,7 +211,7 @@ impl<B: Blocks> Worker<B> {
         }
         let timeout = sleep_max.and_then(|duration| Timespec::try_from(duration).ok());
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 4];
-        match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
+        match epoll::wait(set, &mut events[..], timeout.as_ref()) {
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
@@ -342,11 +353,11 @@ impl<B: Blocks> Worker<B> {
             return Ok(());
         }
         let (slba, blocks) = namespace.range(asked.offset, bytes)?;
-        let (nsid, protection) = (namespace.nsid, namespace.protection);
+        let place = namespace.place();
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         let data = self.buffer_of(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
         let user = self.owe(Pending::Read { unique: header.unique });
-        self.submit(Io { nsid, protection, op: Op::Read, slba, blocks, data, user });
+        self.submit(Io { place, op: Op::Read, slba, blocks, data, user });
         Ok(())
     }
 
@@ -361,7 +372,7 @@ impl<B: Blocks> Worker<B> {
             return Err(Errno::ROFS);
         }
         let (slba, blocks) = namespace.range(asked.offset, u64::from(asked.size))?;
-        let (nsid, protection) = (namespace.nsid, namespace.protection);
+        let place = namespace.place();
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         if blocks == 0 {
             self.reply(header.unique, wire::WriteOut::default().as_bytes());
@@ -371,7 +382,7 @@ impl<B: Blocks> Worker<B> {
         // open(2): O_DSYNC, which O_SYNC includes: each write reaches the medium.
         let fua = asked.flags & rustix::fs::OFlags::DSYNC.bits() != 0;
         let user = self.owe(Pending::Write { unique: header.unique, bytes: asked.size });
-        self.submit(Io { nsid, protection, op: Op::Write { fua }, slba, blocks, data, user });
+        self.submit(Io { place, op: Op::Write { fua }, slba, blocks, data, user });
         Ok(())
     }
 
@@ -410,13 +421,9 @@ impl<B: Blocks> Worker<B> {
 
     fn fsync(&mut self, header: wire::InHeader) -> Result<(), Errno> {
         let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
-        let (nsid, protection) = (namespace.nsid, namespace.protection);
-        if !namespace.volatile_cache {
-            self.reply(header.unique, &[]);
-            return Ok(());
-        }
+        let place = namespace.place();
         let user = self.owe(Pending::Flush { unique: header.unique });
-        self.submit(Io { nsid, protection, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
+        self.submit(Io { place, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
         Ok(())
     }
 
@@ -438,8 +445,7 @@ impl<B: Blocks> Worker<B> {
         }
         let (next, blocks) = namespace.range(asked.offset, asked.length)?;
         let mut range = ZeroRange {
-            nsid: namespace.nsid,
-            protection: namespace.protection,
+            place: namespace.place(),
             next,
             end: next + blocks,
             step_blocks: namespace.write_zeroes_max_blocks.min(65_536),

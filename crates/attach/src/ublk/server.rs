@@ -294,7 +294,9 @@ impl Drop for Server {
 fn parameters(namespace: &Namespace, transfer_max_bytes: u32) -> Params {
     let shift = u8::try_from(namespace.block_bytes.trailing_zeros()).expect("at most 31");
     let sectors = u64::from(namespace.block_bytes / 512);
-    let cache = if namespace.volatile_cache { wire::attr::VOLATILE_CACHE | wire::attr::FUA } else { 0 };
+    // Whether there is a cache may change with every connection, and these parameters cannot: the kernel always asks for
+    // flushes, which cost nothing where there is nothing to flush.
+    let cache = wire::attr::VOLATILE_CACHE | wire::attr::FUA;
     let read_only = if namespace.read_only { wire::attr::READ_ONLY } else { 0 };
     let basic = BasicParams {
         attrs: cache | read_only,
@@ -337,7 +339,7 @@ mod tests {
             zeroes_deallocate: true,
             protection: ebof_nvme::identify::ProtectionType::None,
             deallocate: true,
-            volatile_cache: true,
+            binding: None,
         };
         let params = parameters(&namespace, 128 << 10);
         assert_eq!(

@@ -279,15 +279,7 @@ impl<B: Blocks> Worker<B> {
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         let request = Request { is_read: operation == Op::Read, bytes };
         *lane.tags.get_mut(usize::from(tag)).ok_or(Errno::IO)? = Some(request);
-        let io = Io {
-            nsid: namespace.nsid,
-            protection: namespace.protection,
-            op: operation,
-            slba,
-            blocks,
-            data,
-            user: user(slot, tag),
-        };
+        let io = Io { place: namespace.place(), op: operation, slba, blocks, data, user: user(slot, tag) };
         if let Err(io) = self.blocks.submit(io) {
             self.backlog.push_back(io);
         }

@@ -5,14 +5,16 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ebof_attach::blocks::{Namespace, Table};
 use ebof_attach::device::{self, Front};
 use ebof_attach::fuse::{Options, Server};
 use ebof_attach::{Kind, loopdev};
 
-use crate::memory::{Medium, Memory, namespace};
+use crate::memory::{Away, Medium, Memory, namespace};
 
 /// open(2)
 pub(crate) const O_DIRECT: i32 = 0o40_000;
@@ -262,6 +264,38 @@ pub(crate) fn the_file_follows_its_namespace() {
     // The server goes under an open file: errors, no hang.
     drop(server);
     assert!(again.read_exact_at(&mut first, 0).is_err());
+}
+
+/// Processor time of this process so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
+}
+
+/// In an outage requests pile up in the kernel's queue: a worker that can take no more must not run in circles.
+pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = Arc::new(Table::new());
+    table.insert("nvme0n1", namespace(7, 4096, 1024));
+    let gone = Arc::new(AtomicBool::new(false));
+    let server = Server::mount(directory.path(), &table, vec![Away::new(&gone)], Options::default()).unwrap();
+    let file = Arc::new(File::open(server.file("nvme0n1")).unwrap());
+    let readers: Vec<_> = (0..8)
+        .map(|block| {
+            let file = Arc::clone(&file);
+            std::thread::spawn(move || file.read_exact_at(&mut [0; 4096], block * 4096).unwrap_err())
+        })
+        .collect();
+    // Until all of them wait in the kernel: /proc says so of a thread in disk sleep, but not of which. Long enough, then.
+    std::thread::sleep(Duration::from_millis(300));
+    let before = processor_time();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = processor_time() - before;
+    gone.store(true, Ordering::Release);
+    for reader in readers {
+        reader.join().unwrap();
+    }
+    assert!(used < Duration::from_millis(300), "{used:?} of processor time in a second of waiting");
 }
 
 /// `cargo test --test attach -- measure`: what FUSE and the loop device cost, with fio on the loop device.

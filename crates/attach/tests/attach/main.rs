@@ -9,6 +9,7 @@
 )]
 
 mod front;
+mod host;
 mod line;
 mod memory;
 
@@ -32,6 +33,14 @@ const TESTS: &[Test] = &[
     ("devices_wait_for_a_target_that_comes_back", line::devices_wait_for_a_target_that_comes_back),
     ("devices_fail_when_the_target_stays_away", line::devices_fail_when_the_target_stays_away),
     ("namespaces_come_and_go", line::namespaces_come_and_go),
+    (
+        "another_namespace_under_the_same_number_ends_the_device",
+        host::another_namespace_under_the_same_number_ends_the_device,
+    ),
+    ("a_cache_that_a_target_comes_back_with_is_flushed", host::a_cache_that_a_target_comes_back_with_is_flushed),
+    ("a_namespace_is_one_block_device", host::a_namespace_is_one_block_device),
+    ("of_two_that_connect_at_once_one_gets_the_device", host::of_two_that_connect_at_once_one_gets_the_device),
+    ("a_controller_that_was_given_up_is_remembered", host::a_controller_that_was_given_up_is_remembered),
     ("what_cannot_be_connected_leaves_nothing", line::what_cannot_be_connected_leaves_nothing),
 ];
 
@@ -61,6 +70,8 @@ fn main() -> ExitCode {
             failed += run(&format!("{word}::{name}"), kind, || test(kind), &wanted);
         }
     }
+    let full = front::a_worker_that_can_take_no_more_sleeps;
+    failed += run("fuse::a_worker_that_can_take_no_more_sleeps", Kind::Loop, full, &wanted);
     failed += run("fuse::the_file_follows_its_namespace", Kind::Loop, front::the_file_follows_its_namespace, &wanted);
     if failed > 0 {
         println!("{failed} tests failed");

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(crate) fn namespace(nsid: u32, block_bytes: u32, blocks: u64) -> Namespace {
         zeroes_deallocate: true,
         protection: ebof_nvme::identify::ProtectionType::None,
         deallocate: true,
-        volatile_cache: true,
+        binding: None,
     }
 }
 
@@ -88,6 +89,43 @@ impl Blocks for Memory {
             done.push(Done { user: io.user, result: Ok(()), data: io.data });
         }
         None
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Blocks that take one command and never end it, until they are let go: a target that is away.
+pub(crate) struct Away {
+    held: Option<Io>,
+    gone: Arc<AtomicBool>,
+    event: OwnedFd,
+}
+
+impl Away {
+    pub(crate) fn new(gone: &Arc<AtomicBool>) -> Self {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        Self { held: None, gone: Arc::clone(gone), event }
+    }
+}
+
+impl Blocks for Away {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        if self.held.is_some() {
+            return Err(io);
+        }
+        self.held = Some(io);
+        Ok(())
+    }
+
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration> {
+        if let Some(io) = self.held.take_if(|_| self.gone.load(Ordering::Acquire)) {
+            done.push(Done { user: io.user, result: Err(rustix::io::Errno::IO), data: io.data });
+        }
+        Some(Duration::from_millis(100))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

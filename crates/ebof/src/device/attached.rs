@@ -69,8 +69,9 @@ pub(crate) fn kind_of(error: &Error) -> &str {
     match error {
         Error::NoFuse(_) | Error::NoLosetup | Error::NoLoop(_) | Error::NoDevice { .. } => "no-block-device",
         Error::Ublk(_) | Error::Mount { .. } | Error::Losetup { .. } => "no-block-device",
-        Error::AlreadyConnected { .. } => "already-connected",
+        Error::AlreadyConnected(_) => "already-connected",
         Error::NotConnected { .. } => "not-connected",
+        Error::GivenUp { .. } => "given-up",
         Error::Unresponsive { .. } => "holder-unresponsive",
         Error::Holder { kind: Some(kind), .. } => kind,
         Error::Holder { .. } | Error::HolderDied { .. } => "holder",

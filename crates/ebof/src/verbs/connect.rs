@@ -132,8 +132,9 @@ impl ConnectAll {
                 let request = service.request(&traddr, trsvcid, nqn.as_str(), self.front.into());
                 match ebof_attach::connect(&request) {
                     Ok(attached) => view.connected.push(ConnectView { nqn: nqn.to_string(), attached }),
-                    Err(ebof_attach::Error::AlreadyConnected { name, .. }) => {
-                        view.skipped.push((nqn.to_string(), format!("already connected as {name}")));
+                    Err(ebof_attach::Error::AlreadyConnected(existing)) => {
+                        let reason = format!("already connected as {} at {}", existing.name, existing.address);
+                        view.skipped.push((nqn.to_string(), reason));
                     }
                     Err(error) => view.failed.push((nqn.to_string(), anyhow::Error::new(error))),
                 }

@@ -1,0 +1,45 @@
+//! Who has a namespace already: another holder of the same host may have made a block device of it, over another port or
+//! another name of the same address. Reads state files, and decides nothing about connections.
+//!
+//! A holder claims a namespace by writing it into its state file under the state directory's lock, before it makes the
+//! device: of two that connect at the same moment one sees the other.
+
+use crate::error::{Error, Existing};
+use crate::request::Device;
+use crate::state::{Guard, Record, State, StateDir};
+
+/// The device of another holder that is the same namespace as `device` of the controller that `own` describes.
+pub(crate) fn taken(
+    states: &StateDir,
+    _guard: &Guard,
+    own: &State,
+    device: &Device,
+) -> Result<Option<Existing>, Error> {
+    let others = states.records()?.into_iter().filter(|record| record.live && record.name != own.name);
+    Ok(others.into_iter().find_map(|record| taken_by(&record, own, device)))
+}
+
+fn taken_by(record: &Record, own: &State, device: &Device) -> Option<Existing> {
+    let other = record.state.as_ref()?;
+    // Another host NQN is another host, as in the kernel.
+    if other.subnqn != own.subnqn || other.hostnqn != own.hostnqn {
+        return None;
+    }
+    let same = |theirs: &&Device| {
+        theirs.problem.is_none()
+            && if device.identifiers.is_empty() {
+                // Without identifiers, the number within the same drive has to do.
+                theirs.identifiers.is_empty() && theirs.nsid == device.nsid && other.serial == own.serial
+            } else {
+                theirs.identifiers == device.identifiers
+            }
+    };
+    let theirs = other.devices.iter().find(same)?;
+    let path = theirs.path.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
+    Some(Existing {
+        name: record.name.clone(),
+        nqn: other.subnqn.clone(),
+        address: other.request.address(),
+        device: Some(format!("{}{path}", theirs.name)),
+    })
+}

@@ -1,0 +1,45 @@
+//! A line in the system's log, for what nobody is there to read when it happens: a device that ends. Says nothing, and
+//! waits for nobody, where there is no system log.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+/// Where syslog daemons and journald listen.
+const SOCKET: &str = "/dev/log";
+/// RFC 5424: facility 3 (daemons), severity 3 (error).
+const PRIORITY: u32 = 3 << 3 | 3;
+
+/// Tells the system's log that something is lost.
+pub(crate) fn error(message: &str) {
+    if let Err(error) = send(Path::new(SOCKET), message) {
+        tracing::debug!(%error, "the system log takes nothing");
+    }
+}
+
+fn send(socket: &Path, message: &str) -> io::Result<()> {
+    let log = UnixDatagram::unbound()?;
+    // A daemon that does not read shall not hold up anybody.
+    log.set_nonblocking(true)?;
+    // The form of syslog(3); the daemon adds the time.
+    let line = format!("<{PRIORITY}>ebof[{}]: {}", std::process::id(), message.replace(char::is_control, " "));
+    log.send_to(line.as_bytes(), socket).map(|_sent| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_sent_as_syslog_has_it_and_nothing_happens_without_a_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        assert!(send(&path, "x").is_err());
+        let log = UnixDatagram::bind(&path).unwrap();
+        send(&path, "nvme0:\ngone").unwrap();
+        let mut line = [0; 100];
+        let bytes = log.recv(&mut line).unwrap();
+        let expected = format!("<27>ebof[{}]: nvme0: gone", std::process::id());
+        assert_eq!(std::str::from_utf8(&line[..bytes]).unwrap(), expected);
+    }
+}
