@@ -230,6 +230,17 @@ pub(crate) fn check_transport(transport: &str) -> Result<(), Failure> {
     }
 }
 
+/// The warning for a name that is legal for some targets, and most likely a mistake.
+pub(crate) fn strange_name(option: &str, nqn: &Nqn) -> Option<String> {
+    (!nqn.has_standard_form()).then(|| {
+        format!(
+            "warning: {option} {:?} is not an NQN as the specification has it (nqn.yyyy-mm.REVERSE.DOMAIN:NAME, as in \
+             nqn.2014-08.org.example:drive0); it is used as it is",
+            nqn.as_str()
+        )
+    })
+}
+
 /// Sets who we are. A foreign host NQN gets its own host identifier: Linux refuses one identifier under two names.
 pub(crate) fn set_host(options: &mut Options, nqn: Option<&Nqn>, id: Option<HostId>) {
     if let Some(nqn) = nqn {

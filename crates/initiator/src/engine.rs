@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ebof_nvme::opcode::nvm;
+use ebof_nvme::log::Lid;
+use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Cqe, Sqe, Status};
 use ebof_pinned::Pinned;
 use ebof_tcp::host::{Connection, Event, R2t, Transfer};
@@ -34,7 +35,7 @@ pub(crate) struct Engine<B> {
     slots: Slots<B>,
     /// Data bytes that a command capsule may carry.
     in_capsule: usize,
-    /// Whether success with fewer data than asked for is an error (I/O queues).
+    /// Whether success with fewer data than asked for is an error for nearly every command (I/O queues): see [`least`].
     strict: bool,
     /// A command was answered with Invalid Namespace: what is known of the namespaces is out of date.
     namespace_missed: bool,
@@ -233,8 +234,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         let slot = self.slots.at(index);
         sqe.cid = slot.cid.0.into();
         slot.expected = length;
-        // A report is as long as there are registrants, whatever its buffer would hold.
-        slot.least = if sqe.opcode == nvm::RESERVATION_REPORT { 0 } else { length };
         let to_host = match slot.place {
             Place::None => None,
             Place::ToHost(_) => Some(true),
@@ -245,6 +244,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
                 AdminData::FromHost(_) => Some(false),
             },
         };
+        slot.least = least(self.strict, &sqe, length, to_host == Some(true));
         if to_host != Some(false) || length as usize <= self.in_capsule {
             link.small_ms = now_ms;
         }
@@ -438,7 +438,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         if !cqe.status().is_success() {
             self.namespace_missed |= cqe.status().is(Status::INVALID_NAMESPACE);
         }
-        let missing = self.strict && cqe.status().is_success() && transferred < self.slots.at(index).least;
+        let missing = cqe.status().is_success() && transferred < self.slots.at(index).least;
         let result =
             if missing { Err(Error::Malformed("success although not all data were transferred")) } else { Ok(cqe) };
         self.slots.finish(index, result);
@@ -458,6 +458,24 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     pub(crate) fn lose(&mut self, loss: &Loss) {
         self.link = None;
         self.slots.finish_all(&Error::Lost(loss.clone()));
+    }
+}
+
+/// Bytes of `length` that have to be transferred for success; the rest of a buffer would be taken for what the controller
+/// said.
+fn least(strict: bool, sqe: &Sqe, length: u32, to_host: bool) -> u32 {
+    const VENDOR: u8 = 0xc0;
+    match sqe.opcode {
+        // A report is as long as there are registrants, whatever its buffer would hold.
+        nvm::RESERVATION_REPORT if strict => 0,
+        _ if strict => length,
+        _ if !to_host => 0,
+        // Actions on its reporting context come in Get Log Page too, and have no data.
+        admin::GET_LOG_PAGE if sqe.cdw10.get() & 0xff == u32::from(Lid::PERSISTENT_EVENT.0) => 0,
+        admin::IDENTIFY | admin::GET_LOG_PAGE => length,
+        // What these have to say may be shorter than the room for it.
+        opcode if opcode >= VENDOR || sqe.fctype().is_some() => 0,
+        _ => length.min(1),
     }
 }
 

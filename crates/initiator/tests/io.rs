@@ -225,6 +225,24 @@ fn success_without_all_the_data_is_an_error() {
 }
 
 #[test]
+fn success_of_an_admin_command_without_its_data_is_an_error() {
+    use ebof_nvme::opcode::admin;
+    let peer = Peer::new();
+    let controller = Controller::connect(&peer.options()).unwrap();
+    for bytes in [0, 4, 4092] {
+        peer.state().short = Some((admin::IDENTIFY, bytes));
+        let error = controller.identify_namespace(Nsid(1)).unwrap_err();
+        assert!(matches!(error, Error::Malformed(_)), "{bytes} bytes: {error}");
+        peer.state().short = Some((admin::GET_LOG_PAGE, bytes));
+        let error = controller.log_page(Nsid::ALL, 4, 0, &mut [0; 4096]).unwrap_err();
+        assert!(matches!(error, Error::Malformed(_)), "{bytes} bytes: {error}");
+    }
+    peer.state().short = Some((admin::IDENTIFY, 0));
+    let error = Controller::connect(&peer.options()).unwrap_err();
+    assert_eq!(error.kind().name(), "protocol-violation", "{error}");
+}
+
+#[test]
 fn a_passing_status_is_retried() {
     let peer = Peer::new();
     let mut left = 3;

@@ -81,6 +81,18 @@ impl Nqn {
         Ok(Self(text.to_string()))
     }
 
+    /// Whether it has the form of the specification, `nqn.yyyy-mm.REVERSE.DOMAIN...`: see [`Nqn::parse`].
+    #[must_use]
+    pub fn has_standard_form(&self) -> bool {
+        let Some(date) = self.0.as_bytes().strip_prefix(b"nqn.") else { return false };
+        let pattern = b"dddd-dd.";
+        date.len() > pattern.len()
+            && date.iter().zip(pattern).all(|(byte, kind)| match kind {
+                b'd' => byte.is_ascii_digit(),
+                kind => byte == kind,
+            })
+    }
+
     /// Decodes a 256-byte field.
     ///
     /// # Errors
@@ -146,6 +158,17 @@ impl str::FromStr for Nqn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_form_of_the_specification_is_told_from_other_names() {
+        let standard = |text| Nqn::parse(text).unwrap().has_standard_form();
+        assert!(standard("nqn.2014-08.org.example:drive0") && standard(Nqn::DISCOVERY));
+        for text in
+            ["foo", "nqn.", "nqn.2014-08.", "nqn.14-08.org.example", "iqn.2014-08.org.example", "nqn.2014-8.org"]
+        {
+            assert!(!standard(text), "{text}");
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -13,10 +13,18 @@ use crate::request::Device;
 use crate::state::{self, ENDED_MAX, Ended, StateDir};
 use crate::{blocks, claims, describe, syslog};
 
+/// Namespaces of a controller that become block devices, at most: a target may claim any number.
+const DEVICES_MAX: usize = 1024;
+
 impl Holder {
     /// Makes the devices follow the namespaces.
     pub(super) fn rescan(&mut self) -> Result<(), Error> {
         let there = self.shared.controller.namespaces().map_err(|error| Error::Initiator(Box::new(error)))?;
+        let mut there = there;
+        if there.len() > DEVICES_MAX {
+            tracing::warn!(namespaces = there.len(), "only the first {DEVICES_MAX} namespaces become block devices");
+            there.truncate(DEVICES_MAX);
+        }
         let gone = self.devices.iter().map(|held| held.device.nsid).filter(|&nsid| !there.contains(&Nsid(nsid)));
         for nsid in gone.collect::<Vec<u32>>() {
             self.end(nsid, "the namespace is not there any more");

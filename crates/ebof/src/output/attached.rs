@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ebof_attach::state::State;
+use ebof_attach::state::{Ended, GivenUp, State};
+use ebof_attach::time::utc;
 use ebof_attach::{Attached, Device};
 
 use super::View;
@@ -56,6 +57,8 @@ fn format(device: &Device) -> String {
 pub(crate) struct ListView {
     /// The controllers in order.
     pub(crate) controllers: Vec<Connected>,
+    /// Those that were given up, and nobody has acknowledged it.
+    pub(crate) given_up: Vec<State>,
 }
 
 impl View for ListView {
@@ -89,9 +92,7 @@ impl View for ListView {
             })
         });
         let mut text = table(&columns, &rows.collect::<Vec<_>>());
-        for (device, problem) in self.problems() {
-            let _infallible = writeln!(text, "{} has no block device: {problem}", device.name);
-        }
+        text += &self.notes();
         text
     }
 
@@ -99,7 +100,22 @@ impl View for ListView {
         let devices = self.controllers.iter().flat_map(|controller| {
             controller.devices().map(move |(device, used)| device_json(&controller.state, device, used))
         });
-        Object::document("list", 1).with("Devices", devices.collect::<Vec<_>>())
+        let ended = self.ended().map(|ended| {
+            Object::new()
+                .with("GenericPath", ended.name.as_str())
+                .with("NameSpace", ended.nsid)
+                .with("DevicePath", ended.path.as_ref().map(|path| path.display().to_string()))
+                .with("Reason", safe(&ended.reason))
+                .with("Time", ended.at)
+        });
+        let given_up = self.given_up.iter().filter_map(|state| {
+            let named = Object::new().with("Controller", state.name.as_str()).with("SubsystemNQN", safe(&state.subnqn));
+            Some(named.extend(given_up_json(state)?))
+        });
+        Object::document("list", 1)
+            .with("Devices", devices.collect::<Vec<_>>())
+            .with("Ended", ended.collect::<Vec<_>>())
+            .with("GivenUp", given_up.collect::<Vec<_>>())
     }
 }
 
@@ -175,11 +191,41 @@ impl ListView {
         let columns = [("Device", 17), ("Node", 20), ("NSID", 10), ("Usage", 26), ("Format", 16), ("Controllers", 16)];
         text += "\n";
         text += &table(&columns, &namespaces.collect::<Vec<_>>());
+        text += &self.notes();
+        text
+    }
+
+    /// What is not as it should be.
+    fn notes(&self) -> String {
+        let mut text = String::new();
         for (device, problem) in self.problems() {
-            let _infallible = writeln!(text, "{} has no block device: {problem}", device.name);
+            let _infallible = writeln!(text, "{} has no block device: {}", device.name, safe(problem));
+        }
+        for ended in self.ended() {
+            let path = ended.path.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
+            let (name, at) = (&ended.name, utc(ended.at));
+            let _infallible = writeln!(text, "{name}{path} ended at {at}: {}", safe(&ended.reason));
+        }
+        for state in &self.given_up {
+            let Some(GivenUp { reason, at }) = &state.given_up else { continue };
+            let (name, nqn, at) = (&state.name, safe(&state.subnqn), utc(*at));
+            let reason = safe(reason);
+            let _infallible = writeln!(
+                text,
+                "{name} ({nqn}) was given up at {at}: {reason}; `ebof disconnect -d {name}` acknowledges that"
+            );
         }
         text
     }
+
+    fn ended(&self) -> impl Iterator<Item = &Ended> {
+        self.controllers.iter().flat_map(|controller| &controller.state.ended)
+    }
+}
+
+fn given_up_json(state: &State) -> Option<Object> {
+    let GivenUp { reason, at } = state.given_up.as_ref()?;
+    Some(Object::new().with("Reason", safe(reason)).with("Time", *at))
 }
 
 /// Controllers of one subsystem, seen as one host.
@@ -238,6 +284,9 @@ impl View for SubsystemsView {
             for controller in subsystem.controllers {
                 let State { name, request, state, .. } = &controller.state;
                 let _infallible = writeln!(text, " +- {name} {} {} {state}", request.transport, controller.address());
+                if let Some(GivenUp { reason, at }) = &controller.state.given_up {
+                    let _infallible = writeln!(text, "    given up at {}: {}", utc(*at), safe(reason));
+                }
             }
         }
         text
@@ -268,6 +317,7 @@ fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
             .with("Address", controller.address())
             .with("State", state.as_str())
             .with("ControllerID", *cntlid)
+            .with("GivenUp", given_up_json(&controller.state))
     };
     let state = subsystem.controllers.first().map(|controller| &controller.state);
     Object::new()

@@ -61,6 +61,8 @@ pub(crate) struct DisconnectView {
     pub(crate) nqns: Vec<String>,
     /// Controllers that are gone now, and their subsystems.
     pub(crate) disconnected: Vec<(String, String)>,
+    /// Controllers that had been given up, and their subsystems: nobody is told of them any more.
+    pub(crate) acknowledged: Vec<(String, String)>,
     /// Controllers that are not, and why.
     pub(crate) failed: Vec<(String, anyhow::Error)>,
     /// What was cleaned up behind holders that had been killed.
@@ -71,6 +73,7 @@ impl DisconnectView {
     /// Adds what one call did.
     pub(crate) fn add(&mut self, report: Report) {
         self.disconnected.extend(report.disconnected);
+        self.acknowledged.extend(report.acknowledged);
         self.failed.extend(report.failed.into_iter().map(|(name, error)| (name, anyhow::Error::new(error))));
         for repaired in report.repaired {
             self.repaired.extend(repaired.actions.iter().map(|action| format!("{}: {action}", repaired.name)));
@@ -88,21 +91,22 @@ impl View for DisconnectView {
         for (name, _) in self.disconnected.iter().filter(|(_, nqn)| !self.nqns.contains(nqn)) {
             let _infallible = writeln!(text, "Disconnected {name}");
         }
+        for (name, _) in &self.acknowledged {
+            let _infallible = writeln!(text, "{name} had been given up: its record is removed");
+        }
         text
     }
 
     fn json(&self, _verbose: bool) -> Object {
-        let disconnected = self
-            .disconnected
-            .iter()
-            .map(|(name, nqn)| Object::new().with("device", name.as_str()).with("nqn", safe(nqn)));
+        let named = |(name, nqn): &(String, String)| Object::new().with("device", name.as_str()).with("nqn", safe(nqn));
         let failed = self
             .failed
             .iter()
             .map(|(name, error)| Object::new().with("device", name.as_str()).with("error", failure::details(error)));
         let repaired = self.repaired.iter().map(|action| Json::from(action.as_str()));
         Object::document(self.verb, 1)
-            .with("disconnected", disconnected.collect::<Vec<_>>())
+            .with("disconnected", self.disconnected.iter().map(named).collect::<Vec<_>>())
+            .with("acknowledged", self.acknowledged.iter().map(named).collect::<Vec<_>>())
             .with("failed", failed.collect::<Vec<_>>())
             .with("repaired", repaired.collect::<Vec<_>>())
     }

@@ -82,3 +82,5 @@ pub(crate) fn say(line: &str) {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::example_state;

@@ -1,6 +1,6 @@
 //! What every view prints for fixed bytes, as snapshots: a change of the text or of a JSON key shows here.
 
-use ebof_attach::state::State;
+use ebof_attach::state::{Ended, GivenUp, State};
 use ebof_attach::{Attached, Device, Request};
 use ebof_nvme::feature::{Fid, Select};
 use ebof_nvme::identify::{
@@ -250,14 +250,16 @@ fn device(nsid: u32, path: Option<&str>) -> Device {
         metadata_bytes: if nsid == 1 { 0 } else { 8 },
         blocks: 262_144,
         read_only: false,
+        identifiers: String::new(),
     }
 }
 
-fn connected() -> Vec<Connected> {
+/// A state as a holder writes it.
+pub(crate) fn example_state(name: &str) -> State {
     let request = Request { traddr: "192.168.13.147".to_owned(), ..Request::default() };
-    let state = State {
+    State {
         version: 1,
-        name: "nvme0".to_owned(),
+        name: name.to_owned(),
         pid: 7,
         pid_start: 8,
         since: 9,
@@ -274,16 +276,41 @@ fn connected() -> Vec<Connected> {
         firmware: "0.1".to_owned(),
         front: "loop".to_owned(),
         devices: vec![device(1, Some("/dev/loop0")), device(2, None)],
-    };
+        ended: Vec::new(),
+        given_up: None,
+    }
+}
+
+fn connected() -> Vec<Connected> {
+    let state = example_state("nvme0");
     let other =
         State { name: "nvme1".to_owned(), devices: Vec::new(), state: "connecting".to_owned(), ..state.clone() };
     vec![Connected { state, used_blocks: vec![Some(1000), None] }, Connected { state: other, used_blocks: Vec::new() }]
 }
 
+/// A device that ended, and a controller that was given up.
+fn given_up() -> ListView {
+    let mut controllers = connected();
+    controllers[0].state.ended.push(Ended {
+        name: "nvme0n1".to_owned(),
+        nsid: 1,
+        path: Some("/dev/loop3".into()),
+        reason: "namespace 1 is another one\u{1b}[31m".to_owned(),
+        at: 1_795_355_000,
+    });
+    let given_up = GivenUp { reason: "nobody listens there".to_owned(), at: 1_795_355_060 };
+    let state = State { given_up: Some(given_up), state: "dead".to_owned(), ..example_state("nvme5") };
+    ListView { controllers, given_up: vec![state] }
+}
+
 #[test]
 fn connections() {
-    assert_view!("list", ListView { controllers: connected() });
+    assert_view!("list", ListView { controllers: connected(), given_up: Vec::new() });
+    assert_view!("list-given-up", given_up());
     assert_view!("list-subsys", SubsystemsView { controllers: connected() });
+    let dead = given_up().given_up.remove(0);
+    let dead = SubsystemsView { controllers: vec![Connected { state: dead, used_blocks: Vec::new() }] };
+    assert_view!("list-subsys-given-up", dead);
     let attached =
         || Attached { name: "nvme0".to_owned(), devices: vec![device(1, Some("/dev/loop0")), device(2, None)] };
     let connect = || ConnectView { nqn: "nqn.2014-08.org.example:drive0".to_owned(), attached: attached() };
@@ -298,6 +325,7 @@ fn connections() {
         verb: "disconnect",
         nqns: vec!["nqn.a".to_owned()],
         disconnected: vec![("nvme0".to_owned(), "nqn.a".to_owned()), ("nvme2".to_owned(), "nqn.c".to_owned())],
+        acknowledged: vec![("nvme5".to_owned(), "nqn.a".to_owned())],
         failed: vec![("nvme1".to_owned(), anyhow::anyhow!("in use"))],
         repaired: vec!["nvme3: removed".to_owned()],
     };

@@ -10,7 +10,9 @@ use ebof_manage::{Config, Drive, Listen};
 use ebof_nvme::{Nqn, Uuid};
 
 use super::Args;
+use crate::device::strange_name;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::output::text::safe;
 
 /// The configuration that the arguments describe.
@@ -147,10 +149,14 @@ fn block_size(bytes: Option<u32>) -> Result<Option<BlockSize>, Failure> {
 }
 
 fn nqn(text: &str, option: &str) -> Result<Nqn, Failure> {
-    Nqn::parse(text).map_err(|error| {
+    let nqn = Nqn::parse(text).map_err(|error| {
         let advice = "an NQN looks like nqn.2014-08.org.example:drive0";
         Failure::usage(format!("{option} {}: {error}", safe(text)), advice)
-    })
+    })?;
+    if let Some(warning) = strange_name(option, &nqn) {
+        say(&warning);
+    }
+    Ok(nqn)
 }
 
 /// A name that stays the same for this machine and drive.

@@ -1,6 +1,7 @@
 //! `connect`, `connect-all`, `disconnect`, `disconnect-all`: block devices come and go. Who holds them is in
 //! `ebof-attach`.
 
+use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -20,6 +21,11 @@ use crate::output::{say, show};
 
 /// Discovery services that `connect-all` asks, at most: referrals may lead in circles.
 const SERVICES_MAX: usize = 64;
+
+/// Connections that `connect-all` tries, at most: a discovery log has up to 4096 records, and each may take its time.
+const CONNECTS_MAX: usize = 1024;
+/// Records from which on `connect-all` says how far it is.
+const PROGRESS_FROM: usize = 8;
 
 /// The sort of block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -87,7 +93,7 @@ pub(crate) struct ConnectAll {
 
 impl ConnectAll {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let mut view = ConnectAllView::default();
+        let mut run = Everything { front: self.front.into(), ..Everything::default() };
         let mut waiting = services(&self.fabric)?;
         let mut asked: Vec<(Option<String>, Option<u16>)> = Vec::new();
         while let Some(service) = waiting.pop() {
@@ -98,46 +104,66 @@ impl ConnectAll {
             let first = asked.is_empty();
             asked.push(place);
             match ask(&service, global) {
-                Ok(log) => {
-                    for entry in &log.entries {
-                        self.follow(&service, entry, &mut waiting, &mut view);
-                    }
-                }
+                Ok(log) => run.follow_all(&service, &log.entries, &mut waiting),
                 // What was asked for by name has to answer; a referral may be stale.
                 Err(error) if first => return Err(error.into()),
                 Err(error) => say(&format!("{error}")),
             }
         }
-        show(global, &view)?;
-        Ok(if view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        show(global, &run.view)?;
+        Ok(if run.view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// A run over all that discovery services list. They are taken as hostile: a list may be long, and name everything twice.
+#[derive(Default)]
+struct Everything {
+    front: Kind,
+    view: ConnectAllView,
+    /// Records that were followed: subsystem, address, port.
+    followed: HashSet<(String, String, u16)>,
+    /// Subsystems that are connected by now, and as what.
+    connected: HashMap<String, String>,
+    /// Connections that were tried.
+    tried: usize,
+}
+
+impl Everything {
+    fn follow_all(&mut self, service: &FabricArgs, entries: &[DiscoveryEntry], waiting: &mut Vec<FabricArgs>) {
+        for (number, entry) in (1..).zip(entries) {
+            if self.tried >= CONNECTS_MAX {
+                let rest = entries.len() + 1 - number;
+                say(&format!("{CONNECTS_MAX} connections were tried: {rest} more records are left alone"));
+                return;
+            }
+            self.follow(service, entry, (number, entries.len()), waiting);
+        }
     }
 
     fn follow(
-        &self,
+        &mut self,
         service: &FabricArgs,
         entry: &DiscoveryEntry,
+        (number, count): (usize, usize),
         waiting: &mut Vec<FabricArgs>,
-        view: &mut ConnectAllView,
     ) {
         let traddr = entry.address().as_str().map(str::to_owned);
         let trsvcid = entry.service_id().as_str().and_then(|port| port.parse::<u16>().ok());
         let nqn = Nqn::from_field(&entry.subnqn);
         let (TrType::TCP, Some(traddr), Some(trsvcid), Ok(nqn)) = (entry.transport(), traddr, trsvcid, nqn) else {
             let (nqn, transport) = (entry.subsystem_nqn(), entry.transport().name());
-            view.skipped.push((nqn.to_string(), format!("its {transport} address cannot be used")));
+            self.view.skipped.push((nqn.to_string(), format!("its {transport} address cannot be used")));
             return;
         };
+        if !self.followed.insert((nqn.to_string(), traddr.clone(), trsvcid)) {
+            return;
+        }
         match entry.subsystem_type() {
             SubsystemType::NVM => {
-                let request = service.request(&traddr, trsvcid, nqn.as_str(), self.front.into());
-                match ebof_attach::connect(&request) {
-                    Ok(attached) => view.connected.push(ConnectView { nqn: nqn.to_string(), attached }),
-                    Err(ebof_attach::Error::AlreadyConnected(existing)) => {
-                        let reason = format!("already connected as {} at {}", existing.name, existing.address);
-                        view.skipped.push((nqn.to_string(), reason));
-                    }
-                    Err(error) => view.failed.push((nqn.to_string(), anyhow::Error::new(error))),
+                if count > PROGRESS_FROM {
+                    say(&format!("record {number} of {count}: {} at {}:{trsvcid}", safe(nqn.as_str()), safe(&traddr)));
                 }
+                self.connect(service, &nqn, &traddr, trsvcid);
             }
             SubsystemType::REFERRAL => {
                 let referral =
@@ -147,11 +173,32 @@ impl ConnectAll {
             _ => {}
         }
     }
+
+    fn connect(&mut self, service: &FabricArgs, nqn: &Nqn, traddr: &str, trsvcid: u16) {
+        // Another port of the same subsystem shows the same namespaces.
+        if let Some(name) = self.connected.get(nqn.as_str()).filter(|_| !service.duplicate_connect) {
+            self.view.skipped.push((nqn.to_string(), format!("connected as {name} through another port")));
+            return;
+        }
+        self.tried += 1;
+        let request = service.request(traddr, trsvcid, nqn.as_str(), self.front);
+        match ebof_attach::connect(&request) {
+            Ok(attached) => {
+                self.connected.insert(nqn.to_string(), attached.name.clone());
+                self.view.connected.push(ConnectView { nqn: nqn.to_string(), attached });
+            }
+            Err(ebof_attach::Error::AlreadyConnected(existing)) => {
+                let reason = format!("already connected as {} at {}", existing.name, existing.address);
+                self.connected.insert(nqn.to_string(), existing.name);
+                self.view.skipped.push((nqn.to_string(), reason));
+            }
+            Err(error) => self.view.failed.push((nqn.to_string(), anyhow::Error::new(error))),
+        }
+    }
 }
 
 /// Disconnects controllers.
 #[derive(Clone, Debug, clap::Args)]
-#[group(id = "what", required = true, multiple = true, args = ["nqn", "device"])]
 pub(crate) struct Disconnect {
     /// Every controller of these subsystems, separated by commas
     #[arg(short = 'n', long, value_name = "NQN", value_delimiter = ',')]
@@ -166,6 +213,11 @@ pub(crate) struct Disconnect {
 
 impl Disconnect {
     pub(crate) fn run(self, global: &Global) -> Outcome {
+        if self.nqn.is_empty() && self.device.is_empty() {
+            let advice = "say which: -n NQN for every controller of a subsystem, -d DEVICE (nvme0, as `ebof list` shows) for \
+                          one; `ebof disconnect-all` disconnects everything";
+            return Err(Failure::usage("nothing is named that is to be disconnected", advice).into());
+        }
         let nqns = self.nqn.iter().cloned().map(Select::Nqn);
         let selects = nqns.chain(self.device.iter().cloned().map(Select::Device));
         let mut view = DisconnectView { verb: "disconnect", nqns: self.nqn.clone(), ..DisconnectView::default() };

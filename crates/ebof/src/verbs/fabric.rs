@@ -8,8 +8,9 @@ use ebof_initiator::Options;
 use ebof_nvme::{HostId, Nqn};
 
 use super::number;
-use crate::device::{check_transport, parse_host_id, set_host, zerocopy_send};
+use crate::device::{check_transport, parse_host_id, set_host, strange_name, zerocopy_send};
 use crate::failure::Failure;
+use crate::output::say;
 
 /// Port of NVMe/TCP I/O controllers.
 pub(super) const IO_PORT: u16 = 4420;
@@ -189,7 +190,16 @@ impl FabricArgs {
     /// The first such option.
     pub(super) fn check(&self) -> Result<(), Failure> {
         check_transport(&self.transport)?;
-        self.later.refuse()
+        if let Some(traddr) = &self.traddr {
+            check_address(traddr)?;
+        }
+        self.later.refuse()?;
+        for (option, nqn) in [("--nqn", &self.nqn), ("--hostnqn", &self.hostnqn)] {
+            if let Some(warning) = nqn.as_ref().and_then(|nqn| strange_name(option, nqn)) {
+                say(&warning);
+            }
+        }
+        Ok(())
     }
 
     /// What the initiator is to do to connect to `nqn` at `traddr`:`trsvcid`.
@@ -249,6 +259,26 @@ impl FabricArgs {
     }
 }
 
+/// Refuses an address that is one with a port, or in brackets: the name would be looked up, in vain.
+fn check_address(traddr: &str) -> Result<(), Failure> {
+    let (host, port) = match traddr.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, port)) => (host, port.strip_prefix(':')),
+            None => (rest, None),
+        },
+        None => match traddr.split_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() => (host, Some(port)),
+            _ => return Ok(()),
+        },
+    };
+    let port = port.filter(|port| !port.is_empty()).map(|port| format!(" -s {port}")).unwrap_or_default();
+    let message = format!("--traddr {traddr:?} is more than an address");
+    Err(Failure::usage(
+        message,
+        format!("the port has an option of its own, and no brackets are needed: -a {host}{port}"),
+    ))
+}
+
 /// Sets how long the steps of a connection may take, where the user said so.
 pub(super) fn set_timeout(options: &mut Options, timeout: Option<Duration>) {
     if let Some(timeout) = timeout {
@@ -260,4 +290,32 @@ pub(super) fn set_timeout(options: &mut Options, timeout: Option<Duration>) {
 
 fn port(text: &str) -> Result<u16, String> {
     text.parse().ok().filter(|&port| port != 0).ok_or_else(|| "want a port number from 1 to 65535".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_with_a_port_or_brackets_gets_a_hint() {
+        for (traddr, advice) in [
+            ("127.0.0.1:4420", "-a 127.0.0.1 -s 4420"),
+            ("target.example:8009", "-a target.example -s 8009"),
+            ("[::1]", "-a ::1"),
+            ("[fd00::1]:4420", "-a fd00::1 -s 4420"),
+        ] {
+            let text = check_address(traddr).unwrap_err().to_string();
+            assert!(text.ends_with(advice), "{text}");
+        }
+        for traddr in ["127.0.0.1", "::1", "fd00::1:4420", "target.example"] {
+            check_address(traddr).unwrap();
+        }
+    }
+
+    #[test]
+    fn names_that_are_no_nqns_get_a_warning() {
+        let nqn = |text| Nqn::parse(text).unwrap();
+        assert!(strange_name("--nqn", &nqn("foo")).unwrap().starts_with("warning: --nqn \"foo\" is not an NQN"));
+        assert_eq!(strange_name("--nqn", &nqn("nqn.2014-08.org.example:drive0")), None);
+    }
 }

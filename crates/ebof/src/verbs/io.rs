@@ -71,6 +71,11 @@ pub(crate) struct Transfer {
     metadata: Metadata,
 }
 
+/// The largest block that a controller is believed to have: the buffers here are made of its blocks.
+const BLOCK_BYTES_MAX: u32 = 1 << 20;
+/// Data of one command: what the controller's limit is, its answer tells.
+const BUFFER_BYTES_MAX: usize = 256 << 20;
+
 /// Options of nvme-cli for metadata in a buffer of its own, which no message-based transport has.
 #[derive(Clone, Debug, clap::Args)]
 struct Metadata {
@@ -112,6 +117,10 @@ fn transfer_bytes(
     let Some(block) = namespace.format().block_bytes() else {
         return Err(unusable(format!("namespace {nsid} has a format that does not exist")));
     };
+    if block > BLOCK_BYTES_MAX {
+        let message = format!("the controller says that blocks of namespace {nsid} have {block} bytes");
+        return Err(unusable(format!("{message}: more than the {BLOCK_BYTES_MAX} that are believed")));
+    }
     let stripped = generated && namespace.protection() != ProtectionType::None && metadata == protection_bytes;
     if metadata == 0 || stripped {
         return Ok(block);
@@ -175,7 +184,7 @@ impl Transfer {
         let (mut device, block_bytes) = self.open(global)?;
         let passes = self.force || self.dry_run || opcode != nvm::WRITE;
         refuse_in_use(verb, &*device, namespace_of(&*device, self.namespace_id)?, passes)?;
-        let limit = BLOCKS_MAX * u64::from(block_bytes);
+        let limit = (BLOCKS_MAX * u64::from(block_bytes)).min(BUFFER_BYTES_MAX as u64 + 1);
         let blocks_bytes = self.block_count.map(|count| (u64::from(count) + 1) * u64::from(block_bytes));
         let wanted = self.data_size.or(blocks_bytes);
         let data = self.input(wanted.unwrap_or(limit))?;
@@ -305,8 +314,13 @@ impl Transfer {
 
 fn buffer_bytes(range: &BlockRange, block_bytes: u32) -> Result<usize, Failure> {
     let bytes = u64::from(range.blocks) * u64::from(block_bytes);
-    usize::try_from(bytes)
-        .map_err(|_too_large| Failure::usage("that is more than fits into memory", "use several commands"))
+    usize::try_from(bytes).ok().filter(|&bytes| bytes <= BUFFER_BYTES_MAX).ok_or_else(|| {
+        let message = format!("{} blocks of {block_bytes} bytes are more than one command can carry", range.blocks);
+        Failure::usage(
+            message,
+            format!("at most {BUFFER_BYTES_MAX} bytes, and what the controller's MDTS allows; use several"),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -329,5 +343,12 @@ mod tests {
         assert_eq!(bytes(namespace(8, 0x10, 0), true), Some(4104));
         assert_eq!(bytes(namespace(8, 0, 1), false), None);
         assert_eq!(bytes(IdentifyNamespace::default(), false), None);
+        // A controller that claims blocks of 2 GiB gets nothing filled up to that.
+        let mut absurd = namespace(0, 0, 0);
+        absurd.lbaf[0].lbads = 31;
+        assert!(transfer_bytes(Nsid(1), &absurd, false, 8).unwrap_err().to_string().contains("2147483648"));
+        absurd.lbaf[0].lbads = 20;
+        assert_eq!(bytes(absurd, false), Some(1 << 20));
+        assert!(buffer_bytes(&BlockRange::new(0, 65_536), 1 << 20).is_err());
     }
 }

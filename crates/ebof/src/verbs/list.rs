@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ebof_attach::state::StateDir;
+use ebof_attach::state::{Record, State, StateDir};
 use ebof_nvme::Nsid;
 use ebof_nvme::Sqe;
 use ebof_nvme::identify::{Cns, IdentifyNamespace};
@@ -20,7 +20,8 @@ pub(crate) struct List {}
 
 impl List {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        show(global, &ListView { controllers: connected(None)? })?;
+        let (controllers, given_up) = connected(None)?;
+        show(global, &ListView { controllers, given_up })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -39,32 +40,69 @@ pub(crate) struct ListSubsys {
 impl ListSubsys {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let of_device = match &self.device {
-            Some(device) => Some(ebof_attach::open(device)?.info().subnqn.clone()),
+            Some(device) => Some(subsystem_of(device)?),
             None => None,
         };
-        let mut controllers = connected(self.nqn.as_deref())?;
+        let (mut controllers, given_up) = connected(self.nqn.as_deref())?;
+        controllers.extend(given_up.into_iter().map(|state| Connected { state, used_blocks: Vec::new() }));
         controllers.retain(|controller| of_device.as_ref().is_none_or(|nqn| controller.state.subnqn == *nqn));
         show(global, &SubsystemsView { controllers })?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// The connected controllers. First cleans up behind holders that were killed, and says so.
-fn connected(nqn: Option<&str>) -> anyhow::Result<Vec<Connected>> {
+/// The subsystem of a device, also of one that was given up.
+fn subsystem_of(device: &str) -> anyhow::Result<String> {
+    match ebof_attach::open(device) {
+        Ok(client) => Ok(client.info().subnqn.clone()),
+        Err(ebof_attach::Error::GivenUp { name, .. }) => {
+            let records = ebof_attach::list()?.into_iter().filter(|record| record.name == name);
+            Ok(records.filter_map(|record| record.state).map(|state| state.subnqn).next().unwrap_or_default())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The connected controllers, and those that were given up. First cleans up behind holders that were killed, and says so.
+fn connected(nqn: Option<&str>) -> anyhow::Result<(Vec<Connected>, Vec<State>)> {
     for repaired in ebof_attach::repair(&StateDir::standard())? {
         for action in &repaired.actions {
             say(&format!("{}: {action}", repaired.name));
         }
     }
-    let records = ebof_attach::list()?.into_iter().filter(|record| record.live);
-    let states = records.filter_map(|record| record.state);
-    let states = states.filter(|state| nqn.is_none_or(|nqn| state.subnqn == nqn));
-    Ok(states.map(ask).collect())
+    let wanted = |state: &State| nqn.is_none_or(|nqn| state.subnqn == nqn);
+    let (live, dead): (Vec<Record>, Vec<Record>) = ebof_attach::list()?.into_iter().partition(|record| record.live);
+    let given_up = dead.into_iter().filter(|record| record.given_up().is_some()).filter_map(|record| record.state);
+    let given_up = given_up.filter(wanted).collect();
+    let mut connected: Vec<Connected> =
+        live.into_iter().filter_map(|record| record.state).filter(wanted).map(ask).collect();
+    connected.extend(of_root().into_iter().filter(|other| wanted(&other.state)));
+    Ok((connected, given_up))
+}
+
+/// What the superuser has connected, for others who look.
+fn of_root() -> Vec<Connected> {
+    let (own, root) = (StateDir::standard(), StateDir::of_root());
+    if own.path() == root.path() || std::env::var_os("EBOF_STATE_DIR").is_some() {
+        return Vec::new();
+    }
+    let others = others(&root);
+    if !others.is_empty() {
+        let names = others.iter().map(|other| other.state.name.as_str()).collect::<Vec<_>>().join(", ");
+        say(&format!("{names}: connected by the superuser; commands to it need root (sudo ebof ...)"));
+    }
+    others
+}
+
+/// What the holders below another user's state directory wrote; they are asked nothing, and nothing is cleaned.
+fn others(states: &StateDir) -> Vec<Connected> {
+    let records = states.records().unwrap_or_default().into_iter().filter(|record| record.live);
+    records.filter_map(|record| record.state).map(|state| Connected { state, used_blocks: Vec::new() }).collect()
 }
 
 /// Asks the holder for its state as of now and for the use of its namespaces; what it wrote last where it does not
 /// answer, so that a list is never refused for the sake of one.
-fn ask(mut state: ebof_attach::state::State) -> Connected {
+fn ask(mut state: State) -> Connected {
     let mut used_blocks = Vec::new();
     match ebof_attach::open(&state.name) {
         Ok(mut client) => {
@@ -89,4 +127,26 @@ fn used(client: &mut ebof_attach::Client, nsid: Nsid) -> Option<u64> {
     let timeout = Some(std::time::Duration::from_secs(1));
     let cqe = client.admin(&sqe, ebof_initiator::AdminData::ToHost(data.as_mut_bytes()), timeout).ok()?;
     cqe.status().is_success().then(|| data.nuse.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebof_attach::Request;
+
+    #[test]
+    fn what_another_user_has_connected_is_seen_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let states = StateDir::at(directory.path());
+        assert!(others(&states).is_empty());
+        let guard = states.lock().unwrap();
+        let (record, lock) = states.create(&guard, &Request::default()).unwrap();
+        assert!(others(&states).is_empty(), "it is not ready");
+        let state = crate::output::example_state(&record.name);
+        std::fs::write(record.directory.join("state.json"), serde_json::to_vec(&state).unwrap()).unwrap();
+        assert_eq!(others(&states)[0].state.name, record.name);
+        drop(lock);
+        assert!(others(&states).is_empty(), "its holder is dead");
+        assert!(record.directory.exists(), "who cleans up is its owner");
+    }
 }

@@ -72,3 +72,46 @@ fn connect_tells_why_not_as_every_other_verb() {
     assert!(error["advice"].as_str().unwrap().contains("ebof discover"), "{error}");
     assert_eq!(rig.run(&["list", "-o", "json"]).json()["Devices"], serde_json::json!([]), "nothing is left behind");
 }
+
+#[test]
+fn connect_all_makes_one_device_of_a_subsystem_with_two_ports() {
+    if !can_attach() {
+        eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
+        return;
+    }
+    let rig = Rig::new();
+    let port = rig.address("any").port().to_string();
+    let args = ["connect-all", "-t", "tcp", "-a", "127.0.0.1", "-s", &port, "-i", "1", "--front", "loop", "-o", "json"];
+    for round in 0..2 {
+        let run = rig.run(&args);
+        let json = run.json();
+        assert_eq!(run.code, Some(0), "{json}");
+        let of_drive = |list: &str| {
+            let all = json[list].as_array().unwrap();
+            all.iter().filter(|one| one["nqn"] == NQN).cloned().collect::<Vec<_>>()
+        };
+        let (connected, skipped) = (of_drive("connected"), of_drive("skipped"));
+        assert_eq!((connected.len(), skipped.len()), if round == 0 { (1, 1) } else { (0, 2) }, "{json}");
+        assert!(skipped[0]["reason"].as_str().unwrap().contains("connected as nvme"), "{json}");
+    }
+    // By the other port, one by one, it is refused too, and on demand it is not.
+    let plain = rig.address("plain");
+    let run = connect(&rig, plain, NQN, &[]);
+    assert!(run.failed().contains("and the same namespace is nvme"), "{}", run.stderr);
+    connect(&rig, plain, NQN, &["-D"]).ok();
+}
+
+#[test]
+fn mistakes_of_a_command_line_get_a_hint() {
+    let rig = Rig::new();
+    let connect = |traddr: &str, nqn: &str| rig.run(&["connect", "-t", "tcp", "-a", traddr, "-s", "1", "-n", nqn]);
+    assert!(connect("127.0.0.1:4420", NQN).stderr.contains("-a 127.0.0.1 -s 4420"));
+    assert!(connect("[::1]", NQN).stderr.contains("-a ::1"));
+    assert!(connect("127.0.0.1", "foo").stderr.contains("warning: --nqn \"foo\" is not an NQN"));
+    for args in [["disconnect", "--force"].as_slice(), &["disconnect"]] {
+        let run = rig.run(args);
+        assert_ne!(run.code, Some(0));
+        let told = run.stderr.contains("nothing is named that is to be disconnected") && run.stderr.contains("-n NQN");
+        assert!(told && run.stderr.contains("disconnect-all"), "{}", run.stderr);
+    }
+}
