@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod counted;
+mod least;
 #[cfg(test)]
 mod mixed;
 #[cfg(test)]
@@ -13,8 +14,6 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ebof_nvme::log::Lid;
-use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Cqe, Sqe, Status};
 use ebof_pinned::Pinned;
 use ebof_tcp::host::{Connection, Event, R2t, Transfer};
@@ -35,7 +34,7 @@ pub(crate) struct Engine<B> {
     slots: Slots<B>,
     /// Data bytes that a command capsule may carry.
     in_capsule: usize,
-    /// Whether success with fewer data than asked for is an error for nearly every command (I/O queues): see [`least`].
+    /// Whether success with fewer data than asked for is an error for nearly every command (I/O queues): see [`least::least`].
     strict: bool,
     /// A command was answered with Invalid Namespace: what is known of the namespaces is out of date.
     namespace_missed: bool,
@@ -244,7 +243,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
                 AdminData::FromHost(_) => Some(false),
             },
         };
-        slot.least = least(self.strict, &sqe, length, to_host == Some(true));
+        slot.least = least::least(self.strict, &sqe, length, to_host == Some(true));
         if to_host != Some(false) || length as usize <= self.in_capsule {
             link.small_ms = now_ms;
         }
@@ -458,24 +457,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     pub(crate) fn lose(&mut self, loss: &Loss) {
         self.link = None;
         self.slots.finish_all(&Error::Lost(loss.clone()));
-    }
-}
-
-/// Bytes of `length` that have to be transferred for success; the rest of a buffer would be taken for what the controller
-/// said.
-fn least(strict: bool, sqe: &Sqe, length: u32, to_host: bool) -> u32 {
-    const VENDOR: u8 = 0xc0;
-    match sqe.opcode {
-        // A report is as long as there are registrants, whatever its buffer would hold.
-        nvm::RESERVATION_REPORT if strict => 0,
-        _ if strict => length,
-        _ if !to_host => 0,
-        // Actions on its reporting context come in Get Log Page too, and have no data.
-        admin::GET_LOG_PAGE if sqe.cdw10.get() & 0xff == u32::from(Lid::PERSISTENT_EVENT.0) => 0,
-        admin::IDENTIFY | admin::GET_LOG_PAGE => length,
-        // What these have to say may be shorter than the room for it.
-        opcode if opcode >= VENDOR || sqe.fctype().is_some() => 0,
-        _ => length.min(1),
     }
 }
 
