@@ -178,6 +178,12 @@ pub trait Device: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Where it may hold something besides zeros, from byte `from` on; `None` if there is nothing.
+    /// May wait for the medium.
+    fn next_data(&self, from: u64) -> Option<u64> {
+        Some(from)
+    }
+
     /// One line for a person: what it is, where, how large.
     fn describe(&self) -> String;
 }

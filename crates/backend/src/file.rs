@@ -10,6 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
 use crate::job::{Job, Method};
 use crate::open::check_blocks;
 use crate::spec::Name;
@@ -237,6 +240,14 @@ impl Device for FileDevice {
         match io.start(Job::new(Arc::clone(&self.medium), request)) {
             Ok(()) => Submitted::Pending,
             Err(job) => Submitted::Busy(job.into_request()),
+        }
+    }
+
+    fn next_data(&self, from: u64) -> Option<u64> {
+        // Nobody uses the file's own position.
+        match rustix::fs::seek(&self.medium.file, SeekFrom::Data(from)) {
+            Err(Errno::NXIO) => None,
+            found => Some(found.unwrap_or(from)),
         }
     }
 

@@ -106,11 +106,14 @@ pub enum OpenError {
     },
     /// Something else is on it.
     #[error(
-        "{device}: something that is not a drive is on it, and is not overwritten; wipe its first MiB if it may go"
+        "{device}: it holds something else (byte {at} is not zero), and no drive is made over that; name another file, or add \
+         `overwrite` to the drive if what it holds may go"
     )]
-    Foreign {
+    HoldsData {
         /// The backing device.
         device: String,
+        /// Where its first byte is that is not zero.
+        at: u64,
     },
     /// What is there contradicts itself.
     #[error("{device}: the drive on it is damaged: {what}")]

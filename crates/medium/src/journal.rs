@@ -11,7 +11,7 @@ use ebof_drive::mark::{Flushed, Mark};
 use crate::damage::Damage;
 use crate::disk::Disk;
 use crate::recovery::existing;
-use crate::{Error, OpenError, Options};
+use crate::{Error, OpenError, Options, blank, purge};
 
 /// Frames of a journal.
 pub(crate) const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
@@ -331,9 +331,10 @@ pub(crate) fn open(disk: &mut Disk, options: &Options) -> Result<Found, OpenErro
             mend_superblock(disk, 0, &other, &found);
             Ok(found)
         }
-        (Superblock::Foreign, _) => Err(OpenError::Foreign { device: name }),
-        (Superblock::Nothing, Superblock::Nothing) => make(disk, options),
-        _ => Err(OpenError::Damaged { device: name, what: "neither superblock can be read".to_owned() }),
+        (Superblock::Unreadable, _) | (_, Superblock::Unreadable) => {
+            Err(OpenError::Damaged { device: name, what: "neither superblock can be read".to_owned() })
+        }
+        _ => make(disk, options),
     }
 }
 
@@ -361,9 +362,26 @@ fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
         let source = ebof_drive::layout::LayoutError::TooSmall { capacity_bytes, needed_bytes, medium_bytes };
         return Err(OpenError::Layout { device: name, source });
     }
+    blank::check(disk, options)?;
+    let made = make_with(disk, layout, options);
+    if made.is_err() {
+        // What made it fail is the message to give: neither half a drive nor its room is left, as far as that is possible.
+        let empty = vec![0; 2 * SUPERBLOCK_BYTES];
+        let _reported = disk.write(0, &empty);
+        let begin = layout.keys(0);
+        let _reported = disk.zero(std::iter::once((begin, layout.data() - begin)), true);
+    }
+    made
+}
+
+fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found, OpenError> {
+    let name = disk.base().describe();
     let device = |source| OpenError::Device { device: name.clone(), source };
-    // Room for all that the drive has to remember is had at once, so that a full file system cannot take it away later; and
-    // nothing is left there of an earlier drive.
+    if !options.zeroed {
+        // Keys, journals and checkpoints of an earlier drive, which would be as good as before with its superblock.
+        purge::overwrite(disk, 2 * SUPERBLOCK_BYTES as u64..layout.data()).map_err(device)?;
+    }
+    // Room for all that the drive has to remember is had at once, so that a full file system cannot take it away later.
     let begin = layout.keys(0);
     disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
     // A first checkpoint before the superblock: a drive that is found is a whole one.

@@ -1,7 +1,8 @@
 //! The keys of encrypted namespaces: made, kept on the medium, and destroyed.
 //!
 //! Both copies of the table are written, one after the other, before a change counts: a key that was removed is then nowhere on
-//! the medium, as far as the backing device overwrites what it is told to overwrite.
+//! the medium, as far as the backing device overwrites what it is told to overwrite. Nothing else is left where the tables are:
+//! neither the end of a longer table, nor the table of a drive that was there before.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use aes_kw::KekAes256;
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::FRAME_BYTES;
-use ebof_drive::keys::{KeyTable, WRAPPED_BYTES};
+use ebof_drive::keys::{KeyTable, TABLE_BYTES, WRAPPED_BYTES};
 use ebof_drive::layout::Layout;
 use zeroize::Zeroizing;
 
@@ -42,6 +43,10 @@ impl fmt::Debug for DriveKey {
 
 type Key = Zeroizing<[u8; KEY_BYTES]>;
 
+/// Bytes of a copy at most.
+#[expect(clippy::cast_possible_truncation, reason = "448 KiB")]
+const TABLE_LEN: usize = TABLE_BYTES as usize;
+
 /// The keys of a medium.
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -51,6 +56,10 @@ pub(crate) struct Keys {
     ciphers: BTreeMap<Instance, Arc<Cipher>>,
     /// A copy on the medium may have keys that are not in the table, or not those that are.
     stale: bool,
+    /// Bytes of each copy that may hold something.
+    filled: [usize; 2],
+    /// The copy that is written first, because the other one is whole.
+    first: usize,
 }
 
 impl Keys {
@@ -58,19 +67,38 @@ impl Keys {
     pub(crate) fn open(disk: &mut Disk, layout: Layout, drive_key: Option<DriveKey>) -> Result<Self, OpenError> {
         let name = disk.base().describe();
         let mut copies = [None, None];
-        for (copy, which) in copies.iter_mut().zip(0..) {
-            *copy = read(disk, &layout, which).map_err(|source| OpenError::Device { device: name.clone(), source })?;
+        let mut filled = [0; 2];
+        for (which, (copy, filled)) in (0..).zip(copies.iter_mut().zip(&mut filled)) {
+            let held = disk.read(layout.keys(which), TABLE_LEN);
+            let held = held.map_err(|source| OpenError::Device { device: name.clone(), source })?;
+            let held = &held.as_slice()[..TABLE_LEN];
+            let end = held.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            *filled = end.next_multiple_of(FRAME_BYTES);
+            *copy = KeyTable::decode(layout.id, held);
         }
-        let stale = copies[0] != copies[1];
-        if stale && copies.iter().any(Option::is_none) {
+        let differ = copies[0] != copies[1];
+        if differ && copies.iter().any(Option::is_none) {
             tracing::warn!(
                 device = name,
                 "one of the two tables of keys is not whole, because it was cut off or is damaged: it is written again"
             );
         }
         let [first, second] = copies;
-        let table = first.into_iter().chain(second).max_by_key(|table| table.sequence).unwrap_or_default();
-        let mut keys = Self { layout, drive_key: None, table: KeyTable::default(), ciphers: BTreeMap::new(), stale };
+        let sequence = |copy: &Option<KeyTable>| copy.as_ref().map(|table| table.sequence);
+        let first_counts = sequence(&first) > sequence(&second);
+        let newest = if first_counts { first } else { second };
+        // Of the table of an earlier drive, or of a longer one that was cut off while it was replaced, nothing stays.
+        let bytes = newest.as_ref().map_or(0, |table| table.encode(layout.id).len());
+        let mut keys = Self {
+            layout,
+            drive_key: None,
+            table: KeyTable::default(),
+            ciphers: BTreeMap::new(),
+            stale: differ || filled.iter().any(|&filled| filled > bytes),
+            filled,
+            first: usize::from(first_counts),
+        };
+        let table = newest.unwrap_or_default();
         if table.locked && drive_key.is_none() {
             return Err(OpenError::KeyMissing { device: name });
         }
@@ -128,34 +156,36 @@ impl Keys {
         self.write(disk, table)
     }
 
+    /// A key may be on the medium of a namespace that was not made after all.
+    pub(crate) fn doubt(&mut self) {
+        self.stale = true;
+    }
+
     /// Whether keys may be on the medium that should not be there.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale
     }
 
     fn write(&mut self, disk: &mut Disk, mut table: KeyTable) -> Result<(), DeviceError> {
-        table.sequence = self.table.sequence + 1;
+        // Also of a write that fails: whichever is found later, the last one counts.
+        self.table.sequence += 1;
+        table.sequence = self.table.sequence;
         let bytes = table.encode(self.layout.id);
-        let was_bytes = self.table.encode(self.layout.id).len();
         self.stale = true;
-        for which in 0..2 {
-            // Where the table was longer, nothing stays of its end.
+        // One of the copies is whole at any time.
+        for which in [self.first, 1 - self.first] {
+            self.first = which;
+            // Where there was more, nothing stays of its end.
             let mut whole = bytes.clone();
-            whole.resize(whole.len().max(was_bytes), 0);
-            disk.write(self.layout.keys(which), &whole)?;
+            whole.resize(whole.len().max(self.filled[which]), 0);
+            self.filled[which] = whole.len();
+            disk.write(self.layout.keys(which as u64), &whole)?;
             disk.flush()?;
+            self.filled[which] = bytes.len();
         }
         (self.table, self.stale) = (table, false);
         Ok(())
     }
-}
-
-fn read(disk: &mut Disk, layout: &Layout, which: u64) -> Result<Option<KeyTable>, DeviceError> {
-    let at = layout.keys(which);
-    let header = disk.read(at, FRAME_BYTES)?;
-    let Some(bytes) = KeyTable::bytes(layout.id, header.as_slice()) else { return Ok(None) };
-    let all = disk.read(at, bytes)?;
-    Ok(KeyTable::decode(layout.id, &all.as_slice()[..bytes]))
 }
 
 fn wrap(wrapper: Option<&KekAes256>, key: &Key) -> [u8; WRAPPED_BYTES] {

@@ -29,6 +29,7 @@
 
 mod bad;
 mod batch;
+mod blank;
 mod crypt;
 mod damage;
 mod disk;
@@ -39,6 +40,7 @@ mod journal;
 mod keys;
 mod medium;
 mod options;
+mod purge;
 mod recovery;
 mod replay;
 mod settle;
@@ -52,15 +54,27 @@ mod trouble;
 mod whole;
 mod worker;
 
+use std::sync::Arc;
+
 pub use damage::{Content, Damage, Part, Proof};
+use ebof_backend::{Device, Engine};
 pub use ebof_drive::{Coding, Instance};
 pub use error::{Error, OpenError};
 pub use keys::DriveKey;
 pub use medium::{Capacity, Medium};
 pub use options::{Notice, Notify, Opened, Options};
+pub use purge::Purge;
 pub use store::{Job, Progress, Store};
 pub use thin::{Run, Thin};
 pub use trouble::Trouble;
+
+/// Whether a device holds a drive, whole or damaged: whoever uses it for anything else destroys that.
+///
+/// # Errors
+/// It cannot be read.
+pub fn has_drive(device: &Arc<dyn Device>) -> Result<bool, ebof_backend::Error> {
+    blank::has_drive(&mut disk::Disk::new(Arc::clone(device), Engine::default())?)
+}
 
 /// Bytes that a backing device must have for a drive of `capacity_bytes` (rounded up to extents): what
 /// [`Options::create`] then makes of it.

@@ -16,6 +16,9 @@ pub struct Options {
     /// Whether a backing device that is made into a drive is known to read as zeros (a file that was just created): then
     /// nothing has to be zeroed before it is used for the first time.
     pub zeroed: bool,
+    /// A new drive is made although the backing device holds something else, which is lost. A drive that is there, or was damaged, is
+    /// never overwritten.
+    pub overwrite: bool,
     /// What makes a new drive's records its own: random bytes, or its UUID.
     pub id: [u8; 16],
     /// What the keys of encrypted namespaces are wrapped with on the medium; without it they are there as they are. A drive whose

@@ -63,7 +63,7 @@ impl Store {
         }
         self.settle_some();
         self.journal_reverted()?;
-        self.wash().map(|_some| ())
+        if self.is_held { Ok(()) } else { self.wash().map(|_some| ()) }
     }
 
     /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.

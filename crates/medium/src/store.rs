@@ -50,6 +50,8 @@ pub struct Store {
     kept: (Vec<u8>, Vec<Vec<u8>>),
     notify: Option<Notify>,
     pub(crate) full: bool,
+    /// What was given back keeps its storage until it is overwritten.
+    pub(crate) is_held: bool,
     failing: bool,
     /// What the backing device fails at now.
     pub(crate) troubles: Vec<Ongoing>,
@@ -101,6 +103,7 @@ impl Store {
             kept: (found.state, found.changes),
             notify: options.notify.clone(),
             full: false,
+            is_held: false,
             failing: false,
             troubles: Vec::new(),
         };
@@ -195,11 +198,25 @@ impl Store {
         let thin = Thin::new(&self.shared, instance, blocks, quota, coding, cipher);
         let size_bytes = blocks.saturating_mul(coding.data_bytes());
         let bytes_max = extent_bytes.saturating_mul(u64::from(INDEX_MAX));
-        let thin = Arc::new(thin.ok_or(Error::TooBig { size_bytes, bytes_max })?);
-        self.append(&[Record::Create { instance, blocks, quota, coding }], true)?;
-        self.shared.insert(Arc::clone(&thin));
-        self.publish(std::iter::once(&thin));
-        Ok(Arc::new(ThinDevice(thin)))
+        let record = Record::Create { instance, blocks, quota, coding };
+        let made = thin.ok_or(Error::TooBig { size_bytes, bytes_max }).and_then(|thin| {
+            self.append(&[record], true)?;
+            Ok(Arc::new(thin))
+        });
+        match made {
+            Ok(thin) => {
+                self.shared.insert(Arc::clone(&thin));
+                self.publish(std::iter::once(&thin));
+                Ok(Arc::new(ThinDevice(thin)))
+            }
+            Err(error) => {
+                if coding.encrypted {
+                    // Its key is destroyed as soon as there is nothing else to do.
+                    self.keys.doubt();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Removes a namespace, durably. Requests that are under way end; later ones find it gone. Its extents are given back
@@ -455,6 +472,13 @@ impl Store {
     /// Whether the journal cannot be written, as far as is known.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing
+    }
+
+    /// The same as [`checkpoint`](Self::checkpoint), and told if it fails.
+    pub(crate) fn checkpoint_now(&mut self) -> Result<(), Error> {
+        let outcome = self.checkpoint(false);
+        self.note(&outcome);
+        outcome
     }
 
     /// Writes everything down at once, and begins a new journal.

@@ -40,6 +40,22 @@ impl Store {
         settled.saturating_add(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
+    /// What was given back keeps its storage (`true`) until [`fill_free`](Self::fill_free) has overwritten it, instead of being
+    /// zeroed in the background: a file system, or a disk, that takes storage back keeps the old bytes where nobody can
+    /// overwrite them.
+    pub fn hold_unclean(&mut self, held: bool) {
+        self.is_held = held;
+    }
+
+    /// Bytes of extents, at most, that were used and whose storage was given back to what is below: what they held may still be
+    /// there, and is beyond the reach of [`fill_free`](Self::fill_free). 0 where the backing device does not take storage back.
+    #[must_use]
+    pub fn given_back_bytes(&self) -> u64 {
+        let never_used = self.shared.layout.extents().saturating_sub(self.allocator.water());
+        let clean = self.allocator.clean().saturating_sub(never_used);
+        if self.zeroes_quickly() { u64::from(clean) * self.shared.layout.extent_bytes } else { 0 }
+    }
+
     /// Makes the free ones of `count` extents from `first` on read as zeros. Those that were never used do.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ fn serve(mut store: Store) {
     loop {
         let unsettled = store.settle();
         // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
-        let stained = store.allocator.is_stained() && store.zeroes_quickly();
+        let stained = store.allocator.is_stained() && store.zeroes_quickly() && !store.is_held;
         let now = Instant::now();
         let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
         let settle = unsettled.then_some(SETTLE);

@@ -189,8 +189,19 @@ fn what_is_no_drive_is_refused_and_not_overwritten() {
     let foreign: Arc<dyn Device> = memory(1 << 30);
     let mut io = Io::new(8).unwrap();
     write(&foreign, &mut io, 0, &[0x5a; 4096]).unwrap();
-    assert!(matches!(refused(Arc::clone(&foreign), Some(1 << 20)), OpenError::Foreign { .. }));
+    assert!(matches!(refused(Arc::clone(&foreign), Some(1 << 20)), OpenError::HoldsData { at: 0, .. }));
     assert_eq!(read(&foreign, &mut io, 0, 4096), Ok(vec![0x5a; 4096]));
+    // The labels of file systems, RAIDs and pools are in other places; and data may be anywhere.
+    for at in [4096, 65536, 512 << 20, (1 << 30) - 4096] {
+        let data: Arc<dyn Device> = memory(1 << 30);
+        write(&data, &mut io, at, &[0x5a; 512]).unwrap();
+        let error = refused(Arc::clone(&data), Some(1 << 20));
+        assert!(matches!(error, OpenError::HoldsData { at: found, .. } if found == at), "{error}");
+        assert!(error.to_string().contains("add `overwrite`"), "{error}");
+        assert_eq!(read(&data, &mut io, 0, 4096), Ok(if at == 0 { vec![0x5a; 4096] } else { vec![0; 4096] }));
+        let options = Options { create: Some(1 << 20), overwrite: true, ..Options::default() };
+        assert!(Store::open(data, options).unwrap().created);
+    }
     let read_only = Arc::new(Memory::new(1 << 30, 512, true));
     assert!(matches!(refused(read_only, Some(1 << 20)), OpenError::ReadOnly { .. }));
     let (base, opened) = drive(16 << 20);

@@ -13,6 +13,8 @@ mod edges;
 #[cfg(test)]
 mod encryption;
 #[cfg(test)]
+mod erase;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod journal;

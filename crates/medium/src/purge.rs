@@ -1,0 +1,132 @@
+//! What journals, checkpoints and the space around the table of keys still hold of the past: it is
+//! overwritten with zeros, so that nothing of namespaces that were erased, or of an earlier drive,
+//! is left there.
+//!
+//! Zeros are written, not asked for: a range that a file system or a disk is told to zero may keep
+//! its old bytes where it lies. What the journal and the checkpoint of this generation hold is
+//! never touched.
+
+use std::ops::Range;
+
+use ebof_backend::Error as DeviceError;
+use ebof_drive::frame::{Checkpoint, FRAME_BYTES};
+use ebof_drive::layout::JOURNAL_BYTES;
+
+use crate::blank::is_zero;
+use crate::disk::Disk;
+use crate::{Error, Store};
+
+/// Bytes that one step looks at.
+const STEP_BYTES: u64 = 8 << 20;
+/// Bytes that are read at a time, and overwritten if any of them is not zero.
+const PART_BYTES: u64 = 1 << 20;
+
+/// How far [`Store::purge`] has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purge {
+    /// Where the next step begins; `None` before the first.
+    next: Option<u64>,
+}
+
+impl Store {
+    /// Overwrites what journals and checkpoints have kept of namespaces that were removed or
+    /// cleared before the first step: checksums and metadata of their blocks. Does about 8 MiB of
+    /// it; `true` when all of it is done, durably. Requests may be served between two steps.
+    ///
+    /// # Errors
+    /// `Device`: the next call goes on where this one failed.
+    pub fn purge(&mut self, purge: &mut Purge) -> Result<bool, Error> {
+        let layout = self.shared.layout;
+        let Some(begin) = purge.next else {
+            // Whatever is written from here on has nothing of them.
+            self.checkpoint_now()?;
+            purge.next = Some(layout.journal(0));
+            return Ok(false);
+        };
+        self.make_sure()?;
+        let all = layout.checkpoint(0) + 2 * layout.checkpoint_bytes();
+        let end = (begin + STEP_BYTES).min(all);
+        let live = self.live()?;
+        for dead in outside(begin..end, &live) {
+            for slot in [layout.checkpoint(0), layout.checkpoint(1)] {
+                // A checkpoint without a header is none; one with a header and half of a body is a
+                // damaged one.
+                if dead.contains(&slot) {
+                    overwrite(&mut self.disk, slot..slot + FRAME_BYTES as u64)?;
+                    self.flush()?;
+                }
+            }
+            overwrite(&mut self.disk, dead)?;
+        }
+        if end == all {
+            // Again there are two checkpoints, of which one may be damaged.
+            self.checkpoint_now()?;
+        }
+        purge.next = Some(end);
+        Ok(end == all)
+    }
+
+    /// What the next life needs of journals and checkpoints: in order, and apart.
+    fn live(&mut self) -> Result<[Range<u64>; 2], Error> {
+        let layout = self.shared.layout;
+        let (generation, next) = (self.journal.generation, self.journal.next);
+        let journal = layout.journal(generation);
+        let slot = layout.checkpoint(generation);
+        let header = self.disk.read(slot, FRAME_BYTES)?;
+        let header = Checkpoint::header(layout.id, header.as_slice()).filter(|header| header.generation == generation);
+        // Without a header that can be read nothing of it is touched.
+        let bytes = header.map_or(layout.checkpoint_bytes(), |header| {
+            FRAME_BYTES as u64 + header.body_bytes.next_multiple_of(FRAME_BYTES as u64)
+        });
+        let frames = (next * FRAME_BYTES as u64).min(JOURNAL_BYTES);
+        Ok([journal..journal + frames, slot..slot + bytes.min(layout.checkpoint_bytes())])
+    }
+}
+
+/// The parts of a range that are in none of these, which are in order.
+fn outside(range: Range<u64>, live: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut parts = Vec::new();
+    let mut at = range.start;
+    for live in live {
+        if at < live.start {
+            parts.push(at..live.start.min(range.end));
+        }
+        at = at.max(live.end);
+    }
+    parts.push(at..range.end);
+    parts.retain(|part| part.start < part.end);
+    parts
+}
+
+/// Overwrites with zeros what is not zero in a range of whole frames.
+pub(crate) fn overwrite(disk: &mut Disk, range: Range<u64>) -> Result<(), DeviceError> {
+    let mut at = range.start;
+    while at < range.end {
+        let bytes = PART_BYTES.min(range.end - at);
+        let len = usize::try_from(bytes).expect("at most 1 MiB");
+        let held = disk.read(at, len)?;
+        if !is_zero(&held.as_slice()[..len]) {
+            disk.write(at, &vec![0; len])?;
+        }
+        at += bytes;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_is_left_out() {
+        let live = [10..20, 30..31];
+        let parts = |range, live: &[Range<u64>]| -> Vec<(u64, u64)> {
+            outside(range, live).into_iter().map(|part| (part.start, part.end)).collect()
+        };
+        assert_eq!(parts(0..40, &live), [(0, 10), (20, 30), (31, 40)]);
+        assert_eq!(parts(12..15, &live), []);
+        assert_eq!(parts(0..5, &live), [(0, 5)]);
+        assert_eq!(parts(15..30, &live), [(20, 30)]);
+        assert_eq!(parts(20..35, &[20..20, 30..40]), [(20, 30)]);
+    }
+}

@@ -1,0 +1,377 @@
+//! What is left on the whole of the backing device of namespaces that were erased, and of a drive
+//! that was there before: nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebof_backend::{Device, Io, Memory};
+use ebof_drive::frame::FRAME_BYTES;
+use ebof_drive::keys::{KeyTable, WRAPPED_BYTES};
+use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES};
+use ebof_drive::tag::Tag;
+use ebof_medium::{Coding, DriveKey, Instance, Medium, OpenError, Opened, Options, Purge, Store, medium_bytes};
+
+use crate::rig::{Event, Faults, Recorder, create, create_coded, on, read, write};
+
+const CAPACITY: u64 = 4 << 20;
+const KEYS: std::ops::Range<usize> = 64 << 10..1 << 20;
+/// Blocks of a namespace that are written.
+const BLOCKS: u64 = 200;
+
+fn options(key: Option<[u8; 32]>) -> Options {
+    Options { create: Some(CAPACITY), zeroed: true, key: key.map(DriveKey::new), ..Options::default() }
+}
+
+fn open(base: &Arc<dyn Device>) -> Opened {
+    Store::open(Arc::clone(base), options(None)).unwrap()
+}
+
+fn everything(base: &Arc<dyn Device>) -> Vec<u8> {
+    let len = usize::try_from(base.geometry().capacity_bytes).unwrap();
+    read(base, &mut Io::new(4).unwrap(), 0, len).unwrap()
+}
+
+/// The parts of the device that are not zeros, each with some bytes of the next.
+fn parts(base: &Arc<dyn Device>) -> Vec<Vec<u8>> {
+    const PART: usize = 64 << 10;
+    const MORE: usize = 4096;
+    let (all, zeros) = (everything(base), vec![0; PART]);
+    let used = all.chunks(PART).enumerate().filter(|(_, part)| **part != zeros[..part.len()]);
+    used.map(|(at, part)| all[at * PART..(at * PART + part.len() + MORE).min(all.len())].to_vec()).collect()
+}
+
+/// Whether the bytes are somewhere.
+fn holds(parts: &[Vec<u8>], wanted: &[u8]) -> bool {
+    parts.iter().any(|part| {
+        let mut at = 0;
+        while let Some(found) = part[at..].iter().position(|&byte| byte == wanted[0]).map(|found| at + found) {
+            if part[found..].starts_with(wanted) {
+                return true;
+            }
+            at = found + 1;
+        }
+        false
+    })
+}
+
+fn has(base: &Arc<dyn Device>, wanted: &[u8]) -> bool {
+    holds(&parts(base), wanted)
+}
+
+const METADATA: [u8; 8] = *b"METADATA";
+const DATA: &[u8] = b"THE DATA OF A HOST THAT NOBODY IS TO SEE ";
+
+fn coding() -> Coding {
+    Coding { metadata_bytes: 8, checked: true, ..Coding::plain(12) }
+}
+
+fn secret() -> Vec<u8> {
+    let mut block: Vec<u8> = DATA.iter().copied().cycle().take(4096).collect();
+    block.extend(METADATA);
+    block
+}
+
+/// The tags of the secret's blocks of a namespace.
+fn tags(instance: u64) -> Vec<[u8; 16]> {
+    let block = secret();
+    (0..BLOCKS).map(|lba| Tag::new(Instance(instance), lba, &block[..4096], METADATA).0).collect()
+}
+
+fn fill(medium: &Medium, instance: u64, block: &[u8]) {
+    let device = medium.device(Instance(instance)).unwrap();
+    let mut io = Io::new(4).unwrap();
+    for lba in 0..BLOCKS {
+        write(&device, &mut io, lba * block.len() as u64, block).unwrap();
+    }
+}
+
+fn erase(medium: &Medium) {
+    while !on(medium, Store::clean).unwrap() {}
+    let mut purge = Purge::default();
+    loop {
+        let (done, next) = on(medium, move |store| (store.purge(&mut purge).unwrap(), purge));
+        purge = next;
+        if done {
+            return;
+        }
+        // Others go on meanwhile: a change, and now and then a checkpoint.
+        on(medium, |store| store.commit(&[&[7; 100_000]])).unwrap();
+    }
+}
+
+#[test]
+fn nothing_of_an_erased_namespace_is_left_anywhere() {
+    for (removed, life) in [(true, 0), (false, 0), (true, 1), (true, 2)] {
+        let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
+        let mut opened = open(&base);
+        on(&opened.medium, |store| store.set_snapshot(Box::new(|| vec![9; 50_000])));
+        create_coded(&opened.medium, 1, BLOCKS, coding());
+        create(&opened.medium, 2, 1 << 20);
+        fill(&opened.medium, 1, &secret());
+        fill(&opened.medium, 2, &[3; 4096]);
+        // Checkpoints that carry tags: after a sudden end it is not known which of them blocks
+        // have.
+        for _ in 0..life {
+            std::mem::forget(opened);
+            opened = open(&base);
+            opened.medium.stop();
+            opened = open(&base);
+            fill(&opened.medium, 1, &secret());
+            on(&opened.medium, |store| store.set_snapshot(Box::new(|| vec![9; 500])));
+        }
+        let tags = tags(1);
+        let before = parts(&base);
+        assert!(holds(&before, DATA) && tags.iter().step_by(20).all(|tag| holds(&before, tag)));
+        if removed {
+            on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+        } else {
+            on(&opened.medium, |store| store.clear(Instance(1))).unwrap();
+        }
+        erase(&opened.medium);
+        let after = parts(&base);
+        assert!(!holds(&after, DATA) && !holds(&after, &METADATA), "{removed} {life}");
+        // Also without their metadata.
+        assert!(!tags.iter().step_by(20).any(|tag| holds(&after, &tag[..8])), "{removed} {life}");
+        // What is not erased is there, now and after a sudden end.
+        std::mem::forget(opened);
+        let again = open(&base);
+        let device = again.medium.device(Instance(2)).unwrap();
+        let mut io = Io::new(4).unwrap();
+        assert_eq!(read(&device, &mut io, 0, 4096 * 200).unwrap(), vec![3; 4096 * 200]);
+        assert_eq!(again.medium.device(Instance(1)).is_some(), !removed);
+        again.medium.stop();
+        assert_eq!(open(&base).medium.instances().len(), 1 + usize::from(!removed));
+    }
+}
+
+/// Wherever the power goes while the past is overwritten, the drive opens with all that it has.
+#[test]
+fn a_drive_opens_wherever_its_past_was_cut_off() {
+    let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
+    let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
+    let opened = open(&device);
+    create_coded(&opened.medium, 1, BLOCKS, coding());
+    create_coded(&opened.medium, 2, BLOCKS, coding());
+    fill(&opened.medium, 1, &secret());
+    let mut kept = vec![3; 4096];
+    kept.extend([4; 8]);
+    fill(&opened.medium, 2, &kept);
+    on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+    let begin = base.events.lock().unwrap().len();
+    erase(&opened.medium);
+    std::mem::forget(opened);
+    let events = base.events.lock().unwrap().clone();
+    assert!(events.len() > begin + 8);
+    for cut in begin..=events.len() {
+        let again = Arc::new(Recorder::with(CAPACITY, &events[..cut]));
+        let again = open(&(again as Arc<dyn Device>));
+        assert_eq!(again.medium.instances(), [Instance(2)], "cut {cut}");
+        let device = again.medium.device(Instance(2)).unwrap();
+        let mut io = Io::new(4).unwrap();
+        for lba in [0, 70, BLOCKS - 1] {
+            assert!(read(&device, &mut io, lba * 4104, 4104) == Ok(kept.clone()), "cut {cut}: block {lba}");
+        }
+    }
+}
+
+/// Keys by namespace, from the newer of the tables.
+fn keys(base: &Arc<dyn Device>) -> BTreeMap<Instance, [u8; WRAPPED_BYTES]> {
+    let all = everything(base);
+    let id = [0; 16];
+    let layout = Layout::new(CAPACITY, id).unwrap();
+    let table = |which| KeyTable::decode(id, &all[usize::try_from(layout.keys(which)).unwrap()..]);
+    let tables = [table(0), table(1)];
+    tables.into_iter().flatten().max_by_key(|table| table.sequence).map(|table| table.keys).unwrap_or_default()
+}
+
+fn encrypted(medium: &Medium, instance: u64) {
+    create_coded(medium, instance, 16, Coding { encrypted: true, ..Coding::plain(12) });
+}
+
+/// A table that is cut off while a shorter one takes its place leaves no keys behind its end.
+#[test]
+fn no_key_outlives_its_namespace_wherever_the_power_goes() {
+    for failing in [false, true] {
+        let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
+        let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
+        let opened = open(&device);
+        // More than fit into a frame.
+        let last = FRAME_BYTES as u64 / 80 + 2;
+        (1..=last).for_each(|instance| encrypted(&opened.medium, instance));
+        let known = keys(&device);
+        assert_eq!(known.len() as u64, last);
+        let begin = base.events.lock().unwrap().len();
+        for instance in (last - 3..=last).rev() {
+            if failing {
+                base.plan(Faults { after: 4, count: 2, done: instance == last });
+            }
+            on(&opened.medium, move |store| store.remove(Instance(instance))).unwrap();
+            base.heal();
+        }
+        std::mem::forget(opened);
+        let events = base.events.lock().unwrap().clone();
+        let mut found = std::collections::BTreeSet::new();
+        for cut in begin..=events.len() {
+            let again: Arc<dyn Device> = Arc::new(Recorder::with(CAPACITY, &events[..cut]));
+            let opened = open(&again);
+            // The thread has begun when it answers.
+            let there = on(&opened.medium, |store| (store.forget_keys().unwrap(), store.owes_keys()));
+            assert_eq!(there, ((), false));
+            let there = opened.medium.instances();
+            let parts = parts(&again);
+            for (instance, key) in known.iter().rev().take(6) {
+                let expected = there.contains(instance);
+                // Some of a key is too much of it.
+                assert_eq!(holds(&parts, &key[24..64]), expected, "cut {cut}: key of {}", instance.0);
+            }
+            found.insert(there.len());
+        }
+        assert_eq!(found.len(), 5, "{found:?}");
+    }
+}
+
+/// What could not be made leaves no key.
+#[test]
+fn a_namespace_that_is_not_made_leaves_no_key() {
+    let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
+    let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
+    let opened = open(&device);
+    encrypted(&opened.medium, 1);
+    // Both tables and their flushes go well, the journal does not.
+    base.plan(Faults { after: 4, count: 1, done: false });
+    let coding = Coding { encrypted: true, ..Coding::plain(12) };
+    on(&opened.medium, move |store| store.create(Instance(2), 16, 16, coding)).unwrap_err();
+    base.heal();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while keys(&device).len() != 1 {
+        assert!(std::time::Instant::now() < end, "the key of what was not made is still there");
+        std::thread::yield_now();
+    }
+    encrypted(&opened.medium, 2);
+    assert_eq!(keys(&device).len(), 2);
+}
+
+/// A device that looks as if a drive had been there: everything but its superblocks, and what tells
+/// its parts.
+fn with_an_earlier_drive() -> (Arc<dyn Device>, Vec<Vec<u8>>) {
+    let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
+    let opened = open(&base);
+    encrypted(&opened.medium, 1);
+    create_coded(&opened.medium, 2, BLOCKS, coding());
+    fill(&opened.medium, 2, &secret());
+    let mut secrets: Vec<Vec<u8>> = keys(&base).values().map(|key| key[..64].to_vec()).collect();
+    secrets.extend(tags(2).into_iter().step_by(20).map(|tag| tag.to_vec()));
+    secrets.push(DATA.to_vec());
+    opened.medium.stop();
+    drop(opened);
+    let parts = parts(&base);
+    assert!(secrets.iter().all(|secret| holds(&parts, secret)));
+    (base, secrets)
+}
+
+fn zero(base: &Arc<dyn Device>, at: u64, len: usize) {
+    write(base, &mut Io::new(4).unwrap(), at, &vec![0; len]).unwrap();
+}
+
+#[test]
+fn a_drive_that_lost_its_superblocks_is_not_overwritten() {
+    let (base, _) = with_an_earlier_drive();
+    zero(&base, 0, 2 * SUPERBLOCK_BYTES);
+    let before = everything(&base);
+    for overwrite in [false, true] {
+        let options = Options { create: Some(CAPACITY), overwrite, ..Options::default() };
+        let error = Store::open(Arc::clone(&base), options).map(|_| ()).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains("overwrite its first 34 MiB with zeros"), "{error}");
+    }
+    assert!(everything(&base) == before, "it was touched");
+    // As the message says.
+    zero(&base, 0, 34 << 20);
+    let options = Options { create: Some(CAPACITY), overwrite: true, ..Options::default() };
+    assert!(Store::open(Arc::clone(&base), options).unwrap().created);
+}
+
+#[test]
+fn a_drive_made_over_an_earlier_one_keeps_nothing_of_it() {
+    let (base, secrets) = with_an_earlier_drive();
+    let layout = Layout::new(CAPACITY, [0; 16]).unwrap();
+    zero(&base, 0, 2 * SUPERBLOCK_BYTES);
+    let mut io = Io::new(4).unwrap();
+    for at in [layout.keys(0), layout.keys(1), layout.journal(0), layout.journal(1), layout.checkpoint(0)] {
+        let mut block = read(&base, &mut io, at, 512).unwrap();
+        block[..8].fill(0);
+        write(&base, &mut io, at, &block).unwrap();
+    }
+    let wiped = |options: &Options| Store::open(Arc::clone(&base), options.clone());
+    let mut options = Options { create: Some(CAPACITY), id: [8; 16], ..Options::default() };
+    assert!(matches!(wiped(&options), Err(OpenError::HoldsData { .. })));
+    options.overwrite = true;
+    let opened = wiped(&options).unwrap();
+    assert!(opened.created);
+    while !on(&opened.medium, Store::clean).unwrap() {}
+    let parts = parts(&base);
+    assert!(!secrets.iter().any(|secret| holds(&parts, secret)));
+    // The same option over and over: what is there now stays.
+    create(&opened.medium, 5, 1 << 20);
+    opened.medium.stop();
+    drop(opened);
+    let again = wiped(&options).unwrap();
+    assert!(!again.created && again.medium.instances() == [Instance(5)]);
+}
+
+/// As an earlier version made them.
+#[test]
+fn an_old_drive_loses_the_keys_of_the_one_before_it() {
+    let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
+    let opened = Store::open(Arc::clone(&base), options(Some([1; 32]))).unwrap();
+    encrypted(&opened.medium, 1);
+    opened.medium.stop();
+    drop(opened);
+    let before = everything(&base)[KEYS].to_vec();
+    let id = [8; 16];
+    zero(&base, 0, 34 << 20);
+    for key in [None, Some([2; 32])] {
+        let options = Options { id, zeroed: true, ..options(key) };
+        drop(Store::open(Arc::clone(&base), options.clone()).unwrap().medium);
+        write(&base, &mut Io::new(4).unwrap(), KEYS.start as u64, &before).unwrap();
+        let opened = Store::open(Arc::clone(&base), options).unwrap();
+        assert!(!opened.created);
+        on(&opened.medium, |_| ());
+        assert!(!has(&base, &before[72..136]));
+    }
+}
+
+/// A file system that is given blocks back keeps what was in them: an overwrite comes before that.
+#[test]
+fn what_is_to_be_overwritten_is_not_given_back_first() {
+    let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
+    let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
+    let opened = open(&device);
+    create(&opened.medium, 1, 1 << 20);
+    fill(&opened.medium, 1, &[3; 4096]);
+    let begin = base.events.lock().unwrap().len();
+    on(&opened.medium, |store| {
+        store.hold_unclean(true);
+        store.remove(Instance(1)).unwrap();
+    });
+    while !on(&opened.medium, Store::is_settled) {}
+    // Nothing to do: the thread would have the time to zero it.
+    for _ in 0..200 {
+        on(&opened.medium, |_| ());
+        std::thread::yield_now();
+    }
+    let extents = on(&opened.medium, |store| {
+        store.fill_free(0, store.extents(), 0x5aa5_1234).unwrap();
+        store.extents()
+    });
+    let data = Layout::new(CAPACITY, [0; 16]).unwrap().data();
+    let events = base.events.lock().unwrap()[begin..].to_vec();
+    let zeroed = events.iter().position(|event| matches!(event, Event::Zero(at, _) if *at >= data));
+    let writes = events.iter().filter(|event| matches!(event, Event::Write(at, _) if *at >= data)).count();
+    assert_eq!((zeroed, writes), (None, usize::try_from(extents).unwrap()));
+    // Then it is given back.
+    on(&opened.medium, |store| store.hold_unclean(false));
+    while !on(&opened.medium, Store::clean).unwrap() {}
+    assert!(!has(&device, &[0x34, 0x12, 0xa5, 0x5a]));
+    assert_eq!(on(&opened.medium, |store| store.given_back_bytes()), CAPACITY);
+}
