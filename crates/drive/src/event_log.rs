@@ -94,6 +94,11 @@ impl EventLog {
         }
     }
 
+    /// Forgets the older half of the events.
+    pub(crate) fn forget_half(&mut self) {
+        self.events.drain(..self.events.len().div_ceil(2));
+    }
+
     /// Events in the log.
     #[must_use]
     pub fn len(&self) -> usize {

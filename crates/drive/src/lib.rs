@@ -9,6 +9,7 @@
 extern crate alloc;
 
 pub mod allocator;
+pub mod budget;
 pub mod change;
 pub mod coding;
 pub mod drive;

@@ -161,6 +161,16 @@ impl Reservations {
         self.registrants.extend(change.registered);
     }
 
+    /// How many hosts are registered.
+    pub(crate) fn registrants(&self) -> usize {
+        self.registrants.len()
+    }
+
+    /// How many hosts are registered when this has happened that are not now.
+    pub(crate) fn newcomers(&self, change: &Change) -> usize {
+        change.registered.keys().filter(|host| !self.registrants.contains_key(host)).count()
+    }
+
     /// Whether nobody is registered: nothing is lost when it is forgotten.
     #[must_use]
     pub fn is_empty(&self) -> bool {

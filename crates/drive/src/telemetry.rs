@@ -71,6 +71,11 @@ impl Telemetry {
         Self { capture: Some(capture), generation: self.generation.wrapping_add(1), available: true }
     }
 
+    /// Forgets what was captured.
+    pub(crate) fn forget(&mut self) {
+        (self.capture, self.available) = (None, false);
+    }
+
     /// The state when a host has read the page and does not retain the event; `None` if it is as it was.
     #[must_use]
     pub fn acknowledged(&self) -> Option<Self> {

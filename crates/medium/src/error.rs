@@ -25,6 +25,14 @@ pub enum Error {
         /// The most.
         bytes_max: usize,
     },
+    /// More than a checkpoint takes.
+    #[error("the drive has {bytes} bytes to remember, and room for {bytes_max}")]
+    NoRoom {
+        /// How much it is.
+        bytes: usize,
+        /// The most.
+        bytes_max: usize,
+    },
     /// Blocks that no namespace on this medium can have.
     #[error("blocks of {bytes} bytes: a namespace on this medium has blocks of 512 or 4096, and at least {bytes_min}")]
     BlockSize {
@@ -67,7 +75,7 @@ impl Error {
         match self {
             Error::Device(error) => error.class(),
             Error::Unknown(_) | Error::Stopped => Class::Gone,
-            Error::TooMany { .. } | Error::TooBig { .. } => Class::OutOfSpace,
+            Error::TooMany { .. } | Error::TooBig { .. } | Error::NoRoom { .. } => Class::OutOfSpace,
             Error::NoRandomness => Class::Internal,
             Error::ReadOnly => Class::ReadOnly,
             Error::Exists(_) | Error::TooLarge { .. } | Error::BlockSize { .. } => Class::Invalid,

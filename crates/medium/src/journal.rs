@@ -281,7 +281,7 @@ impl Journal {
         let (header, body) = checkpoint.encode(Series { generation, ..self.series() }, self.life, previous);
         let bytes_max = usize::try_from(self.layout.checkpoint_bytes()).unwrap_or(usize::MAX) - FRAME_BYTES;
         if body.len() > bytes_max {
-            return Err(Error::TooLarge { bytes: body.len(), bytes_max });
+            return Err(Error::NoRoom { bytes: body.len(), bytes_max });
         }
         // A header that is there must be that of the body behind it: another one is damage.
         self.withdraw(disk)?;

@@ -43,6 +43,8 @@ mod options;
 mod purge;
 mod recovery;
 mod replay;
+#[cfg(test)]
+mod room;
 mod settle;
 mod shared;
 mod space;

@@ -17,9 +17,9 @@ use crate::{Error, Instance, Notice, Store, Thin};
 /// Blocks that are looked at together.
 const AT_ONCE: usize = 256;
 /// Tags that a checkpoint carries for blocks of which it is not known which is theirs.
-const CARRIED_MAX: usize = 16384;
+pub(crate) const CARRIED_MAX: usize = 16384;
 /// Pages that could not be written, and whose tags a checkpoint carries.
-const PAGES_MAX: usize = 64;
+pub(crate) const PAGES_MAX: usize = 64;
 
 /// Where the pages for tags of blocks of one extent are; none if it has no place.
 pub(crate) fn pages_of(thin: &Thin, blocks: &std::ops::Range<u64>) -> Vec<(u64, Owner)> {

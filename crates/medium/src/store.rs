@@ -24,9 +24,9 @@ use crate::trouble::Ongoing;
 use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
 
 /// Namespaces on a medium at most.
-const INSTANCES_MAX: usize = 4096;
-/// Bytes of the owner's state in a checkpoint.
-const SNAPSHOT_BYTES_MAX: usize = 12 << 20;
+pub(crate) const INSTANCES_MAX: usize = 4096;
+/// Bytes of changes that are committed together.
+const COMMIT_BYTES_MAX: usize = 4 << 20;
 /// Tags in the journal, so that the next life is soon done with them.
 const TAGS_MAX: usize = 65536;
 
@@ -152,14 +152,17 @@ impl Store {
     }
 
     /// Makes changes durable: all of them or, after an error, none. They come back from [`Store::open`] until a snapshot
-    /// has taken their place. At most 1 MiB together.
+    /// has taken their place. At most 1 MiB each, and 4 MiB together.
     ///
     /// # Errors
     /// `TooLarge`, or `Device`: nothing of it has happened, and nothing has to be restarted when the cause is gone.
     pub fn commit(&mut self, changes: &[&[u8]]) -> Result<(), Error> {
-        let bytes = changes.iter().map(|change| change.len()).sum();
-        if bytes > CHANGE_BYTES_MAX {
-            return Err(Error::TooLarge { bytes, bytes_max: CHANGE_BYTES_MAX });
+        let each = changes.iter().map(|change| (change.len(), CHANGE_BYTES_MAX));
+        let all = changes.iter().map(|change| change.len()).sum();
+        for (bytes, bytes_max) in each.chain([(all, COMMIT_BYTES_MAX)]) {
+            if bytes > bytes_max {
+                return Err(Error::TooLarge { bytes, bytes_max });
+            }
         }
         let records: Vec<Record> = changes.iter().map(|change| Record::Change(change.to_vec())).collect();
         self.append(&records, true)?;
@@ -319,7 +322,8 @@ impl Store {
     }
 
     /// Who is asked for the owner's state when a checkpoint is written. It must contain every change committed so far, and
-    /// none that is not. At most 12 MiB; asked on the drive's thread.
+    /// none that is not. There is room for [`STATE_BYTES_MAX`](ebof_drive::budget::STATE_BYTES_MAX) bytes at least; asked on the
+    /// drive's thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
         self.snapshot = Some(snapshot);
         self.kept = (Vec::new(), Vec::new());
@@ -514,9 +518,6 @@ impl Store {
                 self.kept.0.clone()
             }
         };
-        if state.len() > SNAPSHOT_BYTES_MAX {
-            return Err(Error::TooLarge { bytes: state.len(), bytes_max: SNAPSHOT_BYTES_MAX });
-        }
         self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
         self.tags.journaled = carried;
         // The pages of tags say it now.

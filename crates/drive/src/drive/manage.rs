@@ -9,6 +9,7 @@ use ebof_nvme::log::persistent_event::ChangeNamespaceEvent;
 use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
 
 use super::{Decision, Drive, Effect};
+use crate::budget::{ATTACHMENTS_BYTES_MAX, nqn_bytes};
 use crate::change::{Change, Seat};
 use crate::event_log::Event;
 use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
@@ -86,7 +87,8 @@ impl Drive {
         if alone && (hosts.len() > 1 || !namespace.hosts.is_empty()) {
             return Err(Refusal::new(Status::NAMESPACE_IS_PRIVATE));
         }
-        Ok(Decision::change(Change::Attached { nsid: nsid.0, hosts }))
+        self.check_attachments(&hosts)?;
+        Ok(Decision { changes: attached(nsid.0, hosts), ..Decision::nothing() })
     }
 
     pub(super) fn detach(
@@ -106,9 +108,21 @@ impl Drive {
         if namespace.for_everyone {
             // Everyone but those: from now on the hosts are named.
             let others = self.state.seats.values().map(|seat| seat.host.clone()).filter(|host| !hosts.contains(host));
-            decision.changes.push(Change::Attached { nsid: nsid.0, hosts: others.collect() });
+            let others: BTreeSet<String> = others.filter(|host| !namespace.hosts.contains(host)).collect();
+            // Deviation: ebof, the specification has this status for attaching only. It is what would be done here.
+            self.check_attachments(&others)?;
+            decision.changes.extend(attached(nsid.0, others));
         }
         Ok(decision)
+    }
+
+    /// Whether so many more can be attached, to one namespace, that were not before.
+    fn check_attachments(&self, hosts: &BTreeSet<String>) -> Result<(), Refusal> {
+        let more: usize = hosts.iter().map(|host| nqn_bytes(host)).sum();
+        if more > 0 && self.state.attachment_bytes() + more > ATTACHMENTS_BYTES_MAX {
+            return Err(Refusal::new(Status::NAMESPACE_ATTACHMENT_LIMIT_EXCEEDED));
+        }
+        Ok(())
     }
 
     pub(super) fn protect(&self, nsid: Nsid, protected: bool) -> Result<Decision, Refusal> {
@@ -156,6 +170,14 @@ impl Drive {
         let hosts = hosts.collect::<Option<BTreeSet<_>>>().filter(|hosts| !hosts.is_empty());
         hosts.ok_or(Refusal::new(Status::CONTROLLER_LIST_INVALID))
     }
+}
+
+/// Attaches hosts, in changes of which each has room in the journal.
+fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
+    const AT_ONCE: usize = 1024;
+    let hosts: Vec<String> = hosts.into_iter().collect();
+    let parts = hosts.chunks(AT_ONCE).map(|part| part.iter().cloned().collect());
+    parts.map(|hosts| Change::Attached { nsid, hosts }).collect()
 }
 
 /// What the Persistent Event Log tells of a namespace that is created or deleted; `sel` is the action of the command.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use ebof_nvme::{Nsid, Status};
 
 use super::{Decision, Drive};
+use crate::budget::REGISTRANTS_MAX;
 use crate::change::Change;
 use crate::request::{Origin, Refusal};
 use crate::reservation::{self, Access, Reservations};
@@ -28,6 +29,10 @@ impl Drive {
             return Err(Refusal::new(Status::INSUFFICIENT_RESOURCES));
         }
         let done = now.execute(origin.host_id, command)?;
+        let more = done.change.as_ref().map_or(0, |change| now.newcomers(change));
+        if more > 0 && self.state.registrants() + more > REGISTRANTS_MAX {
+            return Err(Refusal::transient(Status::INSUFFICIENT_RESOURCES));
+        }
         Ok(Decision {
             changes: done.change.into_iter().map(|change| Change::Reserved { nsid: nsid.0, change }).collect(),
             notices: done.notices.into_iter().map(|(host, event)| (nsid, host, event)).collect(),

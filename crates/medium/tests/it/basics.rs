@@ -1,7 +1,7 @@
 //! Namespaces on one medium: reading and writing, space, errors, and what is there after closing and opening.
 
 use ebof_backend::{Class, Device, Engine, Io, Memory, Operation};
-use ebof_medium::{Coding, Instance, Notice, Notify, OpenError, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Error, Instance, Notice, Notify, OpenError, Options, Store, medium_bytes};
 use std::sync::{Arc, Mutex};
 
 use crate::rig::{create, deallocate, drive, flush, on, open, read, run, write};
@@ -256,4 +256,32 @@ fn several_threads_use_namespaces_that_come_and_go() {
             }
         });
     });
+}
+
+/// An earlier version let a drive's state grow, and could not write it down any more.
+#[test]
+fn a_state_that_is_larger_than_it_may_be_is_kept_as_long_as_there_is_room() {
+    let (base, opened) = drive(1 << 20);
+    let grown = Arc::new(std::sync::atomic::AtomicUsize::new(14_700_000));
+    let bytes = Arc::clone(&grown);
+    on(&opened.medium, move |store| {
+        let bytes = move || vec![7; bytes.load(std::sync::atomic::Ordering::Relaxed)];
+        store.set_snapshot(Box::new(bytes));
+    });
+    // More than the journal takes: checkpoints are written.
+    let commit = |count: usize| {
+        (0..count).try_for_each(|_| on(&opened.medium, |store| store.commit(&[&[1; 900_000], &[2; 900_000]])))
+    };
+    commit(20).unwrap();
+    grown.store(17 << 20, std::sync::atomic::Ordering::Relaxed);
+    let error = commit(20).unwrap_err();
+    assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+    assert!(matches!(commit(1), Err(Error::NoRoom { .. })), "nothing has to be restarted, but nothing has room");
+    grown.store(14_700_000, std::sync::atomic::Ordering::Relaxed);
+    commit(20).unwrap();
+    opened.medium.stop();
+    drop(opened);
+    let again = open(&base, None);
+    assert_eq!(again.snapshot.map(|state| state.len()), Some(14_700_000));
+    assert!(matches!(on(&again.medium, |store| store.commit(&[&[1; 1 << 20][..]; 5])), Err(Error::TooLarge { .. })));
 }

@@ -1,0 +1,44 @@
+//! Whether a checkpoint has room for the largest of everything that is in it. Tests only.
+
+use ebof_drive::budget::STATE_BYTES_MAX;
+use ebof_drive::coding::TAGS_PER_PAGE;
+use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series};
+use ebof_drive::layout::{EXTENTS_MAX, Layout};
+use ebof_drive::tag::Tag;
+
+use crate::bad::Bad;
+use crate::settle::{CARRIED_MAX, PAGES_MAX};
+use crate::store::INSTANCES_MAX;
+use crate::{Coding, Instance};
+
+/// What a checkpoint is made of, each as much as there can be: extents that lie nowhere together,
+/// ranges of bad blocks that were split, tags of which each is one of several.
+fn largest(extents: u32) -> Checkpoint {
+    let instance = Instance(u64::MAX);
+    let tags = |first, count| Record::Tags { instance, first, tags: vec![Tag([0xfe; 16]); count] };
+    let bad = |start| Record::Bad { instance, start, blocks: 1, bad: true };
+    let create = |blocks| Record::Create { instance, blocks, quota: u32::MAX, coding: Coding::plain(9) };
+    let mut records = vec![Record::Water(u32::MAX)];
+    records.extend((0..INSTANCES_MAX as u64).map(create));
+    records.extend((0..extents).map(|extent| Record::Map { instance, first: extent, extents: vec![extent] }));
+    records.extend((0..2 * Bad::MAX as u64).map(bad));
+    // A frame has no room for all tags of a page.
+    let page = usize::try_from(TAGS_PER_PAGE).unwrap();
+    records.extend((0..PAGES_MAX as u64).flat_map(|at| [tags(at, 250), tags(at + 250, page - 250)]));
+    records.extend((0..CARRIED_MAX as u64).map(|block| tags(block, 1)));
+    Checkpoint { state: vec![b'x'; STATE_BYTES_MAX], records, clean: true }
+}
+
+#[test]
+fn a_checkpoint_has_room_for_the_largest_of_everything() {
+    for capacity in [1 << 20, 1 << 30, 40 << 30, (EXTENTS_MAX / 8) * (256 << 10)] {
+        let layout = Layout::new(capacity, [3; 16]).unwrap();
+        let checkpoint = largest(layout.extents());
+        let (header, body) = checkpoint.encode(Series { id: layout.id, generation: 7 }, 1, Some(7));
+        let bytes = (header.len() + body.len()) as u64;
+        assert_eq!(header.len(), FRAME_BYTES);
+        assert!(bytes <= layout.checkpoint_bytes(), "{bytes} of {} for {capacity}", layout.checkpoint_bytes());
+        let header = Checkpoint::header(layout.id, &header).unwrap();
+        assert!(Checkpoint::decode(&header, &body) == Some(checkpoint), "it is not what was written");
+    }
+}
