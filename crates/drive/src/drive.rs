@@ -195,7 +195,7 @@ pub struct Decision {
     pub events: Vec<AsyncEvent>,
     /// The host is answered when nothing of what is given back can be read any more, and commands to these namespaces wait until
     /// then; none of it where there are none.
-    pub erased: Vec<u32>,
+    pub erased: Vec<Instance>,
 }
 
 /// Something to be done on the medium.
@@ -231,8 +231,11 @@ pub struct Drive {
     telemetry: HostTelemetry,
     /// What the medium is like, as far as it was told.
     facts: Facts,
-    /// Namespaces whose old data are being erased, and how much of that is left to be done, in percent.
-    erasing: BTreeMap<u32, u8>,
+    /// Namespaces whose old data are being erased, and how much of that is left to be done, in percent. By their name on the
+    /// medium: an NSID that is used again is another namespace.
+    erasing: BTreeMap<Instance, u8>,
+    /// Hosts have written, and the state does not say so yet.
+    written: bool,
     /// How much of a sanitize pass is done.
     sanitized_bytes: u64,
     /// How quickly that goes.
@@ -264,6 +267,7 @@ impl Drive {
             telemetry: HostTelemetry::default(),
             facts: Facts::default(),
             erasing: BTreeMap::new(),
+            written: false,
             sanitized_bytes: 0,
             pace: Pace::default(),
             no_deallocate_warns: false,

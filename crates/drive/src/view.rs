@@ -84,7 +84,7 @@ impl View {
             percentage_used: state.health.percentage_used(&drive.endurance()),
             managers: settings.managers.clone(),
             restriction: drive.restriction(),
-            erasing: drive.erasing().clone(),
+            erasing: drive.erasing(),
             fna: drive.fna(),
             sanicap: drive.abilities().sanicap(),
             no_deallocate_warns: drive.no_deallocate_warns(),

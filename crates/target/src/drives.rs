@@ -24,6 +24,8 @@ mod jobs;
 mod keeper;
 mod open;
 mod sensor;
+#[cfg(test)]
+mod tests;
 mod trouble;
 mod upkeep;
 

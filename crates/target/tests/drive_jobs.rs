@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use ebof_drive::Instance;
+use ebof_drive::tag::Tag;
 use ebof_initiator::{AdminData, Controller, Error, Event};
 use ebof_manage::config::ManagedDrive;
 use ebof_nvme::feature::{AsyncEventConfig, Fid};
@@ -126,6 +128,39 @@ fn a_formatted_namespace_is_the_same_with_other_blocks_and_nothing_in_it() {
     let host = connect(address);
     assert_eq!(host.identify_namespace(Nsid(1)).unwrap().nsze.get(), BLOCKS / 8);
     assert!(reads_zeros(&host));
+}
+
+/// Journals and checkpoints have checksums of blocks, and their metadata.
+#[test]
+fn nothing_of_what_was_erased_is_in_the_file() {
+    const BYTES: u64 = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let (_target, address) = start_with(directory.path(), |drive| drive.checksums = true);
+    let host = connect(address);
+    create(&host, BYTES >> 9);
+    // The namespace is made anew by each, under the next name.
+    let tags = |instance| -> Vec<[u8; 16]> {
+        let tag = |lba| Tag::new(Instance(instance), lba, &[OLD; 512], [0; 8]).0;
+        (0..BYTES >> 9).step_by(100).map(tag).collect()
+    };
+    let found = |instance| {
+        let image = std::fs::read(directory.path().join("drive.img")).unwrap();
+        let used: Vec<&[u8]> = image.chunks(4096).filter(|chunk| *chunk != [0; 4096]).collect();
+        let is_there = |tag: &[u8; 16]| used.iter().any(|chunk| chunk.windows(16).any(|window| window == tag));
+        tags(instance).iter().filter(|tag| is_there(tag)).count()
+    };
+    let sanitize = |action| Sanitize::new(action).encode();
+    let overwrite = Sanitize { overwrite_passes: 2, ..Sanitize::new(SanitizeAction::Overwrite) }.encode();
+    let format = Format { erase: SecureErase::UserData, ..Format::new(0) }.encode(Nsid(1));
+    for (instance, erase) in (0..).zip([format, sanitize(SanitizeAction::BlockErase), overwrite]) {
+        fill(&host, BYTES);
+        assert!(found(instance) > 0, "{instance}: the test looks for something else");
+        assert!(admin(&host, erase).is_success());
+        wait("sanitizing", || last_sanitize(&host));
+        assert_eq!(found(instance), 0, "{instance}");
+        assert!(is_gone(directory.path()));
+        wait("the namespace", || host.namespace(Nsid(1)).ok().filter(|namespace| namespace.verify(0, 8).is_ok()));
+    }
 }
 
 #[test]

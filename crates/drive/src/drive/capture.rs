@@ -125,7 +125,7 @@ impl Drive {
             .collect();
         json!({
             "namespaces": namespaces,
-            "erasing": self.erasing,
+            "erasing": self.erasing(),
             "journal": self.facts.journal,
             "controllers": self.state.seats,
             "reservations": self.state.reservations,

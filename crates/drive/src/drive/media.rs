@@ -103,7 +103,7 @@ impl Drive {
         let mut next = Vec::new();
         let mut free = self.unallocated_bytes();
         for (nsid, namespace) in chosen {
-            if self.erasing.contains_key(&nsid) {
+            if self.erasing.contains_key(&namespace.instance) {
                 return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
             }
             if namespace.write_protected {
@@ -130,7 +130,14 @@ impl Drive {
         match command.erase {
             SecureErase::UserData => {}
             // With its key an encrypted namespace is gone when the command is over; one from before that was a setting is erased.
-            SecureErase::Cryptographic => decision.erased.retain(|nsid| !self.is_encrypted(*nsid)),
+            SecureErase::Cryptographic => {
+                let quick = decision.changes.iter().filter_map(|change| match change {
+                    Change::Emptied { nsid, instance, .. } if self.is_encrypted(*nsid) => Some(*instance),
+                    _ => None,
+                });
+                let quick: Vec<Instance> = quick.collect();
+                decision.erased.retain(|instance| !quick.contains(instance));
+            }
             SecureErase::None | SecureErase::Reserved(_) => decision.erased.clear(),
         }
         Ok(decision)
@@ -156,19 +163,23 @@ impl Drive {
 
     /// The old data of these namespaces are being erased, of which so many percent are left to be done: commands to them wait.
     /// `None` is the end of it.
-    pub fn set_erasing(&mut self, nsids: &[u32], percent_left: Option<u8>) {
-        for &nsid in nsids {
+    pub fn set_erasing(&mut self, namespaces: &[Instance], percent_left: Option<u8>) {
+        for &instance in namespaces {
             match percent_left {
-                Some(percent) => self.erasing.insert(nsid, percent.min(100)),
-                None => self.erasing.remove(&nsid),
+                Some(percent) => self.erasing.insert(instance, percent.min(100)),
+                None => self.erasing.remove(&instance),
             };
         }
     }
 
     /// Namespaces that are being erased, and how much of that is left, in percent.
     #[must_use]
-    pub fn erasing(&self) -> &BTreeMap<u32, u8> {
-        &self.erasing
+    pub fn erasing(&self) -> BTreeMap<u32, u8> {
+        if self.erasing.is_empty() {
+            return BTreeMap::new();
+        }
+        let namespaces = self.state.namespaces.iter();
+        namespaces.filter_map(|(&nsid, namespace)| Some((nsid, *self.erasing.get(&namespace.instance)?))).collect()
     }
 
     pub(super) fn sanitize(
@@ -190,7 +201,7 @@ impl Drive {
         let done = self.state.sanitize.execute(origin, command, &abilities, &circumstances)?;
         let mut decision = Decision::nothing();
         if done.started {
-            if !self.erasing.is_empty() {
+            if !self.erasing().is_empty() {
                 return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
             }
             // Whatever still writes to a namespace writes to what is gone: from now on it is another one.
@@ -283,7 +294,7 @@ impl Drive {
             decision.before.push(Effect::Create { instance, blocks, capacity_blocks, coding: shape.coding() });
             decision.changes.push(Change::Emptied { nsid, instance, shape });
             decision.after.push(Effect::Remove(namespace.instance));
-            decision.erased.push(nsid);
+            decision.erased.push(instance);
         }
         decision
     }

@@ -392,3 +392,51 @@ fn firmware_is_downloaded_committed_and_activated_at_a_reset() {
     assert_eq!(FirmwareSlots::ref_from_bytes(&slots).unwrap().active_slot(), 2);
     assert_eq!(bench.refused(Request::Commit(commit)), Status::INVALID_FIRMWARE_IMAGE.dnr());
 }
+
+/// Whoever deletes a namespace that is being erased does not bar the next one with its number.
+#[test]
+fn a_namespace_that_is_made_anew_is_not_being_erased() {
+    let mut bench = Bench::new(Settings::default());
+    let nsid = bench.create(8, true).unwrap();
+    bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
+    let format = Request::Format(
+        nsid,
+        ebof_nvme::media::Format { erase: ebof_nvme::media::SecureErase::UserData, ..ebof_nvme::media::Format::new(0) },
+    );
+    let erased = bench.ask("a", 0, format.clone()).unwrap().erased;
+    bench.drive.set_erasing(&erased, Some(100));
+    assert_eq!(bench.refused(format.clone()), Status::FORMAT_IN_PROGRESS);
+    assert_eq!(bench.drive.view().erasing, [(1, 100)].into());
+    bench.ask("a", 0, Request::Delete(nsid)).unwrap();
+    assert_eq!(bench.create(8, true).unwrap(), nsid);
+    assert!(bench.drive.view().erasing.is_empty());
+    bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
+    let second = bench.ask("a", 0, format).unwrap().erased;
+    bench.drive.set_erasing(&second, Some(100));
+    // The end of the first is not that of the second.
+    bench.drive.set_erasing(&erased, None);
+    assert_eq!(bench.drive.view().erasing, [(1, 100)].into());
+    bench.drive.set_erasing(&second, None);
+    assert!(bench.drive.view().erasing.is_empty());
+}
+
+/// Global Data Erased is not claimed because the journal could not be written when hosts wrote.
+#[test]
+fn that_hosts_have_written_is_told_until_it_is_durable() {
+    let mut bench = Bench::new(Settings::default());
+    let usage = crate::health::Usage { bytes_written: 512, ..Default::default() };
+    let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
+    let advance = |bench: &mut Bench, activity: &crate::health::Activity| {
+        let condition = bench.drive.condition();
+        let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &Moment::default());
+        turned.changes.into_iter().find(|change| matches!(change, Change::Sanitized { .. }))
+    };
+    let idle = crate::health::Activity::default();
+    assert_eq!(advance(&mut bench, &idle), None);
+    // Not applied: it could not be written down.
+    assert!(advance(&mut bench, &wrote).is_some());
+    let change = advance(&mut bench, &idle).expect("it is forgotten that hosts have written");
+    bench.keep(change);
+    assert!(!bench.drive.state().sanitize.is_erased());
+    assert_eq!(advance(&mut bench, &wrote), None);
+}

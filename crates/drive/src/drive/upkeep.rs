@@ -108,8 +108,11 @@ impl Drive {
         let admitted = events.into_iter().filter(|event| self.state.events.admits(event));
         let mut changes: Vec<_> = admitted.map(|event| Change::Happened { event }).collect();
         changes.extend(self.unflushed());
-        if activity.namespaces.iter().any(|(_, usage)| usage.bytes_written > 0) {
+        self.written |= activity.namespaces.iter().any(|(_, usage)| usage.bytes_written > 0);
+        if self.written {
+            // Until it is in the state: what is not durable this time is tried again.
             let written = self.state.sanitize.written();
+            self.written = written.is_some();
             changes.extend(written.map(|sanitize| Change::Sanitized { sanitize: Box::new(sanitize) }));
         }
         let mut raised = health::events(before, after);

@@ -141,7 +141,8 @@ fn a_format_changes_the_blocks_and_commands_wait_while_it_erases() {
     let io = world.io_queue(MANAGED, ALICE, cntlid, 1);
     let read = || with_data(BlockRange::new(0, 1).encode(nvm::READ, Nsid(1)), 4096);
     assert!(world.run(io, read()).step.starts_with("read"));
-    world.drive.set_erasing(&[1], Some(40));
+    let instance = world.drive.state().namespaces[&1].instance;
+    world.drive.set_erasing(&[instance], Some(40));
     world.tell_drive(admin, &ebof_drive::Request::Seat);
     assert_eq!(namespace(&mut world, admin).format_percent_left(), Some(40));
     let flush = || bare(Sqe::new(nvm::FLUSH).with_nsid(Nsid(1)));
@@ -149,7 +150,7 @@ fn a_format_changes_the_blocks_and_commands_wait_while_it_erases() {
         assert!(world.run(io, sqe).status().is(Status::FORMAT_IN_PROGRESS));
     }
     assert!(world.run(admin, format(|_| {}, 1)).status().is(Status::FORMAT_IN_PROGRESS));
-    world.drive.set_erasing(&[1], None);
+    world.drive.set_erasing(&[instance], None);
     world.tell_drive(admin, &ebof_drive::Request::Seat);
     assert!(world.run(io, read()).step.starts_with("read"));
 }

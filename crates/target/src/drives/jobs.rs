@@ -10,7 +10,7 @@ use ebof_backend::{Buffer, Class, Operation};
 use ebof_drive::sanitize::{Method, Work};
 use ebof_drive::self_test::{Failure, Step};
 use ebof_drive::{Facts, Instance, Request};
-use ebof_medium::{Job, Progress, Store};
+use ebof_medium::{Job, Progress, Purge, Store};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Status};
 
@@ -33,6 +33,7 @@ const SHOWN_PERCENT: u8 = 10;
 pub(crate) struct Jobs {
     testing: AtomicBool,
     sanitizing: AtomicBool,
+    removing: AtomicBool,
 }
 
 /// Whether the drive has to know what the medium is like, to decide the request.
@@ -58,14 +59,24 @@ impl Keeper {
             store.start(Box::new(SelfTest { keeper: Arc::downgrade(self), reading: None, kept: Instant::now() }));
         }
         if sanitizing && !self.jobs.sanitizing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(Sanitize { keeper: Arc::downgrade(self), next: 0 }));
+            store.start(Box::new(Sanitize { keeper: Arc::downgrade(self), next: 0, purge: Purge::default() }));
+        }
+        if self.has_leftovers() && !self.jobs.removing.swap(true, Ordering::Relaxed) {
+            store.start(Box::new(Remove { keeper: Arc::downgrade(self), began: false }));
         }
     }
 
-    /// Erases what was given back, of these namespaces among others, and calls `then`. On the drive's thread.
-    pub(super) fn erase(self: &Arc<Self>, store: &mut Store, nsids: Vec<u32>, then: Box<dyn FnOnce() + Send>) {
+    /// Erases what was given back, of these namespaces among others, and what journals and checkpoints have of it; then calls
+    /// `then`. On the drive's thread.
+    pub(super) fn erase(
+        self: &Arc<Self>,
+        store: &mut Store,
+        namespaces: Vec<Instance>,
+        then: Box<dyn FnOnce() + Send>,
+    ) {
         let all = store.unclean().max(1);
-        let erase = Erase { keeper: Arc::downgrade(self), nsids, then: Some(then), all, shown: 100 };
+        let (keeper, then, purge) = (Arc::downgrade(self), Some(then), Purge::default());
+        let erase = Erase { keeper, namespaces, then, all, shown: 100, is_clean: false, purge };
         store.start(Box::new(erase));
     }
 
@@ -219,39 +230,57 @@ fn check(good: bool) -> Result<(), Failure> {
     if good { Ok(()) } else { Err(Failure::Segment) }
 }
 
+/// Removes from the medium what could not be removed when its namespace went.
+struct Remove {
+    keeper: Weak<Keeper>,
+    /// The first try was somebody else's.
+    began: bool,
+}
+
+impl Job for Remove {
+    fn step(&mut self, store: &mut Store) -> Progress {
+        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
+        if !std::mem::replace(&mut self.began, true) || !keeper.remove_leftovers(store) {
+            return Progress::Later(1000);
+        }
+        keeper.jobs.removing.store(false, Ordering::Relaxed);
+        Progress::Done
+    }
+}
+
 /// Erases what was given back.
 struct Erase {
     keeper: Weak<Keeper>,
-    nsids: Vec<u32>,
+    namespaces: Vec<Instance>,
     then: Option<Box<dyn FnOnce() + Send>>,
     /// Extents there were at first.
     all: u32,
     /// Percent that are left, as hosts were told.
     shown: u8,
+    /// The extents are erased.
+    is_clean: bool,
+    /// How far journals and checkpoints are.
+    purge: Purge,
 }
 
 impl Job for Erase {
     fn step(&mut self, store: &mut Store) -> Progress {
         let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
-        match store.clean() {
+        // Sanitizing does the same, or overwrites everything first; and what could not be removed yet would not be erased.
+        if keeper.drive().sanitize_work().is_some() || keeper.has_leftovers() {
+            return Progress::Later(100);
+        }
+        match self.part(&keeper, store) {
             Ok(true) => {}
-            Ok(false) => {
-                let left = u64::from(store.unclean()) * 100 / u64::from(self.all);
-                let left = u8::try_from(left.clamp(1, 100)).unwrap_or(100);
-                if left + SHOWN_PERCENT <= self.shown {
-                    self.shown = left;
-                    keeper.drive().set_erasing(&self.nsids, Some(left));
-                    keeper.show(&[], &[]);
-                }
-                return if store.is_settled() { Progress::Again } else { Progress::Later(WAIT_MS) };
-            }
+            Ok(false) if store.is_settled() => return Progress::Again,
+            Ok(false) => return Progress::Later(WAIT_MS),
             Err(error) => {
                 // The namespaces are empty; the extents are not used before they are zeroed.
                 tracing::error!(drive = keeper.name(), "what was formatted cannot be erased now: {error}");
                 return Progress::Later(1000);
             }
         }
-        keeper.drive().set_erasing(&self.nsids, None);
+        keeper.drive().set_erasing(&self.namespaces, None);
         keeper.show(&[], &[]);
         if let Some(then) = self.then.take() {
             then();
@@ -260,27 +289,57 @@ impl Job for Erase {
     }
 }
 
+impl Erase {
+    /// Does a part; `true` when all is done.
+    fn part(&mut self, keeper: &Keeper, store: &mut Store) -> Result<bool, ebof_medium::Error> {
+        if !self.is_clean {
+            self.is_clean = store.clean()?;
+            let left = u64::from(store.unclean()) * 100 / u64::from(self.all);
+            let left = u8::try_from(left.clamp(1, 100)).unwrap_or(100);
+            if left + SHOWN_PERCENT <= self.shown {
+                self.shown = left;
+                keeper.drive().set_erasing(&self.namespaces, Some(left));
+                keeper.show(&[], &[]);
+            }
+            return Ok(false);
+        }
+        store.purge(&mut self.purge)
+    }
+}
+
 /// Sanitizes the drive. No namespace has anything in it since that was begun, and commands are refused.
 struct Sanitize {
     keeper: Weak<Keeper>,
     /// Extents that are done in this pass.
     next: u32,
+    /// How far journals and checkpoints are.
+    purge: Purge,
 }
 
 impl Job for Sanitize {
     fn step(&mut self, store: &mut Store) -> Progress {
         let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
         let Some(work) = keeper.drive().sanitize_work() else {
+            store.hold_unclean(false);
             keeper.jobs.sanitizing.store(false, Ordering::Relaxed);
             return Progress::Done;
         };
+        // What a file system has taken back cannot be overwritten any more.
+        store.hold_unclean(matches!(work.method, Method::Overwrite(_)));
+        if !keeper.remove_leftovers(store) {
+            tracing::error!(drive = keeper.name(), "the drive cannot be sanitized: what was deleted cannot be removed");
+            return keeper.end_sanitize(store, false);
+        }
         // What still moves belongs to commands from before.
         if !store.is_settled() {
             return Progress::Later(WAIT_MS);
         }
         match self.part(&keeper, store, work) {
             Ok(false) => Progress::Again,
-            Ok(true) => keeper.end_pass(store, &mut self.next),
+            Ok(true) => {
+                (self.next, self.purge) = (0, Purge::default());
+                keeper.end_pass(store)
+            }
             Err(error) => {
                 tracing::error!(drive = keeper.name(), "the drive cannot be sanitized: {error}");
                 keeper.end_sanitize(store, false)
@@ -293,6 +352,13 @@ impl Sanitize {
     /// Does a part of a pass; `true` at its end.
     fn part(&mut self, keeper: &Keeper, store: &mut Store, work: Work) -> Result<bool, ebof_medium::Error> {
         let extent_bytes = keeper.medium().capacity().extent_bytes;
+        if self.next == store.extents() {
+            // Journals and checkpoints have what the extents had: checksums of it, and metadata.
+            return Ok(work.pass + 1 < work.passes || store.purge(&mut self.purge)?);
+        }
+        if self.next == 0 && work.pass == 0 {
+            warn_of_what_is_beyond_reach(keeper, store, work.method);
+        }
         let (began, first) = (Instant::now(), self.next);
         let count = match work.method {
             Method::NewKeys => {
@@ -310,26 +376,38 @@ impl Sanitize {
             }
         };
         self.next = self.next.saturating_add(count).min(store.extents());
-        let over = self.next == store.extents();
-        if over {
+        if self.next == store.extents() {
             store.sync()?;
         }
         let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let mut drive = keeper.drive();
         drive.set_sanitized_bytes(u64::from(self.next) * extent_bytes);
         drive.measure(work.method, u64::from(self.next - first) * extent_bytes, micros);
-        Ok(over)
+        Ok(false)
+    }
+}
+
+/// An overwrite reaches the blocks that the drive's file has now. Those that it had before are the file system's.
+fn warn_of_what_is_beyond_reach(keeper: &Keeper, store: &Store, method: Method) {
+    let bytes = store.given_back_bytes();
+    if matches!(method, Method::Overwrite(_)) && bytes > 0 {
+        tracing::warn!(
+            drive = keeper.name(),
+            device = keeper.backing(),
+            bytes,
+            "sanitizing overwrites what the drive has: up to so many bytes were given back to what is below it when \
+             namespaces were deleted or blocks deallocated, and what they held is beyond its reach"
+        );
     }
 }
 
 impl Keeper {
-    fn end_pass(&self, store: &mut Store, next: &mut u32) -> Progress {
+    fn end_pass(&self, store: &mut Store) -> Progress {
         let change = self.drive().sanitize_pass_done();
         match change {
             None => self.end_sanitize(store, true),
             Some(change) => match self.commit(store, vec![change]) {
                 Ok(()) => {
-                    *next = 0;
                     self.drive().set_sanitized_bytes(0);
                     Progress::Again
                 }
@@ -351,6 +429,7 @@ impl Keeper {
             self.show(&[], &[]);
             self.tell(ended.event.0, ended.event.1);
         }
+        store.hold_unclean(false);
         self.jobs.sanitizing.store(false, Ordering::Relaxed);
         Progress::Done
     }

@@ -3,7 +3,7 @@
 //! Everything runs on the drive's thread: the medium is changed, the changes are made durable, the drive is told, the hosts
 //! are shown, and only then is the command answered. Nothing waits for it but who asked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ebof_backend::Device;
 use ebof_drive::{
     Answer, Change, Drive, Effect, Identity, Instance, Moment, Origin, Refusal, Request, RestoreError, Settings, State,
-    View, error_log,
+    View, budget, error_log,
 };
 use ebof_medium::{Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
@@ -72,6 +72,8 @@ pub(crate) struct Keeper {
     /// The target around it, until the drive is stopped.
     around: Mutex<Option<Around>>,
     round: Mutex<Round>,
+    /// Names on the medium that belong to no namespace any more, and could not be removed yet.
+    leftovers: Mutex<BTreeSet<Instance>>,
     pub(super) jobs: Jobs,
 }
 
@@ -116,7 +118,8 @@ impl Keeper {
         })));
         let below = backing.describe();
         let Opened { medium, snapshot, changes, was_clean, created, damage } = Store::open(backing, options)?;
-        let state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
+        let mut state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
+        trim(&mut state, &name);
         let new = state.identity == Identity::default();
         let capacity = medium.capacity();
         let sizes = ebof_drive::Capacity { total_bytes: capacity.total_bytes, extent_bytes: capacity.extent_bytes };
@@ -151,6 +154,7 @@ impl Keeper {
             opened: Instant::now(),
             around: Mutex::default(),
             round,
+            leftovers: Mutex::default(),
             jobs: Jobs::default(),
         });
         let _first = itself.set(Arc::downgrade(&keeper));
@@ -221,15 +225,19 @@ impl Keeper {
     ) {
         let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
         self.medium.run(Box::new(move |store| {
-            let answer = own.carry_out(store, &request, &origin);
+            let (answer, erased) = own.carry_out(store, &request, &origin);
             own.start_jobs(store);
             let answer = match answer {
-                Ok((told, erased)) if !erased.is_empty() => {
+                Ok(told) if !erased.is_empty() => {
                     own.erase(store, erased, Box::new(move || reply.give(Ok(told))));
                     return;
                 }
-                answer => answer.map(|(told, _)| told),
+                answer => answer,
             };
+            if !erased.is_empty() {
+                // The command has failed, but these are empty, and wait for their old data to be erased like others.
+                own.erase(store, erased, Box::new(|| {}));
+            }
             if let Err(refusal) = &answer {
                 let status = refusal.status;
                 tracing::info!(drive = own.name, host = %origin.host, request = request.name(), %status, "refused");
@@ -292,8 +300,13 @@ impl Keeper {
         self.drive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives besides what is told the namespaces that have to be erased before it is.
-    fn carry_out(&self, store: &mut Store, request: &Request, origin: &Origin) -> Result<(Told, Vec<u32>), Refusal> {
+    /// Gives besides the answer the namespaces that have to be erased: before it is told, unless it is a refusal.
+    fn carry_out(
+        &self,
+        store: &mut Store,
+        request: &Request,
+        origin: &Origin,
+    ) -> (Result<Told, Refusal>, Vec<Instance>) {
         if matches!(request, Request::Log(wish) if wish.offset == 0) {
             // What happened since the last look is in it: a host that saw a command fail with M set looks for the entry.
             self.upkeep(store, false);
@@ -302,9 +315,13 @@ impl Keeper {
             let facts = self.facts(store);
             self.drive().inform(facts);
         }
-        let decision = self.drive().decide(request, origin, &self.moment())?;
+        let decision = self.drive().decide(request, origin, &self.moment());
+        let decision = match decision {
+            Ok(decision) => decision,
+            Err(refusal) => return (Err(refusal), Vec::new()),
+        };
         if store.is_read_only() && changes_the_drive(request) {
-            return Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED));
+            return (Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED)), Vec::new());
         }
         let mut made = Vec::new();
         let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
@@ -315,32 +332,28 @@ impl Keeper {
                 request = request.name(),
                 "the drive cannot do what it was asked: {error}"
             );
-            for instance in made {
-                if let Err(error) = store.remove(instance) {
-                    tracing::error!(
-                        drive = self.name,
-                        instance = instance.0,
-                        "left on the medium until the next start: {error}"
-                    );
-                }
-            }
-            return Err(Refusal::transient(Status::INTERNAL_ERROR));
+            self.leftovers().extend(made);
+            self.remove_leftovers(store);
+            return (Err(Refusal::transient(Status::INTERNAL_ERROR)), Vec::new());
         }
         self.drive().set_erasing(&decision.erased, Some(100));
         // Hosts lose a namespace before its blocks are given to others.
         self.show(&decision.notices, &decision.events);
         for effect in decision.after {
-            if let Err(error) = self.take_effect(store, effect, &mut Vec::new()) {
-                tracing::error!(drive = self.name, ?effect, "put off until the next start: {error}");
+            if let Effect::Remove(instance) = effect {
+                self.leftovers().insert(instance);
             }
         }
-        if store.owes_keys()
-            && matches!(request, Request::Format(_, format) if format.erase == SecureErase::Cryptographic)
-        {
-            // The namespace is another one, but the key of the old one may still be on the medium.
-            return Err(Refusal::transient(Status::INTERNAL_ERROR));
-        }
-        Ok((Told { answer: decision.answer, abort: decision.abort }, decision.erased))
+        let removed = self.remove_leftovers(store);
+        let is_quick = |format: &ebof_nvme::media::Format| format.erase == SecureErase::Cryptographic;
+        let answer =
+            if (!removed || store.owes_keys()) && matches!(request, Request::Format(_, format) if is_quick(format)) {
+                // The namespace is another one, but the key of the old one may still be on the medium.
+                Err(Refusal::transient(Status::INTERNAL_ERROR))
+            } else {
+                Ok(Told { answer: decision.answer, abort: decision.abort })
+            };
+        (answer, decision.erased)
     }
 
     fn take_effect(
@@ -351,12 +364,40 @@ impl Keeper {
     ) -> Result<(), ebof_medium::Error> {
         match effect {
             Effect::Create { instance, blocks, capacity_blocks, coding } => {
+                if store.thin(instance).is_some() {
+                    // It was made for a request that failed, and could not be removed then.
+                    store.remove(instance)?;
+                    self.leftovers().remove(&instance);
+                }
                 store.create(instance, blocks, capacity_blocks, coding)?;
                 made.push(instance);
                 Ok(())
             }
             Effect::Remove(instance) => store.remove(instance),
         }
+    }
+
+    fn leftovers(&self) -> MutexGuard<'_, BTreeSet<Instance>> {
+        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something is on the medium that belongs to no namespace.
+    pub(super) fn has_leftovers(&self) -> bool {
+        !self.leftovers().is_empty()
+    }
+
+    /// Removes from the medium what belongs to no namespace any more; `false` if something is left, which is tried again
+    /// ([`start_jobs`](Self::start_jobs)).
+    pub(super) fn remove_leftovers(&self, store: &mut Store) -> bool {
+        let mut left = self.leftovers();
+        left.retain(|&instance| match store.remove(instance) {
+            Ok(()) | Err(ebof_medium::Error::Unknown(_)) => false,
+            Err(error) => {
+                tracing::error!(drive = self.name, instance = instance.0, "left on the medium for now: {error}");
+                true
+            }
+        });
+        left.is_empty()
     }
 
     /// Makes changes durable, then tells the drive.
@@ -418,6 +459,23 @@ impl Keeper {
 /// Whether a request is more than looking at the drive, or having a controller of it.
 fn changes_the_drive(request: &Request) -> bool {
     !matches!(request, Request::Seat | Request::Reset | Request::Log(_) | Request::SanitizeConfig(_))
+}
+
+/// An earlier version let hosts make a drive remember more than is kept well: it opens, and takes no more of it.
+fn trim(state: &mut State, drive: &str) {
+    let bytes = state.to_bytes().len();
+    if bytes <= budget::STATE_BYTES_MAX {
+        return;
+    }
+    // What a checkpoint has room for besides namespaces, bad blocks and tags is not known before it is written: it is more.
+    let forgot = state.shrink(budget::STATE_BYTES_MAX + budget::STATE_BYTES_MAX / 4);
+    tracing::warn!(
+        drive,
+        bytes,
+        bytes_max = budget::STATE_BYTES_MAX,
+        forgot,
+        "the drive remembers more than it may: no more registrants and attachments are taken until there are fewer"
+    );
 }
 
 impl Reply {

@@ -1,0 +1,204 @@
+//! What becomes of a drive whose medium fails in the middle of a request: nothing that outlives the
+//! cause.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use ebof_backend::{Class, Device, Error, Geometry, Io, Memory, Operation, Submitted};
+use ebof_drive::{Answer, Identity, Instance, NewNamespace, Origin, Refusal, Request, Settings};
+use ebof_medium::Options;
+use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
+
+use super::keeper::{Keeper, Plan, Told};
+
+const CAPACITY: u64 = 16 << 20;
+const EVERYWHERE: Range<u64> = 0..u64::MAX;
+/// Where the tables of keys are.
+const KEYS: Range<u64> = 64 << 10..1 << 20;
+
+/// Memory that fails on command.
+#[derive(Debug)]
+struct Faulty {
+    memory: Memory,
+    fault: Mutex<Option<Fault>>,
+}
+
+/// Writes to a place fail, after so many that do not.
+#[derive(Debug)]
+struct Fault {
+    place: Range<u64>,
+    after: u32,
+}
+
+impl Faulty {
+    fn new() -> Arc<Self> {
+        let bytes = ebof_medium::medium_bytes(CAPACITY).unwrap();
+        Arc::new(Self { memory: Memory::new(bytes, 512, false), fault: Mutex::default() })
+    }
+
+    fn fail(&self, place: Range<u64>, after: u32) {
+        *self.fault.lock().unwrap() = Some(Fault { place, after });
+    }
+
+    fn heal(&self) {
+        *self.fault.lock().unwrap() = None;
+    }
+
+    fn fails(&self, operation: &Operation) -> bool {
+        let (Operation::Write { offset, .. } | Operation::WriteZeroes { offset, .. }) = operation else { return false };
+        let mut fault = self.fault.lock().unwrap();
+        let Some(fault) = fault.as_mut().filter(|fault| fault.place.contains(offset)) else { return false };
+        fault.after.checked_sub(1).map(|left| fault.after = left).is_none()
+    }
+}
+
+impl Device for Faulty {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: ebof_backend::Request) -> Submitted {
+        if self.fails(&request.operation) {
+            let (action, reason) = (request.operation.action(), "as the test wants");
+            let error = Error::Refused { action, offset: 0, len: 0, class: Class::MediumWrite, reason };
+            return Submitted::Done(request.complete(Err(error)));
+        }
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "memory that fails on command".to_owned()
+    }
+}
+
+fn keeper(device: &Arc<Faulty>, settings: Settings) -> Arc<Keeper> {
+    let backing = Arc::clone(device) as Arc<dyn Device>;
+    let options = Options { create: Some(CAPACITY), zeroed: true, ..Options::default() };
+    let identity = Identity { serial: "S1".to_owned(), model: "ebof".to_owned(), uuid: [7; 16] };
+    let plan = Plan { name: "d0".to_owned(), backing, options, settings, identity, sensor: None };
+    let keeper = Keeper::open(plan).unwrap();
+    ask(&keeper, Request::Seat).unwrap();
+    keeper
+}
+
+fn ask(keeper: &Arc<Keeper>, request: Request) -> Result<Told, Refusal> {
+    let origin = Origin {
+        cntlid: ControllerId(1),
+        host: Nqn::parse("nqn.2014-08.org.example:host").unwrap(),
+        host_id: HostId([1; 16]),
+    };
+    let (sender, receiver) = mpsc::channel();
+    keeper.submit(request, origin, move |answer| {
+        let _gone = sender.send(answer);
+    });
+    receiver.recv_timeout(Duration::from_secs(120)).unwrap()
+}
+
+/// Makes a namespace of 1 MiB that the host has.
+fn create(keeper: &Arc<Keeper>) -> Result<u32, Refusal> {
+    let wanted = NewNamespace { blocks: 256, capacity_blocks: 256, format: 1, ..NewNamespace::default() };
+    let Answer::Done(nsid) = ask(keeper, Request::Create(wanted))?.answer else { panic!("an NSID is expected") };
+    let nsid = u32::try_from(nsid).unwrap();
+    ask(keeper, Request::Attach(Nsid(nsid), vec![ControllerId(1)]))?;
+    Ok(nsid)
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn failed(answer: Result<Told, Refusal>) {
+    assert_eq!(answer.unwrap_err().status, Status::INTERNAL_ERROR);
+}
+
+#[test]
+fn a_namespace_can_be_created_after_that_has_failed_once() {
+    // Wherever it fails: nothing that was begun is in the way. The record and the changes are a
+    // write each; of a key there are two before them.
+    for (encrypted, writes) in [(false, 2), (true, 4)] {
+        for after in 0..writes {
+            let device = Faulty::new();
+            let keeper = keeper(&device, Settings { encrypted, ..Settings::default() });
+            device.fail(EVERYWHERE, after);
+            let wanted = NewNamespace { blocks: 256, capacity_blocks: 256, ..NewNamespace::default() };
+            failed(ask(&keeper, Request::Create(wanted)));
+            device.heal();
+            assert_eq!(create(&keeper).unwrap(), 1, "after {after} writes");
+            assert_eq!(create(&keeper).unwrap(), 2, "after {after} writes");
+            until("what was begun is still there", || keeper.medium().instances().len() == 2);
+            keeper.stop();
+        }
+    }
+}
+
+#[test]
+fn what_could_not_be_removed_is_removed_when_that_is_possible() {
+    let device = Faulty::new();
+    let keeper = keeper(&device, Settings { encrypted: true, ..Settings::default() });
+    for nsid in 1..=3 {
+        assert_eq!(create(&keeper).unwrap(), nsid);
+    }
+    // The state says that it is gone; the medium cannot be told.
+    device.fail(EVERYWHERE, 1);
+    ask(&keeper, Request::Delete(Nsid(2))).unwrap();
+    assert_eq!(keeper.medium().instances().len(), 3);
+    device.heal();
+    until("a deleted namespace is still on the medium", || keeper.medium().instances() == [Instance(0), Instance(2)]);
+    assert_eq!(create(&keeper).unwrap(), 2);
+    keeper.stop();
+}
+
+#[test]
+fn a_format_of_all_that_fails_bars_nothing_for_ever() {
+    let device = Faulty::new();
+    let plain = Settings::default();
+    let keeper = keeper(&device, plain.clone());
+    assert_eq!(create(&keeper).unwrap(), 1);
+    keeper.configure(Settings { encrypted: true, ..plain });
+    assert_eq!(create(&keeper).unwrap(), 2);
+    let format = Format { erase: SecureErase::Cryptographic, ..Format::new(1) };
+    // Two keys are made, each in two tables; destroying the old one fails.
+    device.fail(KEYS, 4);
+    failed(ask(&keeper, Request::Format(Nsid::ALL, format)));
+    device.heal();
+    until("namespaces are barred although nothing is being erased", || keeper.view().erasing.is_empty());
+    ask(&keeper, Request::Format(Nsid::ALL, format)).unwrap();
+    assert!(keeper.view().erasing.is_empty());
+    keeper.stop();
+}
+
+#[test]
+fn a_key_that_was_not_destroyed_is_no_success() {
+    let device = Faulty::new();
+    let keeper = keeper(&device, Settings { encrypted: true, ..Settings::default() });
+    assert_eq!(create(&keeper).unwrap(), 1);
+    let format = Format { erase: SecureErase::Cryptographic, ..Format::new(1) };
+    // The key of the new namespace, its record, the changes; then the old namespace cannot be
+    // removed.
+    device.fail(EVERYWHERE, 4);
+    failed(ask(&keeper, Request::Format(Nsid(1), format)));
+    assert_eq!(keeper.medium().instances().len(), 2, "the test fails another write than it means");
+    device.heal();
+    until("what was formatted is still on the medium", || keeper.medium().instances().len() == 1);
+    keeper.stop();
+}
+
+#[test]
+fn a_drive_is_not_sanitized_before_what_was_on_it_is_removed() {
+    let device = Faulty::new();
+    let keeper = keeper(&device, Settings { encrypted: true, ..Settings::default() });
+    assert_eq!(create(&keeper).unwrap(), 1);
+    device.fail(EVERYWHERE, 4);
+    ask(&keeper, Request::Sanitize(Sanitize::new(SanitizeAction::CryptoErase))).unwrap();
+    assert!(keeper.view().restriction.is_some() && keeper.medium().instances().len() == 2);
+    device.heal();
+    until("sanitizing takes too long", || keeper.view().restriction.is_none());
+    assert_eq!(keeper.medium().instances(), [Instance(1)]);
+    keeper.stop();
+}
