@@ -38,6 +38,20 @@ pub enum StartError {
         /// Why.
         error: ebof_backend::OpenError,
     },
+    /// A plain namespace was to be what holds a drive.
+    #[error(
+        "namespace {nsid} of {subsystem}: {path} holds a drive with namespaces of its own, which a host that writes to it would \
+         destroy; serve it as one: `--drive name=d0,backing={path}`, or [[drives]] in a configuration; if the drive may go, \
+         overwrite its first MiB with zeros"
+    )]
+    HoldsDrive {
+        /// The subsystem.
+        subsystem: Nqn,
+        /// The namespace.
+        nsid: u32,
+        /// The file or block device.
+        path: String,
+    },
     /// A drive whose hosts cut namespaces from it.
     #[error("drive {name}: {error}")]
     ManagedDrive {
@@ -153,6 +167,17 @@ impl Devices {
             nsid: namespace.nsid,
             error,
         })?;
+        if let Some(path) = namespace.drive.path() {
+            match ebof_medium::has_drive(&device) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let (subsystem, path) = (subsystem.clone(), path.to_owned());
+                    return Err(StartError::HoldsDrive { subsystem, nsid: namespace.nsid, path });
+                }
+                // Whoever reads it is told; a disk that fails there can be served all the same.
+                Err(error) => tracing::warn!(path, "whether it holds a drive cannot be seen: {error}"),
+            }
+        }
         Ok(Plain { id: self.ids.next(), device, drive: namespace.drive.clone() })
     }
 

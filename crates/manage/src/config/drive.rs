@@ -29,6 +29,10 @@ pub struct ManagedDrive {
     /// memory, as much as there is room for. A file that does not exist yet needs it.
     #[serde(rename = "size", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size64")]
     pub size_bytes: Option<u64>,
+    /// Whether a new drive is made although the backing holds something else, which is lost. A drive that is there is never
+    /// overwritten.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub overwrite: bool,
     /// The limits that it announces and keeps.
     pub profile: DriveProfile,
     /// Namespaces at most, 1 to 1024; `None` is what the profile says.
@@ -97,6 +101,7 @@ impl ManagedDrive {
             name: name.into(),
             backing,
             size_bytes: None,
+            overwrite: false,
             profile: DriveProfile::Default,
             namespaces: None,
             overcommit: false,

@@ -155,6 +155,7 @@ fn what_can_change_on_a_drive_that_is_served() {
         ("read_only_if_damaged = true", "read_only_if_damaged false -> true", Effect::Live),
         ("key_file = \"a.key\"", "key_file unset -> \"a.key\" (needs a new start)", Effect::Restart),
         ("overcommit = true", "overcommit false -> true", Effect::Live),
+        ("overwrite = true", "overwrite unset -> true", Effect::Live),
         ("exclusive = true", "exclusive false -> true", Effect::Live),
         ("attach = \"everyone\"", "attach \"manual\" -> \"everyone\"", Effect::Live),
         ("managers = [\"h\"]", "managers unset -> [\"h\"]", Effect::Live),

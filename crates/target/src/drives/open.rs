@@ -22,6 +22,8 @@ pub(crate) fn open(
     subsystem: &Subsystem,
 ) -> Result<(Arc<Keeper>, Arc<dyn ebof_backend::Device>), KeeperError> {
     let capacity = config.size_bytes.or(config.backing.size_bytes());
+    // Whatever can be wrong without the backing is found before a file is made.
+    let key = config.key_file.as_deref().map(read_key).transpose()?;
     let (backing, zeroed): (Arc<dyn ebof_backend::Device>, bool) = match &config.backing {
         Backing::Memory { size_bytes } | Backing::Null { size_bytes } => {
             let bytes = ebof_medium::medium_bytes(capacity.unwrap_or(*size_bytes))?;
@@ -42,16 +44,27 @@ pub(crate) fn open(
     let id = *uuid::Uuid::new_v4().as_bytes();
     // On a block device without a size: as much as there is room for.
     let create = capacity.or(matches!(backing.geometry().capacity_bytes, 1..).then_some(0));
-    let key = config.key_file.as_deref().map(read_key).transpose()?;
-    let read_only_if_damaged = config.read_only_if_damaged;
-    let options =
-        ebof_medium::Options { create, zeroed, id, key, read_only_if_damaged, ..ebof_medium::Options::default() };
+    let (read_only_if_damaged, overwrite) = (config.read_only_if_damaged, config.overwrite);
+    let options = ebof_medium::Options {
+        create,
+        zeroed,
+        overwrite,
+        id,
+        key,
+        read_only_if_damaged,
+        ..ebof_medium::Options::default()
+    };
     let identity = Identity { serial: subsystem.serial.clone(), model: subsystem.model.clone(), uuid: id };
     let sensor = config.backing.path().and_then(|path| Sensor::of(Path::new(path)));
     let settings = settings(config, subsystem);
-    let below = Arc::clone(&backing);
-    let keeper = Keeper::open(Plan { name: config.name.clone(), backing, options, settings, identity, sensor })?;
-    Ok((keeper, below))
+    let name = config.name.clone();
+    let opened = Keeper::open(Plan { name, backing: Arc::clone(&backing), options, settings, identity, sensor });
+    if let (Err(_), true, Backing::File(file)) = (&opened, zeroed, &config.backing) {
+        // It was made here a moment ago, is still locked, and holds nothing; what made it fail is
+        // the message to give.
+        let _removed: std::io::Result<()> = std::fs::remove_file(&file.path);
+    }
+    Ok((opened?, backing))
 }
 
 /// The key in a file: 32 bytes as they are, or as 64 hexadecimal digits.

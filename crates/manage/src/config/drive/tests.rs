@@ -286,6 +286,7 @@ fn drives() -> impl Strategy<Value = ManagedDrive> {
                 namespaces,
                 overcommit,
                 exclusive,
+                overwrite: overcommit != everyone,
                 checksums: overcommit != plain,
                 encryption: everyone != plain,
                 key_file: plain.then(|| "keys/a b.key".to_owned()),

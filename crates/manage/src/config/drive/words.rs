@@ -130,10 +130,11 @@ pub(crate) const WITHOUT_SIZE: &str = "the size belongs to the drive, not to its
 pub(crate) const READ_ONLY: &str =
     "it writes down what its hosts do and what it counts; hosts can write-protect a namespace";
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "name",
     "backing",
     "size",
+    "overwrite",
     "direct",
     "profile",
     "namespaces",
@@ -195,6 +196,7 @@ impl Words {
             "size" => drive.size_bytes = Some(checked_size(needed()?)?),
             "endurance" => drive.endurance_bytes = Some(checked_size(needed()?)?),
             "direct" => self.direct = Some(switch("direct", value)?),
+            "overwrite" => drive.overwrite = switch("overwrite", value)?,
             "overcommit" => drive.overcommit = switch("overcommit", value)?,
             "exclusive" => drive.exclusive = switch("exclusive", value)?,
             "checksums" => drive.checksums = switch("checksums", value)?,

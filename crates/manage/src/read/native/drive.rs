@@ -135,6 +135,7 @@ fn text(table: &mut Table<'_>, key: &'static str, chars_max: usize, out: &mut Co
 }
 
 fn read_rules(table: &mut Table<'_>, drive: &mut ManagedDrive, out: &mut Collector<'_>) {
+    drive.overwrite = table.boolean("overwrite", false, out);
     drive.overcommit = table.boolean("overcommit", false, out);
     drive.exclusive = table.boolean("exclusive", false, out);
     drive.checksums = table.boolean("checksums", false, out);
