@@ -8,7 +8,7 @@ use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
 use crate::error_log::ErrorLog;
-use crate::model::{Limits, Port};
+use crate::model::{Limits, Port, Subsystem};
 use crate::outcome::SglRules;
 
 /// A host's association with a controller.
@@ -22,6 +22,8 @@ pub struct Association {
     pub host: Nqn,
     /// The host's identifier.
     pub host_id: HostId,
+    /// The host said no name; `host` is one made of its identifier.
+    pub nameless: bool,
     /// Whether it is a discovery controller.
     pub discovery: bool,
     /// The port at the time of the Connect.
@@ -53,6 +55,7 @@ pub(crate) struct Identity {
     pub(crate) subsystem: Nqn,
     pub(crate) host: Nqn,
     pub(crate) host_id: HostId,
+    pub(crate) nameless: bool,
     pub(crate) discovery: bool,
 }
 
@@ -61,12 +64,13 @@ const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
     pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
-        let Identity { cntlid, subsystem, host, host_id, discovery } = identity;
+        let Identity { cntlid, subsystem, host, host_id, nameless, discovery } = identity;
         let association = Self {
             cntlid,
             subsystem,
             host,
             host_id,
+            nameless,
             discovery,
             port,
             limits,
@@ -99,6 +103,16 @@ impl Association {
     #[must_use]
     pub fn max_io_queues(&self) -> u16 {
         if self.discovery { 0 } else { self.port.max_io_queues.min(self.limits.io_queues).max(1) }
+    }
+
+    /// The host by its own name.
+    pub(crate) fn named_host(&self) -> Option<&Nqn> {
+        (!self.nameless).then_some(&self.host)
+    }
+
+    /// Whether the host may use a subsystem.
+    pub(crate) fn may_use(&self, subsystem: &Subsystem) -> bool {
+        self.named_host().map_or(subsystem.allow_any_host, |host| subsystem.allows(host))
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
 use ebof_nvme::opcode::{Direction, fabrics};
-use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status};
+use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status, Uuid};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
@@ -62,17 +62,23 @@ pub enum RefusalReason {
     /// No subsystem of that name on that port.
     #[error("there is no such subsystem on this port")]
     UnknownSubsystem,
+    /// The subsystem is missing for a moment.
+    #[error("the subsystem is being opened anew")]
+    SubsystemReturning,
     /// The host is not on the subsystem's list.
     #[error("the host is not allowed to use this subsystem")]
     HostNotAllowed,
     /// Another host NQN uses the same host identifier.
     #[error("another host NQN is connected with the same host identifier")]
     HostIdInUse,
-    /// CNTLID names no controller of this host's, or a static one was asked for.
+    /// CNTLID of an I/O queue names no controller of the subsystem.
     #[error("there is no such controller")]
     UnknownController,
-    /// The host NQN, host identifier or port differ from those of the controller's Admin Queue.
-    #[error("the host is not the one that the controller belongs to")]
+    /// CNTLID of an Admin Queue is not FFFFh.
+    #[error("controllers cannot be chosen: CNTLID of an admin queue has to be FFFFh")]
+    StaticController,
+    /// The host NQN or port differ from those of the controller's Admin Queue.
+    #[error("the controller belongs to another host, or was connected through another port")]
     OtherHost,
     /// All controllers are in use.
     #[error("no free controller")]
@@ -100,8 +106,21 @@ pub(crate) struct Wish {
     pub(crate) connect: Connect,
     pub(crate) cntlid: ControllerId,
     pub(crate) host_id: HostId,
+    /// The host's name; where it said none, one made of its identifier.
     pub(crate) host: Nqn,
+    pub(crate) nameless: bool,
     pub(crate) subsystem: Nqn,
+}
+
+/// What is wrong with a Connect that was accepted nevertheless, for the log of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Tolerated {
+    /// HOSTNQN is empty.
+    #[error("the host said no NQN: it goes by one made of its host identifier")]
+    NoHostNqn,
+    /// HOSTID of an I/O queue is neither that of the Admin Queue nor zeros.
+    #[error("the host identifier is not that of the Admin Queue, which counts")]
+    OtherHostId,
 }
 
 /// Takes a command before the queue is connected: it can only be Connect.
@@ -129,18 +148,22 @@ pub(crate) fn decode(executing: &Executing, data: &[u8]) -> Result<Wish, (Refusa
     }
     let data = ConnectData::ref_from_bytes(data).map_err(|_| (RefusalReason::Length, None, None))?;
     let subsystem = Nqn::from_field(&data.subnqn);
-    let host = Nqn::from_field(&data.hostnqn);
+    let nameless = data.hostnqn[0] == 0;
+    // Deviation: the specification wants an NQN. SPDK's perf says none unless it is told one, and SPDK's and Linux' targets take that
+    // where any host may connect. Such a host is told apart by its identifier.
+    let host = if nameless { Ok(Nqn::from_uuid(Uuid(data.hostid))) } else { Nqn::from_field(&data.hostnqn) };
     let (subsystem, host) = match (subsystem, host) {
         (Ok(subsystem), Ok(host)) => (subsystem, host),
         (Err(_), host) => return Err((RefusalReason::MalformedSubsystem, host.ok(), None)),
         (Ok(subsystem), Err(_)) => return Err((RefusalReason::MalformedHost, None, Some(subsystem))),
     };
-    Ok(Wish { connect, cntlid: ControllerId(data.cntlid.get()), host_id: data.host_id(), host, subsystem })
+    Ok(Wish { connect, cntlid: ControllerId(data.cntlid.get()), host_id: data.host_id(), host, nameless, subsystem })
 }
 
 impl RefusalReason {
-    /// What the host is told. What a change of the configuration or a moment's patience can cure goes without DNR:
-    /// Linux gives a controller up for good when a reconnect is refused with it.
+    /// What the host is told. DNR, with which Linux (6.10 and later) gives a controller up for good, where an administrator has to
+    /// do something first, or the command can never succeed; as Linux' target does. What may be otherwise a moment later, because
+    /// another host leaves or the host begins a new association, goes without.
     pub(crate) fn fault(self) -> Fault {
         let invalid = |in_data, offset| Fault {
             result: ConnectResult::Invalid { in_data, offset }.encode(),
@@ -154,8 +177,10 @@ impl RefusalReason {
             Self::MalformedHost => never(invalid(true, ConnectData::HOSTNQN_OFFSET)),
             Self::QueueSize => never(invalid(false, Connect::SQSIZE_OFFSET)),
             Self::QueueId => never(invalid(false, Connect::QID_OFFSET)),
-            Self::UnknownSubsystem | Self::PortRemoved => invalid(true, ConnectData::SUBNQN_OFFSET),
-            Self::HostNotAllowed => Fault::transient(Status::CONNECT_INVALID_HOST),
+            Self::UnknownSubsystem => never(invalid(true, ConnectData::SUBNQN_OFFSET)),
+            Self::SubsystemReturning | Self::PortRemoved => invalid(true, ConnectData::SUBNQN_OFFSET),
+            Self::HostNotAllowed => Fault::new(Status::CONNECT_INVALID_HOST),
+            Self::StaticController => never(invalid(true, ConnectData::CNTLID_OFFSET)),
             Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),
             Self::UnknownController => invalid(true, ConnectData::CNTLID_OFFSET),
             Self::OtherHost => invalid(true, ConnectData::HOSTNQN_OFFSET),

@@ -58,7 +58,7 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
         return Err(Fault::at(Status::COMMAND_SIZE_LIMIT_EXCEEDED, byte::CDW12));
     }
     let bytes = u64::from(copy.ranges) * format.entry_bytes() as u64;
-    let length = association.io_sgl().exactly(sqe, Direction::HostToController, bytes)?;
+    let length = association.io_sgl().at_least(sqe, Direction::HostToController, bytes)?;
     Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
 }
 

@@ -1,6 +1,7 @@
 //! The Discovery log page (70h): what a host may connect to, described so that it can reach it.
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use ebof_nvme::log::{
     AddressFamily, DiscoveryEntry, DiscoveryHeader, EntryFlags, RdmaAddress, RdmaProvider, RdmaQueuePair, SecType,
@@ -9,19 +10,26 @@ use ebof_nvme::log::{
 use ebof_nvme::{ControllerId, Nqn};
 use zerocopy::IntoBytes;
 
-use crate::model::{Model, Port, PortId};
+use crate::model::{Model, Port, PortId, Subsystem};
 
 /// Who asks, and where.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    pub(crate) host: &'a Nqn,
+    /// `None` for a host without a name.
+    pub(crate) host: Option<&'a Nqn>,
     pub(crate) port: PortId,
     /// The local address that the host reached.
     pub(crate) local: &'a str,
 }
 
+impl View<'_> {
+    fn may_use(&self, subsystem: &Subsystem) -> bool {
+        self.host.map_or(subsystem.allow_any_host, |host| subsystem.allows(host))
+    }
+}
+
 /// Entries of an Admin Queue that an entry announces (ASQSZ); the least that the specification allows.
-const ADMIN_QUEUE_ENTRIES: u16 = 32;
+pub(crate) const ADMIN_QUEUE_ENTRIES: u16 = 32;
 
 /// The log page. `parameter` is the Log Specific Field: only Port Local Entries is known.
 pub(crate) fn page(model: &Model, view: View<'_>, parameter: u8) -> Vec<u8> {
@@ -44,9 +52,9 @@ pub(crate) fn entries(model: &Model, view: View<'_>, port_local: bool) -> Vec<Di
             entries.push(own);
         }
     }
-    for subsystem in model.subsystems.iter().filter(|subsystem| subsystem.allows(view.host)) {
+    for subsystem in model.subsystems.iter().filter(|subsystem| view.may_use(subsystem)) {
         let ports = subsystem.ports.iter().filter_map(|&id| model.port(id));
-        for port in ports.filter(|port| !port.discovery_only && (!port_local || port.id == view.port)) {
+        for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(model, port, view))) {
             let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
             if fill(&mut entry, &subsystem.nqn, port, view) {
                 entries.push(entry);
@@ -54,6 +62,25 @@ pub(crate) fn entries(model: &Model, view: View<'_>, port_local: bool) -> Vec<Di
         }
     }
     entries
+}
+
+/// Whether `port` is where the host asks (Port Local Entries Only).
+///
+/// Deviation: the specification means the one NVM subsystem port. nvme-stas (2.4) asks for port local entries by default, and would
+/// find nothing behind a port for discovery only: whatever is at the same transport address counts, on any service id.
+fn is_local(model: &Model, port: &Port, view: View<'_>) -> bool {
+    let Some(asked) = model.port(view.port) else { return false };
+    port.id == asked.id
+        || port.trtype == asked.trtype
+            && matches!((address(port, view), address(asked, view)), (Some((_, a)), Some((_, b))) if is_same(a, b))
+}
+
+/// Whether two texts are one address, however they are written.
+fn is_same(one: &str, other: &str) -> bool {
+    match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
+        (Ok(one), Ok(other)) => one.to_canonical() == other.to_canonical(),
+        _ => one == other,
+    }
 }
 
 /// Describes `nqn` on `port`; `false` if there is no address to give to the host.
@@ -65,7 +92,7 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> b
         SecType::NONE => Treq::SECURE_CHANNEL_NOT_REQUIRED,
         _ => Treq::SECURE_CHANNEL_REQUIRED,
     };
-    entry.treq = channel.with(Treq::SQ_FLOW_CONTROL_DISABLE).0;
+    entry.treq = channel.with(Treq::SQ_FLOW_CONTROL_DISABLE).with(Treq::ZERO_HOST_ID).0;
     entry.portid.set(port.id.0);
     entry.cntlid.set(ControllerId::DYNAMIC.0);
     entry.asqsz.set(ADMIN_QUEUE_ENTRIES);

@@ -52,7 +52,7 @@ pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcom
         admin::NAMESPACE_ATTACHMENT => attach(association, drive, sqe),
         admin::FIRMWARE_DOWNLOAD => download(association, sqe),
         admin::FIRMWARE_COMMIT => {
-            association.admin_sgl().exactly(sqe, Direction::HostToController, 0)?;
+            association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
             let request = Request::Commit(Commit::decode(sqe));
             Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
         }
@@ -73,7 +73,7 @@ fn is_offered(drive: &View, opcode: u8) -> bool {
 
 /// Device Self-test, Format NVM and Sanitize: everything of them stands in the command.
 fn media(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
-    association.admin_sgl().exactly(sqe, Direction::HostToController, 0)?;
+    association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
     let nsid = sqe.nsid();
     let request = match sqe.opcode {
         admin::DEVICE_SELF_TEST => {
@@ -129,7 +129,7 @@ fn download(association: &Association, sqe: &Sqe) -> Outcome {
     if bytes > association.limits.transfer_bytes.into() {
         return Err(Fault::field(byte::CDW10));
     }
-    let length = association.admin_sgl().exactly(sqe, Direction::HostToController, bytes)?;
+    let length = association.admin_sgl().at_least(sqe, Direction::HostToController, bytes)?;
     Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
 }
 
@@ -148,7 +148,7 @@ fn manage(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
         }
         ManagementSelect::Delete => {
             check_nsid(drive, sqe.nsid())?;
-            association.admin_sgl().exactly(sqe, Direction::HostToController, 0)?;
+            association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
             let request = Request::Delete(sqe.nsid());
             Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
         }
@@ -169,7 +169,7 @@ fn attach(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
 
 /// Fetches the 4096 bytes of the command's data.
 fn parameters(association: &Association, sqe: &Sqe) -> Outcome {
-    let length = association.admin_sgl().exactly(sqe, Direction::HostToController, IDENTIFY_BYTES as u64)?;
+    let length = association.admin_sgl().at_least(sqe, Direction::HostToController, IDENTIFY_BYTES as u64)?;
     Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
 }
 

@@ -67,6 +67,13 @@ impl Events {
         true
     }
 
+    /// Forgets the request `cid` without completing it; whether it was waiting.
+    pub(crate) fn forget(&mut self, cid: Cid) -> bool {
+        let before = self.held.len();
+        self.held.retain(|&held| held != cid);
+        self.held.len() < before
+    }
+
     /// The controller was reset: requests end, events are forgotten.
     pub(crate) fn reset(&mut self) {
         self.pending.clear();

@@ -90,6 +90,7 @@ pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
             Fid::KEEP_ALIVE_TIMER,
             Fid::HOST_BEHAVIOR_SUPPORT,
             Fid::SANITIZE_CONFIG,
+            Fid::IO_COMMAND_SET_PROFILE,
             Fid::ENDURANCE_GROUP_EVENT,
             Fid::HOST_IDENTIFIER,
             Fid::RESERVATION_NOTIFICATION_MASK,
@@ -107,6 +108,7 @@ pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {
             Fid::ASYNC_EVENT_CONFIG,
             Fid::KEEP_ALIVE_TIMER,
             Fid::HOST_BEHAVIOR_SUPPORT,
+            Fid::IO_COMMAND_SET_PROFILE,
             Fid::HOST_IDENTIFIER,
             Fid::WRITE_PROTECTION,
         ],
@@ -163,7 +165,7 @@ pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
 
 fn reply(controller: &Controller, sqe: &Sqe, value: &[u8]) -> Outcome {
     let rules = controller.association.admin_sgl();
-    let length = rules.exactly(sqe, Direction::ControllerToHost, value.len() as u64)?;
+    let length = rules.at_least(sqe, Direction::ControllerToHost, value.len() as u64)?;
     Ok(Action::Go(Step::Reply(Executing::new(sqe, length), value.to_vec())))
 }
 
@@ -301,7 +303,7 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         }
         Fid::HOST_BEHAVIOR_SUPPORT => {
             let bytes = size_of::<HostBehaviorSupport>() as u64;
-            let length = controller.association.admin_sgl().exactly(sqe, Direction::HostToController, bytes)?;
+            let length = controller.association.admin_sgl().at_least(sqe, Direction::HostToController, bytes)?;
             return Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)));
         }
         // Fabrics: the host said who it is in Connect.
@@ -377,6 +379,11 @@ fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> R
             controller.association.write_cache.store(on, Ordering::Relaxed);
         }
         Fid::WRITE_ATOMICITY => features.atomicity = WriteAtomicity::decode(value),
+        // IOCSCI: CNS 1Ch names one combination.
+        Fid::IO_COMMAND_SET_PROFILE if value & 0x1ff != 0 => {
+            return Err(Fault::at(Status::COMMAND_SET_COMBINATION_REJECTED, byte::CDW11));
+        }
+        Fid::IO_COMMAND_SET_PROFILE => {}
         Fid::ENDURANCE_GROUP_EVENT => {
             let wanted = group_events(value)?;
             if wanted.warnings & !GROUP_WARNINGS != 0 {

@@ -36,7 +36,7 @@ const NVM_VERSION: Version = Version::new(1, 1, 0);
 
 /// Identify of an I/O controller.
 pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
-    let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
+    let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
     let executing = Executing::new(sqe, length);
     let nsid = sqe.nsid();
     let [cns, _, cntid @ ..] = sqe.cdw10.to_bytes();
@@ -62,7 +62,16 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
             Some(bytes(&nvm_controller_data(&association.limits, drive.is_some())))
         }
         Cns::IOCS_ACTIVE_NAMESPACE_LIST if csi == Csi::NVM => Some(list(table, nsid)?),
+        Cns::IOCS_ALLOCATED_NAMESPACE_LIST if drive.is_some() && csi == Csi::NVM => {
+            Some(list(subsystem.allocated(), nsid)?)
+        }
+        Cns::IOCS_ALLOCATED_NAMESPACE if drive.is_some() && csi == Csi::NVM => {
+            named_in(subsystem, subsystem.allocated(), nsid)?.map(|_| bytes(&NvmNamespace::default()))
+        }
         Cns::IOCS_NAMESPACE | Cns::IOCS_CONTROLLER | Cns::IOCS_ACTIVE_NAMESPACE_LIST => {
+            return Err(Fault::field(byte::CDW11 + 3));
+        }
+        Cns::IOCS_ALLOCATED_NAMESPACE_LIST | Cns::IOCS_ALLOCATED_NAMESPACE if drive.is_some() => {
             return Err(Fault::field(byte::CDW11 + 3));
         }
         Cns::INDEPENDENT_NAMESPACE => named(subsystem, nsid)?.map(|namespace| bytes(&independent_data(namespace))),
@@ -98,7 +107,7 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
 
 /// Identify of a discovery controller: it has nothing but itself to tell.
 pub(crate) fn discovery_controller(association: &Association, identity: &DiscoveryIdentity, sqe: &Sqe) -> Outcome {
-    let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
+    let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
     if Cns(sqe.cdw10.to_bytes()[0]) != Cns::CONTROLLER {
         return Err(Fault::field(byte::CDW10));
     }
@@ -292,7 +301,8 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
             data.ctratt.get()
                 | ctratt::NAMESPACE_GRANULARITY
                 | ctratt::ENDURANCE_GROUPS
-                | ctratt::MDTS_WITHOUT_METADATA,
+                | ctratt::MDTS_WITHOUT_METADATA
+                | ctratt::RESERVATION_HOST_ID,
         );
     }
     if subsystem.drive.as_ref().is_none_or(|drive| drive.personality.compare) {

@@ -40,7 +40,7 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     if blocks > rest {
         return Err(Fault::at(Status::LBA_OUT_OF_RANGE, byte::CDW13));
     }
-    let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, get.bytes)?;
+    let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, get.bytes)?;
     let ranges_max = usize::try_from((get.bytes - HEADER_BYTES) / ENTRY_BYTES).expect("no more than a transfer");
     let range = get.slba..get.slba + blocks;
     let wish = StatusWish { device: namespace.device, range, allocated, ranges_max };

@@ -39,7 +39,7 @@ pub mod step;
 pub use ebof_drive::reservation::Right;
 
 pub use association::{Association, Counters, Counts};
-pub use connect::{Arrival, Refusal, RefusalReason};
+pub use connect::{Arrival, Refusal, RefusalReason, Tolerated};
 pub use model::{
     DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId, Provision,
     Subsystem, TableError, Usage,

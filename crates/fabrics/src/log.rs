@@ -76,7 +76,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     if log.bytes > u64::from(association.limits.transfer_bytes) {
         return Err(Fault::field(byte::CDW10 + 2));
     }
-    let length = association.admin_sgl().exactly(sqe, Direction::ControllerToHost, log.bytes)?;
+    let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, log.bytes)?;
     check(controller, sqe, log)?;
     let executing = Executing::new(sqe, length);
     if drive::of(controller).is_some() && ebof_drive::keeps(log.lid) {

@@ -32,6 +32,8 @@ pub struct Model {
     pub subsystems: Vec<Arc<Subsystem>>,
     /// The ports, their ids different from one another.
     pub ports: Vec<Port>,
+    /// Subsystems that are missing for a moment, while the configuration changes: a host that asks for them may try again.
+    pub returning: Vec<Nqn>,
 }
 
 /// Identity of the discovery subsystem.
@@ -272,7 +274,7 @@ impl Model {
     /// A model of nothing but the discovery subsystem, without a port.
     #[must_use]
     pub fn new(discovery: DiscoveryIdentity) -> Self {
-        Self { generation: 1, discovery, subsystems: Vec::new(), ports: Vec::new() }
+        Self { generation: 1, discovery, subsystems: Vec::new(), ports: Vec::new(), returning: Vec::new() }
     }
 
     /// The subsystem named `nqn`.

@@ -116,7 +116,20 @@ impl SglRules {
         }
     }
 
-    /// As [`Self::data_bytes`], and it must be exactly `bytes`.
+    /// As [`Self::data_bytes`], and it must be `bytes` at least, which is what the command moves; the rest is neither sent nor looked at.
+    ///
+    /// Deviation: SGLS announces no data pointers that are longer than the data, but Linux (6.12) sends 16 bytes with all reservation
+    /// commands of its ioctls, where some have 8. What the command's fields say is enough to know what it means.
+    pub(crate) fn at_least(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
+        let announced = self.data_bytes(sqe, direction)?;
+        match u32::try_from(bytes) {
+            Ok(bytes) if announced >= bytes => Ok(bytes),
+            _ => Err(Fault::at(Status::DATA_SGL_LENGTH_INVALID, byte::SGL_LENGTH)),
+        }
+    }
+
+    /// As [`Self::data_bytes`], and it must be exactly `bytes`: for blocks, where another length tells that the host takes them for
+    /// others than they are (their size, their metadata), and for Connect.
     pub(crate) fn exactly(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
         let announced = self.data_bytes(sqe, direction)?;
         if u64::from(announced) == bytes {

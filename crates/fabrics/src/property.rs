@@ -128,7 +128,9 @@ impl Registers {
         // Controllers without I/O queues have no use for IOSQES, IOCQES and CSS.
         let entry_sizes = cc.iosqes() == 6 && cc.iocqes() == 4;
         let legal = cc.shutdown() == 0 && cc.arbitration() == 0 && cc.page_shift() == 0;
-        if !legal || io && !(entry_sizes && cc.command_set() == 0) {
+        // Both say the same here, where there is one command set. Linux and SPDK select all where CAP has it, TrueNAS' client always.
+        let command_set = matches!(cc.command_set(), Cc::COMMAND_SET_NVM | Cc::COMMAND_SET_ALL);
+        if !legal || io && !(entry_sizes && command_set) {
             return Err(Fault::field(byte::CDW12));
         }
         Ok((Self { cc, phase: Phase::Ready }, Effect::Enabled))
@@ -163,6 +165,8 @@ impl Registers {
 pub(crate) fn cap(association: &Association) -> Cap {
     let units = association.limits.ready_timeout_ms.div_ceil(500).clamp(1, 255);
     let cap = Cap::new(association.max_queue_entries().into(), u8::try_from(units).unwrap_or(u8::MAX));
+    // Base, CC: for discovery controllers CSS is 000b.
+    let cap = if association.discovery { cap } else { cap.with_all_command_sets() };
     // CRMS.CRWMS: the controller is ready with its media, in the time that CRTO says.
     Cap(cap.0 | 1 << 59)
 }
@@ -194,6 +198,7 @@ mod tests {
             ("EN", Cc::ENABLE),
             ("EN, no sizes", Cc(1)),
             ("EN, CSS 6", Cc(Cc::ENABLE.0 | 6 << 4)),
+            ("EN, CSS 7", Cc(Cc::ENABLE.0 | 7 << 4)),
             ("EN, MPS 1", Cc(Cc::ENABLE.0 | 1 << 7)),
             ("EN, SHN 1", Cc::ENABLE.with_shutdown(1)),
             ("EN, SHN 2", Cc::ENABLE.with_shutdown(2)),

@@ -15,6 +15,7 @@ use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics, nvm};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 
 use crate::association::{Association, Counters};
+use crate::connect::Tolerated;
 use crate::controller::Controller;
 use crate::fused::First;
 use crate::model::Subsystem;
@@ -47,6 +48,7 @@ pub(crate) struct Live {
     pub(crate) association: Arc<Association>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) last_command_ms: u64,
+    pub(crate) tolerated: Option<Tolerated>,
     pub(crate) role: Role,
 }
 
@@ -96,17 +98,34 @@ impl Queue {
     /// Takes a command if there is room for it, and has `decide` say what becomes of it.
     pub(crate) fn accept(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
         let subject = Subject::of_command(sqe);
-        if self.outstanding >= usize::from(self.entries) {
+        if self.outstanding >= usize::from(self.entries) && !self.gives_way(sqe.cid()) {
             // The host overran the queue that it asked for.
             return Step::Complete(self.respond(subject, Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR))));
         }
-        if !self.cids.insert(sqe.cid()) {
+        let is_new = self.cids.insert(sqe.cid()) || self.gives_way(sqe.cid()) && self.cids.insert(sqe.cid());
+        if !is_new {
             return Step::Complete(self.respond(subject, Err(Fault::new(Status::CID_CONFLICT))));
         }
         self.outstanding += 1;
         let outcome =
             if self.closing { Err(Fault::transient(Status::ABORTED_SQ_DELETION)) } else { decide(self.live.as_mut()) };
         self.issue(subject, outcome)
+    }
+
+    /// Ends the Asynchronous Event Request `cid` without a completion; whether it was one that waited.
+    ///
+    /// Deviation: SPDK, all versions so far, at detach, completes its requests for itself and uses their identifiers for the commands
+    /// that shut the controller down. Refused as conflicts, no SPDK host would leave with a clean shutdown.
+    #[cold]
+    fn gives_way(&mut self, cid: Cid) -> bool {
+        if !self.controller_mut().is_some_and(|controller| controller.events.forget(cid)) {
+            return false;
+        }
+        self.cids.remove(cid);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        // The host has its slot back with the next completion.
+        self.sqhd = self.next_sqhd();
+        true
     }
 
     /// Goes on with a command whose parameter data ([`Step::Receive`]) has come.
@@ -268,6 +287,12 @@ impl Queue {
         self.association().map(|association| &association.subsystem)
     }
 
+    /// What its Connect was accepted in spite of.
+    #[must_use]
+    pub fn tolerated(&self) -> Option<Tolerated> {
+        self.live.as_ref()?.tolerated
+    }
+
     pub(crate) fn live(&self) -> Option<&Live> {
         self.live.as_ref()
     }
@@ -378,8 +403,14 @@ impl Queue {
         };
         // The host may have as many commands outstanding as slots it knows to be free, so a slot is given back with the
         // completion, not when the command was taken.
-        self.sqhd = if self.sqhd + 1 >= self.entries { 0 } else { self.sqhd + 1 };
+        self.sqhd = self.next_sqhd();
         if self.flow_disabled { cqe } else { cqe.with_sqhd(self.sqhd) }
+    }
+}
+
+impl Queue {
+    fn next_sqhd(&self) -> u16 {
+        if self.sqhd + 1 >= self.entries { 0 } else { self.sqhd + 1 }
     }
 }
 

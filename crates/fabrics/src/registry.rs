@@ -227,7 +227,7 @@ impl Registry {
             if let Some(reason) = no_longer_served(&self.model, association) {
                 entry.close(reason, &mut notices);
             } else if association.discovery {
-                let view = discovery::View { host: &association.host, port: association.port.id, local: &entry.local };
+                let view = discovery::View { host: association.named_host(), port: association.port.id, local: &entry.local };
                 if discovery::entries(&last, view, false) != discovery::entries(&self.model, view, false) {
                     notices.extend(entry.queues.first().map(|admin| (admin.handle, Notice::Discovery)));
                 }
@@ -413,7 +413,7 @@ fn no_longer_served(model: &Model, association: &Association) -> Option<CloseRea
     }
     let subsystem = model.subsystem(&association.subsystem);
     match subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id)) {
-        Some(subsystem) if subsystem.allows(&association.host) => None,
+        Some(subsystem) if association.may_use(subsystem) => None,
         Some(_) => Some(CloseReason::HostNotAllowed),
         None => Some(CloseReason::SubsystemRemoved),
     }

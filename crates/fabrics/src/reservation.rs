@@ -51,19 +51,23 @@ pub(crate) fn submit(association: &Association, namespace: &Namespace, sqe: &Sqe
     if let Right::Barred(status) = namespace.right {
         return Err(Fault::transient(status));
     }
+    // RHII: Base, "Reservations": a host without an identifier has no part in them, whatever it asks for.
+    if association.host_id == HostId::default() {
+        return Err(Fault::new(Status::HOST_ID_NOT_INITIALIZED));
+    }
     let sgl = association.io_sgl();
     if sqe.opcode == nvm::RESERVATION_REPORT {
         let wanted = Report::decode(sqe).bytes;
         if wanted > association.limits.transfer_bytes.into() {
             return Err(Fault::field(byte::CDW10));
         }
-        let length = sgl.exactly(sqe, Direction::ControllerToHost, wanted)?;
+        let length = sgl.at_least(sqe, Direction::ControllerToHost, wanted)?;
         // Which controllers hosts have now, only the registry knows.
         return Ok(Action::Go(Step::Shared(Executing::new(sqe, length))));
     }
     let bytes =
         if sqe.opcode == nvm::RESERVATION_RELEASE { size_of::<ReleaseKey>() } else { size_of::<RegisterKeys>() };
-    let length = sgl.exactly(sqe, Direction::HostToController, bytes as u64)?;
+    let length = sgl.at_least(sqe, Direction::HostToController, bytes as u64)?;
     Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
 }
 

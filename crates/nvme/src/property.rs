@@ -30,6 +30,12 @@ impl Cap {
         Self(mqes | 1 << 16 | (timeout_500ms as u64) << 24 | 1 << 37)
     }
 
+    /// The same with CSS, IOCSS: CC.CSS may select all command sets, those that Identify I/O Command Set (CNS 1Ch) names.
+    #[must_use]
+    pub const fn with_all_command_sets(self) -> Self {
+        Self(self.0 | 1 << 43)
+    }
+
     /// Maximum entries of a queue (MQES, made 1's based).
     #[must_use]
     pub const fn mqes(self) -> u32 {
@@ -82,6 +88,11 @@ impl Cc {
 
     /// What a host writes to enable a controller: NVM command set, 4 KiB pages, round robin, 64- and 16-byte entries.
     pub const ENABLE: Self = Self(1 | 6 << 16 | 4 << 20);
+
+    /// CSS: the NVM command set.
+    pub const COMMAND_SET_NVM: u8 = 0b000;
+    /// CSS: all I/O command sets that the controller supports.
+    pub const COMMAND_SET_ALL: u8 = 0b110;
 
     /// EN.
     #[must_use]

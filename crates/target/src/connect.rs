@@ -42,6 +42,9 @@ impl Connection {
             }
             let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
             tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, entries, "connected");
+            if let Some(tolerated) = self.queue.tolerated() {
+                tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, "accepted although {tolerated}");
+            }
         }
         step
     }

@@ -85,11 +85,12 @@ pub(crate) enum State {
     Gone,
 }
 
-/// Data of a PDU that is being received: whose, and where the next byte goes.
+/// Data of a PDU that is being received: whose, where the next byte goes, and where what the command needs ends.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
     slot: u32,
     at: usize,
+    end: usize,
 }
 
 /// One connection.
@@ -268,6 +269,7 @@ impl Connection {
         let wanted = all_wanted.min(limit);
         if wanted >= DIRECT_MIN
             && let Some(incoming) = &mut self.incoming
+            && incoming.at + wanted <= incoming.end
         {
             let buffer = self.commands.get_mut(incoming.slot).and_then(|command| command.buffer.as_mut());
             if let Some(place) = buffer.and_then(|b| b.as_mut_slice().get_mut(incoming.at..incoming.at + wanted)) {
@@ -352,8 +354,9 @@ impl Connection {
     fn place(&mut self, chunk: &[u8]) {
         if let Some(incoming) = &mut self.incoming {
             let buffer = self.commands.get_mut(incoming.slot).and_then(|command| command.buffer.as_mut());
-            if let Some(place) = buffer.and_then(|b| b.as_mut_slice().get_mut(incoming.at..incoming.at + chunk.len())) {
-                place.copy_from_slice(chunk);
+            let needed = chunk.len().min(incoming.end.saturating_sub(incoming.at));
+            if let Some(place) = buffer.and_then(|b| b.as_mut_slice().get_mut(incoming.at..incoming.at + needed)) {
+                place.copy_from_slice(&chunk[..needed]);
             }
             incoming.at += chunk.len();
         }
@@ -394,7 +397,8 @@ impl Connection {
     fn find_incoming(&self, cid: Cid, offset: usize) -> Option<Incoming> {
         let &(_, slot) = self.awaiting.iter().find(|(awaiting, _)| *awaiting == cid)?;
         let command = self.commands.get(slot)?;
-        Some(Incoming { slot, at: command.work.data_offset(command.length) + offset })
+        let from = command.work.data_offset(command.length);
+        Some(Incoming { slot, at: from + offset, end: from + command.length as usize })
     }
 
     fn on_data_end(&mut self, slot: u32, digest_ok: bool, complete: bool, turn: &mut Turn<'_>) -> Result<(), End> {

@@ -191,7 +191,12 @@ impl Connection {
     /// Gets the command a buffer and its data under way.
     pub(crate) fn start(&mut self, mut command: Command, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
         let in_capsule = command.work.takes_data() && matches!(origin.sgl, Sgl::InCapsule { .. });
-        if in_capsule && origin.in_capsule != command.length {
+        // Parameters may come with more behind them; blocks and Connect data have their length.
+        let fits = match command.work {
+            Work::Parameter => origin.in_capsule >= command.length,
+            _ => origin.in_capsule == command.length,
+        };
+        if in_capsule && !fits {
             let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
             self.respond(&cqe, turn);
             return Ok(false);

@@ -100,6 +100,8 @@ struct Reload<'c> {
     /// What can be taken when something has been released.
     late: Vec<Late<'c>>,
     released: Option<Released>,
+    /// Subsystems that are hidden, and will be there again.
+    returning: Vec<Nqn>,
     /// Files that were made.
     made: Vec<(PathBuf, FileId)>,
     grown: Vec<Grown>,
@@ -153,6 +155,7 @@ impl<'c> Reload<'c> {
             taken_ports: Vec::new(),
             late: Vec::new(),
             released: None,
+            returning: Vec::new(),
             made: Vec::new(),
             grown: Vec::new(),
         }
@@ -200,8 +203,13 @@ impl<'c> Reload<'c> {
         self.release_ports(&released.ports);
         let shown = self.without(&mut released);
         let (places, backings) = (released.places.clone(), released.backings.clone());
+        let drives = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone());
+        let returns = |nqn: &Nqn| self.config.subsystems.iter().any(|subsystem| subsystem.nqn == *nqn);
+        self.returning = drives.filter(returns).collect();
         self.released = Some(released);
-        self.show(shown.config, shown.devices, shown.ports)?;
+        let without = self.show(shown.config, shown.devices, shown.ports);
+        self.returning.clear();
+        without?;
         let plain = places.iter().filter_map(|place| self.leaving.get(place)).map(|plain| (&plain.device, 1));
         // Two of us have the backing of a drive.
         let drives = backings.iter().map(|backing| (backing, 2));
@@ -405,7 +413,9 @@ impl<'c> Reload<'c> {
     fn show(&mut self, config: Config, devices: Devices, ports: Vec<Listening>) -> Result<(), StartError> {
         self.generation += 1;
         let shared = &self.target.shared;
-        let model = devices.model(&config, &ports, self.generation)?;
+        let mut model = devices.model(&config, &ports, self.generation)?;
+        // A host that comes meanwhile is not to give up.
+        model.returning.clone_from(&self.returning);
         let keepers = devices.keepers();
         let surplus = shared.drives.put_in_force(devices.plain(), &keepers, model, |table, model| {
             // Devices first: a queue that is told of a namespace finds its device.

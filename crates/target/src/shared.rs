@@ -201,17 +201,20 @@ impl Shared {
     /// Notes a Connect that was refused.
     pub(crate) fn refuse_connect(&self, peer: SocketAddr, port: &PortState, refusal: &Refusal) {
         let reason = match refusal.reason {
-            Reason::Format | Reason::Length | Reason::MalformedSubsystem | Reason::MalformedHost => {
-                RefusalReason::InvalidConnect
-            }
+            Reason::Format
+            | Reason::Length
+            | Reason::MalformedSubsystem
+            | Reason::MalformedHost
+            | Reason::StaticController => RefusalReason::InvalidConnect,
             Reason::QueueSize | Reason::QueueId | Reason::QueueInUse | Reason::NotReady => RefusalReason::QueueRefused,
             Reason::UnknownSubsystem if port.config.discovery_only => RefusalReason::DiscoveryPort,
             Reason::UnknownSubsystem => RefusalReason::UnknownSubsystem,
             Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
             Reason::HostIdInUse => RefusalReason::HostIdConflict,
-            Reason::UnknownController | Reason::OtherHost => RefusalReason::ControllerNotFound,
+            Reason::UnknownController => RefusalReason::ControllerNotFound,
+            Reason::OtherHost => RefusalReason::ControllerOfOtherHost,
             Reason::ControllersExhausted | Reason::EntriesExhausted => RefusalReason::NoFreeController,
-            Reason::PortRemoved => RefusalReason::ShuttingDown,
+            Reason::PortRemoved | Reason::SubsystemReturning => RefusalReason::ShuttingDown,
         };
         let detail = format!("queue {}: {}; answered {}", refusal.queue, refusal.reason, refusal.status);
         self.refuse(peer, port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);

@@ -64,10 +64,18 @@ fn a_command_before_the_transport_is_initialized_ends_the_connection_with_a_term
 fn a_command_identifier_in_use_is_a_conflict() {
     let (_target, address) = start();
     let mut raw = Raw::admin(address);
-    raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 5, &[]);
-    raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 5, &[]);
+    // Its data are on their way.
+    let mut sqe = Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x16);
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 512 });
+    raw.send(sqe, 5, &[]);
+    assert_eq!(raw.pdu()[0], 9, "an R2T");
+    raw.send(Sqe::new(admin::KEEP_ALIVE), 5, &[]);
     let refused = raw.completion();
     assert!(refused.status().is(Status::CID_CONFLICT), "{}", refused.status());
+    // A request for an event that has not come gives way.
+    raw.send(Sqe::new(admin::ASYNC_EVENT_REQUEST), 6, &[]);
+    raw.send(Sqe::new(admin::KEEP_ALIVE), 6, &[]);
+    assert!(raw.completion().status().is_success());
     others_are_served(address);
 }
 

@@ -11,8 +11,9 @@ use ebof_nvme::{ControllerId, HostId, Nqn};
 
 use super::{Attached, Entry, Key, Registry};
 use crate::association::{Association, Counters, Identity};
-use crate::connect::{self, Arrival, Refusal, RefusalReason, Wish};
+use crate::connect::{self, Arrival, Refusal, RefusalReason, Tolerated, Wish};
 use crate::controller::{Controller, Kind};
+use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
 use crate::model::{Limits, Port};
 use crate::queue::{Live, Queue, Role};
@@ -60,7 +61,7 @@ impl Registry {
         let entries = self.queue_entries(wish, &port, None)?;
         // Only the dynamic controller model: the host may not choose.
         if wish.cntlid != ControllerId::DYNAMIC {
-            return Err(RefusalReason::UnknownController);
+            return Err(RefusalReason::StaticController);
         }
         let discovery = self.model.is_discovery(&wish.subsystem);
         let (nqn, kind) = if discovery {
@@ -68,16 +69,16 @@ impl Registry {
         } else {
             let subsystem = self.effective.get(&wish.subsystem);
             let here = subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id));
-            let subsystem = here.ok_or(RefusalReason::UnknownSubsystem)?;
-            if !subsystem.allows(&wish.host) {
+            let subsystem = here.ok_or_else(|| self.missing(&wish.subsystem))?;
+            if !(if wish.nameless { subsystem.allow_any_host } else { subsystem.allows(&wish.host) }) {
                 return Err(RefusalReason::HostNotAllowed);
             }
             self.check_host_id(wish)?;
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&wish.host, wish.host_id)))
         };
         let cntlid = self.free_cntlid(&nqn, &kind, &wish.host).ok_or(RefusalReason::ControllersExhausted)?;
-        let identity =
-            Identity { cntlid, subsystem: nqn.clone(), host: wish.host.clone(), host_id: wish.host_id, discovery };
+        let Wish { host, host_id, nameless, .. } = wish.clone();
+        let identity = Identity { cntlid, subsystem: nqn.clone(), host, host_id, nameless, discovery };
         let association =
             Arc::new(Association::new(identity, port, self.limits_of(&kind), self.error_log(&nqn, &kind)));
         let counters = Arc::new(Counters::default());
@@ -107,7 +108,7 @@ impl Registry {
             return Err(RefusalReason::QueueId);
         }
         let Some(subsystem) = self.effective.get(&wish.subsystem).cloned() else {
-            return Err(RefusalReason::UnknownSubsystem);
+            return Err(self.missing(&wish.subsystem));
         };
         let key = self.names.get(&(wish.subsystem.clone(), wish.cntlid)).copied();
         let key = key.ok_or(RefusalReason::UnknownController)?;
@@ -116,8 +117,14 @@ impl Registry {
         if association.is_closing() {
             return Err(RefusalReason::UnknownController);
         }
-        // The same host, identifier and port as the Admin Queue's.
-        if association.host != wish.host || association.host_id != wish.host_id || association.port.id != arrival.port {
+        // The same host and port as the Admin Queue's. Deviation: the specification wants the same host identifier too, or zeros.
+        // TrueNAS' Python client says another one for each queue: the Admin Queue's counts, and the log tells.
+        let same_host = match (association.nameless, wish.nameless) {
+            (true, true) => true,
+            (false, false) => association.host == wish.host,
+            _ => false,
+        };
+        if !same_host || association.port.id != arrival.port {
             return Err(RefusalReason::OtherHost);
         }
         if !association.is_ready() {
@@ -129,6 +136,7 @@ impl Registry {
         if entry.queues.iter().any(|queue| queue.id == wish.connect.qid && !queue.detached) {
             return Err(RefusalReason::QueueInUse);
         }
+        let (host, host_id) = (association.host.clone(), association.host_id);
         let drive = subsystem.drive.as_deref();
         let entries = self.queue_entries(wish, &association.port, drive)?;
         self.check_entries(&subsystem.nqn, drive, entries)?;
@@ -146,14 +154,22 @@ impl Registry {
             association,
             counters,
             now_ms,
-            Role::Io(subsystem.shown_to(&wish.host, wish.host_id)),
+            Role::Io(subsystem.shown_to(&host, host_id)),
         ))
     }
 
-    /// SQSIZE: at least two entries, at most CAP.MQES.
+    /// What is said about a subsystem that is not served.
+    fn missing(&self, nqn: &Nqn) -> RefusalReason {
+        let returns = self.model.returning.contains(nqn);
+        if returns { RefusalReason::SubsystemReturning } else { RefusalReason::UnknownSubsystem }
+    }
+
+    /// SQSIZE: at least two entries, at most CAP.MQES. That is a limit of I/O queues: the discovery log promises an Admin Queue of 32
+    /// entries, and hosts ask for so many.
     fn queue_entries(&self, wish: &Wish, port: &Port, drive: Option<&View>) -> Result<u16, RefusalReason> {
         let of_drive = drive.and_then(|drive| drive.profile.queue_entries).unwrap_or(u16::MAX);
-        let most = port.max_queue_entries.min(self.limits.queue_entries).min(of_drive).max(2);
+        let least = if wish.connect.qid.is_admin() { ADMIN_QUEUE_ENTRIES } else { 2 };
+        let most = port.max_queue_entries.min(self.limits.queue_entries).min(of_drive).max(least);
         let entries = u16::try_from(wish.connect.entries).ok().filter(|entries| (2..=most).contains(entries));
         entries.ok_or(RefusalReason::QueueSize)
     }
@@ -252,8 +268,14 @@ fn granted(
     now_ms: u64,
     role: Role,
 ) -> Granted {
-    let live =
-        Live { id: wish.connect.qid, handle: arrival.handle, association, counters, last_command_ms: now_ms, role };
+    let id = wish.connect.qid;
+    let other_id = !id.is_admin() && wish.host_id != association.host_id && wish.host_id != HostId::default();
+    let tolerated = match (id.is_admin() && wish.nameless, other_id) {
+        (true, _) => Some(Tolerated::NoHostNqn),
+        (_, true) => Some(Tolerated::OtherHostId),
+        _ => None,
+    };
+    let live = Live { id, handle: arrival.handle, association, counters, last_command_ms: now_ms, tolerated, role };
     Granted { live, entries }
 }
 

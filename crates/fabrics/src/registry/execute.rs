@@ -100,7 +100,7 @@ impl Registry {
             }
             Kind::Discovery(_) => {
                 let local = self.entries.get(&key).map_or("", |entry| entry.local.as_str());
-                let view = discovery::View { host: &association.host, port: association.port.id, local };
+                let view = discovery::View { host: association.named_host(), port: association.port.id, local };
                 discovery::page(&self.model, view, log.lsp)
             }
         };
@@ -138,7 +138,9 @@ impl Registry {
 
     /// The I/O queues of a host's controllers.
     pub fn queues_of(&self, nqn: &Nqn, host: HostId) -> Vec<Handle> {
-        let of_host = |entry: &&Entry| entry.association.subsystem == *nqn && entry.association.host_id == host;
+        let of_host = |entry: &&Entry| {
+            entry.association.subsystem == *nqn && entry.association.host_id == host && host != HostId::default()
+        };
         let queues = self.entries.values().filter(of_host).flat_map(|entry| &entry.queues);
         queues.filter(|queue| !queue.id.is_admin() && !queue.detached).map(|queue| queue.handle).collect()
     }

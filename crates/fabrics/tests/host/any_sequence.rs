@@ -128,13 +128,16 @@ struct Run {
     waiting: VecDeque<(u64, Step)>,
     /// Commands sent and not answered.
     open: std::collections::BTreeMap<u64, BTreeSet<u16>>,
+    /// Those among them that wait for an event, and give way to another command of their name.
+    held: BTreeSet<(u64, u16)>,
     last_cntlid: ControllerId,
 }
 
 impl Run {
     fn new() -> Self {
         let last_cntlid = ControllerId(1);
-        Self { world: World::new(), waiting: VecDeque::new(), open: Default::default(), last_cntlid }
+        let (waiting, open, held) = (VecDeque::new(), Default::default(), BTreeSet::new());
+        Self { world: World::new(), waiting, open, held, last_cntlid }
     }
 
     fn connection(&self, at: usize) -> Option<u64> {
@@ -143,6 +146,7 @@ impl Run {
 
     /// An answer to a command that was outstanding.
     fn answered(&mut self, at: u64, cqe: Cqe) {
+        self.held.remove(&(at, cqe.cid().0));
         assert!(self.open.get_mut(&at).unwrap().remove(&cqe.cid().0), "completed twice or never sent: {cqe:?}");
     }
 
@@ -197,7 +201,8 @@ impl Run {
         assert_eq!(queue.is_outstanding(cid), known);
         let full = queue.outstanding() == queue.entries();
         let step = queue.submit(sqe, now_ms);
-        if known || full {
+        let gives_way = self.held.remove(&(at, cid.0));
+        if (known || full) && !gives_way {
             // Refused without a trace: the first command of this name goes on.
             let step = self.end_unpaired(at, step);
             let Step::Complete(cqe) = step else { panic!("taken twice or too many: {step:?}") };
@@ -205,6 +210,9 @@ impl Run {
             return;
         }
         self.open.get_mut(&at).unwrap().insert(cid.0);
+        if step == Step::Held {
+            self.held.insert((at, cid.0));
+        }
         self.settle(at, step);
     }
 
@@ -218,8 +226,13 @@ impl Run {
             return;
         }
         let Step::Connect(executing) = queue.submit(&with_data(connect.encode(), 1024), now_ms) else { return };
-        let (step, refusal) =
-            self.world.registry.connect(queue, executing, data.as_bytes(), &arrival(at, port), now_ms);
+        let (step, refusal) = self.world.registry.connect(
+            queue,
+            executing,
+            data.as_bytes(),
+            &arrival(at, port, &self.world.local),
+            now_ms,
+        );
         let Step::Complete(cqe) = step else { panic!("{step:?}") };
         assert_eq!(cqe.status().is_success(), refusal.is_none());
         if connect.qid.is_admin() && refusal.is_none() {
@@ -242,7 +255,7 @@ impl Run {
                 queue.resume(executing, &data, now_ms)
             }
             Step::Connect(executing) => {
-                let arrival = arrival(at, self.world.port);
+                let arrival = arrival(at, self.world.port, &self.world.local);
                 self.world.registry.connect(queue, executing, &[0; 1024], &arrival, now_ms).0
             }
             Step::Shared(executing) => {

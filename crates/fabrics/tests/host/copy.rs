@@ -115,8 +115,8 @@ fn refusals() {
         assert_eq!((done.status(), done.result()), (*status, 0), "{name}");
         assert_eq!((world.queues[&io].outstanding(), world.queues[&io].executing()), (0, 0), "{name}");
     }
-    let long = with_data(Copy { ranges: 1, ..to(0) }.encode(Nsid(1)), 64);
-    assert_eq!(world.run(io, long).status(), refused(Status::DATA_SGL_LENGTH_INVALID));
+    let short = with_data(Copy { ranges: 2, ..to(0) }.encode(Nsid(1)), 32);
+    assert_eq!(world.run(io, short).status(), refused(Status::DATA_SGL_LENGTH_INVALID));
     // A reset takes back what the host enabled.
     enable(&mut world, admin, 0);
     assert_eq!(copy(&mut world, io, 1, format(2, 8), &[of(1, 8, 1)]).status(), field);

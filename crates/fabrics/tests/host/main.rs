@@ -11,6 +11,7 @@ mod fused;
 mod identify;
 mod managed;
 mod media_admin;
+mod peers;
 mod protection;
 mod reserved;
 mod support;

@@ -186,7 +186,7 @@ fn what_makes_no_sense_is_refused() {
     let release = Release { action: ReleaseAction::Release, ignore_existing_key: false, rtype: 1 };
     let cases = [
         (release.encode(NSID), 8, Status::RESERVATION_CONFLICT),
-        (release.encode(NSID), 16, Status::DATA_SGL_LENGTH_INVALID),
+        (release.encode(NSID), 4, Status::DATA_SGL_LENGTH_INVALID),
         (release.encode(Nsid(9)), 8, Status::INVALID_NAMESPACE),
         (Sqe::new(nvm::RESERVATION_REGISTER).with_nsid(NSID).with_cdw(10, 3), 16, Status::INVALID_FIELD),
         (

@@ -146,6 +146,8 @@ pub(crate) struct World {
     pub(crate) events: Vec<(u64, Cqe)>,
     pub(crate) now_ms: u64,
     pub(crate) port: PortId,
+    /// The address at which hosts reach it.
+    pub(crate) local: String,
     /// The status with which devices answer.
     pub(crate) device_status: Status,
     pub(crate) drive: Drive,
@@ -182,6 +184,7 @@ impl World {
             events: Vec::new(),
             now_ms: 1000,
             port: PortId(1),
+            local: "198.51.100.7".to_string(),
             device_status: Status::SUCCESS,
             drive: drive_of_model(),
             halves: BTreeMap::new(),
@@ -315,7 +318,8 @@ impl World {
                     continue;
                 }
                 Step::Connect(executing) => {
-                    let (next, _) = self.registry.connect(queue, executing, data, &arrival(at, self.port), self.now_ms);
+                    let arrival = arrival(at, self.port, &self.local);
+                    let (next, _) = self.registry.connect(queue, executing, data, &arrival, self.now_ms);
                     step = next;
                     continue;
                 }
@@ -396,7 +400,7 @@ impl World {
         let sqe = with_data(connect.encode(), 1024);
         let queue = self.queues.get_mut(&at).expect("an open connection");
         let Step::Connect(executing) = queue.submit(&sqe, self.now_ms) else { panic!("no Connect step") };
-        let arrival = arrival(at, self.port);
+        let arrival = arrival(at, self.port, &self.local);
         let (step, refusal) = self.registry.connect(queue, executing, data.as_bytes(), &arrival, self.now_ms);
         let Step::Complete(cqe) = step else { panic!("Connect does not complete: {step:?}") };
         (cqe, refusal)
@@ -425,8 +429,8 @@ impl World {
     }
 }
 
-pub(crate) fn arrival(at: u64, port: PortId) -> Arrival {
-    Arrival { handle: Handle(at), port, local: "198.51.100.7".to_string(), peer: format!("203.0.113.9:{at}") }
+pub(crate) fn arrival(at: u64, port: PortId, local: &str) -> Arrival {
+    Arrival { handle: Handle(at), port, local: local.to_string(), peer: format!("203.0.113.9:{at}") }
 }
 
 pub(crate) fn admin_connect() -> Connect {

@@ -55,8 +55,10 @@ pub enum RefusalReason {
     HostIdConflict,
     /// All controller ids are taken.
     NoFreeController,
-    /// An I/O queue names a controller that does not exist, or another host's.
+    /// An I/O queue names a controller that does not exist.
     ControllerNotFound,
+    /// An I/O queue names a controller of another host, or one that was connected through another port.
+    ControllerOfOtherHost,
     /// An I/O queue was refused: its number, its depth, or the controller's state.
     QueueRefused,
     /// A field of the Connect command is wrong.
@@ -90,6 +92,9 @@ impl RefusalReason {
             Self::HostIdConflict => "two hosts share a host id: give each its own (/etc/nvme/hostid)",
             Self::NoFreeController => "disconnect unused hosts, or widen cntlid_min to cntlid_max",
             Self::ControllerNotFound => "the controller is gone: the host has to connect the admin queue again",
+            Self::ControllerOfOtherHost => {
+                "all queues of a controller are connected by one host NQN through one port: compare those of its admin queue"
+            }
             Self::QueueRefused => "connect with fewer or shallower queues (-i, -Q)",
             Self::InvalidConnect => "the host sent a Connect that breaks the specification: compare versions",
             Self::ShuttingDown => "try again when the target is up",

@@ -100,6 +100,8 @@ impl Treq {
     pub const SECURE_CHANNEL_NOT_REQUIRED: Self = Self(2);
     /// Bit 2: the controller can do without SQ flow control.
     pub const SQ_FLOW_CONTROL_DISABLE: Self = Self(4);
+    /// Zero Host ID Support (ZHIDS): Connect may say a host identifier of zeros.
+    pub const ZERO_HOST_ID: Self = Self(8);
 
     /// These requirements and those.
     #[must_use]
@@ -133,6 +135,12 @@ impl Treq {
             4 => "not specified, sq flow control disable supported",
             5 => "required, sq flow control disable supported",
             6 => "not required, sq flow control disable supported",
+            8 => "not specified, zero host id supported",
+            9 => "required, zero host id supported",
+            10 => "not required, zero host id supported",
+            12 => "not specified, sq flow control disable supported, zero host id supported",
+            13 => "required, sq flow control disable supported, zero host id supported",
+            14 => "not required, sq flow control disable supported, zero host id supported",
             _ => UNRECOGNIZED,
         }
     }
