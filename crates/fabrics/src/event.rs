@@ -48,6 +48,11 @@ impl Events {
         self.pending.retain(|event| event.log_page != log_page);
     }
 
+    /// Whether the host was sent the event, and has not read its log since.
+    pub(crate) fn is_unread(&self, event: AsyncEvent) -> bool {
+        self.masked.contains(&event) && !self.pending.contains(&event)
+    }
+
     /// The next request to complete, with dword 0 of its completion.
     pub(crate) fn poll(&mut self) -> Option<(Cid, Status, u32)> {
         if let Some((cid, status)) = self.ended.pop_front() {

@@ -25,6 +25,7 @@ use crate::association::Association;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::property::VERSION;
+use crate::registry::Look;
 use crate::step::{Executing, Step};
 use crate::{copy, error_log, fused};
 
@@ -38,6 +39,21 @@ const NVM_VERSION: Version = Version::new(1, 1, 0);
 pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
     let executing = Executing::new(sqe, length);
+    match Cns(sqe.cdw10.to_bytes()[0]) {
+        // These need a view of all controllers.
+        Cns::NAMESPACE_CONTROLLER_LIST => {
+            named_in(subsystem, subsystem.allocated(), sqe.nsid())?.ok_or(Fault::field(byte::NSID))?;
+            Ok(Action::Go(Step::Shared(executing)))
+        }
+        Cns::CONTROLLER_LIST => Ok(Action::Go(Step::Shared(executing))),
+        // What the host is shown of its namespaces depends on what it has looked at.
+        _ if !subsystem.pending.is_empty() && Look::of(sqe).is_some() => Ok(Action::Go(Step::Shared(executing))),
+        _ => Ok(Action::Go(Step::Reply(executing, structure(association, subsystem, sqe)?))),
+    }
+}
+
+/// The data structure that an Identify command asks for, where it needs no view of all controllers.
+pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Result<Vec<u8>, Fault> {
     let nsid = sqe.nsid();
     let [cns, _, cntid @ ..] = sqe.cdw10.to_bytes();
     let csi = Csi(sqe.cdw11.to_bytes()[3]);
@@ -85,12 +101,6 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
         Cns::NAMESPACE_GRANULARITY_LIST if drive.is_some() => {
             drive.map(|drive| bytes(&granularities(drive.capacity.extent_bytes)))
         }
-        // These need a view of all controllers.
-        Cns::NAMESPACE_CONTROLLER_LIST => {
-            named_in(subsystem, subsystem.allocated(), nsid)?.ok_or(Fault::field(byte::NSID))?;
-            return Ok(Action::Go(Step::Shared(executing)));
-        }
-        Cns::CONTROLLER_LIST => return Ok(Action::Go(Step::Shared(executing))),
         Cns::IO_COMMAND_SETS => {
             // CNTID: FFFFh means this controller.
             let cntid = u16::from_le_bytes(cntid);
@@ -102,7 +112,7 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
         _ => return Err(Fault::field(byte::CDW10)),
     };
     // A legal NSID that names no namespace: a data structure of zeros.
-    Ok(Action::Go(Step::Reply(executing, data.unwrap_or_else(|| vec![0; IDENTIFY_BYTES]))))
+    Ok(data.unwrap_or_else(|| vec![0; IDENTIFY_BYTES]))
 }
 
 /// Identify of a discovery controller: it has nothing but itself to tell.

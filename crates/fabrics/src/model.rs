@@ -74,6 +74,8 @@ pub struct Subsystem {
     pub namespaces: NamespaceTable,
     /// In what a controller knows: all of them, where some are not attached to its host.
     pub allocated: Option<Arc<NamespaceTable>>,
+    /// In what a controller knows: NSIDs of which the host has still to learn that they name nothing, or another namespace, now.
+    pub pending: BTreeSet<Nsid>,
     /// The drive behind the subsystem, which its hosts may manage.
     pub drive: Option<Arc<View>>,
     /// What the SMART log says about the medium.
@@ -312,6 +314,7 @@ impl Subsystem {
             cntlid_max: ControllerId::MAX,
             namespaces: NamespaceTable::default(),
             allocated: None,
+            pending: BTreeSet::new(),
             drive: None,
             health: Health::default(),
         }
@@ -503,11 +506,23 @@ impl NamespaceTable {
 
     /// The same table with the namespace `nsid` write protected or not.
     pub(crate) fn with_write_protection(&self, nsid: Nsid, protected: bool) -> Self {
+        self.changing(|namespace| {
+            if namespace.nsid == nsid {
+                namespace.write_protected = protected;
+            }
+        })
+    }
+
+    /// The same table after a change of each namespace, which leaves its NSID and its place.
+    pub(crate) fn changing(&self, change: impl FnMut(&mut Namespace)) -> Self {
         let mut table = self.clone();
-        for namespace in table.sorted.iter_mut().filter(|namespace| namespace.nsid == nsid) {
-            namespace.write_protected = protected;
-        }
+        table.sorted.iter_mut().for_each(change);
         table
+    }
+
+    /// Some of the namespaces.
+    pub(crate) fn retaining(&self, keep: impl Fn(&Namespace) -> bool) -> Self {
+        Self { sorted: self.sorted.iter().filter(|&namespace| keep(namespace)).cloned().collect() }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod admission;
 mod execute;
+mod replaced;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -21,6 +22,8 @@ use crate::discovery;
 use crate::error_log::ErrorLog;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
+pub(crate) use replaced::Look;
+use replaced::Replaced;
 
 /// The target's name for a connection; never used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,6 +160,8 @@ struct Entry {
     keep_alive: Option<KeepAlive>,
     /// Until when the host has to enable the controller.
     enable_by_ms: Option<u64>,
+    /// What the host has still to learn of its namespaces.
+    replaced: Replaced,
 }
 
 /// A connected queue.
@@ -212,6 +217,11 @@ impl Registry {
     /// Serves `model` from now on. Deliver the notices; devices that the new model lacks may go once every queue has
     /// had its notice and what it had under way is complete.
     pub fn replace_model(&mut self, model: Arc<Model>) -> Notices {
+        self.replace(model, true)
+    }
+
+    /// The same; `noting` what goes, so that hosts learn of it before another namespace has its NSID.
+    fn replace(&mut self, model: Arc<Model>, noting: bool) -> Notices {
         let last = core::mem::replace(&mut self.model, model);
         self.keep_protection(&last);
         let subsystems = self.model.subsystems.iter();
@@ -227,13 +237,18 @@ impl Registry {
             if let Some(reason) = no_longer_served(&self.model, association) {
                 entry.close(reason, &mut notices);
             } else if association.discovery {
-                let view = discovery::View { host: association.named_host(), port: association.port.id, local: &entry.local };
+                let view =
+                    discovery::View { host: association.named_host(), port: association.port.id, local: &entry.local };
                 if discovery::entries(&last, view, false) != discovery::entries(&self.model, view, false) {
                     notices.extend(entry.queues.first().map(|admin| (admin.handle, Notice::Discovery)));
                 }
             } else if let Some(now) = self.effective.get(&association.subsystem)
                 && before.get(&association.subsystem) != Some(now)
             {
+                if let (true, Some(before)) = (noting, before.get(&association.subsystem)) {
+                    let shown = |all: &Arc<Subsystem>| all.shown_to(&association.host, association.host_id);
+                    entry.replaced.note(&shown(before), &shown(now));
+                }
                 entry.tell(now, &mut notices);
             }
         }
@@ -247,7 +262,7 @@ impl Registry {
             return Notices::new();
         };
         *place = subsystem;
-        self.replace_model(Arc::new(model))
+        self.replace(Arc::new(model), false)
     }
 
     /// What hosts changed in the write protection of namespaces since the last call.
@@ -429,9 +444,15 @@ impl Entry {
 
     /// Tells every queue of the changed subsystem what its host may see of it.
     fn tell(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
-        let subsystem = subsystem.shown_to(&self.association.host, self.association.host_id);
+        let (admin, io) = self.views(subsystem);
         let queues = self.queues.iter().filter(|queue| !queue.detached);
-        notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(&subsystem)))));
+        let view = |queue: &Attached| if queue.id.is_admin() { &admin } else { &io };
+        notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(view(queue))))));
+    }
+
+    /// What the host's Admin Queue and its I/O queues are shown of the subsystem.
+    fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
+        self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id))
     }
 
     fn last_command_ms(&self) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! Nothing here is visible to a host until all of it has succeeded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
@@ -272,6 +272,7 @@ impl Devices {
             cntlid_max: ControllerId(config.cntlid_max),
             namespaces,
             allocated: None,
+            pending: BTreeSet::default(),
             drive: None,
             health: Health { temperature_kelvin: TEMPERATURE_KELVIN, ..Health::default() },
         })

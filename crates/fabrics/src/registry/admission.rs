@@ -9,6 +9,7 @@ use ebof_drive::View;
 use ebof_nvme::connect::ConnectResult;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
+use super::replaced::Replaced;
 use super::{Attached, Entry, Key, Registry};
 use crate::association::{Association, Counters, Identity};
 use crate::connect::{self, Arrival, Refusal, RefusalReason, Tolerated, Wish};
@@ -92,6 +93,7 @@ impl Registry {
             queues: vec![attached],
             keep_alive: None,
             enable_by_ms: Some(now_ms.saturating_add(self.limits.enable_timeout_ms.into())),
+            replaced: Replaced::default(),
         };
         entry.set_keep_alive(self.keep_alive_ms(discovery, wish.connect.kato_ms), now_ms);
         let key = Key(self.next_key);
@@ -136,7 +138,7 @@ impl Registry {
         if entry.queues.iter().any(|queue| queue.id == wish.connect.qid && !queue.detached) {
             return Err(RefusalReason::QueueInUse);
         }
-        let (host, host_id) = (association.host.clone(), association.host_id);
+        let (_, view) = entry.views(&subsystem);
         let drive = subsystem.drive.as_deref();
         let entries = self.queue_entries(wish, &association.port, drive)?;
         self.check_entries(&subsystem.nqn, drive, entries)?;
@@ -147,15 +149,7 @@ impl Registry {
             entry.count_io_queues();
         }
         self.handles.insert(arrival.handle, key);
-        Ok(granted(
-            wish,
-            arrival,
-            entries,
-            association,
-            counters,
-            now_ms,
-            Role::Io(subsystem.shown_to(&host, host_id)),
-        ))
+        Ok(granted(wish, arrival, entries, association, counters, now_ms, Role::Io(view)))
     }
 
     /// What is said about a subsystem that is not served.

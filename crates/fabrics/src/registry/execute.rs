@@ -11,6 +11,7 @@ use ebof_nvme::opcode::{FABRICS, admin};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 use zerocopy::IntoBytes;
 
+use super::replaced::Look;
 use super::{Entry, Handle, Key, Notice, Notices, ProtectionChange, Registry};
 use crate::association::Association;
 use crate::controller::{Controller, Kind};
@@ -20,7 +21,7 @@ use crate::outcome::{Action, Fault, Outcome};
 use crate::property::Phase;
 use crate::queue::Queue;
 use crate::step::{Executing, Quiesce, Step};
-use crate::{admin as admin_commands, discovery, reservation};
+use crate::{admin as admin_commands, discovery, identify, reservation};
 
 impl Registry {
     /// Executes a [`Step::Shared`] command of `queue`. Deliver the notices also when the step is a refusal, and before the
@@ -51,7 +52,10 @@ impl Registry {
             FABRICS => self.quiesce(key, controller, executing),
             admin::ABORT => self.abort(key, executing),
             admin::GET_LOG_PAGE => self.log_page(key, controller, executing),
-            admin::IDENTIFY => Ok(self.controller_list(controller, executing)),
+            admin::IDENTIFY => match Look::of(&executing.dwords()) {
+                Some(look) => self.look(key, controller, executing, look, notices),
+                None => Ok(self.controller_list(controller, executing)),
+            },
             admin::SET_FEATURES => match SetFeature::decode(executing.cdw10).fid {
                 Fid::WRITE_PROTECTION => self.protect(controller, executing, notices),
                 _ => self.set_keep_alive(key, controller, executing, now_ms),
@@ -143,6 +147,27 @@ impl Registry {
         };
         let queues = self.entries.values().filter(of_host).flat_map(|entry| &entry.queues);
         queues.filter(|queue| !queue.id.is_admin() && !queue.detached).map(|queue| queue.handle).collect()
+    }
+
+    /// Identify of a host that has still to learn of changes: what it is told may let it see more from then on.
+    fn look(
+        &mut self,
+        key: Key,
+        controller: &Controller,
+        executing: &Executing,
+        look: Look,
+        notices: &mut Notices,
+    ) -> Outcome {
+        let Some(subsystem) = controller.subsystem() else { return Err(Fault::new(Status::INTERNAL_ERROR)) };
+        let answer = identify::structure(&controller.association, subsystem, &executing.dwords());
+        let entry = self.entries.get_mut(&key);
+        if let (Some(entry), Some(now)) = (entry, self.effective.get(&controller.association.subsystem)) {
+            let shown = now.shown_to(&controller.association.host, controller.association.host_id);
+            if entry.replaced.look(look, controller, &shown) {
+                entry.tell(now, notices);
+            }
+        }
+        Ok(Action::Go(Step::Reply(executing.carried(), answer?)))
     }
 
     /// CNS 12h and 13h: the controllers that a namespace is attached to, and all of the subsystem.

@@ -13,5 +13,6 @@ mod managed;
 mod media_admin;
 mod peers;
 mod protection;
+mod replaced;
 mod reserved;
 mod support;

@@ -1,0 +1,150 @@
+//! Namespaces that go, and others that come under their NSIDs, as one controller is shown them.
+//!
+//! ```text
+//!   it goes, or another      the host has looked and          the host has asked
+//!   has its NSID             has not found it                 what the NSID names
+//! ------------------> Gone -----------------------> Announced -------------------> (forgotten)
+//!                     not shown                     shown, second event; I/O
+//!                                                   commands wait
+//! ```
+//! Deviation: by the specification one event and one entry in the Changed Namespace List would do. Linux, all versions so far, removes
+//! a disk whose identifiers have changed, and looks for the new one at the next event only. And what it writes until then is meant for
+//! the namespace that was.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry as Slot;
+use alloc::sync::Arc;
+
+use ebof_drive::reservation::Right;
+use ebof_nvme::event::AsyncEvent;
+use ebof_nvme::identify::Cns;
+use ebof_nvme::{Nsid, Sqe, Status, Uuid};
+
+use crate::controller::Controller;
+use crate::model::{DeviceId, Namespace, Subsystem};
+
+/// What a host may take NSIDs for that it has not looked at since. At most one for each NSID that was ever shown to it.
+#[derive(Debug, Default)]
+pub(super) struct Replaced {
+    nsids: BTreeMap<Nsid, Stage>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The namespace is not what it was: the host is shown none. Whether it looked although it had not read the event's log.
+    Gone { was: Identity, looked: bool },
+    /// The host knows that there was a change.
+    Announced,
+}
+
+/// What tells namespaces apart.
+#[derive(Debug, PartialEq, Eq)]
+enum Identity {
+    Named { nguid: [u8; 16], eui64: [u8; 8], uuid: Uuid },
+    Device(DeviceId),
+}
+
+impl Identity {
+    fn of(namespace: &Namespace) -> Self {
+        let Namespace { nguid, eui64, uuid, device, .. } = *namespace;
+        if nguid == [0; 16] && eui64 == [0; 8] && uuid == Uuid::NIL {
+            return Self::Device(device);
+        }
+        Self::Named { nguid, eui64, uuid }
+    }
+}
+
+/// How a host looks for namespaces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    /// At those behind an NSID.
+    List(Nsid),
+    /// At one.
+    One(Nsid),
+}
+
+impl Look {
+    pub(crate) fn of(sqe: &Sqe) -> Option<Self> {
+        match Cns(sqe.cdw10.to_bytes()[0]) {
+            Cns::ACTIVE_NAMESPACE_LIST | Cns::IOCS_ACTIVE_NAMESPACE_LIST => Some(Self::List(sqe.nsid())),
+            Cns::NAMESPACE | Cns::NAMESPACE_ID_DESCRIPTORS | Cns::IOCS_NAMESPACE | Cns::INDEPENDENT_NAMESPACE => {
+                Some(Self::One(sqe.nsid()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Replaced {
+    /// The host was shown `before`, and there is `now`.
+    pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem) {
+        for namespace in before.namespaces.iter() {
+            let was = Identity::of(namespace);
+            let same = now.namespaces.find(namespace.nsid).is_some_and(|now| Identity::of(now) == was);
+            if let (false, Slot::Vacant(slot)) = (same, self.nsids.entry(namespace.nsid)) {
+                slot.insert(Stage::Gone { was, looked: false });
+            }
+        }
+        // What came back as it was has never been away.
+        let is = |nsid: &Nsid| now.namespaces.find(*nsid).map(Identity::of);
+        self.nsids.retain(|nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is(nsid).as_ref() == Some(was)));
+    }
+
+    /// The host looks; `now` is what there is. Whether it is to be shown more from now on.
+    pub(super) fn look(&mut self, look: Look, controller: &Controller, now: &Subsystem) -> bool {
+        // An event that the host was sent, and whose log it has not read: it will look again.
+        let unread = controller.events.is_unread(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
+        let mut more = false;
+        self.nsids.retain(|&nsid, stage| match (stage, look) {
+            (Stage::Announced, Look::One(at)) if at == nsid => {
+                more = true;
+                false
+            }
+            (stage @ Stage::Gone { .. }, Look::List(after)) if nsid > after => {
+                seen(stage, unread, now.namespaces.find(nsid).is_some(), &mut more)
+            }
+            (stage @ Stage::Gone { .. }, Look::One(at)) if at == nsid => {
+                seen(stage, unread, now.namespaces.find(nsid).is_some(), &mut more)
+            }
+            _ => true,
+        });
+        more
+    }
+
+    /// What the Admin Queue and I/O queues may see of `shown`, which is all that there is for the host.
+    pub(super) fn views(&self, shown: Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
+        if self.nsids.is_empty() {
+            return (Arc::clone(&shown), shown);
+        }
+        let mut admin = Subsystem::clone(&shown);
+        let hidden = |nsid| matches!(self.nsids.get(&nsid), Some(Stage::Gone { .. }));
+        if shown.drive.is_some() && admin.allocated.is_none() {
+            admin.allocated = Some(Arc::new(shown.namespaces.clone()));
+        }
+        admin.namespaces = shown.namespaces.retaining(|namespace| !hidden(namespace.nsid));
+        admin.pending = self.nsids.keys().copied().collect();
+        let mut io = admin.clone();
+        io.namespaces = io.namespaces.changing(|namespace| {
+            if matches!(self.nsids.get(&namespace.nsid), Some(Stage::Announced)) {
+                namespace.right = Right::Barred(Status::NAMESPACE_NOT_READY);
+            }
+        });
+        (Arc::new(admin), Arc::new(io))
+    }
+}
+
+/// The host has not found a namespace that is `Gone`. Whether there is still something to remember of it.
+fn seen(stage: &mut Stage, unread: bool, is_there: bool, more: &mut bool) -> bool {
+    match stage {
+        // Somebody else on the host may have looked. Who looks a second time will not read the log any more.
+        Stage::Gone { looked, .. } if unread && !*looked => {
+            *looked = true;
+            true
+        }
+        _ => {
+            *stage = Stage::Announced;
+            *more = true;
+            is_there
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! An NSID that comes to name another namespace while hosts are connected.
+//!
+//! Linux removes its disk when it finds other identifiers under an NSID, and looks for the new namespace at the next event only. And
+//! until it has looked, whatever it writes is meant for the namespace that was.
+
+use std::sync::Arc;
+
+use ebof_fabrics::{DeviceId, Namespace, NamespaceTable};
+use ebof_nvme::connect::Property;
+use ebof_nvme::identify::NamespaceList;
+use ebof_nvme::log::ChangedNamespaces;
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::{ControllerId, Nsid, Sqe, Status, Uuid};
+use zerocopy::FromBytes;
+
+use crate::support::{ALICE, BOB, DRIVE, World, namespace, with_data};
+
+/// A host's controller and one I/O queue.
+struct Host {
+    admin: u64,
+    cntlid: ControllerId,
+    io: u64,
+}
+
+fn connect(world: &mut World, name: &str, requests: u16) -> Host {
+    let (admin, cntlid) = world.controller(DRIVE, name);
+    let io = world.io_queue(DRIVE, name, cntlid, 1);
+    for _ in 0..requests {
+        assert_eq!(world.run(admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
+    }
+    Host { admin, cntlid, io }
+}
+
+/// Namespace 1 as another one, on device 77.
+fn other() -> Namespace {
+    Namespace { uuid: Uuid([0x77; 16]), nguid: [0x77; 16], eui64: [0x77; 8], device: DeviceId(77), ..namespace(1) }
+}
+
+fn reload(world: &mut World, namespaces: &[Namespace]) {
+    let table = NamespaceTable::new(namespaces.to_vec()).unwrap();
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).namespaces = table);
+}
+
+fn identify(world: &mut World, host: &Host, cns: u32, nsid: u32) -> ebof_nvme::Status {
+    world.run(host.admin, with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)), 4096).with_cdw(10, cns)).status()
+}
+
+fn list(world: &mut World, host: &Host) -> Vec<u32> {
+    let data = world.run(host.admin, with_data(Sqe::new(admin::IDENTIFY), 4096).with_cdw(10, 2)).data;
+    NamespaceList::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
+}
+
+fn changed(world: &mut World, host: &Host) -> Vec<u32> {
+    let get = with_data(Sqe::new(admin::GET_LOG_PAGE), 4096).with_cdw(10, 4 | 1023 << 16);
+    let data = world.run(host.admin, get).data;
+    ChangedNamespaces::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
+}
+
+/// What becomes of a write to namespace 1: its status and the device.
+fn write(world: &mut World, host: &Host) -> (Status, String) {
+    let done = world.run(host.io, with_data(Sqe::new(nvm::WRITE).with_nsid(Nsid(1)), 512));
+    (done.status(), done.step)
+}
+
+const NONE: [u32; 0] = [];
+const ABSENT: Status = Status::INVALID_NAMESPACE.dnr().more();
+const NOT_YET: Status = Status::NAMESPACE_NOT_READY.more();
+
+#[test]
+fn removal_and_addition_are_two_events_and_no_write_goes_astray() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    let host = connect(&mut world, ALICE, 4);
+    reload(&mut world, &[other(), namespace(2)]);
+    let events = |world: &World| world.events.iter().filter(|(at, _)| *at == host.admin).count();
+    assert_eq!(events(&world), 1);
+    assert_eq!(write(&mut world, &host).0, ABSENT);
+    // As Linux does: the log, then the list, in which namespace 1 is missing. Then there is the second event.
+    assert_eq!(changed(&mut world, &host), [1]);
+    assert_eq!(events(&world), 1);
+    assert_eq!(list(&mut world, &host), [2]);
+    assert_eq!(events(&world), 2);
+    // The host may not have removed its disk yet.
+    assert_eq!(write(&mut world, &host).0, NOT_YET);
+    assert_eq!(changed(&mut world, &host), [1]);
+    assert_eq!(list(&mut world, &host), [1, 2]);
+    assert_eq!(write(&mut world, &host).0, NOT_YET);
+    // Now it knows what it has.
+    assert_eq!(identify(&mut world, &host, 3, 1), Status::SUCCESS);
+    let (status, step) = write(&mut world, &host);
+    assert!(status.is_success() && step.contains("DeviceId(77)"), "{status} {step}");
+    assert_eq!((events(&world), changed(&mut world, &host)), (2, vec![0_u32; 0]));
+    // It was told for good: the next change is the next.
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    assert_eq!((events(&world), list(&mut world, &host)), (3, vec![2]));
+}
+
+#[test]
+fn a_look_before_the_log_was_read_does_not_count() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1)]);
+    let host = connect(&mut world, ALICE, 4);
+    reload(&mut world, &[other()]);
+    // Somebody lists namespaces before the kernel has come to it, which then reads the log and must not find the new one either.
+    assert_eq!(list(&mut world, &host), NONE);
+    assert_eq!(changed(&mut world, &host), [1]);
+    assert_eq!(list(&mut world, &host), NONE);
+    assert_eq!(list(&mut world, &host), [1]);
+    assert_eq!(world.events.len(), 2);
+}
+
+#[test]
+fn hosts_that_take_no_events_find_it_when_they_look_again() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1)]);
+    // One has no request outstanding, one has switched the event off, one never reads the log.
+    let (idle, off, deaf) = (connect(&mut world, ALICE, 0), connect(&mut world, BOB, 2), connect(&mut world, BOB, 2));
+    assert!(world.run(off.admin, Sqe::new(admin::SET_FEATURES).with_cdw(10, 0xb)).status().is_success());
+    reload(&mut world, &[other()]);
+    for host in [&idle, &off] {
+        assert_eq!(list(&mut world, host), NONE);
+        assert_eq!(list(&mut world, host), [1]);
+    }
+    assert_eq!((list(&mut world, &deaf), list(&mut world, &deaf)), (vec![0_u32; 0], vec![0_u32; 0]));
+    assert_eq!(list(&mut world, &deaf), [1]);
+    // Who asks for the namespace by its number sees it gone once, too.
+    let by_number = connect(&mut world, ALICE, 0);
+    reload(&mut world, &[namespace(1)]);
+    assert_eq!(identify(&mut world, &by_number, 3, 1), ABSENT);
+    assert_eq!(write(&mut world, &by_number).0, NOT_YET);
+    assert_eq!(identify(&mut world, &by_number, 3, 1), Status::SUCCESS);
+    assert!(write(&mut world, &by_number).0.is_success());
+}
+
+#[test]
+fn removed_and_added_in_two_reloads_is_the_same_and_who_is_new_sees_what_there_is() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    let host = connect(&mut world, ALICE, 4);
+    reload(&mut world, &[namespace(2)]);
+    reload(&mut world, &[other(), namespace(2)]);
+    assert_eq!((world.events.len(), write(&mut world, &host).0), (1, ABSENT));
+    let fresh = connect(&mut world, ALICE, 4);
+    assert_eq!(list(&mut world, &fresh), [1, 2]);
+    assert!(write(&mut world, &fresh).0.is_success());
+    // Another I/O queue of the first controller knows no more than the others.
+    let io = world.io_queue(DRIVE, ALICE, host.cntlid, 2);
+    let second = Host { io, ..host };
+    assert_eq!(write(&mut world, &second).0, ABSENT);
+    assert_eq!(changed(&mut world, &second), [1]);
+    assert_eq!(list(&mut world, &second), [2]);
+    assert_eq!((write(&mut world, &second).0, world.events.len()), (NOT_YET, 2));
+    // A namespace that goes is gone after the look; one that comes back as it was has never been away.
+    reload(&mut world, &[other()]);
+    reload(&mut world, &[other(), namespace(2)]);
+    assert_eq!(list(&mut world, &second), [1, 2]);
+}
+
+#[test]
+fn a_namespace_that_only_grows_stays_in_use() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1)]);
+    let host = connect(&mut world, ALICE, 4);
+    reload(&mut world, &[Namespace { blocks: 4096, ..namespace(1) }]);
+    assert!(write(&mut world, &host).0.is_success());
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![1]));
+    // Without any identifier there is nothing to tell them apart by but the device.
+    let bare =
+        |device| Namespace { uuid: Uuid::NIL, nguid: [0; 16], eui64: [0; 8], device: DeviceId(device), ..namespace(3) };
+    reload(&mut world, &[bare(3)]);
+    let host = connect(&mut world, BOB, 4);
+    reload(&mut world, &[bare(4)]);
+    assert_eq!(list(&mut world, &host), NONE);
+}
+
+#[test]
+fn a_reset_does_not_make_a_host_forget_what_it_knew() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1)]);
+    let host = connect(&mut world, ALICE, 2);
+    reload(&mut world, &[other()]);
+    for cc in [0, Cc::ENABLE.0] {
+        assert!(world.run(host.admin, Property::set(offset::CC, cc)).status().is_success());
+    }
+    // Linux scans after a reset, and finds other identifiers only where there are some.
+    assert_eq!(list(&mut world, &host), NONE);
+    assert_eq!(world.run(host.admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
+    assert_eq!(world.events.last().unwrap().1.result(), 0x0004_0002);
+    assert_eq!(list(&mut world, &host), [1]);
+}
