@@ -14,7 +14,7 @@
 # Settings: EBOF_VM_CACHE, EBOF_VM_MIRROR (a Debian mirror, else the one in apt's sources).
 set -euo pipefail
 
-suite=trixie
+newest_suite=trixie
 cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
 
 # What runs on the machine: QEMU, and small things that a bare machine may lack.
@@ -26,12 +26,17 @@ root_packages=(
   kmod udev e2fsprogs xfsprogs fdisk
   nvme-cli smartmontools fio jq iproute2 iputils-ping socat strace
   rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest
+  nvme-stas python3-libnvme dbus
 )
+# The clients of the release before, unpacked to /opt/before with what they need of it.
+before_suite=bookworm
+before_packages=(nvme-cli)
 
 # Dependencies that only maintainer scripts or plug-ins want, and big ones at that.
 unwanted='^(adduser|debconf|dpkg|passwd|tar|systemd|python3.*|libpython3.*|perl-base|gcc-.*-base|libicu.*|ipxe-qemu|media-types|tzdata|login.*|sensible-utils|libdb5.*|libsqlite3-0|pci.ids)$'
-# ... of which QEMU's own libraries are wanted nevertheless.
+# ... of which QEMU's own libraries are wanted nevertheless, and Python for nvme-stas.
 tools_need='^(libsqlite3-0|libdb5.*)$'
+root_need='^(python3.*|libpython3.*|libsqlite3-0|media-types)$'
 
 # Kernel modules for the guest, as paths below kernel/, and whatever they depend on.
 modules='^kernel/(crypto|arch/x86/crypto|lib|security/keys|drivers/nvme|drivers/virtio|drivers/infiniband/(core|sw)'
@@ -72,17 +77,21 @@ if ready; then
 fi
 rm -f "$cache/stamp"
 work=$cache/work
-debs=$work/debs # what was downloaded stays until the end: an interrupted run goes on from there
-mkdir -p "$debs" "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
-say "building in $cache from Debian $suite; nothing is installed on this machine"
+mkdir -p "$work"
+say "building in $cache from Debian $newest_suite; nothing is installed on this machine"
 
-# Apt with its own package lists, but the machine's configuration.
-apt_options=(
-  -q -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferencesparts=/dev/null
-  -o Dir::Etc::preferences=/dev/null -o Dir::State::lists="$work/apt/lists" -o Dir::State::status=/dev/null
-  -o Dir::Cache="$work/apt/cache" -o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=
-  -o APT::Update::Post-Invoke-Success::= -o APT::Architecture=amd64 -o APT::Architectures=amd64
-)
+# use_suite SUITE: has apt work on that suite from now on, with package lists of its own, but the machine's configuration.
+use_suite() {
+  suite=$1 lists=$work/apt-$1
+  debs=$work/debs-$1 # what was downloaded stays until the end: an interrupted run goes on from there
+  mkdir -p "$debs" "$lists/lists/partial" "$lists/cache/archives/partial"
+  apt_options=(
+    -q -o Dir::Etc::sourcelist="$lists/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferencesparts=/dev/null
+    -o Dir::Etc::preferences=/dev/null -o Dir::State::lists="$lists/lists" -o Dir::State::status=/dev/null
+    -o Dir::Cache="$lists/cache" -o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=
+    -o APT::Update::Post-Invoke-Success::= -o APT::Architecture=amd64 -o APT::Architectures=amd64
+  )
+}
 apt() { apt-get "${apt_options[@]}" "$@"; }
 
 # Prints "URI signed-by" for each Debian archive that apt knows, this release's own first.
@@ -95,7 +104,7 @@ mirrors() {
   # shellcheck disable=SC2016
   apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)' 'Created-By: Packages' |
     while read -r uri release component signed; do
-      [[ $component == main && $release =~ ^($codename|$suite|stable|oldstable)$ ]] || continue
+      [[ $component == main && $release =~ ^($codename|$suite|stable|oldstable|oldoldstable)$ ]] || continue
       [[ $signed == /* ]] || signed=-
       echo "$uri $signed"
     done
@@ -103,16 +112,17 @@ mirrors() {
 
 # Finds a mirror that carries the suite and leaves the package lists ready.
 update_lists() {
-  local uri signed keyring=/usr/share/keyrings/debian-archive-keyring.gpg log=$work/apt/update.log
+  local uri signed keyring=/usr/share/keyrings/debian-archive-keyring.gpg log=$lists/update.log
   while read -r uri signed; do
     [[ $signed != - || ! -f $keyring ]] || signed=$keyring
     [[ $signed == - ]] && signed='' || signed=" signed-by=$signed"
-    echo "deb [arch=amd64 target=Packages$signed] $uri $suite main" >"$work/apt/sources.list"
+    echo "deb [arch=amd64 target=Packages$signed] $uri $suite main" >"$lists/sources.list"
     say "package lists: $uri $suite"
     if apt update >"$log" 2>&1 && apt-cache "${apt_options[@]}" show linux-image-amd64 >/dev/null 2>&1; then return 0; fi
     sed 's/^/    /' "$log"
   done < <(mirrors)
-  die "no mirror in apt's sources carries Debian $suite (set EBOF_VM_MIRROR to one that does)"
+  say "no mirror in apt's sources carries Debian $suite (set EBOF_VM_MIRROR to one that does)"
+  return 1
 }
 
 # Downloads the named packages and what they depend on into $debs, but what matches $1 and not $2; prints the file names.
@@ -124,7 +134,7 @@ download() {
       $1 == "Inst" && ($2 !~ drop || (keep != "" && $2 ~ keep)) { sub(/^\(/, "", $3); print $2 "=" $3 }')
   [[ -n $wanted ]] || { echo "apt offers nothing for: $*" >&2; return 1; }
   # shellcheck disable=SC2086 # one word per package
-  (cd "$debs" && apt download $wanted) >"$work/apt/download.log" 2>&1 || { cat "$work/apt/download.log" >&2; return 1; }
+  (cd "$debs" && apt download $wanted) >"$lists/download.log" 2>&1 || { cat "$lists/download.log" >&2; return 1; }
   while IFS='=' read -r name version; do
     for file in "$debs/${name}_${version/:/%3a}"_*.deb; do echo "$file"; done
   done <<<"$wanted"
@@ -250,25 +260,48 @@ build_kernel() {
   say "kernel: $(describe "${files[@]}"), $(wc -l <"$out/modules.list") modules kept"
 }
 
+build_before() {
+  local out=$1 files
+  mapfile -t files < <(download "$unwanted" '' "${before_packages[@]}")
+  ((${#files[@]} > 3)) || die "the packages of Debian $suite could not be downloaded"
+  unpack "$out" "${files[@]}"
+  rm -rf "$out"/usr/{share,lib/udev,lib/dracut} "$out"/{etc,var,run}
+  say "before: $(describe "${files[@]}"), nvme-cli $(dpkg-deb -f "$debs"/nvme-cli_*.deb Version) of $suite"
+}
+
 build_root() {
   local out=$1 files release size
-  mapfile -t files < <(download "$unwanted" '' "${root_packages[@]}")
+  mapfile -t files < <(download "$unwanted" "$root_need" "${root_packages[@]}")
   ((${#files[@]} > 30)) || die "the guest's packages could not be downloaded"
   unpack "$out/tree" "${files[@]}"
   (
     cd "$out/tree"
     rm -rf usr/share/{doc,man,locale,info,lintian,bug,i18n,zsh,bash-completion} usr/lib/x86_64-linux-gnu/gconv
-    mkdir -p ctl host mnt proc sys dev run tmp root etc/nvme var/lib
+    mkdir -p ctl host mnt opt proc sys dev run tmp root etc/nvme var/lib
     # What maintainer scripts would have done, as far as anything here needs it.
     [[ -e usr/bin/awk ]] || ln -s gawk usr/bin/awk
     [[ -e usr/bin/sh ]] || ln -s bash usr/bin/sh
-    echo 'root:x:0:0:root:/root:/bin/bash' >etc/passwd
-    echo 'root:x:0:' >etc/group
+    printf '%s\n' 'root:x:0:0:root:/root:/bin/bash' 'messagebus:x:100:100::/nonexistent:/bin/false' >etc/passwd
+    printf '%s\n' 'root:x:0:' 'messagebus:x:100:' >etc/group
     echo '127.0.0.1 localhost' >etc/hosts
     ln -sf /proc/mounts etc/mtab
     # Where this was not unpacked by root, the files in the guest are some user's: none may run as that user.
     find . -perm /6000 -type f -exec chmod ug-s {} +
   )
+  # Under emulation Python would take minutes to compile what it imports.
+  "$out"/tree/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 --library-path "$out/tree/usr/lib/x86_64-linux-gnu" \
+    "$out"/tree/usr/bin/python3 -I -c 'import compileall, py_compile, sys
+for directory in sys.argv[2:]:
+    compileall.compile_dir(directory, quiet=2, stripdir=sys.argv[1],
+                           invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)' \
+    "$out/tree" "$out"/tree/usr/lib/python3*
+  if [[ -d $work/before ]]; then
+    cp -a "$work/before" "$out/tree/opt/before"
+    # By its own loader and libraries, whatever those of the guest are.
+    printf '#!/bin/sh\nexec /opt/before/%s --library-path /opt/before/%s /opt/before/usr/sbin/nvme "$@"\n' \
+      lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 lib/x86_64-linux-gnu:/opt/before/usr/lib/x86_64-linux-gnu >"$out/tree/usr/sbin/nvme-before"
+    chmod +x "$out/tree/usr/sbin/nvme-before"
+  fi
   release=$(<"$work/kernel/release")
   cp -a "$work/kernel/usr/lib/modules" "$out/tree/usr/lib/"
   # 300 MB of room for what scenarios write; the image is sparse, and a guest's changes go to a temporary overlay.
@@ -280,7 +313,11 @@ build_root() {
   say "guest: $(describe "${files[@]}"), image of $(du -m "$out/root.ext4" | cut -f 1) MB"
 }
 
-update_lists
+# The older release may be gone from the mirrors: then there is nothing of it in the guest, and what would use it is skipped.
+use_suite "$before_suite"
+if update_lists; then part before; fi
+use_suite "$newest_suite"
+update_lists || exit 1
 part tools
 part kernel
 part root
