@@ -89,7 +89,8 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> b
     entry.trtype = port.trtype.0;
     entry.adrfam = family.0;
     let channel = match port.security {
-        SecType::NONE => Treq::SECURE_CHANNEL_NOT_REQUIRED,
+        // Not "not required": libnvme 1.3 (Debian 12) takes that for a reason to use TLS.
+        SecType::NONE => Treq::default(),
         _ => Treq::SECURE_CHANNEL_REQUIRED,
     };
     entry.treq = channel.with(Treq::SQ_FLOW_CONTROL_DISABLE).with(Treq::ZERO_HOST_ID).0;

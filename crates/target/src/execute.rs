@@ -192,11 +192,8 @@ impl Connection {
     pub(crate) fn start(&mut self, mut command: Command, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
         let in_capsule = command.work.takes_data() && matches!(origin.sgl, Sgl::InCapsule { .. });
         // Parameters may come with more behind them; blocks and Connect data have their length.
-        let fits = match command.work {
-            Work::Parameter => origin.in_capsule >= command.length,
-            _ => origin.in_capsule == command.length,
-        };
-        if in_capsule && !fits {
+        let more = matches!(command.work, Work::Parameter) && origin.in_capsule > command.length;
+        if in_capsule && origin.in_capsule != command.length && !more {
             let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
             self.respond(&cqe, turn);
             return Ok(false);

@@ -260,6 +260,16 @@ fn nvme_stas_asks_for_local_entries_at_a_port_for_discovery_only() {
 }
 
 #[test]
+fn libnvme_1_3_uses_tls_where_a_secure_channel_is_not_required() {
+    let mut world = World::new();
+    let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
+    let get = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, 0x70 | 4095 << 16);
+    let page = world.run(at, with_data(get, 16 * 1024)).data;
+    let (_, mut entries) = DiscoveryEntries::new(&page).unwrap();
+    assert!(entries.all(|entry| entry.requirements().secure_channel_required().is_none()), "TREQ says nothing of one");
+}
+
+#[test]
 fn a_local_port_is_known_by_its_address_however_that_is_written() {
     let mut world = World::new();
     world.replace_model(|model| {
