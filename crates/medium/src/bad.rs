@@ -26,6 +26,15 @@ impl Bad {
         self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
+    /// Those that have blocks of `blocks`.
+    pub(crate) fn touching(&self, blocks: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.ranges.range(..=blocks.start).next_back().filter(|(_, end)| **end > blocks.start);
+        let start = first.map_or(blocks.start, |(start, _)| *start);
+        // A range that begins where it ends has none.
+        let ranges = (start < blocks.end).then(|| self.ranges.range(start..blocks.end));
+        ranges.into_iter().flatten().map(|(&start, &end)| start..end)
+    }
+
     pub(crate) fn add(&mut self, mut range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -90,6 +99,10 @@ mod tests {
                 let ranges: Vec<_> = bad.iter().collect();
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
                 for at in 0..70 {
+                    let touching: Vec<_> = bad.touching(&(at..at + 3)).collect();
+                    let expected: Vec<_> =
+                        bad.iter().filter(|range| range.start < at + 3 && range.end > at).collect();
+                    prop_assert_eq!(touching, expected);
                     prop_assert_eq!(bad.touches(&(at..at + 3)), (at..at + 3).any(|block| model.contains(&block)));
                 }
             }

@@ -14,6 +14,7 @@ use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, R
 use ebof_drive::frame::Record;
 
 use crate::bad::Bad;
+use crate::flows::Long;
 use crate::shared::Errand;
 use crate::thin::refused;
 use crate::{Error, Instance, Notice, Store, Thin};
@@ -50,17 +51,32 @@ impl Piece {
 pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the log";
 
 impl Store {
-    /// Does what was left with the drive's thread, and answers.
-    pub(crate) fn run_errands(&mut self, errands: Vec<Errand>) {
-        let mut remotes = Vec::with_capacity(errands.len());
-        let mut items = Vec::with_capacity(errands.len());
-        for Errand { thin, request, remote } in errands {
-            remotes.push(remote);
+    /// Does requests that were left with the drive's thread, and slices of long ones; answers those that are over, and gives the
+    /// long ones that are not.
+    pub(crate) fn run_errands(&mut self, errands: Vec<Errand>, mut long: Vec<Long>) -> Vec<Long> {
+        let mut promises = Vec::with_capacity(errands.len());
+        let mut items = Vec::with_capacity(errands.len() + long.len());
+        for Errand { thin, request, promise } in errands {
+            promises.push(promise);
             items.push((thin, request));
         }
-        for (remote, completion) in remotes.into_iter().zip(self.run_batch(items)) {
-            remote.deliver(completion);
+        items.extend(long.iter_mut().map(|long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()))));
+        if items.is_empty() {
+            return long;
         }
+        let mut done = self.run_batch(items);
+        let slices = done.split_off(promises.len());
+        for (promise, completion) in promises.into_iter().zip(done) {
+            promise.keep(completion);
+        }
+        let mut left = Vec::new();
+        for (long, slice) in long.into_iter().zip(slices) {
+            match slice.result {
+                Ok(()) if !long.is_done() => left.push(long),
+                result => long.finish(result),
+            }
+        }
+        left
     }
 
     /// The same for one request of the drive's own.
@@ -328,7 +344,7 @@ pub(crate) fn given_back(operation: &Operation) -> Vec<(u64, u64)> {
 /// The extents that an operation empties: those that it covers, where any has a place.
 pub(crate) fn emptied(thin: &Thin, operation: &Operation) -> Vec<Range<u32>> {
     let covered = given_back(operation).into_iter().map(|(offset, len)| covered(thin, offset, len));
-    covered.filter(|range| range.clone().any(|index| thin.map.place(index).is_some())).collect()
+    covered.filter(|range| thin.map.next(range.start, range.end, true) < range.end).collect()
 }
 
 /// Extents that lie in a range of bytes with all that the namespace has of them.

@@ -34,6 +34,7 @@ mod crypt;
 mod damage;
 mod disk;
 mod error;
+mod flows;
 mod flusher;
 mod grid;
 mod journal;

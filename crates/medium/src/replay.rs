@@ -70,9 +70,7 @@ impl Store {
             Record::Clear(instance) => {
                 let thin = thin(instance)?;
                 self.tags.forget_all(*instance);
-                (0..thin.map.len()).filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
-                    thin.map.set(index, None);
-                });
+                let _taken = thin.unmap(0..thin.map.len());
                 thin.change_bad(Bad::clear);
             }
             Record::Map { instance, first, extents } => {
@@ -89,9 +87,7 @@ impl Store {
                 let thin = thin(instance)?;
                 let range = *first..first.saturating_add(*count).min(thin.map.len());
                 self.tags.resolve(*instance, thin.grid.blocks_of(range.clone()));
-                range.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
-                    thin.map.set(index, None);
-                });
+                let _taken = thin.unmap(range);
             }
             Record::Bad { instance, start, blocks, bad } => {
                 let range = *start..start.saturating_add(*blocks);

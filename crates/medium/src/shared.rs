@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{After, Completion, Device, Error, Remote, Request};
+use ebof_backend::{Action, After, Class, Completion, Device, Error, Remote, Request};
 use ebof_drive::layout::Layout;
 
 use crate::journal::{Lost, Point};
@@ -20,10 +20,23 @@ const GATHER: Duration = Duration::from_micros(50);
 pub(crate) struct Errand {
     pub(crate) thin: Arc<Thin>,
     pub(crate) request: Request,
-    pub(crate) remote: Remote,
+    pub(crate) promise: Promise,
+}
+
+/// The way back for the completion of a request. Whoever waits for it gets one also where this is dropped on the way, because
+/// the thread that had it panicked.
+pub(crate) struct Promise {
+    remote: Option<Remote>,
+    tag: u64,
+    action: Action,
 }
 
 impl Errand {
+    pub(crate) fn new(thin: Arc<Thin>, request: Request, remote: Remote) -> Self {
+        let promise = Promise { remote: Some(remote), tag: request.tag, action: request.operation.action() };
+        Self { thin, request, promise }
+    }
+
     /// Answers it.
     pub(crate) fn finish(self, result: Result<(), Refusal>) {
         let result = result.map_err(|refusal| refusal(&self.request.operation));
@@ -31,7 +44,26 @@ impl Errand {
     }
 
     pub(crate) fn answer(self, result: Result<(), Error>) {
-        self.remote.deliver(self.request.complete(result));
+        self.promise.keep(self.request.complete(result));
+    }
+}
+
+impl Promise {
+    pub(crate) fn keep(mut self, completion: Completion) {
+        if let Some(remote) = self.remote.take() {
+            remote.deliver(completion);
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(remote) = self.remote.take() {
+            let reason = "the drive's thread failed at it: see the log";
+            let error = Error::Refused { action: self.action, offset: 0, len: 0, class: Class::Gone, reason };
+            // Its buffer is lost with what the thread had.
+            remote.deliver(Completion { tag: self.tag, result: Err(error), buffer: None });
+        }
     }
 }
 

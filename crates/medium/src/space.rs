@@ -134,8 +134,7 @@ impl Store {
     /// Takes extents from a namespace; they are free when nobody can reach them any more.
     pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) {
         // What has no place is not touched: the table takes memory where it is written.
-        let placed = range.filter(|&index| thin.map.place(index).is_some());
-        let taken: Vec<(u32, u32)> = placed.filter_map(|index| Some((index, thin.map.set(index, None)?))).collect();
+        let taken = thin.unmap(range);
         if thin.is_tagged {
             self.forget_tags(thin, &taken);
         }

@@ -53,6 +53,10 @@ pub struct Run {
 /// Extents that a namespace has at most, with or without places: its table takes 4 bytes for each, 256 MiB at most.
 pub(crate) const INDEX_MAX: u32 = 1 << 26;
 
+/// Extents, or groups of them, that are looked at for one answer about what is allocated. More than there are groups in the
+/// largest namespace: an empty one is looked through whole.
+pub(crate) const LOOKS_MAX: u32 = 1 << 17;
+
 /// Where the bytes of a request are.
 enum Place {
     /// Nowhere: they are zeros.
@@ -114,21 +118,25 @@ impl Thin {
         self.instance
     }
 
-    /// What is allocated in a range of bytes, in order and without gaps; at most `runs_max` runs, from the beginning. What
-    /// lies beyond the end is not in them.
+    /// What is allocated in a range of bytes, in order and without gaps; at most `runs_max` runs, from the beginning, and no
+    /// more than a look of bounded length finds ([`LOOKS_MAX`]). What lies beyond the end is not in them.
     #[must_use]
     pub fn allocated(&self, range: Range<u64>, runs_max: usize) -> Vec<Run> {
         let span_bytes = self.grid.span_bytes;
         let end = range.end.min(self.geometry.capacity_bytes);
+        let last = self.index(end.saturating_sub(1)).saturating_add(1);
+        let mut looks = LOOKS_MAX;
         let mut runs: Vec<Run> = Vec::new();
         let mut at = range.start;
-        while at < end {
-            let next = (at / span_bytes + 1).saturating_mul(span_bytes).min(end);
-            let allocated = self.map.place(self.index(at)).is_some();
-            let full = runs.len() == runs_max;
+        while at < end && runs.len() < runs_max && looks > 0 {
+            let index = self.index(at);
+            let allocated = self.map.place(index).is_some();
+            let next =
+                u64::from(self.map.seek(index, last, !allocated, &mut looks)).saturating_mul(span_bytes).min(end);
+            // Where the map has changed meanwhile, or the last look was the last that is allowed.
+            let next = next.max((at / span_bytes + 1).saturating_mul(span_bytes).min(end));
             match runs.last_mut() {
                 Some(last) if last.allocated == allocated => last.range.end = next,
-                _ if full => break,
                 _ => runs.push(Run { range: at..next, allocated }),
             }
             at = next;
@@ -164,9 +172,18 @@ impl Thin {
     /// The ranges of blocks that are marked bad and touch `blocks`, at most `max`.
     #[must_use]
     pub fn bad_ranges(&self, blocks: &Range<u64>, max: usize) -> Vec<Range<u64>> {
-        let bad = self.bad();
-        let touching = bad.iter().filter(|range| range.start < blocks.end && range.end > blocks.start);
-        touching.take(max).collect()
+        self.bad().touching(blocks).take(max).collect()
+    }
+
+    /// Takes the places of extents; gives them: extent, and its place.
+    pub(crate) fn unmap(&self, range: Range<u32>) -> Vec<(u32, u32)> {
+        let mut taken = Vec::new();
+        let mut at = self.map.next(range.start, range.end, true);
+        while at < range.end {
+            taken.extend(self.map.set(at, None).map(|place| (at, place)));
+            at = self.map.next(at + 1, range.end, true);
+        }
+        taken
     }
 
     pub(crate) fn bad(&self) -> RwLockReadGuard<'_, Bad> {
@@ -202,6 +219,25 @@ impl Thin {
     /// Number of the extent that holds byte `offset`.
     pub(crate) fn index(&self, offset: u64) -> u32 {
         u32::try_from(offset / self.grid.span_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// How far from the beginning of a range of bytes so many extents with places reach, and so many looks, which are both
+    /// counted down: to the end of an extent, or of the range. Never nowhere.
+    pub(crate) fn reach(&self, range: Range<u64>, extents: &mut u32, looks: &mut u32) -> u64 {
+        let span_bytes = self.grid.span_bytes;
+        let last = self.index(range.end.saturating_sub(1)).saturating_add(1);
+        let mut at = self.index(range.start);
+        while at < last && *extents > 0 && *looks > 0 {
+            at = self.map.seek(at, last, true, looks);
+            if at < last && *looks > 0 {
+                // This one has a place.
+                *extents -= 1;
+                at += 1;
+            }
+        }
+        // Where looks ended before an extent was found.
+        at = at.max(self.index(range.start).saturating_add(1));
+        u64::from(at).saturating_mul(span_bytes).min(range.end)
     }
 
     fn place(&self, offset: u64, len: u64) -> Place {
@@ -294,7 +330,7 @@ impl Thin {
     /// Has the drive's thread do it.
     fn hand_over(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
-        let errand = Errand { thin: Arc::clone(self), request, remote };
+        let errand = Errand::new(Arc::clone(self), request, remote);
         if let Err(errand) = self.shared.send(errand) {
             errand.finish(Err(stopped));
         }
@@ -305,7 +341,7 @@ impl Thin {
     #[cold]
     fn hand_over_flush(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
-        let errand = Errand { thin: Arc::clone(self), request, remote };
+        let errand = Errand::new(Arc::clone(self), request, remote);
         if let Err(errand) = self.shared.send_flush(errand) {
             errand.finish(Err(stopped));
         }

@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 use ebof_backend::Device;
 
 use crate::disk::Disk;
+use crate::flows::{Flows, Turn};
 use crate::journal::Point;
 use crate::shared::{Errand, Message, Shared};
 use crate::thin::stopped;
 use crate::{Damage, Job, Medium, OpenError, Opened, Options, Progress, Store, flusher, journal};
-
-/// Requests that are done together.
-const BATCH: usize = 256;
 
 /// How soon extents are looked at again that somebody may still reach.
 const SETTLE: Duration = Duration::from_millis(5);
@@ -128,6 +126,7 @@ fn serve(mut store: Store) {
     let mut retry = Instant::now();
     // When the journal was last written, perhaps.
     let mut busy = Instant::now();
+    let mut flows = Flows::default();
     loop {
         let unsettled = store.settle();
         // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
@@ -140,21 +139,23 @@ fn serve(mut store: Store) {
         let tidy = tidy.filter(|_| !store.is_read_only());
         let mark_at = busy.max(retry) + MARK;
         let mark = store.is_unmarked().then(|| mark_at.saturating_duration_since(now));
-        let mut messages = store.shared.take([due, settle, tidy, mark].into_iter().flatten().min());
-        if !messages.is_empty() {
+        let more = (!flows.is_empty()).then_some(Duration::ZERO);
+        let mut messages = store.shared.take([due, settle, tidy, mark, more].into_iter().flatten().min());
+        if !messages.is_empty() && more.is_none() {
             store.shared.gather(&mut messages, store.together);
         }
-        let idle = messages.is_empty() && tidy.is_some() && retry <= Instant::now();
-        if messages.is_empty() && mark.is_some() && mark_at <= Instant::now() {
+        messages.into_iter().for_each(|message| flows.push(message));
+        let idle = flows.is_empty() && tidy.is_some() && retry <= Instant::now();
+        if flows.is_empty() && mark.is_some() && mark_at <= Instant::now() {
             store.mark();
             if store.is_unmarked() {
                 retry = Instant::now() + AGAIN;
             }
         }
-        if !messages.is_empty() || due == Some(Duration::ZERO) {
+        if !flows.is_empty() || due == Some(Duration::ZERO) {
             busy = Instant::now();
         }
-        if !store.answer(messages) {
+        if !store.serve_turn(&mut flows) {
             break;
         }
         store.step();
@@ -201,38 +202,30 @@ impl Store {
         !self.is_read_only() && !self.journal.is_marked()
     }
 
-    /// Does what is asked for, in order; `false` when that is to end.
-    fn answer(&mut self, messages: VecDeque<Message>) -> bool {
-        let mut batch: Vec<Errand> = Vec::new();
-        let mut messages = messages.into_iter();
-        while let Some(message) = messages.next() {
-            match message {
-                Message::Errand(errand) => {
-                    batch.push(*errand);
-                    if batch.len() == BATCH {
-                        self.run_errands(std::mem::take(&mut batch));
-                    }
-                }
-                Message::Run(work) => {
-                    self.run_errands(std::mem::take(&mut batch));
-                    // Somebody else's mistake must not take the drive's thread with it.
-                    if catch_unwind(AssertUnwindSafe(|| work(self))).is_err() {
-                        tracing::error!("work on the drive's thread panicked");
-                    }
-                }
-                Message::Flushed(point, flushes) => {
-                    self.run_errands(std::mem::take(&mut batch));
-                    self.flushed(point, flushes);
-                }
-                Message::Stop => {
-                    self.run_errands(batch);
-                    refuse(self.shared.stop());
-                    refuse(messages.collect());
-                    return false;
+    /// Does one turn of what is asked for; `false` when that is to end.
+    fn serve_turn(&mut self, flows: &mut Flows) -> bool {
+        let Turn { requests, long, run } = flows.turn();
+        self.run_errands(requests, long).into_iter().for_each(|long| flows.again(long));
+        match run {
+            // Somebody else's mistake must not take the drive's thread with it.
+            Some(Message::Run(work)) => {
+                if catch_unwind(AssertUnwindSafe(|| work(self))).is_err() {
+                    tracing::error!("work on the drive's thread panicked");
                 }
             }
+            Some(Message::Flushed(point, flushes)) => self.flushed(point, flushes),
+            Some(Message::Stop) => {
+                // Nothing is taken any more; what is there is done.
+                refuse(self.shared.stop());
+                while flows.has_requests() {
+                    let Turn { requests, long, .. } = flows.turn();
+                    self.run_errands(requests, long).into_iter().for_each(|long| flows.again(long));
+                }
+                refuse(flows.take_runs());
+                return false;
+            }
+            Some(Message::Errand(_)) | None => {}
         }
-        self.run_errands(batch);
         true
     }
 

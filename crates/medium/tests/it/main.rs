@@ -20,6 +20,7 @@ mod files;
 mod journal;
 #[cfg(test)]
 mod kill;
+mod neighbours;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]

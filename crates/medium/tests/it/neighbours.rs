@@ -1,0 +1,271 @@
+//! What one namespace asks of the drive's thread, and how long others wait for theirs.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use ebof_backend::{Buffer, Class, Device, Geometry, Io, Memory, Operation, Request, Submitted};
+use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
+
+use crate::rig::{create, create_coded, drive, read, run, write};
+
+const EXTENT: u64 = 256 << 10;
+
+/// The drive's thread does nothing until the sender is dropped.
+fn busy(medium: &Medium) -> mpsc::Sender<()> {
+    let (open, gate) = mpsc::channel::<()>();
+    medium.run(Box::new(move |_| _ = gate.recv()));
+    open
+}
+
+fn submit(device: &Arc<dyn Device>, io: &mut Io, tag: u64, operation: Operation) {
+    assert!(
+        matches!(device.submit(io, Request::new(tag, operation)), Submitted::Pending),
+        "it is the drive's thread's"
+    );
+}
+
+fn block(byte: u8) -> Operation {
+    let mut buffer = Buffer::zeroed(4096);
+    buffer.as_mut_slice().fill(byte);
+    Operation::Write { offset: 0, len: 4096, buffer, fua: false }
+}
+
+/// Every second extent, from the first on.
+fn every_second(count: u64) -> Vec<Range<u64>> {
+    (0..count).map(|at| at * 2 * EXTENT..(at * 2 + 1) * EXTENT).collect()
+}
+
+/// The tags of the completions, in order.
+fn order(io: &mut Io, count: usize) -> Vec<u64> {
+    let mut order = Vec::new();
+    while order.len() < count {
+        let done = io.wait(None).expect("an engine").expect("there are more");
+        done.result.expect("it goes well");
+        order.push(done.tag);
+    }
+    order
+}
+
+#[test]
+fn a_neighbours_write_does_not_wait_for_long_requests_that_came_before_it() {
+    let (_base, opened) = drive(1 << 30);
+    let medium = &opened.medium;
+    let tenants: Vec<_> = (1..=3).map(|number| create(medium, number, 256 << 20)).collect();
+    let neighbour = create(medium, 9, 1 << 20);
+    let mut io = Io::new(256).unwrap();
+    for (device, range) in
+        tenants.iter().flat_map(|device| every_second(200).into_iter().map(move |range| (device, range)))
+    {
+        write(device, &mut io, range.start, &[7; 4096]).unwrap();
+    }
+    // All of it is there when the thread begins, the neighbour's request last.
+    let gate = busy(medium);
+    for (tag, device) in (0..24).zip(tenants.iter().cycle()) {
+        submit(device, &mut io, tag, Operation::Deallocate { ranges: every_second(256) });
+    }
+    submit(&neighbour, &mut io, 100, block(1));
+    drop(gate);
+    let order = order(&mut io, 25);
+    assert_eq!(order[0], 100, "{order:?}");
+    assert_eq!(read(&tenants[0], &mut io, 0, 4096).unwrap(), [0; 4096]);
+    assert!(tenants.iter().zip(1..).all(|(_, number)| medium.thin(Instance(number)).unwrap().allocated_extents() == 0));
+}
+
+#[test]
+fn a_write_to_the_same_namespace_does_not_wait_for_them_either() {
+    let (_base, opened) = drive(1 << 30);
+    let device = create(&opened.medium, 1, 512 << 20);
+    let mut io = Io::new(64).unwrap();
+    let gate = busy(&opened.medium);
+    for tag in 0..8 {
+        submit(&device, &mut io, tag, Operation::Deallocate { ranges: every_second(256) });
+    }
+    // Into the extent behind the first range.
+    let Operation::Write { buffer, .. } = block(3) else { unreachable!() };
+    submit(&device, &mut io, 100, Operation::Write { offset: EXTENT, len: 4096, buffer, fua: false });
+    drop(gate);
+    assert_eq!(order(&mut io, 9)[0], 100);
+    assert_eq!(read(&device, &mut io, EXTENT, 4096).unwrap(), [3; 4096]);
+}
+
+#[test]
+fn tenants_with_long_requests_take_turns() {
+    let (_base, opened) = drive(1 << 30);
+    let medium = &opened.medium;
+    let (one, other) = (create(medium, 1, 256 << 20), create(medium, 2, 256 << 20));
+    let mut io = Io::new(64).unwrap();
+    let gate = busy(medium);
+    for tag in 0..8 {
+        submit(&one, &mut io, tag, Operation::Deallocate { ranges: every_second(256) });
+    }
+    submit(&other, &mut io, 100, Operation::Deallocate { ranges: every_second(256) });
+    drop(gate);
+    let order = order(&mut io, 9);
+    let at = order.iter().position(|&tag| tag == 100).unwrap();
+    assert!(at <= 1, "as soon as the first of the other's: {order:?}");
+}
+
+/// Ranges of bytes that overlap, touch, share extents and leave gaps.
+fn odd_ranges(size: u64) -> Vec<Range<u64>> {
+    let places = (0..250_u64).map(|at| {
+        let start = at * 7_919 % (size / 4096) * 4096;
+        let len = (1 + at * 31 % 300) * 4096;
+        start..(start + len).min(size)
+    });
+    places.collect()
+}
+
+#[test]
+fn long_requests_do_what_short_ones_do() {
+    for (coding, name) in [(Coding::plain(12), "plain"), (Coding { checked: true, ..Coding::plain(12) }, "checksums")] {
+        let (_base, opened) = drive(256 << 20);
+        let size = 48_u64 << 20;
+        let device = create_coded(&opened.medium, 1, size / 4096, coding);
+        let mut io = Io::new(64).unwrap();
+        let fill = |io: &mut Io| {
+            for at in 0..size / (1 << 20) {
+                write(&device, io, at << 20, &vec![u8::try_from(at + 1).unwrap(); 1 << 20]).unwrap();
+            }
+        };
+        let check = |io: &mut Io, what: &str, is_zero: &dyn Fn(u64) -> bool| {
+            for at in 0..size >> 20 {
+                let bytes = read(&device, io, at << 20, 1 << 20).unwrap();
+                for (block, bytes) in (at << 8..).zip(bytes.chunks(4096)) {
+                    let expected = if is_zero(block * 4096) { 0 } else { u8::try_from(at + 1).unwrap() };
+                    assert!(bytes.iter().all(|byte| *byte == expected), "{name}, {what}: block {block}");
+                }
+            }
+        };
+        fill(&mut io);
+        let ranges = odd_ranges(size);
+        run(&device, &mut io, Operation::Deallocate { ranges: ranges.clone() }).result.unwrap();
+        check(&mut io, "deallocate", &|at| ranges.iter().any(|range| range.contains(&at)));
+        for deallocate in [true, false] {
+            fill(&mut io);
+            let (offset, len) = (3 * 4096, size - 9 * 4096);
+            run(&device, &mut io, Operation::WriteZeroes { offset, len, deallocate, fua: true }).result.unwrap();
+            check(&mut io, "write zeroes", &|at| (offset..offset + len).contains(&at));
+        }
+        // It may end in the middle of the namespace's last extent, and begin with it.
+        fill(&mut io);
+        run(&device, &mut io, Operation::Deallocate { ranges: vec![0..size; 256] }).result.unwrap();
+        check(&mut io, "all of it", &|_| true);
+        assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_extents(), 0, "{name}");
+    }
+}
+
+#[test]
+fn the_namespace_goes_while_a_long_request_is_under_way_and_the_thread_ends_with_one() {
+    let (base, opened) = drive(256 << 20);
+    let device = create(&opened.medium, 1, 128 << 20);
+    let mut io = Io::new(8).unwrap();
+    let gate = busy(&opened.medium);
+    submit(&device, &mut io, 1, Operation::Deallocate { ranges: every_second(256) });
+    opened.medium.run(Box::new(|store| store.remove(Instance(1)).unwrap()));
+    drop(gate);
+    let done = io.wait(None).unwrap().expect("it ends");
+    assert_eq!((done.tag, done.result.unwrap_err().class()), (1, Class::Gone));
+    let device = create(&opened.medium, 2, 128 << 20);
+    write(&device, &mut io, 0, &[7; 4096]).unwrap();
+    let gate = busy(&opened.medium);
+    submit(&device, &mut io, 2, Operation::Deallocate { ranges: every_second(256) });
+    let medium = opened.medium.clone();
+    let ending = std::thread::spawn(move || medium.stop());
+    drop(gate);
+    let done = io.wait(None).unwrap().expect("it ends");
+    // Whatever was there when it was told to stop is done.
+    assert!(done.result.is_ok());
+    ending.join().unwrap();
+    drop(base);
+}
+
+/// How long a neighbour's first write waits behind eight requests of 256 ranges, each the whole of a namespace of 1 TiB.
+#[test]
+fn a_tenants_discards_of_a_tebibyte_do_not_hold_up_its_neighbour() {
+    let capacity = 2_u64 << 40;
+    let directory = tempfile::tempdir().unwrap();
+    let spec = format!("{}/large.img,size={}", directory.path().display(), medium_bytes(capacity).unwrap());
+    let base = match ebof_backend::open(&spec.parse().unwrap()) {
+        Ok(base) => base,
+        Err(error) => return println!("SKIPPED: no file of 2 TiB here: {error}"),
+    };
+    let options = Options { create: Some(capacity), zeroed: true, ..Options::default() };
+    let opened = Store::open(base, options).unwrap();
+    let (tenant, neighbour) = (create(&opened.medium, 1, 1 << 40), create(&opened.medium, 2, 1 << 30));
+    let mut io = Io::new(64).unwrap();
+    for extent in 0..64 {
+        write(&tenant, &mut io, extent << 34, &[7; 4096]).unwrap();
+    }
+    let gate = busy(&opened.medium);
+    for tag in 0..8 {
+        submit(&tenant, &mut io, tag, Operation::Deallocate { ranges: vec![0..1 << 40; 256] });
+    }
+    submit(&neighbour, &mut io, 100, block(1));
+    drop(gate);
+    let begin = Instant::now();
+    let mut waited = None;
+    for _ in 0..9 {
+        let done = io.wait(None).unwrap().expect("there are more");
+        done.result.unwrap();
+        if done.tag == 100 {
+            waited = Some(begin.elapsed());
+        }
+    }
+    let waited = waited.unwrap();
+    println!("the neighbour waited {waited:?}, all took {:?}", begin.elapsed());
+    // Tests are built without most optimization, and share the machine.
+    assert!(waited.as_secs() < 3, "{waited:?}");
+    assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_extents(), 0);
+    opened.medium.stop();
+}
+
+/// A device whose driver has a mistake.
+#[derive(Debug)]
+struct Broken {
+    below: Arc<dyn Device>,
+    is_armed: AtomicBool,
+}
+
+impl Device for Broken {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        assert!(!self.is_armed.load(Ordering::SeqCst), "a test wants it");
+        self.below.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "a broken device".to_owned()
+    }
+}
+
+#[test]
+fn requests_that_a_panic_of_the_drives_thread_takes_along_are_answered() {
+    let below: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(64 << 20).unwrap(), 512, false));
+    let base = Arc::new(Broken { below, is_armed: AtomicBool::new(false) });
+    let options = Options { create: Some(64 << 20), zeroed: true, ..Options::default() };
+    let opened = Store::open(Arc::clone(&base) as Arc<dyn Device>, options).unwrap();
+    let device = create(&opened.medium, 1, 32 << 20);
+    let mut io = Io::new(64).unwrap();
+    let gate = busy(&opened.medium);
+    for tag in 0..4 {
+        submit(&device, &mut io, tag, block(1));
+    }
+    submit(&device, &mut io, 4, Operation::Deallocate { ranges: every_second(32) });
+    base.is_armed.store(true, Ordering::SeqCst);
+    drop(gate);
+    let mut answered: Vec<u64> = Vec::new();
+    while answered.len() < 5 {
+        let done = io.wait(None).unwrap().expect("all are answered");
+        assert_eq!(done.result.unwrap_err().class(), Class::Gone);
+        answered.push(done.tag);
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, [0, 1, 2, 3, 4]);
+    // Nor does anybody wait for it afterwards.
+    assert_eq!(write(&device, &mut io, 0, &[1; 4096]), Err(Class::Gone));
+}
