@@ -392,11 +392,13 @@ fn nvm_controller_data(limits: &Limits, managed: bool) -> NvmController {
         vsl: page_power(limits.verify_bytes),
         wzsl: page_power(limits.write_zeroes_bytes),
         wusl: if managed { page_power(limits.write_zeroes_bytes) } else { 0 },
-        // 256, the most that the command can carry, has no code of its own: 0 is no limit.
-        dmrl: u8::try_from(limits.dsm_ranges).unwrap_or(0),
+        // Deviation: Linux before 5.15 does not ask for it and sends up to 256 ranges, the most that the command can carry. They
+        // are taken, but have no code here.
+        dmrl: u8::try_from(limits.dsm_ranges).unwrap_or(u8::MAX),
         ..NvmController::default()
     };
     data.dmrsl.set(limits.dsm_range_blocks);
+    data.dmsl.set(limits.dsm_blocks);
     data.aocs.set(if managed { ALLOCATED_REPORTED } else { 0 });
     data.ver.set(NVM_VERSION.0);
     data

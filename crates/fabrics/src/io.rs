@@ -231,6 +231,10 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
         return Err(Fault::new(Status::DATA_SGL_LENGTH_INVALID));
     };
     let limit = association.limits.dsm_range_blocks;
+    let all: u64 = ranges.iter().map(|range| u64::from(range.nlb.get())).sum();
+    if association.limits.dsm_blocks != 0 && all > association.limits.dsm_blocks {
+        return Err(Fault::new(Status::COMMAND_SIZE_LIMIT_EXCEEDED));
+    }
     let mut chosen = Vec::with_capacity(ranges.len());
     for range in ranges {
         let (slba, blocks) = (range.slba.get(), range.nlb.get());
@@ -250,7 +254,22 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
     // It may have become reserved or write protected while the data was on its way.
     reservation::check(namespace, Access::Write)?;
     writable(namespace)?;
-    Ok(Action::Go(Step::Deallocate(executing.carried(), namespace.device, chosen)))
+    Ok(Action::Go(Step::Deallocate(executing.carried(), namespace.device, merged(chosen))))
+}
+
+/// The same bytes as ranges in order that do not touch: what is named several times is done once.
+fn merged(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
+    ranges.sort_unstable_by_key(|range| range.offset_bytes);
+    // Namespaces end below 2^64 bytes.
+    ranges.dedup_by(|next, range| {
+        let end = range.offset_bytes + range.length_bytes;
+        let touches = next.offset_bytes <= end;
+        if touches {
+            range.length_bytes = end.max(next.offset_bytes + next.length_bytes) - range.offset_bytes;
+        }
+        touches
+    });
+    ranges
 }
 
 pub(crate) fn namespace(subsystem: &Subsystem, nsid: Nsid) -> Result<&Namespace, Fault> {

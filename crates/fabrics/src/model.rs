@@ -252,6 +252,8 @@ pub struct Limits {
     pub dsm_ranges: u16,
     /// Blocks of one range of Dataset Management (DMRSL); 0 for any number.
     pub dsm_range_blocks: u32,
+    /// Blocks of all ranges of one Dataset Management command together (DMSL); 0 for any number.
+    pub dsm_blocks: u64,
     /// Bytes of one source range of Copy (MSSRL).
     pub copy_range_bytes: u32,
     /// Bytes of all source ranges of one Copy (MCL).
@@ -585,7 +587,9 @@ impl Default for Limits {
             write_zeroes_bytes: 16 << 20,
             verify_bytes: 16 << 20,
             dsm_ranges: 256,
-            dsm_range_blocks: 0,
+            dsm_range_blocks: u32::MAX,
+            // What Linux and SPDK ask for in one command at most: the size of a discard is below 2^32 sectors there.
+            dsm_blocks: 1 << 32,
             copy_range_bytes: 16 << 20,
             copy_bytes: 64 << 20,
             copy_ranges: 128,

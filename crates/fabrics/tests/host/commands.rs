@@ -268,6 +268,13 @@ fn deallocation_checks_every_range() {
         "deallocate DeviceId(1) [ByteRange { offset_bytes: 4096, length_bytes: 4096 }, \
          ByteRange { offset_bytes: 516096, length_bytes: 12288 }]"
     );
+    // What is named several times, or side by side, is one range.
+    let done = world.run_with(io, dsm(5, true), &ranges(&[(100, 8), (0, 8), (4, 6), (108, 1), (0, 1)]));
+    assert_eq!(
+        done.step,
+        "deallocate DeviceId(1) [ByteRange { offset_bytes: 4096, length_bytes: 5120 }, \
+         ByteRange { offset_bytes: 55296, length_bytes: 4608 }]"
+    );
     let beyond = world.run_with(io, dsm(2, true), &ranges(&[(0, 8), (1000, 25)]));
     assert_eq!(beyond.status(), Status::LBA_OUT_OF_RANGE.dnr().more());
     let overflow = world.run_with(io, dsm(1, true), &ranges(&[(u64::MAX, 8)]));
@@ -283,6 +290,12 @@ fn deallocation_checks_every_range() {
     assert_eq!(limited.run(io, dsm(2, true)).status(), limit);
     assert_eq!(limited.run_with(io, dsm(1, true), &ranges(&[(0, 5)])).status(), limit);
     assert_eq!(limited.run_with(io, dsm(1, true), &ranges(&[(0, 4)])).status(), OK);
+    // All ranges together.
+    let mut limited = World::with(Limits { dsm_blocks: 20, ..Limits::default() }, model());
+    let (_, cntlid) = limited.controller(DRIVE, ALICE);
+    let io = limited.io_queue(DRIVE, ALICE, cntlid, 1);
+    assert_eq!(limited.run_with(io, dsm(3, true), &ranges(&[(0, 8), (0, 8), (40, 5)])).status(), limit);
+    assert_eq!(limited.run_with(io, dsm(3, true), &ranges(&[(0, 8), (0, 8), (40, 4)])).status(), OK);
 }
 
 #[test]
