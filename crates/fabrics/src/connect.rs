@@ -95,6 +95,9 @@ pub enum RefusalReason {
     /// An I/O queue before CSTS.RDY.
     #[error("the controller is not ready")]
     NotReady,
+    /// Commands of the host's earlier queues are still at a device, for longer than a Connect can wait.
+    #[error("commands of the host's earlier queues are still under way at a device")]
+    Draining,
     /// The port that accepted the connection is no longer configured.
     #[error("the port is being removed")]
     PortRemoved,
@@ -184,7 +187,9 @@ impl RefusalReason {
             Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),
             Self::UnknownController => invalid(true, ConnectData::CNTLID_OFFSET),
             Self::OtherHost => invalid(true, ConnectData::HOSTNQN_OFFSET),
-            Self::ControllersExhausted | Self::EntriesExhausted => Fault::transient(Status::CONNECT_CONTROLLER_BUSY),
+            Self::ControllersExhausted | Self::EntriesExhausted | Self::Draining => {
+                Fault::transient(Status::CONNECT_CONTROLLER_BUSY)
+            }
             Self::QueueInUse | Self::NotReady => Fault::transient(Status::COMMAND_SEQUENCE_ERROR),
         }
     }

@@ -46,5 +46,7 @@ pub use model::{
 };
 pub use provision::Backing;
 pub use queue::Queue;
-pub use registry::{CloseReason, ControllerInfo, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry};
+pub use registry::{
+    CloseReason, ControllerInfo, Drain, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry,
+};
 pub use step::{ByteRange, CopyGuarding, CopyRange, Copying, Executing, Extent, Guarding, Quiesce, StatusWish, Step};

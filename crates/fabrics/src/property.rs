@@ -24,6 +24,9 @@ pub(crate) const VERSION: Version = Version::V2_1;
 pub(crate) struct Registers {
     pub(crate) cc: Cc,
     pub(crate) phase: Phase,
+    /// Resets and shutdowns that are not [`Registers::quiesced`]: a reset may begin during a shutdown, and is
+    /// complete when both are.
+    quiescing: u8,
 }
 
 /// Where the controller is between CC.EN and CSTS.
@@ -107,14 +110,14 @@ impl Registers {
         }
         match (self.cc.enabled(), cc.enabled()) {
             (false, true) => self.enable(cc, io),
-            (true, false) => Ok((Self { cc, phase: Phase::Resetting }, Effect::Reset)),
+            (true, false) => Ok((self.quiesce(cc, Phase::Resetting), Effect::Reset)),
             (false, false) => {
                 // There is nothing to shut down: SHST follows SHN at once.
                 let phase = match self.phase {
                     Phase::Disabled if cc.shutdown() != 0 => Phase::ShutDown,
                     phase => phase,
                 };
-                Ok((Self { cc, phase }, Effect::None))
+                Ok((Self { cc, phase, ..self }, Effect::None))
             }
             (true, true) => self.shut_down(cc),
         }
@@ -133,7 +136,7 @@ impl Registers {
         if !legal || io && !(entry_sizes && command_set) {
             return Err(Fault::field(byte::CDW12));
         }
-        Ok((Self { cc, phase: Phase::Ready }, Effect::Enabled))
+        Ok((Self { cc, phase: Phase::Ready, ..self }, Effect::Enabled))
     }
 
     fn shut_down(self, cc: Cc) -> Result<(Self, Effect), Fault> {
@@ -143,7 +146,7 @@ impl Registers {
         }
         match (self.phase, cc.shutdown()) {
             (Phase::Ready, shn @ (1 | 2)) => {
-                Ok((Self { cc, phase: Phase::ShuttingDown }, Effect::Shutdown { normal: shn == 1 }))
+                Ok((self.quiesce(cc, Phase::ShuttingDown), Effect::Shutdown { normal: shn == 1 }))
             }
             (_, 3) => Err(Fault::field(byte::CDW12)),
             // SHST stays as it is until the controller is reset.
@@ -151,8 +154,17 @@ impl Registers {
         }
     }
 
-    /// I/O queues are closed and caches flushed.
+    /// One more reset or shutdown is under way.
+    fn quiesce(self, cc: Cc, phase: Phase) -> Self {
+        Self { cc, phase, quiescing: self.quiescing.saturating_add(1) }
+    }
+
+    /// A reset or shutdown is over: its I/O queues are closed and caches flushed.
     pub(crate) fn quiesced(&mut self) {
+        self.quiescing = self.quiescing.saturating_sub(1);
+        if self.quiescing > 0 {
+            return;
+        }
         self.phase = match self.phase {
             Phase::Resetting => Phase::Disabled,
             Phase::ShuttingDown => Phase::ShutDown,
@@ -188,7 +200,20 @@ mod tests {
     ];
 
     fn registers(enabled: bool, phase: Phase) -> Registers {
-        Registers { cc: if enabled { Cc::ENABLE } else { Cc(0) }, phase }
+        let quiescing = u8::from(matches!(phase, Phase::ShuttingDown | Phase::Resetting));
+        Registers { cc: if enabled { Cc::ENABLE } else { Cc(0) }, phase, quiescing }
+    }
+
+    #[test]
+    fn a_reset_during_a_shutdown_is_complete_when_both_are() {
+        let ready = registers(true, Phase::Ready);
+        let (shutting, _) = ready.transition(Cc::ENABLE.with_shutdown(1), true).unwrap();
+        let (mut resetting, effect) = shutting.transition(Cc(0), true).unwrap();
+        assert_eq!(effect, Effect::Reset);
+        resetting.quiesced();
+        assert_eq!(resetting.csts().0 & Csts::READY, Csts::READY, "the reset is under way");
+        resetting.quiesced();
+        assert_eq!((resetting.phase, resetting.csts().0), (Phase::Disabled, 0));
     }
 
     #[test]

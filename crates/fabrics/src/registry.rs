@@ -2,6 +2,7 @@
 //! Who may connect is decided in `admission`, commands that need a view of the whole are executed in `execute`.
 
 mod admission;
+mod drain;
 mod execute;
 mod replaced;
 
@@ -22,6 +23,8 @@ use crate::discovery;
 use crate::error_log::ErrorLog;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
+pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SLOW_DRAIN_MS};
+use drain::{Draining, Held};
 pub(crate) use replaced::Look;
 use replaced::Replaced;
 
@@ -42,6 +45,8 @@ pub enum Notice {
     Event(AsyncEvent),
     /// Another host changed what this one had registered or held.
     Reservation(Nsid, ReservationEvent),
+    /// A Connect that was held ([`Step::Hold`](crate::Step::Hold)) is to be tried again.
+    Connect,
 }
 
 /// Notices and whom they are for.
@@ -142,6 +147,10 @@ pub struct Registry {
     errors: BTreeMap<Nqn, Arc<ErrorLog>>,
     /// What queues that are gone have done.
     retired: BTreeMap<Nqn, Counts>,
+    /// Connects that wait for queues that drain: of a connection one at most.
+    held: BTreeMap<Handle, Held>,
+    /// Queues that drain for long, to be logged: each is noted once.
+    slow_drains: Vec<Drain>,
 }
 
 /// A controller's name within the registry; never used twice.
@@ -171,8 +180,9 @@ struct Attached {
     handle: Handle,
     entries: u16,
     counters: Arc<Counters>,
-    /// A reset has asked for its end; its identifier may be used again.
+    /// A reset has asked for its end, or its connection has ended; its identifier may be used again.
     detached: bool,
+    draining: Draining,
 }
 
 /// A keep alive timer (Base, Keep Alive, Traffic Based Keep Alive): when it runs out, a command since it was started
@@ -205,6 +215,8 @@ impl Registry {
             next_cntlid: BTreeMap::new(),
             errors: BTreeMap::new(),
             retired: BTreeMap::new(),
+            held: BTreeMap::new(),
+            slow_drains: Vec::new(),
         }
     }
 
@@ -270,14 +282,14 @@ impl Registry {
         core::mem::take(&mut self.protection_changes)
     }
 
-    /// The connection `handle` has ended and its queue is gone (also for connections that never had one). When it was
-    /// the Admin Queue's, the association ends.
+    /// The connection `handle` has ended, and nothing of its queue can reach the medium any more (also for connections that
+    /// never had one). When it was the Admin Queue's, the association ends.
     ///
     /// Deviation: the specification lets the loss of any I/O queue end the association of a host that cannot delete
     /// queues one by one. Linux closes its I/O queues without a word and then shuts the controller down through the
     /// Admin Queue, which therefore has to outlive them.
     pub fn closed(&mut self, handle: Handle) -> Notices {
-        let mut notices = Notices::new();
+        let mut notices = self.ending(handle);
         let Some(key) = self.handles.remove(&handle) else { return notices };
         let Some(entry) = self.entries.get_mut(&key) else { return notices };
         let Some(at) = entry.queues.iter().position(|queue| queue.handle == handle) else { return notices };
@@ -288,9 +300,6 @@ impl Registry {
             *sum = sum.plus(queue.counters.read());
         }
         entry.count_io_queues();
-        if queue.id.is_admin() && !association.is_closing() {
-            entry.close(CloseReason::AdminQueueLost, &mut notices);
-        }
         if entry.queues.is_empty() {
             self.entries.remove(&key);
             let name = (association.subsystem.clone(), association.cntlid);
@@ -299,6 +308,7 @@ impl Registry {
                 self.names.remove(&name);
             }
         }
+        notices.extend(self.free_held());
         notices
     }
 
@@ -317,6 +327,8 @@ impl Registry {
                 entry.close(CloseReason::KeepAlive, &mut notices);
             }
         }
+        self.expire_held(now_ms, &mut notices);
+        self.watch_drains(now_ms);
         notices
     }
 
@@ -328,7 +340,7 @@ impl Registry {
             let keep_alive = entry.keep_alive.map(|timer| timer.deadline_ms());
             entry.enable_by_ms.into_iter().chain(keep_alive).min()
         });
-        deadlines.flatten().min()
+        deadlines.flatten().chain(self.drain_deadline()).min()
     }
 
     /// The controllers, those included whose association is ending.

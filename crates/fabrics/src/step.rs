@@ -230,6 +230,10 @@ pub enum Step {
     Receive(Executing, u32),
     /// Fetch the 1024 bytes of Connect data, then `Registry::connect`.
     Connect(Executing),
+    /// Keep the Connect data, and ask `Registry::connect` again at [`Notice::Connect`](crate::Notice::Connect): queues of the
+    /// same host have work at devices that must not end after what this queue will bring. Have the threads of these Admin Queues
+    /// look whether their connections have ended, and call `Registry::looked` for each.
+    Hold(Executing, Vec<Handle>),
     /// `Registry::execute`, under the target's lock.
     Shared(Executing),
     /// Ask the drive of the queue's subsystem, then `Queue::answer`.

@@ -14,9 +14,6 @@ use crate::execute::Origin;
 use crate::mailbox::{Asker, Message};
 use crate::turn::Turn;
 
-/// Blocks that one Get LBA Status looks at, so that the others on the thread do not wait: 4 TiB of 4096 bytes.
-const LOOK_BLOCKS: u64 = 1 << 30;
-
 impl Connection {
     /// Has the drive of the subsystem answer; the command waits.
     pub(crate) fn ask_drive(&mut self, origin: Origin, executing: Executing, request: Request, turn: &mut Turn<'_>) {
@@ -123,8 +120,22 @@ impl Connection {
         }
     }
 
+    /// The connection ends while the drive's thread has work of it. That is done in order: when it comes to what it is asked
+    /// now, nothing of this connection is left there.
+    pub(crate) fn await_drive(&mut self, turn: &Turn<'_>) {
+        let association = self.queue.association();
+        let keeper = association.and_then(|association| turn.shared.drives.keeper(&association.subsystem));
+        let (Some(keeper), Some(mailbox)) = (keeper, turn.shared.mailbox_of(self.handle).cloned()) else { return };
+        self.awaits_drive = true;
+        let handle = self.handle;
+        keeper.after_all(move || mailbox.post(Message::DriveDone { handle }));
+    }
+
     /// Tells those who wait for it that nothing for a namespace is left at a device.
     pub(crate) fn settle_preempting(&mut self, turn: &Turn<'_>) {
+        if self.awaits_drive {
+            return;
+        }
         let commands = &self.commands;
         // What only a drive's thread changes is elsewhere meanwhile.
         let changes = |command: &Command| {
@@ -243,8 +254,8 @@ fn bad(thin: &Thin, wish: &StatusWish) -> (Vec<(u64, u64)>, bool) {
 /// Ranges of blocks of `block` bytes that are allocated, and whether all of what was asked for was looked at.
 fn allocated(thin: &Thin, wish: &StatusWish, block: u64) -> (Vec<(u64, u64)>, bool) {
     let (first, end) = (wish.range.start, wish.range.end);
-    // A piece of the namespace: the host asks on where it ends.
-    let bytes = first * block..end.min(first.saturating_add(LOOK_BLOCKS)) * block;
+    // What is looked at is bounded, so that the others on the thread do not wait: the host asks on where it ends.
+    let bytes = first * block..end * block;
     let runs_max = wish.ranges_max.saturating_add(1).saturating_mul(2);
     let runs = thin.allocated(bytes.clone(), runs_max);
     let seen = runs.last().map_or(bytes.start, |run| run.range.end);

@@ -101,6 +101,12 @@ impl Command {
         }
     }
 
+    /// Whether the drive's thread has yet to do something that it changes.
+    pub(crate) fn is_on_drive(&self) -> bool {
+        self.phase == Phase::Elsewhere
+            && matches!(self.work, Work::Drive { answer: None, .. } | Work::WriteUncorrectable(_))
+    }
+
     /// Bytes of buffer that the command needs.
     pub(crate) fn buffer_bytes(&self) -> usize {
         let bytes = self.work.buffer_bytes(self.length);

@@ -1,9 +1,14 @@
 //! Connect: how a connection becomes a queue.
 
-use ebof_fabrics::{Arrival, Executing, Step};
+use ebof_backend::Buffer;
+use ebof_fabrics::registry::CONNECT_HOLD_MS;
+use ebof_fabrics::{Arrival, Executing, Handle, Step};
+use ebof_nvme::Status;
 
+use crate::command::{Phase, Work};
 use crate::connection::{Connection, State};
-use crate::execute::text;
+use crate::execute::{CONNECT_BYTES, Origin, text};
+use crate::mailbox::{Asker, Message};
 use crate::port::PortState;
 use crate::turn::Turn;
 
@@ -19,6 +24,8 @@ impl Connection {
         let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
         if let Some(refusal) = refusal {
             turn.shared.refuse_connect(self.peer, &self.port, &refusal);
+        } else if let Step::Hold(..) = step {
+            tracing::debug!(peer = %self.peer, "Connect waits for the host's earlier queues");
         } else if let Some(id) = self.queue.id() {
             let entries = self.queue.entries();
             if let Some(association) = self.queue.association() {
@@ -47,5 +54,43 @@ impl Connection {
             }
         }
         step
+    }
+
+    /// Keeps a Connect, with its data, until [`ebof_fabrics::Notice::Connect`].
+    pub(crate) fn hold_connect(
+        &mut self,
+        executing: Executing,
+        buffer: Option<Buffer>,
+        looks: &[Handle],
+        origin: Origin,
+        turn: &mut Turn<'_>,
+    ) {
+        if let State::Handshake { deadline_ms } = &mut self.state {
+            // Waiting is not the host's fault.
+            *deadline_ms = (*deadline_ms).max(turn.now_ms + 2 * CONNECT_HOLD_MS);
+        }
+        let mut command = self.command(origin, executing, Work::Connect, CONNECT_BYTES, turn);
+        (command.phase, command.buffer) = (Phase::Waiting, buffer);
+        let reply = Asker { handle: self.handle, slot: self.commands.insert(command) };
+        for &handle in looks {
+            turn.shared.post(handle, Message::Look { handle, reply });
+        }
+        // The control thread keeps the time of it.
+        turn.shared.wake_control();
+    }
+
+    /// The Connect that waits, if one does.
+    pub(crate) fn held_connect(&self) -> Option<u32> {
+        let held = |(_, command): &(u32, &crate::command::Command)| {
+            matches!(command.work, Work::Connect) && command.phase == Phase::Waiting
+        };
+        self.commands.iter().find(held).map(|(slot, _)| slot)
+    }
+
+    /// The target shuts down: no Connect waits any more.
+    pub(crate) fn give_up_connect(&mut self, turn: &mut Turn<'_>) {
+        if let Some(slot) = self.held_connect() {
+            self.stop(slot, Status::CONNECT_CONTROLLER_BUSY, turn);
+        }
     }
 }

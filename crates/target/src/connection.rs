@@ -111,6 +111,10 @@ pub(crate) struct Connection {
     /// Copies that go on in the next turn.
     pub(crate) later: VecDeque<u32>,
     pub(crate) at_device: usize,
+    /// The connection has ended, and the drive's thread has not said yet that it is done with what it was asked before.
+    pub(crate) awaits_drive: bool,
+    /// The registry knows that nothing of the queue can reach the medium any more.
+    pub(crate) told_closed: bool,
     pub(crate) buffer_bytes: usize,
     /// The largest in-capsule data of a command, bytes.
     pub(crate) in_capsule_bytes: u32,
@@ -172,6 +176,8 @@ impl Connection {
             parked: VecDeque::new(),
             later: VecDeque::new(),
             at_device: 0,
+            awaits_drive: false,
+            told_closed: false,
             buffer_bytes: 0,
             in_capsule_bytes,
             stats: Vec::new(),
@@ -446,6 +452,9 @@ impl Connection {
 
     /// Delivers a notice of the registry to the queue.
     pub(crate) fn on_notice(&mut self, notice: Notice, turn: &mut Turn<'_>) -> Result<(), End> {
+        if let Notice::Connect = notice {
+            return self.held_connect().map_or(Ok(()), |slot| self.parameters_complete(slot, turn));
+        }
         let reason = if let Notice::Close(reason) = &notice { Some(*reason) } else { None };
         if let Some(cqe) = self.queue.notify(notice, turn.now_ms) {
             self.transport.send_response(&cqe, self.outbox.arena());
@@ -535,7 +544,7 @@ impl Connection {
 
     /// Whether what is left of the connection can be dropped.
     pub(crate) fn is_finished(&self) -> bool {
-        self.state == State::Gone && self.at_device == 0 && self.settling.is_none()
+        self.state == State::Gone && self.at_device == 0 && !self.awaits_drive && self.settling.is_none()
     }
 
     /// Tells the peer to go: the TermReq when it broke the transport, then the end of our stream.
@@ -571,6 +580,9 @@ impl Connection {
 
     /// Forgets every command that is not at a device.
     fn release(&mut self, turn: &mut Turn<'_>) {
+        if self.commands.iter().any(|(_, command)| command.is_on_drive()) {
+            self.await_drive(turn);
+        }
         self.incoming = None;
         self.stash = Vec::new();
         self.stashed_from = 0;

@@ -10,6 +10,8 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use ebof_fabrics::Drain;
+use ebof_fabrics::registry::SLOW_DRAIN_MS;
 use ebof_manage::api::RefusalReason;
 use rustix::event::epoll;
 use socket2::{SockRef, TcpKeepalive};
@@ -181,6 +183,9 @@ impl Control {
             let mut registry = self.shared.registry();
             let notices = registry.expire(now_ms);
             self.shared.deliver(notices);
+            let slow = registry.take_slow_drains();
+            drop(registry);
+            slow.iter().for_each(report_slow_drain);
         }
     }
 
@@ -268,6 +273,20 @@ impl Control {
             }
         }
     }
+}
+
+/// Says that a device does not give back what a queue that has ended left with it.
+fn report_slow_drain(drain: &Drain) {
+    let Drain { host, subsystem, queue, peer } = drain;
+    tracing::error!(
+        %host,
+        %subsystem,
+        queue = queue.0,
+        peer,
+        "the queue ended {} s ago, and commands of it are still at a device: new I/O queues of this host are refused until \
+         they end, so that no old write lands behind a newer one; look at the device behind the subsystem",
+        SLOW_DRAIN_MS / 1000
+    );
 }
 
 /// Lets a connection in, or refuses it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Class, Completion, Device, Operation, Request, Submitted};
 use ebof_drive::error_log::is_severe;
-use ebof_fabrics::{DeviceId, Executing, Extent, Quiesce, Step};
+use ebof_fabrics::{DeviceId, Executing, Extent, Step};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
 
@@ -19,7 +19,7 @@ use crate::turn::Turn;
 
 /// Length of the data of Connect, bytes.
 #[expect(clippy::cast_possible_truncation, reason = "1024")]
-const CONNECT_BYTES: u32 = ConnectData::BYTES as u32;
+pub(crate) const CONNECT_BYTES: u32 = ConnectData::BYTES as u32;
 
 /// What is known of a command when the queue decides about it.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +109,8 @@ impl Connection {
                 self.ask_drive(origin, executing, *request, turn);
                 return Ok(false);
             }
+            // The registry holds nothing but Connects, and those are taken care of where they are decided.
+            Step::Hold(executing, _) => return self.give_up(executing, turn),
             Step::Abort(executing, handle, cid) => {
                 let command = self.command(origin, executing, Work::Abort, 0, turn);
                 let reply = Asker { handle: self.handle, slot: self.commands.insert(command) };
@@ -149,15 +151,10 @@ impl Connection {
         self.start(command, origin, turn)
     }
 
-    fn reset(&mut self, origin: Origin, executing: Executing, quiesce: Quiesce, turn: &mut Turn<'_>) {
-        let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, telling: false };
-        let command = self.command(origin, executing, work, 0, turn);
-        let slot = self.commands.insert(command);
-        for handle in quiesce.close {
-            let reply = Asker { handle: self.handle, slot };
-            turn.shared.post(handle, Message::Close { handle, reply });
-        }
-        self.go_on_resetting(slot, turn);
+    fn give_up(&mut self, executing: Executing, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let cqe = self.queue.complete(executing, Status::INTERNAL_ERROR);
+        self.respond(&cqe, turn);
+        Ok(false)
     }
 
     pub(crate) fn command(
@@ -347,7 +344,7 @@ impl Connection {
         }
     }
 
-    fn parameters_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
+    pub(crate) fn parameters_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
         let Some(mut command) = self.commands.remove(slot) else { return Ok(()) };
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
@@ -356,6 +353,10 @@ impl Connection {
             Work::Connect => self.connect(command.executing, data, turn),
             _ => self.queue.resume(command.executing, data, turn.now_ms),
         };
+        if let Step::Hold(executing, looks) = step {
+            self.hold_connect(executing, buffer, &looks, origin, turn);
+            return Ok(());
+        }
         if let Some(buffer) = buffer {
             self.give_buffer(buffer, turn);
         }
@@ -401,10 +402,7 @@ impl Connection {
         command.phase = Phase::Elsewhere;
         if matches!(self.state, State::Gone | State::Closing { .. }) {
             self.forget(slot, turn);
-            if self.at_device == 0 {
-                // Only now nothing of this queue can reach the medium any more: a reset may complete.
-                turn.shared.closed(self.handle);
-            }
+            self.tell_closed(turn);
             return;
         }
         if matches!(command.work, Work::Reset { .. }) {
@@ -454,28 +452,6 @@ impl Connection {
             // Abort, Command Completion: dword 0 bit 0 is set when the command was not aborted.
             let cqe = self.queue.complete_with(command.executing, Status::SUCCESS, u64::from(!aborted));
             self.respond(&cqe, turn);
-        }
-    }
-
-    /// One of the connections that a reset closes is gone.
-    pub(crate) fn on_closed(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        if let Some(Command { work: Work::Reset { closing, .. }, .. }) = self.commands.get_mut(slot) {
-            *closing = closing.saturating_sub(1);
-            self.go_on_resetting(slot, turn);
-        }
-    }
-
-    /// A reset completes when the other queues are gone, and what it names is flushed.
-    fn go_on_resetting(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Reset { closing: 0, flush, .. }, .. }) = self.commands.get_mut(slot) else {
-            return;
-        };
-        let devices = turn.devices;
-        // A device whose namespace was removed meanwhile has nothing to flush for anybody.
-        let next = std::iter::from_fn(|| flush.pop()).find(|device| devices.device(*device).is_some());
-        match next {
-            Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), turn),
-            None => self.tell_reset(slot, turn),
         }
     }
 

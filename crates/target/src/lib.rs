@@ -11,6 +11,7 @@ mod ask;
 mod at_once;
 mod buffer;
 mod busy;
+mod closing;
 mod command;
 mod complaints;
 mod connect;

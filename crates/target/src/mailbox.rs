@@ -39,6 +39,11 @@ pub(crate) enum Message {
     Close { handle: Handle, reply: Asker },
     /// The answer to an earlier `Close`.
     Closed { reply: Asker },
+    /// The drive's thread has nothing left of the connection `handle`, which has ended.
+    DriveDone { handle: Handle },
+    /// Look whether the connection `handle` has ended; the registry is told that the Connect `reply` need not wait for that any
+    /// more.
+    Look { handle: Handle, reply: Asker },
     /// A pair wants to know when no older change of its bytes is left at a device.
     Barrier(Barrier),
     /// It is the turn of the command that has this number in line.

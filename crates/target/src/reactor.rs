@@ -407,7 +407,8 @@ impl Reactor {
                 worked |= !connection.later.is_empty();
                 let result = connection.resume(turn);
                 // Who has used up its share goes on in the next turn: nothing else may bring that about.
-                worked |= connection.backlog() != before || connection.share_is_used_up();
+                // One that ends gives buffers back: those before it may have waited for them.
+                worked |= connection.backlog() != before || connection.share_is_used_up() || result.is_err();
                 result
             });
             if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
@@ -467,7 +468,10 @@ impl Reactor {
             self.with(place, now_us, |connection, turn| {
                 connection.armed_ms = None;
                 if connection.state == State::Gone {
+                    let before = turn.pool.outstanding_bytes();
                     connection.settle(turn);
+                    // Somebody may wait for the buffers that have come back, and is only looked at in the next turn.
+                    worked |= turn.pool.outstanding_bytes() < before;
                     return Ok(());
                 }
                 connection.look_at_stall(now_ms);
@@ -495,13 +499,16 @@ fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
         State::Closing { .. } => return connection.close(turn),
         State::Handshake { .. } | State::Open | State::Draining => {}
     }
-    if connection.at_device == 0 || connection.queue.is_admin() {
-        turn.shared.closed(connection.handle);
-    }
+    turn.shared.ending(connection.handle);
     turn.shared.connection_ended(connection, end);
     match end {
         End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, turn),
         _ => connection.close(turn),
+    }
+    connection.tell_closed(turn);
+    if connection.drains() {
+        // The control thread says so if it takes long.
+        turn.shared.wake_control();
     }
 }
 

@@ -127,6 +127,20 @@ impl Shared {
         }
     }
 
+    /// The connection `handle` ends; what its queue has under way may not have ended.
+    pub(crate) fn ending(&self, handle: Handle) {
+        let mut registry = self.registry();
+        let notices = registry.ending(handle);
+        self.deliver(notices);
+    }
+
+    /// An Admin Queue has been looked at for the Connect of this connection.
+    pub(crate) fn looked(&self, held: Handle) {
+        let mut registry = self.registry();
+        let notices = registry.looked(held);
+        self.deliver(notices);
+    }
+
     /// The queue of `handle` is gone, and nothing of it is at a device.
     pub(crate) fn closed(&self, handle: Handle) {
         let mut registry = self.registry();
@@ -215,6 +229,7 @@ impl Shared {
             Reason::OtherHost => RefusalReason::ControllerOfOtherHost,
             Reason::ControllersExhausted | Reason::EntriesExhausted => RefusalReason::NoFreeController,
             Reason::PortRemoved | Reason::SubsystemReturning => RefusalReason::ShuttingDown,
+            Reason::Draining => RefusalReason::QueuesDraining,
         };
         let detail = format!("queue {}: {}; answered {}", refusal.queue, refusal.reason, refusal.status);
         self.refuse(peer, port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);

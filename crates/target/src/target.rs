@@ -339,3 +339,6 @@ fn first_generation() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(1)
 }
+
+#[cfg(test)]
+mod tests;

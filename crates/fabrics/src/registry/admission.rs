@@ -3,14 +3,16 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use ebof_drive::View;
 use ebof_nvme::connect::ConnectResult;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
+use super::drain::{Draining, Hold};
 use super::replaced::Replaced;
-use super::{Attached, Entry, Key, Registry};
+use super::{Attached, Entry, Handle, Key, Registry};
 use crate::association::{Association, Counters, Identity};
 use crate::connect::{self, Arrival, Refusal, RefusalReason, Tolerated, Wish};
 use crate::controller::{Controller, Kind};
@@ -24,6 +26,13 @@ use crate::step::{Executing, Step};
 struct Granted {
     live: Live,
     entries: u16,
+}
+
+/// What is decided about a Connect that is not refused.
+enum Verdict {
+    Granted(Granted),
+    /// It waits; these Admin Queues are to be looked at.
+    Held(Vec<Handle>),
 }
 
 impl Registry {
@@ -42,18 +51,22 @@ impl Registry {
             Err((reason, host, subsystem)) => return refuse(queue, executing, reason, host, subsystem),
         };
         let granted = if wish.connect.qid.is_admin() {
-            self.admit_controller(&wish, arrival, now_ms)
+            self.admit_controller(&wish, arrival, now_ms).map(Verdict::Granted)
         } else {
             self.admit_io_queue(&wish, arrival, now_ms)
         };
         match granted {
-            Ok(Granted { live, entries }) => {
+            Ok(Verdict::Held(looks)) => (Step::Hold(executing, looks), None),
+            Ok(Verdict::Granted(Granted { live, entries })) => {
                 // AUTHREQ 0: no authentication is asked for.
                 let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
                 let no_flow = wish.connect.disables_sq_flow();
                 (queue.install(&executing, live, entries, no_flow, result), None)
             }
-            Err(reason) => refuse(queue, executing, reason, Some(wish.host), Some(wish.subsystem)),
+            Err(reason) => {
+                self.held.remove(&arrival.handle);
+                refuse(queue, executing, reason, Some(wish.host), Some(wish.subsystem))
+            }
         }
     }
 
@@ -75,6 +88,9 @@ impl Registry {
                 return Err(RefusalReason::HostNotAllowed);
             }
             self.check_host_id(wish)?;
+            if self.drains_too_much(&subsystem.nqn, &wish.host) {
+                return Err(RefusalReason::Draining);
+            }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&wish.host, wish.host_id)))
         };
         let cntlid = self.free_cntlid(&nqn, &kind, &wish.host).ok_or(RefusalReason::ControllersExhausted)?;
@@ -105,7 +121,7 @@ impl Registry {
         Ok(granted(wish, arrival, entries, association, counters, now_ms, role))
     }
 
-    fn admit_io_queue(&mut self, wish: &Wish, arrival: &Arrival, now_ms: u64) -> Result<Granted, RefusalReason> {
+    fn admit_io_queue(&mut self, wish: &Wish, arrival: &Arrival, now_ms: u64) -> Result<Verdict, RefusalReason> {
         if self.model.is_discovery(&wish.subsystem) {
             return Err(RefusalReason::QueueId);
         }
@@ -142,6 +158,9 @@ impl Registry {
         let drive = subsystem.drive.as_deref();
         let entries = self.queue_entries(wish, &association.port, drive)?;
         self.check_entries(&subsystem.nqn, drive, entries)?;
+        if let Hold::Wait(looks) = self.hold(arrival.handle, key, now_ms)? {
+            return Ok(Verdict::Held(looks));
+        }
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -149,7 +168,8 @@ impl Registry {
             entry.count_io_queues();
         }
         self.handles.insert(arrival.handle, key);
-        Ok(granted(wish, arrival, entries, association, counters, now_ms, Role::Io(view)))
+        let role = Role::Io(view);
+        Ok(Verdict::Granted(granted(wish, arrival, entries, association, counters, now_ms, role)))
     }
 
     /// What is said about a subsystem that is not served.
@@ -250,7 +270,14 @@ impl Registry {
 }
 
 fn attached(wish: &Wish, arrival: &Arrival, entries: u16, counters: &Arc<Counters>) -> Attached {
-    Attached { id: wish.connect.qid, handle: arrival.handle, entries, counters: Arc::clone(counters), detached: false }
+    Attached {
+        id: wish.connect.qid,
+        handle: arrival.handle,
+        entries,
+        counters: Arc::clone(counters),
+        detached: false,
+        draining: Draining::default(),
+    }
 }
 
 fn granted(

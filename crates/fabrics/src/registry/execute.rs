@@ -68,7 +68,8 @@ impl Registry {
     fn quiesce(&mut self, key: Key, controller: &Controller, executing: &Executing) -> Outcome {
         let mut quiesce = Quiesce::default();
         if let Some(entry) = self.entries.get_mut(&key) {
-            for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin() && !queue.detached) {
+            // Those too that drain already: a reset may begin while a shutdown closes them.
+            for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin()) {
                 queue.detached = true;
                 quiesce.close.push(queue.handle);
             }
@@ -140,13 +141,14 @@ impl Registry {
         notices
     }
 
-    /// The I/O queues of a host's controllers.
+    /// The I/O queues of a host's controllers, with those that are ending: what they have under way may still reach the
+    /// medium.
     pub fn queues_of(&self, nqn: &Nqn, host: HostId) -> Vec<Handle> {
         let of_host = |entry: &&Entry| {
             entry.association.subsystem == *nqn && entry.association.host_id == host && host != HostId::default()
         };
         let queues = self.entries.values().filter(of_host).flat_map(|entry| &entry.queues);
-        queues.filter(|queue| !queue.id.is_admin() && !queue.detached).map(|queue| queue.handle).collect()
+        queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
     }
 
     /// Identify of a host that has still to learn of changes: what it is told may let it see more from then on.

@@ -220,20 +220,22 @@ impl Run {
         let subsystem = if discovery { Nqn::DISCOVERY } else { DRIVE };
         let cntlid = if connect.qid.is_admin() { ControllerId::DYNAMIC } else { self.last_cntlid };
         let data = connect_data(subsystem, if host { ALICE } else { BOB }, cntlid);
-        let (now_ms, port) = (self.world.now_ms, self.world.port);
+        let now_ms = self.world.now_ms;
         let queue = self.world.queues.get_mut(&at).unwrap();
         if queue.is_connected() || queue.outstanding() > 0 {
             return;
         }
         let Step::Connect(executing) = queue.submit(&with_data(connect.encode(), 1024), now_ms) else { return };
-        let (step, refusal) = self.world.registry.connect(
-            queue,
-            executing,
-            data.as_bytes(),
-            &arrival(at, port, &self.world.local),
-            now_ms,
-        );
-        let Step::Complete(cqe) = step else { panic!("{step:?}") };
+        let (step, refusal) = self.world.ask_registry(at, executing, data.as_bytes());
+        let cqe = match step {
+            Step::Complete(cqe) => cqe,
+            Step::Hold(executing, _) => {
+                // The host gives it up.
+                self.world.queues.get_mut(&at).unwrap().abandon(executing);
+                return;
+            }
+            step => panic!("{step:?}"),
+        };
         assert_eq!(cqe.status().is_success(), refusal.is_none());
         if connect.qid.is_admin() && refusal.is_none() {
             self.last_cntlid = ebof_nvme::connect::ConnectResult::connected(cqe.result()).0;
@@ -250,6 +252,7 @@ impl Run {
         let queue = self.world.queues.get_mut(&at).unwrap();
         let next = match step {
             Step::Complete(_) | Step::Disconnect(_) | Step::Held => unreachable!("these do not wait"),
+            Step::Hold(executing, _) => Step::Complete(queue.complete(executing, status)),
             Step::Receive(executing, bytes) => {
                 let data: Vec<u8> = (0..bytes).map(|at| u8::from(at % 16 == 4)).collect();
                 queue.resume(executing, &data, now_ms)
@@ -407,6 +410,7 @@ fn ticket(step: Step) -> Executing {
         }
         Step::Receive(executing, _)
         | Step::Connect(executing)
+        | Step::Hold(executing, _)
         | Step::Shared(executing)
         | Step::Reset(executing, _)
         | Step::Abort(executing, ..)

@@ -6,6 +6,7 @@ mod any_sequence;
 mod commands;
 mod copy;
 mod discovery;
+mod drains;
 mod events;
 mod fused;
 mod identify;

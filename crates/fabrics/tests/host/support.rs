@@ -144,6 +144,8 @@ pub(crate) struct World {
     pub(crate) queues: BTreeMap<u64, Queue>,
     pub(crate) closes: Vec<(u64, CloseReason)>,
     pub(crate) events: Vec<(u64, Cqe)>,
+    /// Connections whose Connect is to be tried again.
+    pub(crate) retries: Vec<u64>,
     pub(crate) now_ms: u64,
     pub(crate) port: PortId,
     /// The address at which hosts reach it.
@@ -182,6 +184,7 @@ impl World {
             queues: BTreeMap::new(),
             closes: Vec::new(),
             events: Vec::new(),
+            retries: Vec::new(),
             now_ms: 1000,
             port: PortId(1),
             local: "198.51.100.7".to_string(),
@@ -210,8 +213,10 @@ impl World {
 
     pub(crate) fn deliver(&mut self, notices: Notices) {
         for (Handle(at), notice) in notices {
-            if let Notice::Close(reason) = &notice {
-                self.closes.push((at, *reason));
+            match &notice {
+                Notice::Close(reason) => self.closes.push((at, *reason)),
+                Notice::Connect => self.retries.push(at),
+                _ => {}
             }
             if let Some(queue) = self.queues.get_mut(&at) {
                 let event = queue.notify(notice, self.now_ms);
@@ -318,11 +323,10 @@ impl World {
                     continue;
                 }
                 Step::Connect(executing) => {
-                    let arrival = arrival(at, self.port, &self.local);
-                    let (next, _) = self.registry.connect(queue, executing, data, &arrival, self.now_ms);
-                    step = next;
+                    (step, _) = self.ask_registry(at, executing, data);
                     continue;
                 }
+                Step::Hold(..) => panic!("a Connect that is held"),
                 Step::Shared(executing) => {
                     let (next, notices) = self.registry.execute(queue, executing, self.now_ms);
                     self.deliver(notices);
@@ -400,10 +404,28 @@ impl World {
         let sqe = with_data(connect.encode(), 1024);
         let queue = self.queues.get_mut(&at).expect("an open connection");
         let Step::Connect(executing) = queue.submit(&sqe, self.now_ms) else { panic!("no Connect step") };
-        let arrival = arrival(at, self.port, &self.local);
-        let (step, refusal) = self.registry.connect(queue, executing, data.as_bytes(), &arrival, self.now_ms);
+        let (step, refusal) = self.ask_registry(at, executing, data.as_bytes());
         let Step::Complete(cqe) = step else { panic!("Connect does not complete: {step:?}") };
         (cqe, refusal)
+    }
+
+    /// Has the registry decide about a Connect; the Admin Queues that it wants to be looked at are alive.
+    pub(crate) fn ask_registry(&mut self, at: u64, executing: Executing, data: &[u8]) -> (Step, Option<Refusal>) {
+        let mut executing = executing;
+        loop {
+            let queue = self.queues.get_mut(&at).expect("an open connection");
+            let arrival = arrival(at, self.port, &self.local);
+            match self.registry.connect(queue, executing, data, &arrival, self.now_ms) {
+                (Step::Hold(kept, looks), _) if !looks.is_empty() => {
+                    executing = kept;
+                    for _ in looks {
+                        let notices = self.registry.looked(Handle(at));
+                        self.deliver(notices);
+                    }
+                }
+                decided => return decided,
+            }
+        }
     }
 
     /// An enabled controller of `subsystem` for `host`; its Admin Queue and its identifier.

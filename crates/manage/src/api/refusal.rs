@@ -63,6 +63,8 @@ pub enum RefusalReason {
     QueueRefused,
     /// A field of the Connect command is wrong.
     InvalidConnect,
+    /// Commands of the host's earlier queues are still at a device.
+    QueuesDraining,
     /// The target is shutting down.
     ShuttingDown,
 }
@@ -97,6 +99,9 @@ impl RefusalReason {
             }
             Self::QueueRefused => "connect with fewer or shallower queues (-i, -Q)",
             Self::InvalidConnect => "the host sent a Connect that breaks the specification: compare versions",
+            Self::QueuesDraining => {
+                "the host tries again by itself; if this goes on, the device behind the subsystem hangs: see the log"
+            }
             Self::ShuttingDown => "try again when the target is up",
         }
     }

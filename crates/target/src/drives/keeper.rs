@@ -100,6 +100,17 @@ pub(crate) struct Told {
     pub(crate) abort: Vec<(Nsid, HostId)>,
 }
 
+/// What is called when it is dropped, also by a thread that does not come to it any more.
+struct Finally(Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for Finally {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done();
+        }
+    }
+}
+
 /// The answer to a request; the one who asked is told when it is dropped without one, too.
 struct Reply(Option<Taker>);
 
@@ -263,6 +274,12 @@ impl Keeper {
             let told = marked.map(|()| Told { answer: Answer::Done(0), abort: Vec::new() });
             reply.give(told.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
         }));
+    }
+
+    /// Has `done` called when everything that the drive's thread was asked before is done, or never will be.
+    pub(crate) fn after_all(&self, done: impl FnOnce() + Send + 'static) {
+        let done = Finally(Some(Box::new(done)));
+        self.medium.run(Box::new(move |_| drop(done)));
     }
 
     /// Ends the drive's thread when what was asked is done; the medium is marked as left in order.

@@ -13,6 +13,7 @@ use crate::command::AbortRequest;
 use crate::connection::{Connection, End, State};
 use crate::mailbox::{Asker, Message};
 use crate::port::PortState;
+use crate::sockets;
 use crate::turn::{Turn, handle, place_of};
 
 impl Reactor {
@@ -54,15 +55,12 @@ impl Reactor {
             Message::Close { handle, reply } => {
                 // The connection goes away now; its end is known when no device works for it any more, also where its
                 // socket is gone already.
-                let place = place_of(handle);
-                let known = self.connections.get(place as usize).and_then(Option::as_ref);
-                if known.is_some_and(|connection| connection.handle == handle) {
-                    self.with(place, now_us, |connection, turn| {
-                        connection.close_askers.push(reply);
-                        end_connection(connection, &End::Reset, turn);
-                        Ok(())
-                    });
-                } else {
+                let known = self.with_known(handle, now_us, |connection, turn| {
+                    connection.close_askers.push(reply);
+                    end_connection(connection, &End::Reset, turn);
+                    Ok(())
+                });
+                if !known {
                     self.shared.post(reply.handle, Message::Closed { reply });
                 }
             }
@@ -72,6 +70,8 @@ impl Reactor {
                     Ok(())
                 });
             }
+            Message::DriveDone { handle } => self.drive_done(handle, now_us),
+            Message::Look { handle, reply } => self.look(handle, reply, now_us),
             Message::Barrier(barrier) => self.barriers.push(barrier),
             Message::Turn { reply, number } => {
                 self.with_handle(reply.handle, now_us, |connection, turn| {
@@ -96,18 +96,48 @@ impl Reactor {
         }
     }
 
+    /// The drive's thread has nothing left of a connection that has ended.
+    fn drive_done(&mut self, handle: Handle, now_us: u64) {
+        self.with_known(handle, now_us, |connection, turn| {
+            connection.awaits_drive = false;
+            connection.tell_closed(turn);
+            Ok(())
+        });
+    }
+
+    /// Whether the connection of an Admin Queue has ended without anybody having read that.
+    fn look(&mut self, handle: Handle, reply: Asker, now_us: u64) {
+        self.with_handle(handle, now_us, |connection, _| {
+            if sockets::peer_is_gone(&connection.socket) { Err(End::PeerClosed) } else { Ok(()) }
+        });
+        self.shared.looked(reply.handle);
+    }
+
     /// Also for a connection whose socket is gone: what it has at devices can still reach the medium.
     fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: Asker, now_us: u64) {
-        let place = place_of(handle);
-        let known = self.connections.get(place as usize).and_then(Option::as_ref);
-        if known.is_some_and(|connection| connection.handle == handle) {
-            self.with(place, now_us, |connection, turn| {
-                connection.on_preempt(nsid, reply, turn);
-                Ok(())
-            });
-        } else {
+        let known = self.with_known(handle, now_us, |connection, turn| {
+            connection.on_preempt(nsid, reply, turn);
+            Ok(())
+        });
+        if !known {
             self.shared.post(reply.handle, Message::Preempted { reply });
         }
+    }
+
+    /// Runs `work` on a connection, also on one whose socket is gone. Returns whether it is there.
+    fn with_known(
+        &mut self,
+        handle: Handle,
+        now_us: u64,
+        work: impl FnOnce(&mut Connection, &mut Turn<'_>) -> Result<(), End>,
+    ) -> bool {
+        let place = place_of(handle);
+        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        let is_there = known.is_some_and(|connection| connection.handle == handle);
+        if is_there {
+            self.with(place, now_us, work);
+        }
+        is_there
     }
 
     pub(super) fn with_handle(
@@ -164,6 +194,7 @@ impl Reactor {
                 if matches!(connection.state, State::Handshake { .. } | State::Open) {
                     connection.state = State::Draining;
                     connection.give_up_halves(turn);
+                    connection.give_up_connect(turn);
                 }
                 if connection.state == State::Draining && connection.is_drained() {
                     return Err(End::Shutdown);

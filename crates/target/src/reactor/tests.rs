@@ -4,6 +4,7 @@
 #[path = "../../tests/config/mod.rs"]
 mod config;
 mod counted;
+mod drains;
 mod hosts;
 mod rules;
 mod zerocopy;
@@ -11,6 +12,7 @@ mod zerocopy;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebof_backend::Device;
 use ebof_fabrics::{Limits, Registry};
 use rustix::event::epoll;
 use socket2::{Domain, Socket, Type};
@@ -54,6 +56,11 @@ impl Rig {
 
     /// With a port that sends payloads of `zerocopy` bytes or more without a copy.
     fn sending(zerocopy: Option<u32>) -> Self {
+        Self::with(zerocopy, |device| device)
+    }
+
+    /// With devices made of the configuration's.
+    fn with(zerocopy: Option<u32>, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         let mut config = one_subsystem(["mem:64M"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
         let port = config.ports[0].clone();
@@ -66,7 +73,8 @@ impl Rig {
         let (settings, control) = (Settings::default(), Mailbox::new().unwrap());
         let shared =
             Arc::new(Shared::new(settings, registry, Drives::new(devices.ids()), vec![mailbox.clone()], control));
-        let reactor = Reactor::new(0, shared, mailbox, Arc::new(DeviceTable::new(devices.plain()))).unwrap();
+        let table = DeviceTable::new(devices.plain().into_iter().map(|(id, device)| (id, wrap(device))));
+        let reactor = Reactor::new(0, shared, mailbox, Arc::new(table)).unwrap();
         Self {
             reactor,
             admin: Vec::new(),

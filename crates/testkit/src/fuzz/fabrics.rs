@@ -198,6 +198,14 @@ impl World {
                     let arrival = arrival(handle);
                     step = self.registry.connect(queue, executing, data, &arrival, now_ms).0;
                 }
+                // Those that it wants to be looked at are alive.
+                Step::Hold(executing, looks) if !looks.is_empty() => {
+                    for _ in looks {
+                        let notices = self.registry.looked(Handle(handle));
+                        self.deliver(notices);
+                    }
+                    step = Step::Connect(executing);
+                }
                 Step::Shared(executing) => {
                     let (next, notices) = self.registry.execute(queue, executing, now_ms);
                     self.deliver(notices);
@@ -365,6 +373,7 @@ fn ticket(step: Step) -> Executing {
             executing
         }
         Step::Drive(executing, _)
+        | Step::Hold(executing, _)
         | Step::Flush(executing, _)
         | Step::Abort(executing, ..)
         | Step::Reset(executing, _) => executing,

@@ -125,12 +125,31 @@ fn connect(queue: u16, entries: u32, controller: u16) -> Vec<u8> {
 impl Host {
     /// A host with a controller of its own; gives its I/O queue. The Admin Queue is idle, and kept open.
     pub(super) fn connect(rig: &mut Rig, load: Load) -> (Self, Self) {
+        let (admin, controller) = Self::admin(rig, load);
+        let mut queue = Self::initialize(rig, load);
+        queue.call(rig, &connect(1, ENTRIES, controller));
+        (admin, queue)
+    }
+
+    /// An Admin Queue, and its controller, which is enabled.
+    pub(super) fn admin(rig: &mut Rig, load: Load) -> (Self, u16) {
         let mut admin = Self::initialize(rig, load);
         let connected = admin.call(rig, &connect(0, 32, 0xffff));
         admin.call(rig, &capsule(Property::set(offset::CC, Cc::ENABLE.0), 2, Sgl::None, &[]));
+        (admin, connected.dw0.get() as u16)
+    }
+
+    /// An I/O queue of this controller, whose Connect is sent.
+    pub(super) fn asking(rig: &mut Rig, load: Load, controller: u16) -> Self {
         let mut queue = Self::initialize(rig, load);
-        queue.call(rig, &connect(1, ENTRIES, connected.dw0.get() as u16));
-        (admin, queue)
+        queue.put(&connect(1, ENTRIES, controller));
+        queue
+    }
+
+    /// What has been answered.
+    pub(super) fn answer(&mut self) -> Option<Vec<u8>> {
+        self.receive();
+        self.pdu()
     }
 
     fn initialize(rig: &mut Rig, load: Load) -> Self {

@@ -1,0 +1,224 @@
+//! Queues that have ended while work of theirs may still reach the medium: the host's next I/O queues wait for them, so that
+//! no old write lands behind a newer one.
+//!
+//! A queue *drains* from the moment at which its end was asked for, or its connection or association ended, until the
+//! target reports it [`closed`](super::Registry::closed). A Connect for an I/O queue is held while a queue of the same host
+//! drains in the same subsystem, for a limited time: then the host is told that the controller is busy.
+//!
+//! Before that, whoever holds the Connect looks at the Admin Queues of the host's other associations: the end of their
+//! connections may have arrived, and not have been read.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use ebof_nvme::{Nqn, QueueId};
+
+use super::{Attached, Entry, Handle, Key, Notice, Notices, Registry};
+use crate::association::Association;
+use crate::connect::RefusalReason;
+
+/// How long a Connect is held, milliseconds. Shorter than any host's time-out for it.
+pub const CONNECT_HOLD_MS: u64 = 5_000;
+
+/// From when on a queue that drains is reported, milliseconds.
+pub const SLOW_DRAIN_MS: u64 = 10_000;
+
+/// Associations of one host with one subsystem that may be draining when it asks for another controller: what a device that
+/// hangs makes the target keep of a host that comes back again and again is bounded.
+pub const DRAINING_MAX: usize = 64;
+
+/// A Connect that waits for queues that drain.
+#[derive(Debug)]
+pub(super) struct Held {
+    host: Key,
+    until_ms: u64,
+    /// Its time was up: it has been told to try again, and is refused then.
+    is_overdue: bool,
+    /// Admin Queues of the host that have not been looked at yet.
+    looks: usize,
+}
+
+/// What becomes of a Connect that meets queues that drain.
+pub(super) enum Hold {
+    /// Nothing is in its way.
+    Go,
+    /// It waits; these Admin Queues are to be looked at first.
+    Wait(Vec<Handle>),
+}
+
+/// A queue that drains for long, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// The host.
+    pub host: Nqn,
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// The queue.
+    pub queue: QueueId,
+    /// The host's address.
+    pub peer: String,
+}
+
+/// Since when a queue drains, and whether that was reported.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Draining {
+    since_ms: Option<u64>,
+    reported: bool,
+}
+
+impl Entry {
+    /// Whether the queue is only waited for.
+    fn drains(&self, queue: &Attached) -> bool {
+        queue.detached || self.association.is_closing()
+    }
+}
+
+/// Whether both are of one host, as far as can be told: hosts come back with another identifier or another name.
+fn same_host(one: &Association, other: &Association) -> bool {
+    one.subsystem == other.subsystem
+        && !one.discovery
+        && !other.discovery
+        && (one.host == other.host || one.host_id == other.host_id && one.host_id != ebof_nvme::HostId::default())
+}
+
+impl Registry {
+    /// Whether a Connect for an I/O queue of the controller `key` may be granted now.
+    pub(super) fn hold(&mut self, handle: Handle, key: Key, now_ms: u64) -> Result<Hold, RefusalReason> {
+        let looks = if self.held.contains_key(&handle) { Vec::new() } else { self.others(key) };
+        let until_ms = now_ms.saturating_add(CONNECT_HOLD_MS);
+        let is_draining = self.is_draining(key);
+        let first = Held { host: key, until_ms, is_overdue: false, looks: looks.len() };
+        let held = self.held.entry(handle).or_insert(first);
+        if held.looks == 0 && !is_draining {
+            self.held.remove(&handle);
+            return Ok(Hold::Go);
+        }
+        if held.until_ms <= now_ms {
+            self.held.remove(&handle);
+            return Err(RefusalReason::Draining);
+        }
+        Ok(Hold::Wait(looks))
+    }
+
+    /// The Admin Queues of the host's other associations.
+    fn others(&self, key: Key) -> Vec<Handle> {
+        let Some(own) = self.entries.get(&key) else { return Vec::new() };
+        let others = self.entries.iter().filter(|(other, entry)| {
+            **other != key && !entry.association.is_closing() && same_host(&own.association, &entry.association)
+        });
+        others
+            .filter_map(|(_, entry)| entry.queues.first())
+            .filter(|queue| queue.id.is_admin())
+            .map(|q| q.handle)
+            .collect()
+    }
+
+    /// Whether queues of this controller's host drain.
+    fn is_draining(&self, key: Key) -> bool {
+        self.entries.get(&key).is_some_and(|own| self.draining().any(|entry| same_host(&own.association, entry)))
+    }
+
+    /// The associations with queues that drain.
+    fn draining(&self) -> impl Iterator<Item = &Association> {
+        let draining = self.entries.values().filter(|entry| entry.queues.iter().any(|queue| entry.drains(queue)));
+        draining.map(|entry| &*entry.association)
+    }
+
+    /// Whether so many associations of a host drain that it may have no further controller.
+    pub(super) fn drains_too_much(&self, subsystem: &Nqn, host: &Nqn) -> bool {
+        let draining = self.entries.values().filter(|entry| {
+            let association = &entry.association;
+            association.is_closing() && association.subsystem == *subsystem && association.host == *host
+        });
+        draining.count() >= DRAINING_MAX
+    }
+
+    /// The connection `handle` ends, or has ended: it takes no more commands, but those that it took may still be at a
+    /// device. When it is the Admin Queue's, the association ends. Deliver the notices; [`closed`](Self::closed) follows
+    /// when nothing of the queue can reach the medium any more.
+    pub fn ending(&mut self, handle: Handle) -> Notices {
+        let mut notices = Notices::new();
+        self.held.remove(&handle);
+        let entry = self.handles.get(&handle).and_then(|key| self.entries.get_mut(key));
+        let Some(entry) = entry else { return notices };
+        let Some(queue) = entry.queues.iter_mut().find(|queue| queue.handle == handle) else { return notices };
+        queue.detached = true;
+        let is_admin = queue.id.is_admin();
+        entry.count_io_queues();
+        if is_admin && !entry.association.is_closing() {
+            entry.close(super::CloseReason::AdminQueueLost, &mut notices);
+            // It knows.
+            notices.retain(|(to, _)| *to != handle);
+        }
+        notices
+    }
+
+    /// Connects that wait.
+    #[must_use]
+    pub fn held_connects(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The Admin Queue of another association of the host, which a held Connect asked for, has been looked at.
+    pub fn looked(&mut self, held: Handle) -> Notices {
+        let Some(waiting) = self.held.get_mut(&held) else { return Notices::new() };
+        waiting.looks = waiting.looks.saturating_sub(1);
+        self.free_held()
+    }
+
+    /// The Connects that are to be tried again because nothing drains for their hosts any more.
+    pub(super) fn free_held(&self) -> Notices {
+        if self.held.is_empty() {
+            return Notices::new();
+        }
+        let draining: Vec<&Association> = self.draining().collect();
+        let waits = |held: &Held| {
+            let own = self.entries.get(&held.host);
+            own.is_some_and(|own| draining.iter().any(|entry| same_host(&own.association, entry)))
+        };
+        let free = self.held.iter().filter(|(_, held)| held.looks == 0 && !waits(held));
+        free.map(|(&handle, _)| (handle, Notice::Connect)).collect()
+    }
+
+    /// The Connects whose time is up: they are to be tried again, and are then refused.
+    pub(super) fn expire_held(&mut self, now_ms: u64, notices: &mut Notices) {
+        for (&handle, held) in self.held.iter_mut().filter(|(_, held)| !held.is_overdue && held.until_ms <= now_ms) {
+            held.is_overdue = true;
+            notices.push((handle, Notice::Connect));
+        }
+    }
+
+    /// Keeps the time of queues that drain, and notes those that have been doing so for [`SLOW_DRAIN_MS`].
+    pub(super) fn watch_drains(&mut self, now_ms: u64) {
+        for entry in self.entries.values_mut() {
+            let closing = entry.association.is_closing();
+            for queue in entry.queues.iter_mut().filter(|queue| queue.detached || closing) {
+                let since_ms = *queue.draining.since_ms.get_or_insert(now_ms);
+                if !queue.draining.reported && since_ms.saturating_add(SLOW_DRAIN_MS) <= now_ms {
+                    queue.draining.reported = true;
+                    self.slow_drains.push(Drain {
+                        host: entry.association.host.clone(),
+                        subsystem: entry.association.subsystem.clone(),
+                        queue: queue.id,
+                        peer: entry.peer.clone(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// When a held Connect, or the report of a queue that drains, is due.
+    pub(super) fn drain_deadline(&self) -> Option<u64> {
+        let held = self.held.values().filter(|held| !held.is_overdue).map(|held| held.until_ms);
+        let slow = self.entries.values().flat_map(|entry| {
+            let draining = entry.queues.iter().filter(|queue| entry.drains(queue) && !queue.draining.reported);
+            draining.map(|queue| queue.draining.since_ms.map_or(0, |since| since.saturating_add(SLOW_DRAIN_MS)))
+        });
+        held.chain(slow).min()
+    }
+
+    /// The queues that [`expire`](Self::expire) found to have been draining for [`SLOW_DRAIN_MS`]: each once.
+    pub fn take_slow_drains(&mut self) -> Vec<Drain> {
+        core::mem::take(&mut self.slow_drains)
+    }
+}

@@ -1,0 +1,251 @@
+//! Queues that have ended while commands of theirs are at a device: what their host may have meanwhile.
+
+use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SLOW_DRAIN_MS};
+use ebof_fabrics::{CloseReason, Executing, Handle, Quiesce, RefusalReason, Step};
+use ebof_nvme::connect::{Connect, ConnectData, Property};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::property::{Cc, Csts, offset};
+use ebof_nvme::{Cid, ControllerId, Nsid, QueueId, Sqe, Status};
+use zerocopy::IntoBytes;
+
+use crate::support::{ALICE, BOB, DRIVE, OTHER, World, admin_connect, connect_data, with_data};
+
+/// A write that is at a device.
+fn write(world: &mut World, at: u64) -> Executing {
+    let sqe = with_data(BlockRange::new(0, 8).encode(nvm::WRITE, Nsid(1)), 4096);
+    let Step::Write(executing, _) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms) else {
+        panic!("no write")
+    };
+    executing
+}
+
+/// The connection is gone, and what it had under way is not.
+fn end(world: &mut World, at: u64) {
+    let notices = world.registry.ending(Handle(at));
+    world.deliver(notices);
+}
+
+/// A Connect for an I/O queue, and what the registry makes of it.
+struct Waiting {
+    at: u64,
+    data: ConnectData,
+    executing: Executing,
+}
+
+fn ask(world: &mut World, host: &str, cntlid: ControllerId, qid: u16) -> Waiting {
+    let (at, data) = (world.open(), connect_data(DRIVE, host, cntlid));
+    let sqe = with_data(Connect { qid: QueueId(qid), entries: 64, ..admin_connect() }.encode(), 1024);
+    let Step::Connect(executing) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms) else {
+        panic!("no Connect step")
+    };
+    Waiting { at, data, executing }
+}
+
+/// `Ok` when it is held, otherwise how it completed.
+fn decide(world: &mut World, waiting: Waiting) -> Result<Waiting, (Status, Option<RefusalReason>)> {
+    let Waiting { at, data, executing } = waiting;
+    match world.ask_registry(at, executing, data.as_bytes()) {
+        (Step::Hold(executing, looks), None) => {
+            assert!(looks.is_empty(), "they have been looked at");
+            Ok(Waiting { at, data, executing })
+        }
+        (Step::Complete(cqe), refusal) => Err((cqe.status(), refusal.map(|refusal| refusal.reason))),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn granted(outcome: &Result<Waiting, (Status, Option<RefusalReason>)>) -> bool {
+    matches!(outcome, Err((status, None)) if status.is_success())
+}
+
+#[test]
+fn a_new_associations_io_queues_wait_until_the_old_ones_have_nothing_at_a_device() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    // Its connections are lost: the Admin Queue has nothing under way.
+    end(&mut world, io);
+    world.close(admin);
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    let waiting = ask(&mut world, ALICE, cntlid, 1);
+    let waiting = decide(&mut world, waiting).expect("it is held");
+    // Neither other hosts wait for it, nor this one elsewhere.
+    let (_, bobs) = world.controller(DRIVE, BOB);
+    let of_bob = ask(&mut world, BOB, bobs, 1);
+    assert!(granted(&decide(&mut world, of_bob)));
+    let (_, elsewhere) = world.controller(OTHER, ALICE);
+    world.io_queue(OTHER, ALICE, elsewhere, 1);
+    assert!(world.retries.is_empty());
+    world.close(io);
+    assert_eq!(world.retries, [waiting.at], "now it is tried again");
+    assert!(granted(&decide(&mut world, waiting)));
+}
+
+#[test]
+fn an_association_that_a_timer_or_an_administrator_ends_drains_as_well() {
+    for reason in [CloseReason::KeepAlive, CloseReason::HostNotAllowed] {
+        let mut world = World::new();
+        let admin = world.open();
+        let connect = Connect { kato_ms: 5000, ..admin_connect() };
+        let (cqe, _) = world.connect(admin, connect, &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+        let cntlid = ebof_nvme::connect::ConnectResult::connected(cqe.result()).0;
+        world.run(admin, Property::set(offset::CC, Cc::ENABLE.0));
+        let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+        let _at_device = write(&mut world, io);
+        match reason {
+            CloseReason::KeepAlive => {
+                // Commands have come since the timer was started: the second time counts.
+                world.expire_at(world.now_ms + 5100);
+                world.expire_at(world.now_ms + 5100);
+            }
+            _ => {
+                let any = |allow| {
+                    move |model: &mut ebof_fabrics::Model| {
+                        std::sync::Arc::make_mut(&mut model.subsystems[0]).allow_any_host = allow;
+                    }
+                };
+                world.replace_model(any(false));
+                world.replace_model(any(true));
+            }
+        }
+        assert!(world.closes.contains(&(io, reason)), "{:?}", world.closes);
+        world.close(admin);
+        // The thread of the I/O queue has not even heard of it.
+        let (_, cntlid) = world.controller(DRIVE, ALICE);
+        let waiting = ask(&mut world, ALICE, cntlid, 1);
+        let waiting = decide(&mut world, waiting).expect("it is held");
+        world.close(io);
+        assert_eq!(world.retries, [waiting.at]);
+        assert!(granted(&decide(&mut world, waiting)));
+    }
+}
+
+#[test]
+fn a_queue_whose_connection_was_lost_is_connected_again_when_it_has_drained() {
+    let mut world = World::new();
+    let (_admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    end(&mut world, io);
+    let waiting = ask(&mut world, ALICE, cntlid, 1);
+    let waiting = decide(&mut world, waiting).expect("it is held, not in use");
+    world.close(io);
+    assert!(granted(&decide(&mut world, waiting)));
+}
+
+#[test]
+fn a_device_that_hangs_holds_a_connect_for_a_while_and_is_reported_once() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    end(&mut world, io);
+    world.close(admin);
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    let asked = ask(&mut world, ALICE, cntlid, 1);
+    let waiting = decide(&mut world, asked).expect("it is held");
+    world.expire_at(world.now_ms);
+    let until = world.now_ms + CONNECT_HOLD_MS;
+    assert_eq!(world.registry.next_deadline(), Some(until));
+    world.expire_at(until);
+    assert_eq!(world.retries, [waiting.at]);
+    let Err((status, reason)) = decide(&mut world, waiting) else { panic!("still held") };
+    assert_eq!(reason, Some(RefusalReason::Draining));
+    assert!(status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.is_dnr(), "{status}");
+    let later = world.now_ms - CONNECT_HOLD_MS + SLOW_DRAIN_MS;
+    assert!(world.registry.take_slow_drains().is_empty());
+    world.expire_at(later);
+    let slow = world.registry.take_slow_drains();
+    assert_eq!(slow.len(), 1);
+    assert_eq!((slow[0].host.as_str(), slow[0].queue), (ALICE, QueueId(1)));
+    world.expire_at(later + 1);
+    assert!(world.registry.take_slow_drains().is_empty(), "it has been told");
+    // It comes back again and again: what is kept of it is bounded, and others are served.
+    let mut refused = None;
+    for _ in 0..DRAINING_MAX {
+        let (admin, _) = world.controller(DRIVE, ALICE);
+        end(&mut world, admin);
+        let at = world.open();
+        let data = connect_data(DRIVE, ALICE, ControllerId::DYNAMIC);
+        let (cqe, refusal) = world.connect(at, admin_connect(), &data);
+        if let Some(refusal) = refusal {
+            refused = Some((cqe.status(), refusal.reason));
+            break;
+        }
+        end(&mut world, at);
+    }
+    let (status, reason) = refused.expect("at some point there is an end to it");
+    assert!(status.is(Status::CONNECT_CONTROLLER_BUSY));
+    assert_eq!(reason, RefusalReason::Draining);
+    let (_, bobs) = world.controller(DRIVE, BOB);
+    let of_bob = ask(&mut world, BOB, bobs, 1);
+    assert!(granted(&decide(&mut world, of_bob)));
+}
+
+#[test]
+fn a_connect_has_the_other_admin_queues_of_its_host_looked_at_first() {
+    let mut world = World::new();
+    let (old, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    // Its end has arrived, but nobody has read it.
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
+    let arrival = crate::support::arrival(at, world.port, &world.local);
+    let queue = world.queues.get_mut(&at).unwrap();
+    let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+    let Step::Hold(executing, looks) = step else { panic!("{step:?}") };
+    assert_eq!(looks, [Handle(old)]);
+    world.close(old);
+    let notices = world.registry.looked(Handle(at));
+    world.deliver(notices);
+    assert!(world.retries.is_empty(), "the old queue drains");
+    world.close(io);
+    assert_eq!(world.retries, [at]);
+    assert!(granted(&decide(&mut world, Waiting { at, data, executing })));
+}
+
+/// CC is written; what is to be closed, and the ticket.
+fn write_cc(world: &mut World, admin: u64, cc: Cc, cid: u16) -> (Executing, Quiesce) {
+    let mut sqe: Sqe = Property::set(offset::CC, cc.0);
+    sqe.cid = cid.into();
+    let queue = world.queues.get_mut(&admin).unwrap();
+    let Step::Shared(executing) = queue.submit(&sqe, world.now_ms) else { panic!("not for the registry") };
+    let (step, notices) = world.registry.execute(queue, executing, world.now_ms);
+    assert!(notices.is_empty());
+    let Step::Reset(executing, quiesce) = step else { panic!("{step:?}") };
+    (executing, quiesce)
+}
+
+#[test]
+fn a_reset_during_a_shutdown_waits_for_the_same_queues() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    let (shutdown, first) = write_cc(&mut world, admin, Cc::ENABLE.with_shutdown(2), 901);
+    assert_eq!(first.close, [Handle(io)]);
+    let (reset, second) = write_cc(&mut world, admin, Cc(0), 902);
+    assert_eq!(second.close, [Handle(io)], "it is still there");
+    let csts = |world: &mut World| world.run(admin, Property::get(offset::CSTS, 4)).result();
+    let done = world.queues.get_mut(&admin).unwrap().complete(shutdown, Status::SUCCESS);
+    assert_eq!(done.cid(), Cid(901));
+    assert_eq!(csts(&mut world) & u64::from(Csts::READY), u64::from(Csts::READY));
+    let _done = world.queues.get_mut(&admin).unwrap().complete(reset, Status::SUCCESS);
+    assert_eq!(csts(&mut world), 0);
+}
+
+#[test]
+fn who_preempts_waits_for_queues_that_a_reset_closes() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    let _resetting = write_cc(&mut world, admin, Cc(0), 901);
+    let host = crate::support::host_id(ALICE);
+    assert_eq!(world.registry.queues_of(&crate::support::nqn(DRIVE), host), [Handle(io)]);
+    world.close(io);
+    assert_eq!(world.registry.queues_of(&crate::support::nqn(DRIVE), host), []);
+}

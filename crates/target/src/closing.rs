@@ -1,0 +1,66 @@
+//! The end of queues: resets that wait for others to close, and what the registry is told of those that close.
+
+use ebof_backend::Operation;
+use ebof_fabrics::{Executing, Quiesce};
+
+use crate::command::{Command, Work};
+use crate::connection::{Connection, State};
+use crate::execute::Origin;
+use crate::mailbox::{Asker, Message};
+use crate::turn::Turn;
+
+impl Connection {
+    /// Tells the registry, once, that nothing of the queue can reach the medium any more, when that is so.
+    pub(crate) fn tell_closed(&mut self, turn: &mut Turn<'_>) {
+        if !matches!(self.state, State::Gone | State::Closing { .. }) {
+            return;
+        }
+        if !self.preempting.is_empty() {
+            self.settle_preempting(turn);
+        }
+        // What an Admin Queue has at devices are flushes.
+        let at_device = self.at_device > 0 && !self.queue.is_admin();
+        if !(at_device || self.awaits_drive || std::mem::replace(&mut self.told_closed, true)) {
+            turn.shared.closed(self.handle);
+        }
+    }
+
+    /// Whether commands are waited for before the host's next queues may have any.
+    pub(crate) fn drains(&self) -> bool {
+        !self.told_closed
+    }
+
+    /// Has the I/O queues closed that a reset or shutdown of the controller names.
+    pub(crate) fn reset(&mut self, origin: Origin, executing: Executing, quiesce: Quiesce, turn: &mut Turn<'_>) {
+        let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, telling: false };
+        let command = self.command(origin, executing, work, 0, turn);
+        let slot = self.commands.insert(command);
+        for handle in quiesce.close {
+            let reply = Asker { handle: self.handle, slot };
+            turn.shared.post(handle, Message::Close { handle, reply });
+        }
+        self.go_on_resetting(slot, turn);
+    }
+
+    /// One of the connections that a reset closes is gone.
+    pub(crate) fn on_closed(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        if let Some(Command { work: Work::Reset { closing, .. }, .. }) = self.commands.get_mut(slot) {
+            *closing = closing.saturating_sub(1);
+            self.go_on_resetting(slot, turn);
+        }
+    }
+
+    /// A reset completes when the other queues are gone, and what it names is flushed.
+    pub(crate) fn go_on_resetting(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        let Some(Command { work: Work::Reset { closing: 0, flush, .. }, .. }) = self.commands.get_mut(slot) else {
+            return;
+        };
+        let devices = turn.devices;
+        // A device whose namespace was removed meanwhile has nothing to flush for anybody.
+        let next = std::iter::from_fn(|| flush.pop()).find(|device| devices.device(*device).is_some());
+        match next {
+            Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), turn),
+            None => self.tell_reset(slot, turn),
+        }
+    }
+}
