@@ -215,6 +215,8 @@ impl Remote {
             return;
         };
         self.free.push(index);
+        // A network card that does not give the data back after the loss of the connection has them: they cannot be sent again.
+        let is_lost = matches!((&command.io.op, &completion.data), (Op::Write { .. }, Data::None));
         restore(&mut command, completion.data);
         match completion.result {
             Ok(cqe) if cqe.status().is_success() => {
@@ -225,7 +227,7 @@ impl Remote {
                 done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
             }
             Ok(cqe) => self.refused(command, cqe.status()),
-            Err(error) if error.is_connection() => {
+            Err(error) if error.is_connection() && !is_lost => {
                 self.lost_since.get_or_insert_with(Instant::now);
                 self.waiting.push_back(command);
             }

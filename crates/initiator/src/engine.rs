@@ -102,6 +102,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     /// Starts on a fresh connection with ICReq. `staging` bytes are received at once.
     pub(crate) fn start(&mut self, socket: OwnedFd, mut connection: Connection, staging: usize) {
         connection.set_queue_entries(self.slots.table());
+        self.let_go();
         let mut out = SendQueue::default();
         connection.send_ic_request(out.run());
         out.commit();
@@ -274,7 +275,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         } else {
             let (length, slot) = (payload.len(), self.slots.at(index));
             slot.unsent += 1;
-            let pinned = link.pins(slot.expected, length);
+            let pinned = slot.is_owner() && link.pins(slot.expected, length);
             link.out.payload(index, 0, length, pinned);
         }
         if let Some(digest) = trailer {
@@ -455,7 +456,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
 
     /// Gives the connection up: every command that is not over ends with `loss`.
     pub(crate) fn lose(&mut self, loss: &Loss) {
-        self.link = None;
+        self.let_go();
         self.slots.finish_all(&Error::Lost(loss.clone()));
     }
 }
@@ -556,7 +557,7 @@ impl Link {
             let slot = slots.at(index);
             slot.unsent += 1;
             slot.bulk += length;
-            let pinned = self.pins(slot.expected, length);
+            let pinned = slot.is_owner() && self.pins(slot.expected, length);
             self.out.payload(index, offset, length, pinned);
             self.bulk += length;
             if let Some(digest) = trailer {

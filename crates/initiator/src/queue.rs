@@ -56,7 +56,8 @@ pub struct Completion<B = Vec<u8>> {
     /// The completion queue entry, whatever its status is; or why there will be none ([`Error::Lost`]: the command may
     /// or may not have been executed).
     pub result: Result<Cqe, Error>,
-    /// The buffer, given back.
+    /// The buffer, given back. None where a network card did not let go of it after the connection was lost (zero-copy send): then
+    /// its memory is never used again.
     pub data: Data<B>,
 }
 

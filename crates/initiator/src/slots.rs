@@ -74,6 +74,60 @@ pub(crate) struct Slots<B> {
     limit: usize,
 }
 
+impl<B> Slot<B> {
+    /// Whether the buffer is the slot's own until the command is over.
+    pub(crate) fn is_owner(&self) -> bool {
+        matches!(self.place, Place::ToHost(_) | Place::FromHost(_))
+    }
+}
+
+impl<B> Slots<B> {
+    pub(crate) fn at(&mut self, index: u16) -> &mut Slot<B> {
+        &mut self.slots[usize::from(index)]
+    }
+
+    /// A payload of the command was sent completely.
+    pub(crate) fn payload_sent(&mut self, index: u16) {
+        let slot = self.at(index);
+        slot.unsent -= 1;
+        if slot.unsent == 0 && slot.state == State::Ending {
+            self.over(index);
+        }
+    }
+
+    /// Buffers of which something is not sent are never given back; their commands end without them. Returns how many.
+    pub(crate) fn withhold_unsent(&mut self) -> usize {
+        let unsent = self.slots.iter_mut().filter(|slot| slot.unsent > 0 && slot.is_owner());
+        unsent.map(|slot| std::mem::forget(std::mem::replace(&mut slot.place, Place::None))).count()
+    }
+
+    fn over(&mut self, index: u16) {
+        let slot = self.at(index);
+        slot.state = State::Over;
+        if matches!(slot.place, Place::Lent { .. }) {
+            let done = self.release(index);
+            self.lent -= 1;
+            self.lent_over.push_back((done.user, done.result));
+        } else {
+            self.over.push_back(index);
+        }
+    }
+
+    fn release(&mut self, index: u16) -> Completion<B> {
+        let slot = self.at(index);
+        slot.state = State::Free;
+        let data = match std::mem::replace(&mut slot.place, Place::None) {
+            Place::ToHost(buffer) => Data::ToHost(buffer),
+            Place::FromHost(buffer) => Data::FromHost(buffer),
+            Place::None | Place::Lent { .. } => Data::None,
+        };
+        let result = slot.result.take().unwrap_or(Err(Error::Malformed("a command without an end")));
+        let user = slot.user;
+        self.free.push(index);
+        Completion { user, result, data }
+    }
+}
+
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
     /// Room for `limit` commands, at least 1 and at most 4096.
     pub(crate) fn new(limit: u16) -> Self {
@@ -146,10 +200,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         Ok(index)
     }
 
-    pub(crate) fn at(&mut self, index: u16) -> &mut Slot<B> {
-        &mut self.slots[usize::from(index)]
-    }
-
     /// The slot of an outstanding command.
     pub(crate) fn find(&self, cid: Cid) -> Option<u16> {
         let index = cid.0 & (self.step - 1);
@@ -172,15 +222,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
             (Place::ToHost(buffer), _) => Some(buffer.as_mut()),
             (Place::Lent { start, length }, AdminData::ToHost(bytes)) => bytes.get_mut(*start..*start + *length),
             _ => None,
-        }
-    }
-
-    /// A payload of the command was sent completely.
-    pub(crate) fn payload_sent(&mut self, index: u16) {
-        let slot = self.at(index);
-        slot.unsent -= 1;
-        if slot.unsent == 0 && slot.state == State::Ending {
-            self.over(index);
         }
     }
 
@@ -209,32 +250,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
                 self.over(index);
             }
         }
-    }
-
-    fn over(&mut self, index: u16) {
-        let slot = self.at(index);
-        slot.state = State::Over;
-        if matches!(slot.place, Place::Lent { .. }) {
-            let done = self.release(index);
-            self.lent -= 1;
-            self.lent_over.push_back((done.user, done.result));
-        } else {
-            self.over.push_back(index);
-        }
-    }
-
-    fn release(&mut self, index: u16) -> Completion<B> {
-        let slot = self.at(index);
-        slot.state = State::Free;
-        let data = match std::mem::replace(&mut slot.place, Place::None) {
-            Place::ToHost(buffer) => Data::ToHost(buffer),
-            Place::FromHost(buffer) => Data::FromHost(buffer),
-            Place::None | Place::Lent { .. } => Data::None,
-        };
-        let result = slot.result.take().unwrap_or(Err(Error::Malformed("a command without an end")));
-        let user = slot.user;
-        self.free.push(index);
-        Completion { user, result, data }
     }
 
     /// The next command that is over.

@@ -170,16 +170,16 @@ impl<T> Pinned<T> {
     }
 
     /// Breaks the connection off where the kernel has not finished with everything, and waits until it has, at most for `limit`: what it handed to the network
-    /// card before may still be read by that. Whether it has finished.
-    pub fn abort_and_wait(&mut self, socket: &impl AsFd, limit: Duration) -> bool {
+    /// card before may still be read by that. Payloads that it has finished with go to `released`. Whether it has finished with all of them.
+    pub fn abort_and_wait(&mut self, socket: &impl AsFd, limit: Duration, mut released: impl FnMut(T)) -> bool {
         let started = Instant::now();
         // What the peer has acknowledged needs no reset.
-        let _ = self.collect(socket, drop);
+        let _ = self.collect(socket, &mut released);
         if self.is_waiting() {
             abort(socket);
         }
         while self.is_waiting() {
-            if self.collect(socket, drop).is_err() || (self.is_waiting() && started.elapsed() >= limit) {
+            if self.collect(socket, &mut released).is_err() || (self.is_waiting() && started.elapsed() >= limit) {
                 return false;
             }
             if self.is_waiting() {
@@ -193,6 +193,13 @@ impl<T> Pinned<T> {
     /// network card that does not give back what it was handed, not even after [`abort`].
     pub fn leak(&mut self) {
         std::mem::take(&mut self.sends).into_payloads().for_each(std::mem::forget);
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    /// Memory that the kernel may still read is never freed.
+    fn drop(&mut self) {
+        self.leak();
     }
 }
 

@@ -73,12 +73,26 @@ fn what_is_not_acknowledged_stays_pinned_until_the_connection_is_broken_off() {
     while acknowledged(&ours).unwrap() < before + (1 << 20) {
         std::thread::yield_now();
     }
-    assert!(pinned.abort_and_wait(&ours, Duration::from_secs(10)));
+    assert!(pinned.abort_and_wait(&ours, Duration::from_secs(10), |_| back += 1));
+    assert_eq!(back, sends, "all of them come back");
     assert!(!pinned.is_waiting());
     // The peer does not take it for an end in order.
     let mut theirs = theirs;
     let ended = std::io::copy(&mut theirs, &mut std::io::sink());
     assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn what_the_kernel_has_not_finished_with_is_not_freed() {
+    let payload = std::rc::Rc::new(());
+    let (ours, _theirs) = pair("127.0.0.1:0");
+    let mut pinned = Pinned::new(SEND_MIN, COPIED_MAX);
+    // A network card that never tells.
+    pinned.note_send();
+    assert!(pinned.finish(std::rc::Rc::clone(&payload)).is_none());
+    assert!(!pinned.abort_and_wait(&ours, Duration::ZERO, |_| panic!("it was not told")));
+    drop(pinned);
+    assert_eq!(std::rc::Rc::strong_count(&payload), 2);
 }
 
 #[test]

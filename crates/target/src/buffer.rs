@@ -75,6 +75,12 @@ impl Pool {
         self.outstanding_bytes
     }
 
+    /// Another budget, of a test.
+    #[cfg(test)]
+    pub(crate) fn set_budget(&mut self, bytes: usize) {
+        self.budget_bytes = bytes;
+    }
+
     /// Frees what is not in use.
     pub(crate) fn shrink(&mut self) {
         self.free = Default::default();

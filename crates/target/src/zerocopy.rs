@@ -23,6 +23,12 @@ pub(crate) struct Settling {
     until_ms: u64,
 }
 
+impl Settling {
+    pub(crate) fn from(now_ms: u64) -> Self {
+        Self { look_ms: now_ms, until_ms: now_ms + SETTLE_MS }
+    }
+}
+
 /// One connection's.
 #[derive(Debug)]
 pub(crate) struct Zerocopy {
@@ -153,7 +159,7 @@ impl Connection {
             return;
         }
         ebof_pinned::abort(&self.socket);
-        self.settling = Some(Settling { look_ms: turn.now_ms, until_ms: turn.now_ms + SETTLE_MS });
+        self.settling = Some(Settling::from(turn.now_ms));
         self.settle(turn);
     }
 

@@ -26,7 +26,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
 }
 
 impl Link {
-    /// Whether `length` bytes of a command that has `all` are to be sent without a copy.
+    /// Whether `length` bytes of a command that has `all` are to be sent without a copy. Its buffer is the slot's: one that is lent
+    /// goes back to its owner with the call, whatever a network card does with it.
     pub(super) fn pins(&self, all: u32, length: usize) -> bool {
         let all = usize::try_from(all).unwrap_or(usize::MAX);
         let least = usize::try_from(ebof_pinned::SEND_MIN).unwrap_or(usize::MAX);
@@ -45,13 +46,24 @@ impl Link {
     }
 }
 
-impl Drop for Link {
-    /// Buffers go back to their owners next: nothing may be read from them any more.
-    fn drop(&mut self) {
-        if let Some(pinned) = &mut self.pinned
-            && !pinned.abort_and_wait(&self.socket, SETTLE_TIME)
-        {
-            tracing::error!("the network card does not give back memory that it was to send {SETTLE_TIME:?} ago");
+impl<B> Engine<B> {
+    /// Takes the connection away. Buffers go back to their owners next: nothing may be read from them any more. Those that a network
+    /// card does not give back are never used again.
+    pub(super) fn let_go(&mut self) {
+        let Some(mut link) = self.link.take() else { return };
+        let (Some(pinned), slots) = (&mut link.pinned, &mut self.slots) else { return };
+        if !pinned.abort_and_wait(&link.socket, SETTLE_TIME, |slot| slots.payload_sent(slot)) {
+            let buffers = slots.withhold_unsent();
+            tracing::error!(
+                buffers,
+                "the network card does not give back memory that it was to send {SETTLE_TIME:?} ago: it is not used again"
+            );
         }
+    }
+}
+
+impl<B> Drop for Engine<B> {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }

@@ -177,9 +177,12 @@ impl<B: Buffer + 'static> Drive<B> {
         let controller = self.queues.controller();
         let mut failing_since: Option<Instant> = None;
         let mut retries = 0;
+        let has_buffer = !matches!(data, Data::None);
         loop {
             let error = match outcome(command, self.queues.execute_bound(self.namespace.binding(), sqe, data)) {
                 Ok(data) => return Ok(data),
+                // A network card has it: there is nothing to send again.
+                Err((reason, Data::None)) if has_buffer => return Err(IoError { reason, buffer: None }),
                 Err((reason, back)) => {
                     data = back;
                     reason

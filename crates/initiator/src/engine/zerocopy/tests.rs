@@ -130,6 +130,21 @@ fn a_connection_that_is_given_up_sends_nothing_of_buffers_that_came_back() {
 }
 
 #[test]
+fn a_buffer_that_a_network_card_does_not_let_go_of_does_not_come_back() {
+    let mut world = World::answered_early(128 << 10, true);
+    assert!(world.end().is_none() && world.is_pinning());
+    // One more send of it, of which nothing is ever told.
+    let link = world.engine.link.as_mut().unwrap();
+    link.pinned.as_mut().unwrap().note_send();
+    let slots = &mut world.engine.slots;
+    slots.at(0).unsent += 1;
+    world.engine.lose(&Loss::Requested);
+    let completion = world.engine.pop().unwrap();
+    assert!(completion.result.unwrap().status().is_success());
+    assert!(completion.data.into_buffer().is_none(), "it may still be read");
+}
+
+#[test]
 fn a_controller_that_answers_and_takes_nothing_is_given_up_in_time() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none());

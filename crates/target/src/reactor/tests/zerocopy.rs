@@ -10,7 +10,9 @@ use socket2::{Domain, Socket, Type};
 use super::Rig;
 use super::hosts::Load;
 use crate::buffer::Pool;
+use crate::connection::State;
 use crate::device::DeviceTable;
+use crate::zerocopy::Settling;
 
 /// Data of a read: two of them are in the sockets at once, most of them in the sender's.
 const READ_BYTES: u32 = 8 << 10;
@@ -104,4 +106,43 @@ fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
     }
     assert!(rig.reactor.connections[place].is_some());
     assert_eq!(rig.reactor.pool.outstanding_bytes(), 0);
+}
+
+#[test]
+fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
+    let mut rig = Rig::sending(Some(4096));
+    let device: Arc<dyn Device> = Arc::new(Plain(Memory::new(64 << 20, 512, false)));
+    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+    let mut gone = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
+    let mut waits = rig.host(Load::reads(READ_BYTES, 1));
+    // The budget is used up by what the first one has not acknowledged.
+    gone.go_on();
+    rig.turn(100);
+    rig.turn(100);
+    let buffers = 2 * Pool::size_of(READ_BYTES as usize);
+    assert_eq!(rig.reactor.pool.outstanding_bytes(), buffers);
+    rig.reactor.pool.set_budget(buffers);
+    waits.go_on();
+    for _ in 0..10 {
+        rig.turn(100);
+    }
+    assert!(!waits.has_input(), "there is no buffer for it");
+    // A network card takes a while to let go.
+    let now_ms = rig.now_us / 1000;
+    let connection = rig.reactor.connections[gone.place()].as_mut().unwrap();
+    connection.state = State::Gone;
+    connection.settling = Some(Settling::from(now_ms));
+    let socket = connection.socket.try_clone().unwrap();
+    rig.reactor.deadlines.push(std::cmp::Reverse((now_ms + 5, connection.handle)));
+    connection.armed_ms = Some(now_ms + 5);
+    while rig.turn(10) {}
+    ebof_pinned::abort(&socket);
+    let mut fds = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::empty())];
+    rustix::event::poll(&mut fds, None).unwrap();
+    // It sleeps until the deadline, and goes on as long as it says that there was work.
+    let mut worked = rig.turn(10_000);
+    while worked {
+        worked = rig.turn(10);
+    }
+    assert!(waits.has_input(), "the reactor sleeps, and a command waits although there are buffers");
 }
