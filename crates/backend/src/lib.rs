@@ -37,6 +37,7 @@ mod spec;
 mod threads;
 #[expect(unsafe_code, reason = "io_uring entries point into buffers; see the rule at the top of the file")]
 mod uring;
+mod vital;
 
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use device::{After, Completion, Device, Geometry, Operation, Request, Submitted};
@@ -49,3 +50,4 @@ pub use open::open;
 pub use remote::Remote;
 pub use resident::{Lent, Resident};
 pub use spec::{BlockBytes, Name, Source, Spec, SpecError, SpecProblem, format_size, parse_size};
+pub use vital::Vital;

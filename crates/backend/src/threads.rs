@@ -16,7 +16,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::job::{Job, Progress, Step};
 use crate::remote::{Inbox, Remote};
-use crate::{Completion, Error, IoStats};
+use crate::{Completion, Error, IoStats, Vital};
 
 /// Threads per engine. Beyond a few, more of them wait for the same medium.
 const THREADS: usize = 4;
@@ -194,8 +194,8 @@ impl Drop for Threads {
         lock(&self.shared.queue).stop = true;
         self.shared.work.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker cannot panic but by a bug, which it has then reported.
-            let _panicked = worker.join();
+            // It cannot have panicked: that ends the process.
+            let _ended = worker.join();
         }
         if let Err(error) = handed_over {
             tracing::error!(%error, "requests dropped undone");
@@ -205,6 +205,7 @@ impl Drop for Threads {
 
 impl Shared {
     fn work_until_stopped(&self, index: usize) {
+        let _vital = Vital::new();
         while let Some(mut job) = self.next_job(index) {
             let result = loop {
                 let outcome = perform(&mut job);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-use ebof_backend::Engine;
+use ebof_backend::{Engine, Vital};
 
 use crate::disk::Disk;
 use crate::journal::Point;
@@ -22,6 +22,8 @@ pub(crate) fn start(shared: &Arc<Shared>, engine: Engine) -> std::io::Result<Joi
 }
 
 fn run(shared: &Arc<Shared>, engine: Engine) {
+    // Who waits for a flush would wait for ever, and what it makes durable be forgotten.
+    let _vital = Vital::new();
     let mut disk = Disk::new(Arc::clone(&shared.base), engine);
     if let Err(error) = &disk {
         tracing::warn!("flushes wait for the drive's thread: {error}");

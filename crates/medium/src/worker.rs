@@ -1,13 +1,12 @@
 //! The drive's thread: what it does when, and how it begins and ends.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ebof_backend::Device;
+use ebof_backend::{Device, Vital};
 
 use crate::disk::Disk;
 use crate::flows::{Flows, Turn};
@@ -127,6 +126,8 @@ fn serve(mut store: Store) {
     // When the journal was last written, perhaps.
     let mut busy = Instant::now();
     let mut flows = Flows::default();
+    // What is in memory may not be what is in the journal then: nothing more is to be written by this process.
+    let _vital = Vital::new();
     loop {
         let unsettled = store.settle();
         // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
@@ -207,12 +208,7 @@ impl Store {
         let Turn { requests, long, run } = flows.turn();
         self.run_errands(requests, long).into_iter().for_each(|long| flows.again(long));
         match run {
-            // Somebody else's mistake must not take the drive's thread with it.
-            Some(Message::Run(work)) => {
-                if catch_unwind(AssertUnwindSafe(|| work(self))).is_err() {
-                    tracing::error!("work on the drive's thread panicked");
-                }
-            }
+            Some(Message::Run(work)) => work(self),
             Some(Message::Flushed(point, flushes)) => self.flushed(point, flushes),
             Some(Message::Stop) => {
                 // Nothing is taken any more; what is there is done.

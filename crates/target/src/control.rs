@@ -10,6 +10,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use ebof_backend::Vital;
 use ebof_fabrics::Drain;
 use ebof_fabrics::registry::SLOW_DRAIN_MS;
 use ebof_manage::api::RefusalReason;
@@ -45,6 +46,9 @@ pub(crate) enum Order {
     Unlisten(Arc<PortState>),
     /// Accept no more at all, and end.
     Stop,
+    /// A mistake of ours.
+    #[cfg(test)]
+    Panic,
 }
 
 /// A port with its listening socket. Whoever has one keeps the address.
@@ -155,6 +159,7 @@ impl Control {
 
     pub(crate) fn run(mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
+        let _vital = Vital::new();
         loop {
             events.clear();
             let timeout = self.timeout();
@@ -227,6 +232,8 @@ impl Control {
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
             Order::Stop => return false,
+            #[cfg(test)]
+            Order::Panic => panic!("a test wants it"),
         }
         true
     }

@@ -53,6 +53,9 @@ pub(crate) enum Message {
     /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the target's clock)
     /// is cut off.
     Shutdown { deadline_ms: u64 },
+    /// A mistake of ours.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Which command waits for an answer: a slot of a connection.

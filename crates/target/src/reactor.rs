@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{Completion, Device, Io, Request, Submitted};
+use ebof_backend::{Completion, Device, Io, Request, Submitted, Vital};
 use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
@@ -121,6 +121,7 @@ impl Reactor {
         let mut messages = Vec::new();
         let mut idle_turns = 0_u32;
         let mut timeout = Some(Duration::ZERO);
+        let _vital = Vital::new();
         loop {
             events.clear();
             self.turns = self.turns.wrapping_add(1);

@@ -86,6 +86,16 @@ pub enum StartError {
         /// How long that was waited for.
         waited: Duration,
     },
+    /// A thread that serves queues cannot have what it needs.
+    #[error("thread {index} of those that serve queues cannot start: {error}; {advice}")]
+    Reactor {
+        /// Which one, from 0 on.
+        index: usize,
+        /// What failed.
+        error: io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
     /// A thread or what it needs cannot be had.
     #[error("starting a thread of the target")]
     Thread(#[from] io::Error),

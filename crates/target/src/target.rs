@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use ebof_manage::api::{
 use ebof_manage::{Config, Plan};
 
 use crate::control::{Control, Listening, Order, Orders, Placement};
+use crate::device::DeviceTable;
 use crate::drives::Drives;
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics;
@@ -28,6 +29,11 @@ use crate::stats::{Kind, Totals};
 use crate::turn::reactor_of;
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was accepted.
+///
+/// It serves with all of its threads or not at all. One that cannot have what it needs fails [`Target::start`]; one that
+/// panics later **aborts the process** (`SIGABRT`), with the panic on standard error and a line in the log: what its hosts wait
+/// for would never come, and what it knows of a drive may not be what is on it. A supervisor starts the process again. Who
+/// embeds a target and must outlive that has it in a process of its own.
 pub struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) orders: Orders,
@@ -50,7 +56,7 @@ impl Target {
     /// Opens the drives and ports of `config` and serves them.
     ///
     /// # Errors
-    /// A drive or a port that cannot be opened; nothing is left running then.
+    /// A drive or a port that cannot be opened, or a thread that cannot serve; nothing is left running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
         let devices = Devices::open(&config)?;
         let ports = config.ports.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
@@ -73,19 +79,44 @@ impl Target {
         let state = Mutex::new(InForce { config, devices, ports: ports.clone(), generation });
         let target = Self { shared, orders, threads: Mutex::default(), state, changing: Mutex::default() };
         target.spawn("ebof-control".to_owned(), None, move || control.run())?;
-        for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
-            let (shared, table) = (Arc::clone(&target.shared), Arc::clone(&table));
-            // The ring of a reactor belongs to the thread that makes it.
-            let serve = move || match Reactor::new(index, shared, mailbox, table) {
-                Ok(reactor) => reactor.run(),
-                Err(error) => tracing::error!(reactor = index, "the thread cannot serve: {error}"),
-            };
-            target.spawn(format!("ebof-reactor{index}"), processor, serve)?;
-        }
+        target.start_reactors(mailboxes, &processors, &table)?;
         for listening in ports {
             target.orders.give(Order::Listen(listening));
         }
         Ok(target)
+    }
+
+    /// Starts the threads that serve queues. Returns when each has what it needs.
+    fn start_reactors(
+        &self,
+        mailboxes: Vec<Mailbox>,
+        processors: &[Option<usize>],
+        table: &Arc<DeviceTable>,
+    ) -> Result<(), StartError> {
+        let (ready, started) = mpsc::channel();
+        for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
+            let (shared, table, ready) = (Arc::clone(&self.shared), Arc::clone(table), ready.clone());
+            // The ring of a reactor belongs to the thread that makes it.
+            let serve = move || match Reactor::new(index, shared, mailbox, table) {
+                Ok(reactor) => {
+                    let _told = ready.send((index, Ok(())));
+                    // Whoever waits for all of them is to see the end of one that panics here.
+                    drop(ready);
+                    reactor.run();
+                }
+                Err(error) => drop(ready.send((index, Err(error)))),
+            };
+            self.spawn(format!("ebof-reactor{index}"), *processor, serve)?;
+        }
+        drop(ready);
+        let mut waiting = processors.len();
+        for (index, result) in started {
+            let advice = "each needs a few descriptors: see `ulimit -n` and the memory left";
+            result.map_err(|error| StartError::Reactor { index, error, advice })?;
+            waiting -= 1;
+        }
+        assert!(waiting == 0, "a thread that serves queues has neither started nor said why");
+        Ok(())
     }
 
     fn spawn(
@@ -139,9 +170,8 @@ impl Target {
         let deadline_ms = self.shared.clock.now_ms() + u64::try_from(grace.as_millis()).unwrap_or(u64::MAX / 2);
         self.shared.post_all(|| Message::Shutdown { deadline_ms });
         for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the target panicked");
-            }
+            // It cannot have panicked while it served: that ends the process.
+            let _ended = thread.join();
         }
         // Nobody asks the drives for anything any more.
         self.shared.drives.keepers().iter().for_each(|(_, keeper)| keeper.stop());
@@ -340,5 +370,7 @@ fn first_generation() -> u64 {
     u64::try_from(since_epoch.as_millis()).unwrap_or(1)
 }
 
+#[cfg(test)]
+mod panic_tests;
 #[cfg(test)]
 mod tests;

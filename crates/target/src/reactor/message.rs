@@ -81,6 +81,8 @@ impl Reactor {
             }
             Message::PortGone(port) => self.end_port(&port, now_us),
             Message::Shutdown { deadline_ms } => self.start_shutdown(deadline_ms, now_us),
+            #[cfg(test)]
+            Message::Panic => panic!("a test wants it"),
         }
     }
 

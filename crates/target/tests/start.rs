@@ -1,0 +1,61 @@
+//! A target either serves with all its threads or does not start: alone in its process, whose limit of open files it changes.
+
+mod config;
+#[expect(dead_code, reason = "these hosts send no data")]
+mod raw;
+
+use ebof_target::{Settings, StartError, Target};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use config::one_subsystem;
+use raw::Raw;
+
+/// Threads that serve queues.
+const THREADS: usize = 2;
+
+#[test]
+fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
+    let before = getrlimit(Resource::Nofile);
+    let limit = |current: u64| setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..before }).unwrap();
+    let open = descriptors();
+    let mut reactor_errors = 0;
+    // The limit is one of numbers, and low ones may be free.
+    for current in 3.. {
+        assert!(current < 512, "a target needs no more descriptors than that");
+        setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..before }).unwrap();
+        let settings = Settings { threads: Some(THREADS), pin: false, ..Settings::default() };
+        let started = Target::start(one_subsystem(["mem:1M"]), settings);
+        setrlimit(Resource::Nofile, before).unwrap();
+        match started {
+            Ok(target) => {
+                let address = target.addresses()[0].1;
+                // Without a processor of their own, threads are given connections in turns.
+                for _ in 0..2 * THREADS {
+                    drop(Raw::admin(address));
+                }
+                break;
+            }
+            Err(StartError::Reactor { index, error, .. }) => {
+                assert!(index < THREADS, "{error}");
+                reactor_errors += 1;
+            }
+            Err(StartError::Thread(_) | StartError::Listen { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        // Nothing of it is left: neither threads nor descriptors.
+        assert_eq!(descriptors(), open);
+        let names = thread_names();
+        assert!(!names.iter().any(|name| name.starts_with("ebof-")), "{names:?}");
+    }
+    assert!(reactor_errors >= THREADS, "each of them was short of descriptors once");
+}
+
+/// How many there are, with the one that looks.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn thread_names() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok()).collect()
+}
