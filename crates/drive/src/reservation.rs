@@ -162,7 +162,8 @@ impl Reservations {
     }
 
     /// How many hosts are registered.
-    pub(crate) fn registrants(&self) -> usize {
+    #[must_use]
+    pub fn registrants(&self) -> usize {
         self.registrants.len()
     }
 

@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod tests;
 
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,8 +41,8 @@ pub struct Telemetry {
 /// What a host had captured. It ends with a reset, a firmware commit, or the next capture.
 #[derive(Clone, Debug, Default)]
 pub struct HostTelemetry {
-    /// The page, but for what the header says of the drive's own capture.
-    page: Option<Page>,
+    /// The pages for a manager and for others, but for what the header says of the drive's own capture.
+    pages: Option<[Page; 2]>,
     /// THDGN.
     generation: u8,
 }
@@ -52,8 +53,21 @@ pub struct HostTelemetry {
 pub struct Capture {
     /// Why it was made, at most 128 bytes: Reason Identifier.
     pub reason: String,
-    /// Data Area 1, and what areas 2 and 3 have besides.
+    /// Data Area 1, and what areas 2 and 3 have besides. No host is named in them.
     pub areas: [String; 3],
+    /// Who the hosts are, and what they have registered: the end of area 3, for managers only. `None` in a capture of an earlier
+    /// version of this program, which names hosts in all areas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub private: Option<String>,
+}
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A host that may manage the drive, and knows its hosts.
+    Manager,
+    /// Any other host: it is not to learn of others by what the drive tells a developer.
+    Other,
 }
 
 /// A log page: it may be large, and is read in pieces.
@@ -90,9 +104,9 @@ impl Telemetry {
 
     /// Telemetry Controller-Initiated.
     #[must_use]
-    pub fn page(&self) -> Page {
+    pub fn page(&self, reader: Reader) -> Page {
         let none = Capture::default();
-        let mut page = self.capture.as_ref().unwrap_or(&none).page(Lid::TELEMETRY_CONTROLLER);
+        let mut page = self.capture.as_ref().unwrap_or(&none).page(Lid::TELEMETRY_CONTROLLER, reader);
         page.header.thdgn_or_tcs = telemetry_scope::SUBSYSTEM;
         self.describe(&mut page.header);
         page
@@ -106,18 +120,28 @@ impl Telemetry {
 
 impl HostTelemetry {
     /// Executes Get Log Page with the Log Specific Parameter `lsp`: captures anew if it asks for that, and returns the page.
-    pub fn execute(&mut self, lsp: u8, telemetry: &Telemetry, capture: impl FnOnce() -> Capture) -> Page {
+    pub fn execute(
+        &mut self,
+        lsp: u8,
+        reader: Reader,
+        telemetry: &Telemetry,
+        capture: impl FnOnce() -> Capture,
+    ) -> Page {
         if lsp & telemetry_lsp::CREATE != 0 {
             let mut capture = capture().cut(HOST_BYTES_MAX);
             // Maximum Created Data Area: 0 leaves it to the controller, as do areas there are none of.
             let areas = usize::from(lsp >> telemetry_lsp::AREA_SHIFT & 7);
             if areas != 0 {
                 capture.areas.iter_mut().skip(areas).for_each(String::clear);
+                if areas < capture.areas.len() {
+                    capture.private.iter_mut().for_each(String::clear);
+                }
             }
             self.generation = self.generation.wrapping_add(1);
-            self.page = Some(capture.page(Lid::TELEMETRY_HOST));
+            self.pages = Some([Reader::Manager, Reader::Other].map(|it| capture.page(Lid::TELEMETRY_HOST, it)));
         }
-        let mut page = self.page.clone().unwrap_or_else(|| Capture::default().page(Lid::TELEMETRY_HOST));
+        let page = self.pages.as_ref().map(|[manager, other]| if reader == Reader::Manager { manager } else { other });
+        let mut page = page.cloned().unwrap_or_else(|| Capture::default().page(Lid::TELEMETRY_HOST, reader));
         page.header.ths = telemetry_scope::SUBSYSTEM;
         page.header.thdgn_or_tcs = self.generation;
         telemetry.describe(&mut page.header);
@@ -126,7 +150,7 @@ impl HostTelemetry {
 
     /// Forgets what was captured: the controller was reset, or firmware was committed.
     pub fn clear(&mut self) {
-        self.page = None;
+        self.pages = None;
     }
 }
 
@@ -139,30 +163,40 @@ impl Capture {
             truncate(area, left);
             left = left.saturating_sub(area.len().next_multiple_of(BLOCK));
         }
+        if let Some(private) = &mut self.private {
+            truncate(private, left);
+        }
         self
     }
 
-    fn page(&self, lid: Lid) -> Page {
+    /// The areas as this reader has them.
+    fn shown_to(&self, reader: Reader) -> [Cow<'_, str>; 3] {
+        let [first, second, third] = self.areas.each_ref().map(|area| Cow::Borrowed(area.as_str()));
+        match (&self.private, reader) {
+            (None, Reader::Other) => Default::default(),
+            (Some(private), Reader::Manager) if !private.is_empty() => [first, second, third + "\n" + private.as_str()],
+            _ => [first, second, third],
+        }
+    }
+
+    fn page(&self, lid: Lid, reader: Reader) -> Page {
+        let areas = self.shown_to(reader);
         let mut last = 0;
         let lasts = [0, 1, 2].map(|area: usize| {
-            last += self.areas[area].len().div_ceil(BLOCK);
+            last += areas[area].len().div_ceil(BLOCK);
             u16::try_from(last).unwrap_or(u16::MAX)
         });
         let mut header = TelemetryHeader::new(lid, lasts, 0);
         for (to, byte) in header.rident.iter_mut().zip(self.reason.bytes()) {
             *to = byte;
         }
-        Page { header, blocks: self.blocks().into() }
-    }
-
-    /// The areas one behind the other, each filled up with zeros.
-    fn blocks(&self) -> Vec<u8> {
+        // One behind the other, each filled up with zeros.
         let mut blocks = Vec::new();
-        for area in &self.areas {
+        for area in areas {
             blocks.extend_from_slice(area.as_bytes());
             blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
         }
-        blocks
+        Page { header, blocks: blocks.into() }
     }
 }
 

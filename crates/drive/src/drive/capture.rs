@@ -1,4 +1,7 @@
 //! What telemetry tells of the drive, and when it is captured: the state as JSON, for a developer. Data of hosts are not in it.
+//!
+//! Any host may read it, and is not to learn by it which others there are: they are numbered, and who they are is in a part
+//! that only managers are given.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -13,9 +16,9 @@ use crate::change::Change;
 use crate::error_log::is_severe;
 use crate::event_log::Event;
 use crate::health::Thresholds;
-use crate::namespace::Instance;
+use crate::namespace::{Instance, Namespace};
 use crate::request::{Answer, Moment, Origin, Refusal};
-use crate::telemetry::{Capture, Page};
+use crate::telemetry::{Capture, Page, Reader};
 
 /// What is known of the medium, by whoever has it. The drive is told before it decides what depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +46,8 @@ impl Drive {
     ) -> Result<Decision, Refusal> {
         let mut telemetry = core::mem::take(&mut self.telemetry);
         let created = wish.parameter & ebof_nvme::log::telemetry_lsp::CREATE != 0;
-        let page = telemetry.execute(wish.parameter, &self.state.telemetry, || self.capture("host", moment));
+        let reader = self.reader(origin);
+        let page = telemetry.execute(wish.parameter, reader, &self.state.telemetry, || self.capture("host", moment));
         self.telemetry = telemetry;
         let mut decision = part(&page, wish)?;
         if created {
@@ -54,8 +58,8 @@ impl Drive {
     }
 
     /// Telemetry Controller-Initiated.
-    pub(super) fn own_telemetry(&self, wish: &LogWish) -> Result<Decision, Refusal> {
-        let mut decision = part(&self.state.telemetry.page(), wish)?;
+    pub(super) fn own_telemetry(&self, wish: &LogWish, origin: &Origin) -> Result<Decision, Refusal> {
+        let mut decision = part(&self.state.telemetry.page(self.reader(origin)), wish)?;
         if !wish.retain {
             decision.changes.extend(self.state.telemetry.acknowledged().map(captured));
         }
@@ -71,15 +75,19 @@ impl Drive {
             return None;
         }
         let next = self.state.telemetry.captured(self.capture(reason, moment));
-        let event = Event::telemetry_created(origin, moment, next.page().header());
+        let event = Event::telemetry_created(origin, moment, next.page(Reader::Other).header());
         Some(([captured(next), Change::Happened { event }].into(), AsyncEvent::TELEMETRY_LOG_CHANGED))
     }
 
+    fn reader(&self, origin: &Origin) -> Reader {
+        if self.settings.managers.contains(origin.host.as_str()) { Reader::Manager } else { Reader::Other }
+    }
+
     fn capture(&self, reason: &str, moment: &Moment) -> Capture {
-        Capture {
-            reason: reason.to_string(),
-            areas: [self.overview(moment), self.layout(), self.history()].map(|area| area.to_string()),
-        }
+        let mut hosts = Hosts::default();
+        let areas = [self.overview(moment), self.layout(&mut hosts), self.history()].map(|area| area.to_string());
+        let private = json!({ "hosts": hosts.by_number(), "reservations": self.state.reservations });
+        Capture { reason: reason.to_string(), areas, private: Some(private.to_string()) }
     }
 
     /// Area 1: what the drive is, and what it is like.
@@ -113,28 +121,55 @@ impl Drive {
     }
 
     /// Area 2: namespaces, where their extents are, the journal, reservations.
-    fn layout(&self) -> Value {
-        let namespaces: BTreeMap<String, Value> = self
-            .state
-            .namespaces
-            .iter()
-            .map(|(nsid, namespace)| {
-                let extents = self.facts.allocated.get(&namespace.instance).copied().unwrap_or_default();
-                (nsid.to_string(), json!({ "namespace": namespace, "allocated-extents": extents }))
-            })
-            .collect();
+    fn layout(&self, hosts: &mut Hosts) -> Value {
+        let mut namespaces: BTreeMap<String, Value> = BTreeMap::new();
+        for (nsid, namespace) in &self.state.namespaces {
+            let extents = self.facts.allocated.get(&namespace.instance).copied().unwrap_or_default();
+            let numbered = Namespace {
+                hosts: namespace.hosts.iter().map(|host| hosts.number(host)).collect(),
+                owner: hosts.number(&namespace.owner),
+                ..namespace.clone()
+            };
+            namespaces.insert(nsid.to_string(), json!({ "namespace": numbered, "allocated-extents": extents }));
+        }
+        let seats = self.state.seats.iter().map(|(cntlid, seat)| (cntlid.to_string(), hosts.number(&seat.host)));
+        let controllers: BTreeMap<String, String> = seats.collect();
+        // Keys are what a host has to know to preempt another.
+        let reserved = self.state.reservations.iter().filter(|(_, kept)| !kept.is_untouched());
+        let reserved: BTreeMap<String, usize> =
+            reserved.map(|(nsid, kept)| (nsid.to_string(), kept.registrants())).collect();
         json!({
             "namespaces": namespaces,
             "erasing": self.erasing(),
             "journal": self.facts.journal,
-            "controllers": self.state.seats,
-            "reservations": self.state.reservations,
+            "controllers": controllers,
+            "registrants": reserved,
         })
     }
 
     /// Area 3: what went wrong, and what happened.
     fn history(&self) -> Value {
         json!({ "errors": self.state.errors, "events": self.state.events })
+    }
+}
+
+/// The hosts that a capture is about, by the numbers that it has for them.
+#[derive(Default)]
+struct Hosts(BTreeMap<String, usize>);
+
+impl Hosts {
+    /// What a host is called: nothing where there is none.
+    fn number(&mut self, nqn: &str) -> String {
+        if nqn.is_empty() {
+            return String::new();
+        }
+        let next = self.0.len() + 1;
+        let number = *self.0.entry(nqn.to_string()).or_insert(next);
+        alloc::format!("host {number}")
+    }
+
+    fn by_number(&self) -> BTreeMap<String, &str> {
+        self.0.iter().map(|(nqn, number)| (alloc::format!("host {number}"), nqn.as_str())).collect()
     }
 }
 

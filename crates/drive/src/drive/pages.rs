@@ -52,7 +52,7 @@ impl Drive {
                 whole(page.as_bytes().to_vec())
             }
             Lid::TELEMETRY_HOST => self.host_telemetry(wish, origin, moment),
-            Lid::TELEMETRY_CONTROLLER => self.own_telemetry(wish),
+            Lid::TELEMETRY_CONTROLLER => self.own_telemetry(wish, origin),
             Lid::PERSISTENT_EVENT => self.persistent_events(wish, origin, moment),
             _ => Err(Refusal::at(Status::INVALID_LOG_PAGE, CDW10)),
         }

@@ -440,3 +440,38 @@ fn that_hosts_have_written_is_told_until_it_is_durable() {
     assert!(!bench.drive.state().sanitize.is_erased());
     assert_eq!(advance(&mut bench, &wrote), None);
 }
+
+#[test]
+fn telemetry_names_hosts_to_managers_only() {
+    use ebof_nvme::reservation::{PersistenceChange, Register, RegisterAction, RegisterKeys};
+
+    let managers = Managers::Only([host("a").to_string()].into());
+    let mut bench = Bench::new(Settings { managers, ..Settings::default() });
+    let nsid = bench.create(8, true).unwrap();
+    bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0), ControllerId(1)])).unwrap();
+    let register =
+        Register { action: RegisterAction::Register, ignore_existing_key: false, persistence: PersistenceChange::None };
+    for (name, cntlid) in [("a", 0), ("b", 1)] {
+        let keys = RegisterKeys { crkey: 0.into(), nrkey: 0x5ec_2e7.into() };
+        let command = crate::reservation::Command::Register(register, keys);
+        let _refused_without_an_identifier = bench.ask(name, cntlid, Request::Reserve(nsid, command));
+    }
+    assert_eq!(bench.drive.state().reservations[&nsid.0].registrants(), 1);
+    let moment = Moment { unix_ms: 1000, ..Moment::default() };
+    let (changes, _) = bench.drive.capture_unasked("a test", &origin("a", 0), &moment).unwrap();
+    changes.into_iter().for_each(|change| bench.keep(change));
+    for lid in [Lid::TELEMETRY_HOST, Lid::TELEMETRY_CONTROLLER] {
+        for name in ["b", "a"] {
+            let Request::Log(wish) = log(lid, Nsid::NONE) else { unreachable!() };
+            let wish = LogWish { parameter: 1, bytes: 64 << 10, retain: true, ..wish };
+            let answer = bench.ask(name, u16::from(name == "b"), Request::Log(wish)).unwrap().answer;
+            let Answer::Part(page) = answer else { panic!("a page is expected: {answer:?}") };
+            let text = alloc::string::String::from_utf8_lossy(&page);
+            assert!(text.contains("\"controllers\":{\"0\":\"host 1\",\"1\":\"host 2\"}"), "{text}");
+            let secrets = [host("a").to_string(), host("b").to_string(), "01".repeat(16), 0x5ec_2e7.to_string()];
+            for secret in secrets {
+                assert_eq!(text.contains(&secret), name == "a", "{lid:?}, read by {name}: {secret}");
+            }
+        }
+    }
+}
