@@ -107,7 +107,8 @@ impl Server {
             .map_err(|error| Error::io("preparing a FUSE thread", error))?;
         let thread = std::thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
             if let Err(error) = worker.run() {
-                tracing::error!(%error, "the FUSE thread ends: no more requests are served by it");
+                tracing::error!(%error, "a FUSE thread cannot go on, and requests would wait for it: the process ends");
+                std::process::exit(1);
             }
         });
         self.threads.push(thread.map_err(|error| Error::io("starting a FUSE thread", error))?);

@@ -93,6 +93,7 @@ struct Served {
 /// Runs as a holder for the instance at `directory` until it is told to end.
 #[must_use]
 pub fn run(directory: &Path) -> ExitCode {
+    end_with_any_panic();
     // Started by a shell's child: out of the shell's session, so that closing the terminal ends nothing. It fails for a
     // leader of a process group, which needs no leaving.
     let session = rustix::process::setsid();
@@ -123,6 +124,16 @@ pub fn run(directory: &Path) -> ExitCode {
     detach_output();
     holder.serve(&messages);
     ExitCode::SUCCESS
+}
+
+/// A panic of any thread ends the process, the initiator's threads included. Requests to a device would wait for ever for one that
+/// is gone; those of a process that is gone fail, and the next look repairs what it left.
+fn end_with_any_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }
 
 /// One line to whoever waits; `false` when nobody does.
@@ -418,4 +429,35 @@ fn listen_to_signals(messages: Sender<Message>) -> Result<(), Error> {
 fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     started.map(|_handle| ()).map_err(|error| Error::io(format!("starting the thread {name}"), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+
+    use super::*;
+
+    /// Tells the test that it is the process that is to end.
+    const CHILD: &str = "EBOF_TEST_CHILD";
+
+    #[test]
+    fn a_panic_of_any_thread_ends_the_holder() {
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            child.args(["holder::tests::a_panic_of_any_thread_ends_the_holder", "--exact", "--nocapture"]);
+            let output = child.env(CHILD, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.signal(), Some(Signal::ABORT.as_raw()), "{}: {said}", output.status);
+            return;
+        }
+        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+        // There is no request: it ends at once, and leaves what it has set up.
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(run(directory.path()), ExitCode::FAILURE);
+        let worker = std::thread::spawn(|| panic!("a test wants it"));
+        let _panicked = worker.join();
+        std::process::exit(0);
+    }
 }

@@ -160,7 +160,8 @@ impl Server {
         let mut worker = Worker::new(queue, blocks, inbox, Arc::clone(&wake))?;
         let thread = std::thread::Builder::new().name(format!("ublk-{index}")).spawn(move || {
             if let Err(error) = worker.run() {
-                tracing::error!(%error, "the ublk thread ends: its queues are not served any more");
+                tracing::error!(%error, "a ublk thread cannot go on, and requests would wait for it: the process ends");
+                std::process::exit(1);
             }
         })?;
         self.threads.push(Queue { orders, wake, thread: Some(thread) });
