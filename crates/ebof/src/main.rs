@@ -12,6 +12,7 @@ mod demo;
 mod device;
 mod explain;
 mod failure;
+mod file;
 mod global;
 mod metrics;
 mod output;

@@ -1,50 +1,96 @@
-//! What a running target tells over HTTP: OpenMetrics for monitoring, its state and the refused connections as JSON.
+//! What a running target tells over HTTP: its figures for monitoring, its state and the refused connections as JSON.
 //!
 //! Read only. What is told comes from the management API; this is its wiring to HTTP on a thread of its own.
 
-use std::net::{SocketAddr, TcpListener};
+mod listener;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::RawQuery;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use ebof_manage::Target as _;
-use ebof_target::Target;
+use ebof_target::{Exposition, MetricsDetail, Target};
+use tokio::net::TcpSocket;
 
 /// The type of the OpenMetrics text format (OpenMetrics 1.0, Protocol Negotiation).
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The type of Prometheus' own text format.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Connections that the system holds before they are accepted: it takes fewer where it is told so.
+const BACKLOG: u32 = 4096;
 
 /// Serves `/metrics`, `/status` and `/refused` at `address` until the process ends. Returns where it listens.
 ///
 /// # Errors
 /// The address cannot be listened on, or there is no thread to be had.
 pub(crate) fn serve(address: SocketAddr, target: Arc<Target>) -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind(address).with_context(|| format!("listening on http://{address} for metrics"))?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
+    if is_public(address) {
+        tracing::warn!(
+            "metrics on http://{address} can be reached by others than this machine, without authentication or encryption; they \
+             name hosts and drives: choose a loopback address, or one of a network that only monitoring reaches"
+        );
+    }
+    serve_for(address, target, listener::LIFETIME)
+}
+
+fn is_public(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+/// The same with connections that end after `lifetime`.
+fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> anyhow::Result<SocketAddr> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let listener = {
+        // The sockets belong to the runtime.
+        let _inside = runtime.enter();
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let listen = || {
+            let socket = socket?;
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        };
+        listen().with_context(|| format!("listening on http://{address} for metrics"))?
+    };
+    let address = listener.local_addr()?;
+    let listener = listener::Listener::new(listener, lifetime);
     let (status, refused, metrics) = (Arc::clone(&target), Arc::clone(&target), target);
     let routes = Router::new()
-        .route("/metrics", get(async move || metrics_of(&metrics)))
+        .route("/metrics", get(async move |query, headers| metrics_of(&metrics, query, &headers)))
         .route("/status", get(async move || Json(status.status())))
         .route("/refused", get(async move || Json(refused.refused())));
     let run = move || {
-        runtime.block_on(async move {
-            let served = match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => axum::serve(listener, routes).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = served {
-                tracing::error!("metrics are no longer served: {error}");
-            }
-        });
+        // Its listener tries again whatever fails, so that this does not end.
+        let served = runtime.block_on(async move { axum::serve(listener, routes).await });
+        tracing::error!("metrics are no longer served: {served:?}");
     };
     std::thread::Builder::new().name("ebof-metrics".to_owned()).spawn(run)?;
     Ok(address)
 }
 
-fn metrics_of(target: &Target) -> Response {
-    ([(CONTENT_TYPE, OPENMETRICS)], target.metrics()).into_response()
+fn metrics_of(target: &Target, RawQuery(query): RawQuery, headers: &HeaderMap) -> Response {
+    let detail = match query.as_deref() {
+        None | Some("") => MetricsDetail::Namespace,
+        Some("detail=queue") => MetricsDetail::Queue,
+        Some(_) => return (StatusCode::BAD_REQUEST, "accepted: /metrics, /metrics?detail=queue\n").into_response(),
+    };
+    let accepts = |name| headers.get_all(ACCEPT).iter().any(|value| value.to_str().is_ok_and(|it| it.contains(name)));
+    let (exposition, content_type) = if accepts("application/openmetrics-text") {
+        (Exposition::OpenMetrics, OPENMETRICS)
+    } else {
+        (Exposition::Text, TEXT)
+    };
+    ([(CONTENT_TYPE, content_type)], target.metrics(exposition, detail)).into_response()
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_manage::api::{ApplyError, DriveStatus, Status};
-use ebof_manage::{Config, Diagnostic, Loaded, Plan, Severity, Target as _};
+use ebof_manage::api::{DriveStatus, Status};
+use ebof_manage::{Config, Loaded, Target as _};
 use ebof_target::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
+use crate::file::Kind;
 use crate::global::{Format, Global};
 use crate::output::json::Object;
 use crate::output::text::{safe, si};
@@ -21,6 +22,12 @@ use crate::output::{View, print, say, show};
 use crate::verbs::Outcome;
 
 mod configuration;
+mod reload;
+
+use reload::{Ask, Reloads};
+
+/// Descriptors that are not for connections of hosts: drives, threads, the metrics endpoint, a reload.
+const DESCRIPTORS_KEPT: u64 = 512;
 
 /// How long commands that were accepted may take to complete at the end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -103,7 +110,8 @@ pub(crate) struct Args {
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
-    let loaded = load(args)?;
+    end_with_any_panic();
+    let loaded = load(args, Kind::Any)?;
     if !loaded.remarks.is_empty() {
         say(&loaded.remarks.to_string());
     }
@@ -111,7 +119,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let settings = settings(args, &config);
     // Signals are caught before anything is opened, so that none can end the process half-way.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).context("catching signals")?;
-    raise_descriptor_limit(config.target.max_connections);
+    let mut settings = settings;
+    settings.connections_max = with_enough_descriptors(settings.connections_max);
     let metrics = args.metrics.or(config.target.metrics);
     let target = Arc::new(Target::start(config, settings)?);
     let metrics = match metrics {
@@ -124,10 +133,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
         Format::Normal | Format::Binary => show(global, &serving)?,
     }
+    let reloads = Reloads::start(args.clone(), Arc::clone(&target))?;
     for signal in signals.forever() {
         match signal {
-            SIGHUP => reload(args, &target),
-            SIGUSR1 => rescan(&target),
+            SIGHUP => reloads.ask(Ask::Reload),
+            SIGUSR1 => reloads.ask(Ask::Rescan),
             _ => break,
         }
     }
@@ -142,11 +152,21 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn load(args: &Args) -> anyhow::Result<Loaded> {
+/// A panic of any thread ends the process, so that its supervisor starts it again: what is left without the thread would
+/// keep hosts waiting.
+fn end_with_any_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
+}
+
+fn load(args: &Args, kind: Kind) -> anyhow::Result<Loaded> {
     let Some(path) = &args.config else {
         return Ok(configuration::from_arguments(args)?.checked("command line")?);
     };
-    let mut loaded = crate::verbs::config::load(path)?;
+    let mut loaded = crate::verbs::config::load(path, kind)?;
     loaded.config.rebase(path.parent().unwrap_or(Path::new("")));
     Ok(loaded)
 }
@@ -158,67 +178,35 @@ fn settings(args: &Args, config: &Config) -> Settings {
         pin: !args.no_pin,
         spin_us: args.spin,
         connections_max: target.max_connections,
+        controllers_max: target.max_controllers,
+        host_share_percent: target.host_share,
+        address_share_percent: target.address_share,
         handshake_ms: u64::try_from(target.handshake_timeout.as_millis()).unwrap_or(u64::MAX),
         refused_journal: target.refused_journal as usize,
         ..Settings::default()
     }
 }
 
-/// A connection needs a descriptor, and the usual limit (1024) is far below the connections that are allowed.
-fn raise_descriptor_limit(connections: u32) {
+/// How many connections there may be at a time. Each needs a descriptor, and the usual limit (1024) is far below the
+/// connections that are allowed: it is raised as far as the system permits. What that leaves for connections is less than the
+/// limit, so that a flood of them cannot keep the target from opening drives and answering metrics.
+fn with_enough_descriptors(connections: u32) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!("the limit of open files cannot be raised: {error}");
     }
-    if let Some(maximum) = limit.maximum.filter(|&maximum| maximum < u64::from(connections)) {
+    let now = getrlimit(Resource::Nofile).current;
+    let room = now.map_or(u64::MAX, |files| files.saturating_sub(DESCRIPTORS_KEPT).max(files / 2));
+    let possible = u32::try_from(room).unwrap_or(u32::MAX);
+    if possible < connections {
+        let files = now.unwrap_or_default();
         tracing::warn!(
-            "{connections} connections are allowed but only {maximum} open files: raise it (LimitNOFILE= of systemd, \
-             ulimit -n), or lower max_connections"
+            "{connections} connections are allowed but only {files} open files, and so {possible} connections: raise it \
+             (LimitNOFILE= of systemd, ulimit -n), or lower max_connections"
         );
     }
-}
-
-/// SIGHUP: the configuration is read again, and what can change without a new start does.
-fn reload(args: &Args, target: &Target) {
-    if args.config.is_none() {
-        say("SIGHUP: there is no configuration file to read again; looking at the sizes of what is served");
-        return rescan(target);
-    }
-    let kept = "the configuration stays as it was";
-    let loaded = match load(args) {
-        Ok(loaded) => loaded,
-        Err(error) => return tracing::error!("{kept}: {error:#}"),
-    };
-    if let Some(objection) = loaded.objection(&target.config()) {
-        return tracing::error!("{kept}: {objection}");
-    }
-    report(target.apply(loaded.config), kept, "the configuration has not changed");
-    // Also where it was refused: they may say why.
-    for remark in &loaded.remarks.items {
-        let Diagnostic { severity, file, line, column, message, help, .. } = remark;
-        let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-        match severity {
-            Severity::Note => tracing::info!("{file}:{line}:{column}: {severity}: {message}{help}"),
-            _ => tracing::warn!("{file}:{line}:{column}: {severity}: {message}{help}"),
-        }
-    }
-}
-
-/// SIGUSR1: a file or a block device may have grown.
-fn rescan(target: &Target) {
-    report(target.rescan(), "nothing has changed", "nothing has grown");
-}
-
-fn report(outcome: Result<Plan, ApplyError>, failed: &str, unchanged: &str) {
-    match outcome {
-        Ok(plan) if plan.changes.is_empty() => tracing::info!("{unchanged}"),
-        Ok(plan) => plan.changes.iter().for_each(|change| tracing::info!("{change}")),
-        Err(error @ ApplyError::Incomplete { .. }) => {
-            tracing::error!("only a part of the configuration that there was is in force: {error}");
-        }
-        Err(error) => tracing::error!("{failed}: {error}"),
-    }
+    connections.min(possible)
 }
 
 /// What is served, said once at the start.

@@ -83,6 +83,9 @@ pub enum RefusalReason {
     /// All controllers are in use.
     #[error("no free controller")]
     ControllersExhausted,
+    /// The host has as many controllers or queues as one host may have.
+    #[error("the host has as many controllers or connections as one host may have")]
+    HostShare,
     /// The queues of a drive have as many entries together as its profile allows.
     #[error("the drive's queues have as many entries together as its profile allows")]
     EntriesExhausted,
@@ -187,7 +190,7 @@ impl RefusalReason {
             Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),
             Self::UnknownController => invalid(true, ConnectData::CNTLID_OFFSET),
             Self::OtherHost => invalid(true, ConnectData::HOSTNQN_OFFSET),
-            Self::ControllersExhausted | Self::EntriesExhausted | Self::Draining => {
+            Self::ControllersExhausted | Self::HostShare | Self::EntriesExhausted | Self::Draining => {
                 Fault::transient(Status::CONNECT_CONTROLLER_BUSY)
             }
             Self::QueueInUse | Self::NotReady => Fault::transient(Status::COMMAND_SEQUENCE_ERROR),

@@ -262,6 +262,10 @@ pub struct Limits {
     pub copy_ranges: u16,
     /// Controllers, those of discovery included.
     pub controllers: u32,
+    /// Of these, one host's at most.
+    pub host_controllers: u32,
+    /// Queues of one host, those of all its controllers together: each is a connection.
+    pub host_queues: u32,
     /// Asynchronous Event Requests that a controller holds (AERL), 1 to 256.
     pub async_events: u16,
     /// Abort commands that a controller executes at a time (ACL), 1 to 256.
@@ -594,6 +598,8 @@ impl Default for Limits {
             copy_bytes: 64 << 20,
             copy_ranges: 128,
             controllers: 4096,
+            host_controllers: 4096,
+            host_queues: u32::MAX,
             async_events: 16,
             aborts: 4,
             ready_timeout_ms: 15_000,

@@ -245,7 +245,7 @@ fn a_target_that_goes_away_ends_the_job_with_its_reason() {
     let Bench { target, directory: _kept, .. } = bench;
     let waited = Instant::now();
     let reads = || {
-        let metrics = target.metrics();
+        let metrics = target.metrics(ebof_target::Exposition::OpenMetrics, ebof_target::MetricsDetail::Queue);
         let mut lines = metrics.lines();
         lines.any(|line| line.starts_with("ebof_commands_total") && !line.ends_with(" 0"))
     };

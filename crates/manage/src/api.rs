@@ -204,6 +204,42 @@ pub struct DriveStatus {
     pub namespaces: u32,
     /// Namespaces at most.
     pub namespaces_max: u32,
+    /// What is written to, in whole units of allocation, in bytes.
+    #[serde(default)]
+    pub allocated_bytes: u64,
+    /// How it fares.
+    #[serde(default)]
+    pub health: DriveHealth,
+}
+
+/// How a drive fares, as SMART / Health Information tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DriveHealth {
+    /// Critical Warning: the bits of SMART / Health Information, 0 if all is well.
+    pub critical_warning: u8,
+    /// Composite temperature in kelvin; 308 where there is no sensor.
+    pub temperature_kelvin: u16,
+    /// Available Spare, 0 to 100.
+    pub available_spare_percent: u8,
+    /// Below which the spare is a critical warning.
+    pub available_spare_threshold_percent: u8,
+    /// Percentage Used: 255 for more than 254.
+    pub percentage_used: u8,
+    /// Media and Data Integrity Errors.
+    pub media_errors: u64,
+    /// Entries that the Error Information log has had.
+    pub error_log_entries: u64,
+    /// Times the drive was opened.
+    pub power_cycles: u64,
+    /// Times it was opened without having been closed.
+    pub unsafe_shutdowns: u64,
+    /// Whole hours it was open.
+    pub power_on_hours: u64,
+    /// Bytes that hosts read.
+    pub host_read_bytes: u64,
+    /// Bytes that hosts wrote.
+    pub host_written_bytes: u64,
 }
 
 /// A controller: one host's association with a subsystem.

@@ -55,6 +55,12 @@ pub struct TargetOptions {
     pub threads: Option<u16>,
     /// The most connections at a time, over all ports.
     pub max_connections: u32,
+    /// The most controllers at a time, discovery included.
+    pub max_controllers: u32,
+    /// What one host may use of connections, controllers and buffers, percent.
+    pub host_share: u8,
+    /// How many of the connections may come from one address and not be admitted yet, percent.
+    pub address_share: u8,
     /// How long a connection may take from its first byte to an accepted Connect.
     #[serde(serialize_with = "as_duration")]
     pub handshake_timeout: Duration,
@@ -333,6 +339,9 @@ impl Default for TargetOptions {
         Self {
             threads: None,
             max_connections: 16384,
+            max_controllers: 4096,
+            host_share: 85,
+            address_share: 10,
             handshake_timeout: Duration::from_secs(30),
             refused_journal: 1024,
             error_log_entries: 64,

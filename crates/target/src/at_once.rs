@@ -8,6 +8,7 @@ use ebof_nvme::Status;
 use crate::connection::Connection;
 use crate::device::status_of;
 use crate::execute::Origin;
+use crate::log_limit;
 use crate::stats::Kind;
 use crate::turn::Turn;
 
@@ -87,7 +88,9 @@ impl Connection {
 
     fn fail_at_once(&mut self, executing: Executing, error: &Error, kind: Kind, origin: Origin, turn: &mut Turn<'_>) {
         let status = status_of(error, kind);
-        tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}");
+        if let Some(more) = turn.shared.may_log(self.peer.ip().into(), log_limit::Kind::Device(error.class())) {
+            tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}{more}");
+        }
         self.count_at_once(kind, 0, true, origin, turn);
         let cqe = self.queue.complete(executing, status);
         self.respond(&cqe, turn);

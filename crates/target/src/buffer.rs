@@ -15,11 +15,24 @@ pub(crate) struct Pool {
     free_bytes: usize,
     outstanding_bytes: usize,
     budget_bytes: usize,
+    host_share_bytes: usize,
 }
 
 impl Pool {
     pub(crate) fn new(budget_bytes: usize) -> Self {
-        Self { free: Default::default(), free_bytes: 0, outstanding_bytes: 0, budget_bytes }
+        let host_share_bytes = budget_bytes;
+        Self { free: Default::default(), free_bytes: 0, outstanding_bytes: 0, budget_bytes, host_share_bytes }
+    }
+
+    /// The same, of which one host may have so many percent.
+    pub(crate) fn shared_by_hosts(self, percent: u8) -> Self {
+        Self { host_share_bytes: self.budget_bytes / 100 * usize::from(percent.clamp(1, 100)), ..self }
+    }
+
+    /// What one host may have.
+    #[inline]
+    pub(crate) fn host_share_bytes(&self) -> usize {
+        self.host_share_bytes
     }
 
     /// A buffer of at least `len` bytes with unspecified content, or `None` while the budget is used up.

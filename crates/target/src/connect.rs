@@ -8,6 +8,7 @@ use ebof_nvme::Status;
 use crate::command::{Phase, Work};
 use crate::connection::{Connection, State};
 use crate::execute::{CONNECT_BYTES, Origin, text};
+use crate::log_limit::Kind;
 use crate::mailbox::{Asker, Message};
 use crate::port::PortState;
 use crate::turn::Turn;
@@ -39,6 +40,10 @@ impl Connection {
             self.commands.set_max(entries);
             if matches!(self.state, State::Handshake { .. }) {
                 self.state = State::Open;
+                self.waiting = None;
+            }
+            if let Some(host) = self.queue.host() {
+                self.buffers.join(host, turn.host_buffers);
             }
             if id.is_admin() {
                 self.take_seat(turn);
@@ -48,9 +53,13 @@ impl Connection {
                 turn.shared.set_digests(self.handle, parameters.header_digest, parameters.data_digest);
             }
             let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
-            tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, entries, "connected");
-            if let Some(tolerated) = self.queue.tolerated() {
-                tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, "accepted although {tolerated}");
+            if let Some(more) = turn.shared.may_log(self.peer.ip().into(), Kind::Connected) {
+                tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, entries, "connected{more}");
+            }
+            if let Some(tolerated) = self.queue.tolerated()
+                && let Some(more) = turn.shared.may_log(self.peer.ip().into(), Kind::Tolerated)
+            {
+                tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, "accepted although {tolerated}{more}");
             }
         }
         step

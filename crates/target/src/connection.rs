@@ -17,6 +17,7 @@ use crate::command::{AbortRequest, Command, Phase, Work};
 use crate::mailbox::{Asker, Message};
 use crate::outbox::{Flushed, Outbox};
 use crate::port::PortState;
+use crate::share::{BufferUse, Waiting};
 use crate::slots::Slots;
 use crate::stats::QueueStats;
 use crate::turn::Turn;
@@ -115,9 +116,11 @@ pub(crate) struct Connection {
     pub(crate) awaits_drive: bool,
     /// The registry knows that nothing of the queue can reach the medium any more.
     pub(crate) told_closed: bool,
-    pub(crate) buffer_bytes: usize,
     /// The largest in-capsule data of a command, bytes.
     pub(crate) in_capsule_bytes: u32,
+    pub(crate) buffers: BufferUse,
+    /// Until it is a queue.
+    pub(crate) waiting: Option<Waiting>,
     pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
     pub(crate) state: State,
     /// Resets that wait until nothing of this connection is left at a device.
@@ -157,8 +160,8 @@ impl Connection {
         peer: SocketAddr,
         local: SocketAddr,
         port: Arc<PortState>,
-        queue: Queue,
         deadline_ms: u64,
+        waiting: Waiting,
     ) -> Self {
         let transport = Transport::new(port.transport_config());
         let in_capsule_bytes = PortState::in_capsule_bytes(port.config.in_capsule_data_bytes);
@@ -169,7 +172,7 @@ impl Connection {
             local,
             port,
             transport,
-            queue,
+            queue: Queue::new(),
             commands: Slots::new(1),
             outbox: Outbox::default(),
             awaiting: Vec::new(),
@@ -178,8 +181,9 @@ impl Connection {
             at_device: 0,
             awaits_drive: false,
             told_closed: false,
-            buffer_bytes: 0,
             in_capsule_bytes,
+            buffers: BufferUse::default(),
+            waiting: Some(waiting),
             stats: Vec::new(),
             state: State::Handshake { deadline_ms },
             close_askers: Vec::new(),
@@ -330,7 +334,10 @@ impl Connection {
         // While data of the host are awaited everything is read on: they come on the same stream. A host that overruns
         // its queue meanwhile is refused by the queue.
         let has_slot = !self.commands.is_full() || !self.awaiting.is_empty();
-        let buffers = self.buffer_bytes + 2 * in_capsule <= limit && turn.pool.has_room(2 * in_capsule);
+        let more = 2 * in_capsule;
+        let buffers = self.buffers.own() + more <= limit
+            && turn.pool.has_room(more)
+            && self.buffers.has_share(more, turn.pool.host_share_bytes());
         answers_read && has_slot && buffers && self.credit.1 > 0
     }
 
@@ -478,7 +485,7 @@ impl Connection {
         let before = self.outbox.len();
         let pool_before = turn.pool.outstanding_bytes();
         let flushed = self.outbox.flush(&self.socket, turn.share, turn.pool)?;
-        self.buffer_bytes = self.buffer_bytes.saturating_sub(pool_before - turn.pool.outstanding_bytes());
+        self.buffers.give(pool_before - turn.pool.outstanding_bytes());
         if self.outbox.has_zerocopy() {
             self.after_flush(self.outbox.len() < before, turn);
         }
@@ -605,7 +612,7 @@ impl Connection {
         if let Some(command) = self.commands.remove(slot) {
             self.queue.abandon(command.executing);
             if let Some(buffer) = command.buffer {
-                self.buffer_bytes = self.buffer_bytes.saturating_sub(buffer.capacity());
+                self.buffers.give(buffer.capacity());
                 turn.pool.put(buffer);
             }
         }

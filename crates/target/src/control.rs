@@ -17,14 +17,19 @@ use ebof_manage::api::RefusalReason;
 use rustix::event::epoll;
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::mailbox::{Mailbox, Message};
+use crate::log_limit::{About, Kind, Network};
+use crate::mailbox::{Accepted, Mailbox, Message};
 use crate::port::PortState;
 use crate::reactor::timespec;
+use crate::share;
 use crate::shared::Shared;
 use crate::sockets;
 
 /// Connections accepted from one listener before the others are looked at.
 const ACCEPT_BATCH: usize = 64;
+
+/// Connections that one address may always have that are not admitted yet: a host connects several at a time.
+const UNADMITTED_MIN: u32 = 4;
 
 /// How long accepting rests after the system ran out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
@@ -184,6 +189,7 @@ impl Control {
                     return;
                 }
             }
+            self.shared.log_limit.tell(self.shared.clock.now_us());
             let now_ms = self.shared.clock.now_ms();
             let mut registry = self.shared.registry();
             let notices = registry.expire(now_ms);
@@ -198,7 +204,9 @@ impl Control {
         if self.resting {
             return Some(REST);
         }
-        let deadline_ms = self.shared.registry().next_deadline()?;
+        let of_registry = self.shared.registry().next_deadline();
+        let of_log = self.shared.log_limit.next_us().map(|us| us / 1000);
+        let deadline_ms = of_registry.into_iter().chain(of_log).min()?;
         // One millisecond more than the rest, so that the clock has passed the deadline on waking.
         Some(Duration::from_millis(deadline_ms.saturating_sub(self.shared.clock.now_ms()) + 1))
     }
@@ -272,7 +280,9 @@ impl Control {
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
                 }
                 Err(error) => {
-                    tracing::error!(port = port.name, "accepting connections rests for {REST:?}: {error}");
+                    if let Some(more) = self.shared.may_log(About::Target, Kind::AcceptRests) {
+                        tracing::error!(port = port.name, "accepting connections rests for {REST:?}: {error}{more}");
+                    }
                     self.resting = true;
                     self.watch_listeners(false);
                     return;
@@ -305,17 +315,25 @@ fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, p
         shared.refuse(peer, port, RefusalReason::TooManyConnections, None, None, detail);
         return;
     }
+    let most = share::percent_of(max, shared.settings.address_share_percent).max(UNADMITTED_MIN);
+    let Some(waiting) = shared.unadmitted.enter(Network::of(peer.ip()), most) else {
+        let detail = format!("{most} connections from there are not admitted yet, which is the share of one address");
+        shared.refuse(peer, port, RefusalReason::AddressShare, None, None, detail);
+        return;
+    };
     let local = match prepare(&socket).and_then(|local| sockets::accepted(&socket, &port.config).map(|()| local)) {
         Ok(local) => local,
         Err(error) => {
-            tracing::warn!(%peer, port = port.name, "a connection ended before it was accepted: {error}");
+            if let Some(more) = shared.may_log(peer.ip().into(), Kind::NotAccepted) {
+                tracing::warn!(%peer, port = port.name, "a connection ended before it was accepted: {error}{more}");
+            }
             return;
         }
     };
     shared.connections.fetch_add(1, Relaxed);
     port.counts.connections.fetch_add(1, Relaxed);
     port.counts.accepted.fetch_add(1, Relaxed);
-    let message = Message::Accept { socket, peer, local, port: Arc::clone(port) };
+    let message = Message::Accept(Accepted { socket, peer, local, port: Arc::clone(port), waiting });
     if let Some(mailbox) = shared.reactors().get(reactor) {
         mailbox.post(message);
     }

@@ -144,7 +144,7 @@ impl Connection {
         if !copy.writing {
             let length = copy.piece().map_or(0, |(_, length)| length);
             let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
-            if let Some(Err(status)) = piece.map(|piece| copy.guard(piece)) {
+            if let Some(Err(status)) = piece.map(|piece| copy.guard(piece, turn.shared)) {
                 self.finish(slot, status, turn);
                 return self.hurry_drive(turn);
             }

@@ -8,11 +8,11 @@ use ebof_fabrics::{DeviceId, Executing, Extent, Step};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
 
-use crate::buffer::Pool;
 use crate::command::{Command, Phase, Work};
 use crate::connection::{Connection, End, State};
 use crate::copy::Copy;
 use crate::device::status_of;
+use crate::log_limit::{self, About};
 use crate::mailbox::{Asker, Message};
 use crate::stats::{QueueStats, SERIES_MAX};
 use crate::turn::Turn;
@@ -255,25 +255,6 @@ impl Connection {
         Ok(())
     }
 
-    /// A buffer for a command. Those that wait for the host or for the socket leave room for in-capsule data: the stream
-    /// that brings what they wait for must go on.
-    fn take_buffer(&mut self, bytes: usize, in_capsule: bool, turn: &mut Turn<'_>) -> Option<ebof_backend::Buffer> {
-        let reserve = if in_capsule { 0 } else { 2 * self.in_capsule_bytes as usize };
-        let wanted = self.buffer_bytes + Pool::size_of(bytes) + reserve;
-        // One command may always have what it needs, however small the limit was set.
-        if self.buffer_bytes > 0 && wanted > turn.shared.settings.connection_buffer_bytes {
-            return None;
-        }
-        let buffer = if in_capsule { turn.pool.take(bytes) } else { turn.pool.take_leaving_reserve(bytes) }?;
-        self.buffer_bytes += buffer.capacity();
-        Some(buffer)
-    }
-
-    fn give_buffer(&mut self, buffer: ebof_backend::Buffer, turn: &mut Turn<'_>) {
-        self.buffer_bytes = self.buffer_bytes.saturating_sub(buffer.capacity());
-        turn.pool.put(buffer);
-    }
-
     /// Everything that the host sends with the command is here (or it sends nothing): do the work.
     pub(crate) fn data_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
         let Some(command) = self.commands.get_mut(slot) else { return Ok(()) };
@@ -295,7 +276,7 @@ impl Connection {
     pub(crate) fn go_to_device(&mut self, slot: u32, turn: &mut Turn<'_>) {
         let Some(command) = self.commands.get_mut(slot) else { return };
         if command.guarding.is_some()
-            && let Err(status) = command.guard_outbound()
+            && let Err(status) = command.guard_outbound(turn.shared)
         {
             return self.end(slot, status, turn);
         }
@@ -407,14 +388,17 @@ impl Connection {
         }
         if matches!(command.work, Work::Reset { .. }) {
             if let Err(error) = completion.result {
-                tracing::error!("flushing at the reset of a controller: {error}");
+                let about = About::Device(command.work.device());
+                if let Some(more) = turn.shared.may_log(about, log_limit::Kind::Device(error.class())) {
+                    tracing::error!("flushing at the reset of a controller: {error}{more}");
+                }
             }
             self.go_on_resetting(slot, turn);
             return;
         }
         let mut severe = false;
         let status = match completion.result {
-            Ok(()) if command.guarding.is_some() => command.guard_inbound(&mut severe),
+            Ok(()) if command.guarding.is_some() => command.guard_inbound(&mut severe, turn.shared),
             Ok(()) => command.compared(),
             Err(error) => {
                 let aborted = command.failed.filter(|_| error.class() == Class::Aborted);
@@ -422,10 +406,10 @@ impl Connection {
                 command.locate(&error);
                 if error.class() != Class::Aborted {
                     severe = is_severe(status);
-                    let complaints = &turn.shared.complaints;
-                    if let Some(left_out) = complaints.admit(command.work.device(), error.class(), turn.now_us) {
+                    let about = About::Device(command.work.device());
+                    if let Some(more) = turn.shared.may_log(about, log_limit::Kind::Device(error.class())) {
                         let (host, work) = (text(self.queue.host()), &command.work);
-                        tracing::error!(host, nsid = command.nsid.0, ?work, %status, left_out, "device error: {error}");
+                        tracing::error!(host, nsid = command.nsid.0, ?work, %status, "device error: {error}{more}");
                     }
                 }
                 status
@@ -475,7 +459,7 @@ impl Connection {
                 let before = turn.pool.outstanding_bytes();
                 self.outbox.push_payload(buffer, length, turn.pool);
                 if turn.pool.outstanding_bytes() < before {
-                    self.buffer_bytes = self.buffer_bytes.saturating_sub(capacity);
+                    self.buffers.give(capacity);
                 }
                 self.outbox.arena().extend(trailer.iter().flatten());
                 if !success {

@@ -13,7 +13,6 @@ mod buffer;
 mod busy;
 mod closing;
 mod command;
-mod complaints;
 mod connect;
 mod connection;
 mod control;
@@ -22,6 +21,7 @@ mod device;
 mod drives;
 mod execute;
 mod fused;
+mod log_limit;
 mod mailbox;
 mod metrics;
 mod outbox;
@@ -31,6 +31,7 @@ mod reactor;
 mod realise;
 mod reload;
 mod settings;
+mod share;
 mod shared;
 mod slots;
 mod sockets;
@@ -45,6 +46,7 @@ pub mod firmware {
 }
 
 pub use drives::KeeperError;
+pub use metrics::{Exposition, MetricsDetail};
 pub use realise::StartError;
 pub use settings::Settings;
 pub use stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};

@@ -16,11 +16,12 @@ use crate::device::DeviceTable;
 use crate::drives::Told;
 use crate::fused::Barrier;
 use crate::port::PortState;
+use crate::share::Waiting;
 
 /// What a reactor is told.
 pub(crate) enum Message {
     /// A connection to serve from now on.
-    Accept { socket: TcpStream, peer: SocketAddr, local: SocketAddr, port: Arc<PortState> },
+    Accept(Accepted),
     /// Something for the queue of one connection.
     Notice { handle: Handle, notice: Notice },
     /// The devices changed.
@@ -56,6 +57,15 @@ pub(crate) enum Message {
     /// A mistake of ours.
     #[cfg(test)]
     Panic,
+}
+
+/// A connection that was let in.
+pub(crate) struct Accepted {
+    pub(crate) socket: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) port: Arc<PortState>,
+    pub(crate) waiting: Waiting,
 }
 
 /// Which command waits for an answer: a slot of a connection.

@@ -1,105 +1,172 @@
-//! The target's figures as OpenMetrics text.
+//! The target's figures as text for monitoring.
+//!
+//! Names and units follow OpenMetrics and Prometheus' own rules, which the tests hold them to: base units, counters that end in
+//! `_total`, a help text for each.
 
+mod drives;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::fmt;
 
 use ebof_manage::api::{Refusal, Status};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
 use crate::zerocopy::Figures;
 
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exposition {
+    /// OpenMetrics 1.0 (`application/openmetrics-text`).
+    #[default]
+    OpenMetrics,
+    /// Prometheus' own text format, 0.0.4 (`text/plain`): what `promtool check metrics` reads.
+    Text,
+}
+
+/// What metrics of commands are told apart by, beside host, subsystem and kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsDetail {
+    /// By namespace.
+    #[default]
+    Namespace,
+    /// By namespace and queue: a host has as many queues as processors, and each makes 23 lines for each namespace and kind.
+    Queue,
+}
+
+/// What is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) status: Status,
+    pub(crate) totals: Totals,
+    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) zerocopy: Figures,
+}
+
 /// Renders everything.
-pub(crate) fn render(status: &Status, totals: &Totals, refusals: &[Refusal], zerocopy: Figures) -> String {
-    let refusals = refusals.to_vec();
-    let snapshot = Snapshot { status: status.clone(), totals: totals.clone(), refusals, zerocopy };
+pub(crate) fn render(snapshot: Snapshot, exposition: Exposition, detail: MetricsDetail) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(snapshot));
+    registry.register_collector(Box::new(Collected { series: series(&snapshot.totals, detail), snapshot }));
     let mut out = String::new();
-    if let Err(error) = text::encode(&mut out, &registry) {
+    if let Err(error) = prometheus_client::encoding::text::encode(&mut out, &registry) {
         tracing::error!("metrics cannot be encoded: {error}");
     }
-    out
+    match exposition {
+        Exposition::OpenMetrics => out,
+        Exposition::Text => text::from_openmetrics(&out),
+    }
+}
+
+type Rows = BTreeMap<Labels, KindTotals>;
+
+/// The counters of commands by their labels.
+fn series(totals: &Totals, detail: MetricsDetail) -> Rows {
+    let mut rows = Rows::new();
+    for (series, kinds) in totals.iter() {
+        for (kind, totals) in Kind::ALL.into_iter().zip(kinds) {
+            if totals.commands > 0 {
+                rows.entry(labels(series, kind, detail)).or_default().add(totals);
+            }
+        }
+    }
+    rows
 }
 
 #[derive(Debug)]
-struct Snapshot {
-    status: Status,
-    totals: Totals,
-    refusals: Vec<Refusal>,
-    zerocopy: Figures,
+struct Collected {
+    snapshot: Snapshot,
+    series: Rows,
 }
 
 type Labels = Vec<(&'static str, String)>;
 
-impl Collector for Snapshot {
+impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        self.encode_target(&mut encoder)?;
-        self.encode_zerocopy(&mut encoder)?;
+        let Snapshot { status, refusals, zerocopy, .. } = &self.snapshot;
+        encode_build(&status.version, &mut encoder)?;
+        encode_target(status, &mut encoder)?;
+        encode_refusals(refusals, &mut encoder)?;
+        drives::encode(&status.drives, &mut encoder)?;
+        encode_zerocopy(*zerocopy, &mut encoder)?;
         self.encode_commands(&mut encoder)
     }
 }
 
-impl Snapshot {
-    fn encode_target(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let status = &self.status;
-        gauge(encoder, "ebof_uptime_seconds", "Seconds since the target started", status.uptime_s)?;
-        gauge(encoder, "ebof_connections", "Connections open now", status.connections.into())?;
-        gauge(encoder, "ebof_connections_limit", "Connections allowed at a time", status.connections_max.into())?;
-        gauge(encoder, "ebof_controllers", "Controllers, discovery included", status.controllers.len() as u64)?;
-        let mut ports = |name, help, value: fn(&ebof_manage::api::PortStatus) -> u64| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for port in &status.ports {
-                let labels: Labels = vec![("port", port.name.clone())];
-                ConstCounter::new(value(port)).encode(family.encode_family(&labels)?)?;
-            }
-            Ok(())
-        };
-        ports("ebof_connections_accepted", "Connections accepted since the start", |port| port.accepted)?;
-        ports("ebof_connections_refused", "Connections refused since the start", |port| port.refused)?;
-        let mut sizes =
-            encoder.encode_descriptor("ebof_namespace_size", "Capacity", Some(&Unit::Bytes), MetricType::Gauge)?;
-        for subsystem in &status.subsystems {
-            for namespace in &subsystem.namespaces {
-                let labels: Labels =
-                    vec![("subsystem", subsystem.nqn.clone()), ("namespace", namespace.nsid.to_string())];
-                ConstGauge::new(signed(namespace.size_bytes)).encode(sizes.encode_family(&labels)?)?;
-            }
-        }
-        let name = "ebof_refusals_remembered";
-        let mut refusals =
-            encoder.encode_descriptor(name, "Refused connections in the journal", None, MetricType::Gauge)?;
-        let mut by_reason = std::collections::BTreeMap::<String, u64>::new();
-        for refusal in &self.refusals {
-            *by_reason.entry(format!("{:?}", refusal.reason)).or_default() += refusal.count;
-        }
-        for (reason, count) in by_reason {
-            let labels: Labels = vec![("reason", reason)];
-            ConstGauge::new(signed(count)).encode(refusals.encode_family(&labels)?)?;
+fn encode_build(version: &str, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let info = encoder.encode_descriptor("ebof_build", "The program that serves", None, MetricType::Info)?;
+    Info::new([("version", version)]).encode(info)
+}
+
+fn encode_target(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let unit = Some(&Unit::Seconds);
+    let uptime = encoder.encode_descriptor("ebof_uptime", "Time since the target started", unit, MetricType::Gauge)?;
+    ConstGauge::new(signed(status.uptime_s)).encode(uptime)?;
+    gauge(encoder, "ebof_connections", "Connections open now", status.connections.into())?;
+    gauge(encoder, "ebof_connections_limit", "Connections allowed at a time", status.connections_max.into())?;
+    gauge(encoder, "ebof_controllers", "Controllers, discovery included", status.controllers.len() as u64)?;
+    let mut ports = |name, help, value: fn(&ebof_manage::api::PortStatus) -> u64| {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for port in &status.ports {
+            let labels: Labels = vec![("port", port.name.clone())];
+            ConstCounter::new(value(port)).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
+    };
+    ports("ebof_connections_accepted", "Connections accepted since the start", |port| port.accepted)?;
+    ports("ebof_connections_refused", "Connections refused since the start", |port| port.refused)?;
+    let help = "Capacity of a namespace";
+    let mut sizes = encoder.encode_descriptor("ebof_namespace_size", help, Some(&Unit::Bytes), MetricType::Gauge)?;
+    for subsystem in &status.subsystems {
+        for namespace in &subsystem.namespaces {
+            let labels: Labels = vec![("subsystem", subsystem.nqn.clone()), ("namespace", namespace.nsid.to_string())];
+            ConstGauge::new(signed(namespace.size_bytes)).encode(sizes.encode_family(&labels)?)?;
+        }
     }
+    Ok(())
+}
 
-    fn encode_zerocopy(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut counter = |name, help, value| {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(value).encode(metric)
-        };
-        let Figures { sends, copied, refused, fallbacks } = self.zerocopy;
-        counter("ebof_zerocopy_sends", "Sends without a copy", sends)?;
-        counter("ebof_zerocopy_copied", "Sends without a copy that the kernel copied all the same", copied)?;
-        counter("ebof_zerocopy_refused", "Sends that were copied because the kernel could pin no more", refused)?;
-        counter("ebof_zerocopy_fallbacks", "Connections that went back to copying", fallbacks)
+fn encode_refusals(refusals: &[Refusal], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let name = "ebof_refusals_remembered";
+    let mut family = encoder.encode_descriptor(name, "Refused connections in the journal", None, MetricType::Gauge)?;
+    let mut by_reason = BTreeMap::<String, u64>::new();
+    for refusal in refusals {
+        *by_reason.entry(format!("{:?}", refusal.reason)).or_default() += refusal.count;
     }
+    for (reason, count) in by_reason {
+        let labels: Labels = vec![("reason", reason)];
+        ConstGauge::new(signed(count)).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
 
+fn encode_zerocopy(figures: Figures, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut counter = |name, help, value| {
+        let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)
+    };
+    let Figures { sends, copied, refused, fallbacks } = figures;
+    counter("ebof_zerocopy_sends", "Sends without a copy", sends)?;
+    counter("ebof_zerocopy_copied", "Sends without a copy that the kernel copied all the same", copied)?;
+    counter("ebof_zerocopy_refused", "Sends that were copied because the kernel could pin no more", refused)?;
+    counter("ebof_zerocopy_fallbacks", "Connections that went back to copying", fallbacks)
+}
+
+impl Collected {
     fn encode_commands(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut counter = |name, help, unit, value: fn(&KindTotals) -> u64| {
             let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
-            self.each(|labels, totals| ConstCounter::new(value(totals)).encode(family.encode_family(labels)?))
+            let mut rows = self.series.iter();
+            rows.try_for_each(|(labels, totals)| ConstCounter::new(value(totals)).encode(family.encode_family(labels)?))
         };
         counter("ebof_commands", "I/O commands completed", None, |totals| totals.commands)?;
         counter("ebof_data", "Data moved by I/O commands", Some(&Unit::Bytes), |totals| totals.bytes)?;
@@ -107,34 +174,27 @@ impl Snapshot {
         let help = "From the arrival of a command to its completion";
         let name = "ebof_command_latency";
         let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        self.each(|labels, totals| {
+        for (labels, totals) in &self.series {
             let mut family = family.encode_family(labels)?;
             let bounds = LATENCY_BOUNDS_US.iter().map(|&us| seconds(us)).chain([f64::MAX]);
             let buckets: Vec<(f64, u64)> = bounds.zip(totals.latency).collect();
-            family.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), totals.commands, &buckets, None)
-        })
-    }
-
-    fn each(&self, mut with: impl FnMut(&Labels, &KindTotals) -> fmt::Result) -> fmt::Result {
-        for (series, kinds) in self.totals.iter() {
-            for (kind, totals) in Kind::ALL.into_iter().zip(kinds) {
-                if totals.commands > 0 {
-                    with(&labels(series, kind), totals)?;
-                }
-            }
+            family.encode_histogram::<NoLabelSet>(seconds(totals.latency_sum_us), totals.commands, &buckets, None)?;
         }
         Ok(())
     }
 }
 
-fn labels(series: &Series, kind: Kind) -> Labels {
-    vec![
+fn labels(series: &Series, kind: Kind, detail: MetricsDetail) -> Labels {
+    let mut labels = vec![
         ("host", series.host.clone()),
         ("subsystem", series.subsystem.clone()),
         ("namespace", series.nsid.to_string()),
-        ("queue", series.queue.to_string()),
-        ("kind", kind.label().to_owned()),
-    ]
+    ];
+    if detail == MetricsDetail::Queue {
+        labels.push(("queue", series.queue.to_string()));
+    }
+    labels.push(("kind", kind.label().to_owned()));
+    labels
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {

@@ -15,6 +15,8 @@ use crate::command::{Command, Work};
 use crate::connection::{Connection, End};
 use crate::copy::Copy;
 use crate::execute::Origin;
+use crate::log_limit::{About, Kind};
+use crate::shared::Shared;
 use crate::turn::Turn;
 
 impl Connection {
@@ -54,7 +56,7 @@ impl Command {
     ///
     /// # Errors
     /// The protection information that the host sent is wrong.
-    pub(crate) fn guard_outbound(&mut self) -> Result<(), Status> {
+    pub(crate) fn guard_outbound(&mut self, shared: &Shared) -> Result<(), Status> {
         let (Some(guarding), Some(buffer)) = (self.guarding.as_deref(), &mut self.buffer) else { return Ok(()) };
         let Guarding { rules, device_bytes, .. } = *guarding;
         let (data_bytes, length) = (guarding.data_bytes as usize, device_bytes as usize);
@@ -78,17 +80,17 @@ impl Command {
             }
             // Both sides of the comparison are checked; this one goes nowhere.
             Work::Compare(_) | Work::FusedCompare(..) => {
-                return rules.check(blocks, data_bytes).map_err(|bad| self.found(bad, "sent"));
+                return rules.check(blocks, data_bytes).map_err(|bad| self.found(bad, "sent", shared));
             }
             _ => return Ok(()),
         };
         invert(blocks, data_bytes);
-        checked.map_err(|bad| self.found(bad, "sent"))
+        checked.map_err(|bad| self.found(bad, "sent", shared))
     }
 
     /// What the device gave becomes what the host gets, or is compared with what it sent. What is kept wrong on the device is a
     /// `severe` error.
-    pub(crate) fn guard_inbound(&mut self, severe: &mut bool) -> Status {
+    pub(crate) fn guard_inbound(&mut self, severe: &mut bool, shared: &Shared) -> Status {
         let (Some(guarding), Some(buffer)) = (self.guarding.as_deref(), &mut self.buffer) else {
             return Status::SUCCESS;
         };
@@ -103,7 +105,7 @@ impl Command {
         invert(blocks, data_bytes);
         if let Err(bad) = rules.check(blocks, data_bytes) {
             *severe = true;
-            return self.found(bad, "read");
+            return self.found(bad, "read", shared);
         }
         match self.work {
             Work::Read(_) if rules.acts() => {
@@ -120,9 +122,12 @@ impl Command {
     }
 
     /// Tells of a block that is wrong.
-    fn found(&mut self, Bad { block, mismatch }: Bad, what: &str) -> Status {
+    fn found(&mut self, Bad { block, mismatch }: Bad, what: &str, shared: &Shared) -> Status {
         let status = mismatch.status();
-        tracing::warn!(nsid = self.nsid.0, work = ?self.work, block, %status, "protection information {what}: {mismatch}");
+        if let Some(more) = shared.may_log(About::Device(self.work.device()), Kind::Protection) {
+            let (nsid, work) = (self.nsid.0, &self.work);
+            tracing::warn!(nsid, ?work, block, %status, "protection information {what}: {mismatch}{more}");
+        }
         self.executing.failed_at(block);
         status
     }
@@ -134,7 +139,7 @@ impl Copy {
     ///
     /// # Errors
     /// It is not what was expected.
-    pub(crate) fn guard(&self, bytes: &mut [u8]) -> Result<(), Status> {
+    pub(crate) fn guard(&self, bytes: &mut [u8], shared: &Shared) -> Result<(), Status> {
         let Some((read, write, data_bytes)) = self.rules() else { return Ok(()) };
         invert(bytes, data_bytes);
         let checked = read.check(bytes, data_bytes).and_then(|()| {
@@ -147,7 +152,10 @@ impl Copy {
         invert(bytes, data_bytes);
         checked.map_err(|Bad { block, mismatch }| {
             let status = mismatch.status();
-            tracing::warn!(source = self.source(), block, %status, "protection information copied: {mismatch}");
+            if let Some(more) = shared.may_log(About::Device(Some(self.target_device())), Kind::Protection) {
+                let source = self.source();
+                tracing::warn!(source, block, %status, "protection information copied: {mismatch}{more}");
+            }
             status
         })
     }

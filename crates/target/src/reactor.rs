@@ -25,8 +25,10 @@ use crate::busy::Busy;
 use crate::connection::{Connection, End, State};
 use crate::device::DeviceTable;
 use crate::fused::Barrier;
+use crate::log_limit::Kind;
 use crate::mailbox::{Mailbox, Message};
 use crate::outbox::Flushed;
+use crate::share::HostBuffers;
 use crate::shared::Shared;
 use crate::turn::{Turn, place_of};
 
@@ -50,6 +52,8 @@ pub(crate) struct Reactor {
     epoll: OwnedFd,
     io: Io,
     pool: Pool,
+    /// What hosts have of it.
+    host_buffers: HostBuffers,
     devices: Arc<DeviceTable>,
     pub(crate) connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
@@ -86,8 +90,9 @@ impl Reactor {
         let io = Io::new(shared.settings.device_queue_depth).map_err(io::Error::other)?;
         epoll::add(&epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &io, epoll::EventData::new_u64(DEVICES), epoll::EventFlags::IN)?;
-        let pool = Pool::new(shared.settings.reactor_buffer_bytes);
-        let idle = Idle::new(shared.settings.spin_us);
+        let settings = &shared.settings;
+        let pool = Pool::new(settings.reactor_buffer_bytes).shared_by_hosts(settings.host_share_percent);
+        let idle = Idle::new(settings.spin_us);
         Ok(Self {
             index,
             shared,
@@ -95,6 +100,7 @@ impl Reactor {
             epoll,
             io,
             pool,
+            host_buffers: HostBuffers::default(),
             devices,
             connections: Vec::new(),
             free: Vec::new(),
@@ -269,6 +275,7 @@ impl Reactor {
         let mut turn = Turn {
             shared: &self.shared,
             pool: &mut self.pool,
+            host_buffers: &mut self.host_buffers,
             io: &mut self.io,
             devices: &self.devices,
             scratch: &mut self.scratch,
@@ -335,7 +342,10 @@ impl Reactor {
         };
         let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
         if let Err(error) = epoll::modify(&self.epoll, &connection.socket, data, flags) {
-            tracing::error!(peer = %connection.peer, "the events of a socket could not be chosen: {error}");
+            let peer = connection.peer;
+            if let Some(more) = self.shared.may_log(peer.ip().into(), Kind::Unwatched) {
+                tracing::error!(%peer, "the events of a socket could not be chosen: {error}{more}");
+            }
         }
     }
 

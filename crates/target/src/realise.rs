@@ -219,6 +219,8 @@ impl Devices {
                 unallocated_bytes: view.unallocated_bytes,
                 namespaces: u32::try_from(view.namespaces.len()).unwrap_or(u32::MAX),
                 namespaces_max: view.profile.namespaces,
+                allocated_bytes: kept.keeper.medium().capacity().used_bytes,
+                health: kept.keeper.health(),
             }
         };
         self.keepers.iter().map(status).collect()

@@ -12,6 +12,12 @@ pub struct Settings {
     pub spin_us: u64,
     /// Connections at a time, over all ports.
     pub connections_max: u32,
+    /// What one host NQN may use of connections, controllers and each thread's buffers, percent: the rest is for others.
+    pub host_share_percent: u8,
+    /// Connections from one address (of IPv6: from one network of 64 bits) that are not admitted yet, percent of all.
+    pub address_share_percent: u8,
+    /// Controllers at a time, discovery included.
+    pub controllers_max: u32,
     /// How long a connection may take to an accepted Connect, milliseconds.
     pub handshake_ms: u64,
     /// Payload buffers of one connection, bytes: commands beyond it wait.
@@ -33,6 +39,9 @@ impl Default for Settings {
             pin: true,
             spin_us: 50,
             connections_max: 16_384,
+            host_share_percent: 85,
+            address_share_percent: 10,
+            controllers_max: 4096,
             handshake_ms: 30_000,
             connection_buffer_bytes: 64 << 20,
             reactor_buffer_bytes: 512 << 20,

@@ -14,13 +14,14 @@ use ebof_manage::api::{Journal, Refusal as JournalEntry, RefusalReason};
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
-use crate::complaints::Complaints;
 use crate::connection::{Connection, End, State};
 use crate::drives::Drives;
 use crate::fused::Pairs;
+use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
 use crate::settings::Settings;
+use crate::share::Unadmitted;
 use crate::stats::{QueueStats, Totals};
 use crate::turn::reactor_of;
 use crate::zerocopy::Counts;
@@ -49,10 +50,11 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) connections: AtomicU32,
+    pub(crate) unadmitted: Arc<Unadmitted>,
     pub(crate) zerocopy: Counts,
     pub(crate) drives: Drives,
     pub(crate) pairs: Arc<Pairs>,
-    pub(crate) complaints: Complaints,
+    pub(crate) log_limit: LogLimit,
     registry: Mutex<Registry>,
     journal: Mutex<Journal>,
     stats: Mutex<Stats>,
@@ -82,10 +84,11 @@ impl Shared {
             settings,
             clock: Clock::start(),
             connections: AtomicU32::new(0),
+            unadmitted: Arc::default(),
             zerocopy: Counts::default(),
             drives,
             pairs: Arc::new(Pairs::new(reactors.clone())),
-            complaints: Complaints::default(),
+            log_limit: LogLimit::default(),
             registry: Mutex::new(registry),
             stats: Mutex::default(),
             digests: Mutex::default(),
@@ -139,6 +142,16 @@ impl Shared {
         let mut registry = self.registry();
         let notices = registry.looked(held);
         self.deliver(notices);
+    }
+
+    /// Whether a line of the log that others can cause is to be written; then with what was left out before it.
+    pub(crate) fn may_log(&self, about: About, kind: Kind) -> Option<LeftOut> {
+        let more = self.log_limit.admit(about, kind, self.clock.now_us());
+        if self.log_limit.is_begun() {
+            // The control thread tells what was left out when the time has come.
+            self.wake_control();
+        }
+        more
     }
 
     /// The queue of `handle` is gone, and nothing of it is at a device.
@@ -199,16 +212,21 @@ impl Shared {
         let peer = connection.peer;
         let host = connection.queue.host().map_or("-", Nqn::as_str);
         let queue = connection.queue.id().map(|id| id.0);
-        match end {
-            End::PeerClosed | End::Shutdown | End::Reset => {
-                tracing::info!(%peer, host, queue, "connection ended: {end}");
-            }
-            _ => tracing::warn!(%peer, host, queue, "connection ended: {end}"),
-        }
-        if matches!(connection.state, State::Handshake { .. })
-            && let Some(reason) = refusal_of(end, connection.transport.initialized().is_some())
-        {
+        let unconnected = matches!(connection.state, State::Handshake { .. });
+        if unconnected && let Some(reason) = refusal_of(end, connection.transport.initialized().is_some()) {
             self.refuse(connection.peer, &connection.port, reason, None, None, end.to_string());
+            return;
+        }
+        let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
+        let kind = match wanted {
+            _ if unconnected => Kind::Unconnected,
+            true => Kind::Ended,
+            false => Kind::Broken,
+        };
+        match self.may_log(peer.ip().into(), kind) {
+            Some(more) if wanted => tracing::info!(%peer, host, queue, "connection ended: {end}{more}"),
+            Some(more) => tracing::warn!(%peer, host, queue, "connection ended: {end}{more}"),
+            None => {}
         }
     }
 
@@ -228,6 +246,7 @@ impl Shared {
             Reason::UnknownController => RefusalReason::ControllerNotFound,
             Reason::OtherHost => RefusalReason::ControllerOfOtherHost,
             Reason::ControllersExhausted | Reason::EntriesExhausted => RefusalReason::NoFreeController,
+            Reason::HostShare => RefusalReason::HostShare,
             Reason::PortRemoved | Reason::SubsystemReturning => RefusalReason::ShuttingDown,
             Reason::Draining => RefusalReason::QueuesDraining,
         };
@@ -248,7 +267,10 @@ impl Shared {
         port.counts.refused.fetch_add(1, Relaxed);
         let (host_nqn, subsystem_nqn) = (host.map(Nqn::to_string), subsystem.map(Nqn::to_string));
         let advice = reason.advice();
-        tracing::warn!(%peer, port = port.name, ?reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}");
+        if let Some(more) = self.may_log(peer.ip().into(), Kind::Refused(reason)) {
+            let name = &port.name;
+            tracing::warn!(%peer, port = name, ?reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}{more}");
+        }
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
         let advice = advice.to_owned();

@@ -131,6 +131,18 @@ pub struct KindTotals {
     pub latency: [u64; LATENCY_BOUNDS_US.len() + 1],
 }
 
+impl KindTotals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.commands += other.commands;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.latency_sum_us += other.latency_sum_us;
+        for (sum, bucket) in self.latency.iter_mut().zip(&other.latency) {
+            *sum += bucket;
+        }
+    }
+}
+
 /// Counters added up over queues.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {

@@ -18,12 +18,13 @@ use crate::control::{Control, Listening, Order, Orders, Placement};
 use crate::device::DeviceTable;
 use crate::drives::Drives;
 use crate::mailbox::{Mailbox, Message};
-use crate::metrics;
+use crate::metrics::{self, Exposition, MetricsDetail};
 use crate::port::PortState;
 use crate::reactor::Reactor;
 use crate::realise::{Devices, StartError, listen};
 use crate::reload;
 use crate::settings::Settings;
+use crate::share;
 use crate::shared::Shared;
 use crate::stats::{Kind, Totals};
 use crate::turn::reactor_of;
@@ -71,7 +72,7 @@ impl Target {
         let processors = place_reactors(&settings);
         let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
         let bell = Mailbox::new()?;
-        let registry = Registry::new(Limits::default(), Arc::new(model), generation);
+        let registry = Registry::new(limits(&settings), Arc::new(model), generation);
         let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.clone(), bell.clone()));
         Drives::connect(&shared, &devices.keepers());
         let (orders, receiver) = Orders::new(bell.clone());
@@ -152,11 +153,16 @@ impl Target {
         self.shared.totals()
     }
 
-    /// Everything that can be measured, as OpenMetrics text.
+    /// Everything that can be measured, as text for monitoring.
     #[must_use]
-    pub fn metrics(&self) -> String {
-        let figures = self.shared.zerocopy.figures();
-        metrics::render(&api::Target::status(self), &self.shared.totals(), &self.shared.refusals(), figures)
+    pub fn metrics(&self, exposition: Exposition, detail: MetricsDetail) -> String {
+        let snapshot = metrics::Snapshot {
+            status: api::Target::status(self),
+            totals: self.shared.totals(),
+            refusals: self.shared.refusals(),
+            zerocopy: self.shared.zerocopy.figures(),
+        };
+        metrics::render(snapshot, exposition, detail)
     }
 
     /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace` whatever is left is
@@ -362,6 +368,17 @@ fn place_reactors(settings: &Settings) -> Vec<Option<usize>> {
     // More threads than processors would queue up on some of them: then the system places them.
     let pin = settings.pin && count <= allowed.len();
     (0..count).map(|index| if pin { allowed.get(index).copied() } else { None }).collect()
+}
+
+/// What the registry holds hosts to.
+fn limits(settings: &Settings) -> Limits {
+    let share = settings.host_share_percent;
+    Limits {
+        controllers: settings.controllers_max,
+        host_controllers: share::percent_of(settings.controllers_max, share),
+        host_queues: share::percent_of(settings.connections_max, share),
+        ..Limits::default()
+    }
 }
 
 /// A generation counter that grows over restarts: milliseconds since 1970.

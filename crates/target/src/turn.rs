@@ -9,12 +9,14 @@ use ebof_fabrics::Handle;
 use crate::buffer::Pool;
 use crate::connection::Connection;
 use crate::device::DeviceTable;
+use crate::share::HostBuffers;
 use crate::shared::Shared;
 
 /// What a connection may use of its reactor during one turn.
 pub(crate) struct Turn<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) pool: &'a mut Pool,
+    pub(crate) host_buffers: &'a mut HostBuffers,
     pub(crate) io: &'a mut Io,
     pub(crate) devices: &'a DeviceTable,
     pub(crate) scratch: &'a mut Vec<u8>,

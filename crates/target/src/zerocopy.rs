@@ -105,7 +105,7 @@ impl Connection {
     pub(crate) fn on_notifications(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
         let before = turn.pool.outstanding_bytes();
         let collected = self.outbox.collect(&self.socket, turn.pool)?;
-        self.buffer_bytes = self.buffer_bytes.saturating_sub(before - turn.pool.outstanding_bytes());
+        self.buffers.give(before - turn.pool.outstanding_bytes());
         if collected.sends == 0 {
             return Ok(false);
         }
@@ -171,7 +171,12 @@ impl Connection {
         let failed = self.on_notifications(turn).is_err();
         if self.outbox.is_pinning() && (failed || turn.now_ms >= until_ms) {
             let peer = self.peer;
-            tracing::error!(%peer, "the network card does not give memory back that it was to send: it is not used again");
+            if let Some(more) = turn.shared.may_log(peer.ip().into(), crate::log_limit::Kind::Pinned) {
+                tracing::error!(
+                    %peer,
+                    "the network card does not give memory back that it was to send: it is not used again{more}"
+                );
+            }
             self.outbox.leak();
         }
         if !self.outbox.is_pinning() {

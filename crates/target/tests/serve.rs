@@ -14,7 +14,7 @@ use ebof_manage::config::{BlockSize, Host};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Status};
-use ebof_target::{Settings, Target};
+use ebof_target::{Exposition, MetricsDetail, Settings, Target};
 
 use config::{NQN, one_subsystem};
 
@@ -229,6 +229,8 @@ fn garbage_silence_and_floods_of_connections_leave_the_others_alone() {
     let mut settings = settings();
     settings.handshake_ms = 300;
     settings.connections_max = 300;
+    // The limit of one address is another test's.
+    settings.address_share_percent = 100;
     let target = Target::start(config(&["mem:1M"]), settings).unwrap();
     let address = target.addresses()[0].1;
     let controller = Controller::connect(&options(address)).unwrap();
@@ -292,7 +294,7 @@ fn metrics_count_by_host_namespace_and_queue() {
     for _ in 0..10 {
         namespace.read(0, &mut [0; 4096]).unwrap();
     }
-    let text = target.metrics();
+    let text = target.metrics(Exposition::OpenMetrics, MetricsDetail::Queue);
     let line = text.lines().find(|line| line.starts_with("ebof_commands_total") && line.contains("kind=\"read\""));
     let line = line.unwrap_or_else(|| panic!("no reads in\n{text}"));
     assert!(line.ends_with(" 10"), "{line}");
@@ -302,4 +304,12 @@ fn metrics_count_by_host_namespace_and_queue() {
     );
     assert!(text.contains("ebof_command_latency_seconds_bucket"), "{text}");
     assert!(text.ends_with("# EOF\n"));
+    assert!(line.contains("queue=\""), "{line}");
+    // Queues only where they are asked for: one line for all of a host's.
+    let second = controller.namespace(Nsid(1)).unwrap();
+    second.read(0, &mut [0; 4096]).unwrap();
+    let text = target.metrics(Exposition::Text, MetricsDetail::Namespace);
+    assert!(!text.contains("queue="), "{text}");
+    let reads = text.lines().filter(|line| line.starts_with("ebof_commands_total") && line.contains("kind=\"read\""));
+    assert_eq!(reads.collect::<Vec<_>>().len(), 1, "{text}");
 }

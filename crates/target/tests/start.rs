@@ -1,4 +1,5 @@
 //! A target either serves with all its threads or does not start: alone in its process, whose limit of open files it changes.
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 mod config;
 #[expect(dead_code, reason = "these hosts send no data")]
@@ -16,7 +17,6 @@ const THREADS: usize = 2;
 #[test]
 fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
     let before = getrlimit(Resource::Nofile);
-    let limit = |current: u64| setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..before }).unwrap();
     let open = descriptors();
     let mut reactor_errors = 0;
     // The limit is one of numbers, and low ones may be free.

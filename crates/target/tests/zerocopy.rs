@@ -63,7 +63,7 @@ impl World {
 
     /// A figure of the target.
     fn figure(&self, name: &str) -> u64 {
-        let metrics = self.target.metrics();
+        let metrics = self.target.metrics(ebof_target::Exposition::OpenMetrics, ebof_target::MetricsDetail::Queue);
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix("_total "));
         line.expect(name).parse().unwrap()
     }

@@ -55,7 +55,7 @@ fn what_the_kernel_cannot_pin_is_copied() {
             assert!(completion.data.into_buffer().unwrap() == fill(completion.user), "place {}", completion.user);
         }
     }
-    let metrics = target.metrics();
+    let metrics = target.metrics(ebof_target::Exposition::OpenMetrics, ebof_target::MetricsDetail::Queue);
     let refused = metrics.lines().find_map(|line| line.strip_prefix("ebof_zerocopy_refused_total ")).unwrap();
     assert!(refused.parse::<u64>().unwrap() > 0, "{metrics}");
 }

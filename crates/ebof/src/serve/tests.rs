@@ -35,6 +35,8 @@ fn drive(namespaces: u32, unallocated_bytes: u64) -> DriveStatus {
         unallocated_bytes,
         namespaces,
         namespaces_max: 128,
+        allocated_bytes: 0,
+        health: ebof_manage::api::DriveHealth::default(),
     }
 }
 
@@ -78,4 +80,48 @@ fn drives_and_namespaces_are_told_with_their_subsystems() {
          attach with: ebof connect -t tcp -a ADDRESS -s 4420 -n nqn.plain\n\
          attach with: ebof connect -t tcp -a ADDRESS -s 4420 -n nqn.a\n"
     );
+}
+
+/// Tells a test that it is the process that is to end.
+const CHILD: &str = "EBOF_TEST_CHILD";
+
+#[test]
+fn a_panic_of_any_thread_ends_the_target() {
+    use std::os::unix::process::ExitStatusExt;
+
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["serve::tests::a_panic_of_any_thread_ends_the_target", "--exact", "--nocapture"]);
+        let output = child.env(CHILD, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{}: {said}", output.status);
+        return;
+    }
+    // No core dumps of tests.
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+    let serving = std::thread::spawn(|| {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+            #[command(flatten)]
+            global: Global,
+        }
+        let words = ["serve", "--listen", "tcp://127.0.0.1:0", "--threads", "1", "mem:1M"];
+        let line = <Line as clap::Parser>::try_parse_from(words).unwrap();
+        run(&line.args, &line.global).unwrap();
+    });
+    let is_there = |name: &str| {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.into_iter().any(|comm| comm.trim() == name)
+    };
+    while !is_there("ebof-reload") {
+        assert!(!serving.is_finished(), "it does not serve");
+        std::thread::yield_now();
+    }
+    // Any thread: this one is none of the target's.
+    let stranger = std::thread::spawn(|| panic!("a test wants it"));
+    let _panicked = stranger.join();
+    std::process::exit(0);
 }

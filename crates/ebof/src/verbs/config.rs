@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use ebof_manage::config::limits::TEXT_BYTES_MAX;
 use ebof_manage::{Config, Loaded};
 
 use super::Outcome;
+use crate::file::Kind;
 use crate::global::Global;
 use crate::output::json::Object;
 use crate::output::{View, show};
@@ -37,11 +38,11 @@ enum Action {
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     match args.action {
         Action::Check { file } => {
-            let loaded = load(&file)?;
+            let loaded = load(&file, Kind::Any)?;
             show(global, &Checked { file: file.display().to_string(), loaded })?;
         }
         Action::Show { file } => {
-            let loaded = load(&file)?;
+            let loaded = load(&file, Kind::Any)?;
             crate::output::print(loaded.config.to_toml()?.as_bytes())?;
         }
     }
@@ -49,9 +50,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 }
 
 /// Reads a configuration from a file.
-pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
+pub(crate) fn load(file: &Path, kind: Kind) -> anyhow::Result<Loaded> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading the configuration {name}"))?;
+    let text = crate::file::read_text(file, "the configuration", TEXT_BYTES_MAX as u64, kind)?;
     Ok(ebof_manage::load(&name, &text)?)
 }
 

@@ -11,12 +11,16 @@ use ebof_nvme::Nqn;
 use super::Outcome;
 use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, set_timeout};
 use crate::failure::Failure;
+use crate::file;
 use crate::global::Global;
 use crate::output::discovery::DiscoveryView;
 use crate::output::{View as _, say, show};
 
 /// Where nvme-cli keeps the discovery services that are asked when none is named.
 const DISCOVERY_CONF: &str = "/etc/nvme/discovery.conf";
+
+/// The longest one that is read.
+const CONF_BYTES_MAX: u64 = 1 << 20;
 
 /// Asks a discovery service.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,10 +59,10 @@ pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
         return Ok(vec![fabric.clone()]);
     }
     let path = Path::new(DISCOVERY_CONF);
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error).with_context(|| format!("reading {DISCOVERY_CONF}")),
+    let text = if path.exists() {
+        file::read_text(path, "the discovery services", CONF_BYTES_MAX, file::Kind::Regular)?
+    } else {
+        String::new()
     };
     let services = parse_conf(&text)?;
     if services.is_empty() {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use ebof_nvme::Nsid;
 use ebof_nvme::feature::{Fid, Select, SetFeature as Cdw10};
 
@@ -13,6 +12,7 @@ use super::number;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
+use crate::file;
 use crate::global::Global;
 use crate::output::features::{FeatureSetView, FeatureView};
 use crate::output::show;
@@ -123,7 +123,7 @@ impl SetFeature {
             let message = format!("feature {:#04x} has a data structure of {wanted} bytes", fid.0);
             return Err(Failure::usage(message, "give it in a file: --data FILE").into());
         };
-        let data = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let data = file::read(path, "the data", DATA_BYTES_MAX as u64, file::Kind::Any)?;
         let wanted = if wanted == 0 { data.len() } else { wanted };
         if data.len() != wanted || wanted > DATA_BYTES_MAX {
             let message = format!("{} has {} bytes, and the feature takes {wanted}", path.display(), data.len());

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use ebof_initiator::AdminData;
 use ebof_nvme::Status;
 use ebof_nvme::firmware::{Commit, CommitAction, Download, multiple_update};
@@ -13,6 +12,7 @@ use super::number;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
+use crate::file;
 use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::{say, show};
@@ -53,13 +53,12 @@ impl FwDownload {
     }
 
     fn image(&self) -> anyhow::Result<Vec<u8>> {
-        let path = self.fw.display();
-        let bytes = std::fs::metadata(&self.fw).with_context(|| format!("opening {path}"))?.len();
-        if bytes == 0 || !bytes.is_multiple_of(4) || bytes > IMAGE_BYTES_MAX {
-            let message = format!("{path} has {bytes} bytes, which is no firmware image");
+        let image = file::read(&self.fw, "the firmware image", IMAGE_BYTES_MAX, file::Kind::Any)?;
+        if image.is_empty() || !image.len().is_multiple_of(4) {
+            let message = format!("{} has {} bytes, which is no firmware image", self.fw.display(), image.len());
             return Err(Failure::usage(message, "an image is a multiple of 4 bytes, 1 GiB at most").into());
         }
-        std::fs::read(&self.fw).with_context(|| format!("reading {path}"))
+        Ok(image)
     }
 
     fn on(&self, device: &mut dyn Device, image: &[u8]) -> anyhow::Result<Done> {

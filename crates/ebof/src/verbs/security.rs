@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use ebof_initiator::AdminData;
 use ebof_nvme::Nsid;
 use ebof_nvme::opcode::admin;
@@ -14,6 +13,7 @@ use super::number;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
+use crate::file;
 use crate::global::{Format, Global};
 use crate::output::done::Done;
 use crate::output::raw::SecurityView;
@@ -66,7 +66,7 @@ pub(crate) struct SecuritySend {
 
 impl SecuritySend {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let data = std::fs::read(&self.file).with_context(|| format!("reading {}", self.file.display()))?;
+        let data = file::read(&self.file, "the data", BYTES_MAX.into(), file::Kind::Any)?;
         let mut device = self.protocol.device.open(Needs::Admin, global)?;
         show(global, &self.on(&mut *device, data)?)?;
         Ok(ExitCode::SUCCESS)

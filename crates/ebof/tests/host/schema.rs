@@ -144,7 +144,7 @@ fn every_schema_is_documented() {
         .map(|name| read(&format!("tests/host/snapshots/host__schema__{name}.snap")))
         .concat();
     let schemas = snapshots.lines().filter(|line| line.starts_with("ebof/"));
-    for schema in schemas.chain(["ebof/error/1", "ebof/connect/1", "ebof/connect-all/1"]) {
+    for schema in schemas.chain(["ebof/serve/1", "ebof/error/1", "ebof/connect/1", "ebof/connect-all/1"]) {
         assert!(manual.contains(schema), "{schema} is not in docs/json.md");
     }
 }

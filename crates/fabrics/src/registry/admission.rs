@@ -93,6 +93,7 @@ impl Registry {
             }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&wish.host, wish.host_id)))
         };
+        self.check_share(&wish.host, 1)?;
         let cntlid = self.free_cntlid(&nqn, &kind, &wish.host).ok_or(RefusalReason::ControllersExhausted)?;
         let Wish { host, host_id, nameless, .. } = wish.clone();
         let identity = Identity { cntlid, subsystem: nqn.clone(), host, host_id, nameless, discovery };
@@ -158,6 +159,7 @@ impl Registry {
         let drive = subsystem.drive.as_deref();
         let entries = self.queue_entries(wish, &association.port, drive)?;
         self.check_entries(&subsystem.nqn, drive, entries)?;
+        self.check_share(&wish.host, 0)?;
         if let Hold::Wait(looks) = self.hold(arrival.handle, key, now_ms)? {
             return Ok(Verdict::Held(looks));
         }
@@ -195,6 +197,17 @@ impl Registry {
         let queues = of_drive.flat_map(|entry| &entry.queues).filter(|queue| !queue.id.is_admin() && !queue.detached);
         let in_use: u32 = queues.map(|queue| u32::from(queue.entries)).sum();
         if in_use + u32::from(more) > most { Err(RefusalReason::EntriesExhausted) } else { Ok(()) }
+    }
+
+    /// Whether the host may have one queue more, and so many controllers more. What it has in other subsystems counts, and what is
+    /// ending: it is still there.
+    fn check_share(&self, host: &Nqn, controllers: u32) -> Result<(), RefusalReason> {
+        let of_host = self.entries.values().filter(|entry| entry.association.host == *host);
+        let count = |(had, queues): (usize, usize), entry: &Entry| (had + 1, queues + entry.queues.len());
+        let (had, queues) = of_host.fold((0, 0), count);
+        let fits = |count: usize, most: u32| u32::try_from(count).is_ok_and(|count| count < most);
+        let controller = controllers == 0 || fits(had, self.limits.host_controllers);
+        if controller && fits(queues, self.limits.host_queues) { Ok(()) } else { Err(RefusalReason::HostShare) }
     }
 
     /// A host identifier stands for one host, and so for one host NQN; cloned machines often share it.

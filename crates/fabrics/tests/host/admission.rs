@@ -171,6 +171,35 @@ fn controllers_run_out_and_come_back() {
 }
 
 #[test]
+fn one_host_leaves_controllers_and_queues_for_others() {
+    let limits = Limits { controllers: 4, host_controllers: 3, host_queues: 5, ..Limits::default() };
+    let mut world = World::with(limits, model());
+    let refusal = |world: &mut World, at, host| {
+        world.connect(at, admin_connect(), &connect_data(DRIVE, host, ControllerId::DYNAMIC)).1.map(|it| it.reason)
+    };
+    // Those of discovery and of other subsystems count.
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    world.controller(OTHER, ALICE);
+    let (discovery, _) = world.controller(Nqn::DISCOVERY, ALICE);
+    let at = world.open();
+    assert_eq!(refusal(&mut world, at, ALICE), Some(RefusalReason::HostShare));
+    assert_eq!(refusal(&mut world, at, BOB), None);
+    // Five queues: three Admin Queues and two more.
+    world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let second = world.io_queue(DRIVE, ALICE, cntlid, 2);
+    let at = world.open();
+    let third = Connect { qid: QueueId(3), ..admin_connect() };
+    let (cqe, refused) = world.connect(at, third, &connect_data(DRIVE, ALICE, cntlid));
+    assert_eq!(refused.unwrap().reason, RefusalReason::HostShare);
+    assert_eq!(cqe.status(), Status::CONNECT_CONTROLLER_BUSY);
+    world.close(second);
+    assert_eq!(world.connect(at, third, &connect_data(DRIVE, ALICE, cntlid)).1, None);
+    world.close(discovery);
+    let at = world.open();
+    assert_eq!(refusal(&mut world, at, ALICE), None);
+}
+
+#[test]
 fn controller_ids_stay_within_their_range_and_begin_at_the_seed() {
     let mut model = model();
     let drive = std::sync::Arc::make_mut(&mut model.subsystems[0]);

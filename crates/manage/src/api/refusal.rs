@@ -55,6 +55,10 @@ pub enum RefusalReason {
     HostIdConflict,
     /// All controller ids are taken.
     NoFreeController,
+    /// The host has as many controllers or connections as one host may have.
+    HostShare,
+    /// As many connections from there are not admitted yet as one address may have.
+    AddressShare,
     /// An I/O queue names a controller that does not exist.
     ControllerNotFound,
     /// An I/O queue names a controller of another host, or one that was connected through another port.
@@ -92,6 +96,12 @@ impl RefusalReason {
             Self::DiscoveryPort => "this port answers discovery only: connect to an address that `ebof discover` lists",
             Self::HostNotAllowed => "add the host NQN to the subsystem's allowed_hosts, or set allow_any_host = true",
             Self::HostIdConflict => "two hosts share a host id: give each its own (/etc/nvme/hostid)",
+            Self::HostShare => {
+                "disconnect what the host does not need, connect with fewer queues (-i), or raise host_share"
+            }
+            Self::AddressShare => {
+                "something there connects and does not go on; if many hosts share the address, raise address_share"
+            }
             Self::NoFreeController => "disconnect unused hosts, or widen cntlid_min to cntlid_max",
             Self::ControllerNotFound => "the controller is gone: the host has to connect the admin queue again",
             Self::ControllerOfOtherHost => {

@@ -3,6 +3,23 @@
 use super::*;
 use crate::config::load;
 
+fn health() -> DriveHealth {
+    DriveHealth {
+        critical_warning: 1,
+        temperature_kelvin: 308,
+        available_spare_percent: 100,
+        available_spare_threshold_percent: 10,
+        percentage_used: 3,
+        media_errors: 0,
+        error_log_entries: 2,
+        power_cycles: 4,
+        unsafe_shutdowns: 1,
+        power_on_hours: 5,
+        host_read_bytes: 6,
+        host_written_bytes: 7,
+    }
+}
+
 fn status() -> Status {
     Status {
         schema: STATUS_SCHEMA,
@@ -48,6 +65,8 @@ fn status() -> Status {
             unallocated_bytes: 90 << 30,
             namespaces: 1,
             namespaces_max: 128,
+            allocated_bytes: 3 << 20,
+            health: health(),
         }],
         controllers: vec![ControllerStatus {
             cntlid: 1,

@@ -59,6 +59,10 @@ pub const ZEROCOPY_SEND_BYTES: RangeInclusive<u64> = 4096..=16 << 20;
 pub const THREADS: RangeInclusive<u64> = 1..=1024;
 /// Connections.
 pub const CONNECTIONS: RangeInclusive<u64> = 1..=1_048_576;
+/// Controllers, those of discovery included.
+pub const CONTROLLERS: RangeInclusive<u64> = 1..=65536;
+/// What one host or address may use of what all share, in percent.
+pub const SHARE_PERCENT: RangeInclusive<u64> = 1..=100;
 /// Remembered refusals.
 pub const REFUSED_JOURNAL: RangeInclusive<u64> = 0..=65536;
 /// Entries of an Error Information log (Identify Controller, ELPE is one byte).

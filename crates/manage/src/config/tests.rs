@@ -310,6 +310,9 @@ fn the_documentation_names_every_key_and_limit() {
     for (key, limit) in [
         ("max_connections", limits::CONNECTIONS.end()),
         ("threads", limits::THREADS.end()),
+        ("max_controllers", limits::CONTROLLERS.end()),
+        ("host_share", limits::SHARE_PERCENT.end()),
+        ("address_share", limits::SHARE_PERCENT.end()),
         ("refused_journal", limits::REFUSED_JOURNAL.end()),
         ("error_log_entries", limits::ERROR_LOG_ENTRIES.end()),
         ("max_queue_size", limits::QUEUE_SIZE.end()),

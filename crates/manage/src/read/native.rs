@@ -76,6 +76,15 @@ fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
     if let Some(connections) = table.integer("max_connections", &limits::CONNECTIONS, out) {
         options.max_connections = connections;
     }
+    if let Some(controllers) = table.integer("max_controllers", &limits::CONTROLLERS, out) {
+        options.max_controllers = controllers;
+    }
+    if let Some(percent) = table.integer("host_share", &limits::SHARE_PERCENT, out) {
+        options.host_share = percent;
+    }
+    if let Some(percent) = table.integer("address_share", &limits::SHARE_PERCENT, out) {
+        options.address_share = percent;
+    }
     if let Some(node) = table.node("handshake_timeout")
         && let Some(timeout) = values::duration("handshake_timeout", node, &limits::HANDSHAKE_TIMEOUT, out)
     {

@@ -22,6 +22,7 @@ use ebof_nvme::{Cid, ControllerId, HostId, Nsid, QueueId, Status};
 use super::jobs::{Jobs, wants_facts};
 use super::sensor::Sensor;
 use super::upkeep::{self, Observed, Round, Upkeep};
+use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 
 /// Why a drive is not served.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,8 @@ pub(crate) struct Keeper {
     /// Names on the medium that belong to no namespace any more, and could not be removed yet.
     leftovers: Mutex<BTreeSet<Instance>>,
     pub(super) jobs: Jobs,
+    /// Of what hosts ask.
+    pub(super) log_limit: LogLimit,
 }
 
 type Publish = Box<dyn Fn(&[Event], &[AsyncEvent]) + Send>;
@@ -167,6 +170,7 @@ impl Keeper {
             round,
             leftovers: Mutex::default(),
             jobs: Jobs::default(),
+            log_limit: LogLimit::default(),
         });
         let _first = itself.set(Arc::downgrade(&keeper));
         let (done, outcome) = std::sync::mpsc::channel();
@@ -211,6 +215,15 @@ impl Keeper {
         self.drive().view()
     }
 
+    fn may_log(&self, about: About, kind: Kind) -> Option<LeftOut> {
+        self.log_limit.admit(about, kind, self.age_us())
+    }
+
+    /// How long it is open, microseconds.
+    pub(super) fn age_us(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// The namespaces' devices.
     pub(crate) fn devices(&self) -> HashMap<Instance, Arc<dyn Device>> {
         let instances = self.medium.instances();
@@ -250,8 +263,10 @@ impl Keeper {
                 own.erase(store, erased, Box::new(|| {}));
             }
             if let Err(refusal) = &answer {
-                let status = refusal.status;
-                tracing::info!(drive = own.name, host = %origin.host, request = request.name(), %status, "refused");
+                let (status, name) = (refusal.status, request.name());
+                if let Some(more) = own.may_log(About::Host(origin.host.clone()), Kind::DriveRefused) {
+                    tracing::info!(drive = own.name, host = %origin.host, request = name, %status, "refused{more}");
+                }
             }
             reply.give(answer);
         }));
@@ -268,8 +283,11 @@ impl Keeper {
         let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
         self.medium.run(Box::new(move |store| {
             let marked = store.mark_bad(instance, blocks);
-            if let Err(error) = &marked {
-                tracing::error!(drive = own.name, instance = instance.0, "blocks cannot be marked bad: {error}");
+            if let Err(error) = &marked
+                && let Some(more) = own.may_log(About::Target, Kind::NotMarked)
+            {
+                let instance = instance.0;
+                tracing::error!(drive = own.name, instance, "blocks cannot be marked bad: {error}{more}");
             }
             let told = marked.map(|()| Told { answer: Answer::Done(0), abort: Vec::new() });
             reply.give(told.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));

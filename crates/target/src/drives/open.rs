@@ -1,7 +1,7 @@
 //! From a drive's configuration to its keeper: the backing device is made or opened, and the settings are translated.
 
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use ebof_manage::Drive as Backing;
 use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Subsystem};
 use ebof_medium::DriveKey;
 use ebof_nvme::Nqn;
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use super::keeper::{Keeper, KeeperError, Plan};
@@ -71,7 +72,13 @@ pub(crate) fn open(
 fn read_key(path: &str) -> Result<DriveKey, KeeperError> {
     let wrong = |reason: String| KeeperError::Key { path: path.to_owned(), reason };
     let help = "a key file has 32 bytes, or 64 hexadecimal digits: `head -c 32 /dev/urandom > FILE` makes one";
-    let file = std::fs::File::open(path).map_err(|error| wrong(format!("the key cannot be read: {error}; {help}")))?;
+    let unreadable = |error: std::io::Error| wrong(format!("the key cannot be read: {error}; {help}"));
+    // A pipe that nobody writes to must not be waited for: a running target opens drives, too.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2) is an int");
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(wrong(format!("the key cannot be read: it is no regular file; {help}")));
+    }
     if file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
         tracing::warn!(path, "others than the owner may read the key file: `chmod 600` keeps it to one user");
     }

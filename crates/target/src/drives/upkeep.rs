@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use ebof_drive::health::{Activity, TEMPERATURE_KELVIN, Usage};
+use ebof_drive::health::{Activity, TEMPERATURE_KELVIN, Thresholds, Usage};
 use ebof_drive::{Change, Origin, error_log};
+use ebof_manage::api::DriveHealth;
 use ebof_medium::{Job, Notice, Progress, Store};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid};
 
@@ -65,6 +66,30 @@ const UNWRITTEN: usize = 64;
 /// How long counters that moved wait to be written down, and how long those do that only tell the time.
 const KEEP_MOVED_S: u64 = 60;
 const KEEP_S: u64 = 600;
+
+impl Keeper {
+    /// What SMART / Health Information says of the drive, of the last look: one in ten seconds.
+    pub(crate) fn health(&self) -> DriveHealth {
+        let drive = self.drive();
+        let page = drive.state().health.page(Nsid::NONE, &drive.condition(), &Thresholds::DEFAULT, &drive.endurance());
+        let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+        let usage = drive.state().health.usage;
+        DriveHealth {
+            critical_warning: page.cw,
+            temperature_kelvin: page.ctemp.get(),
+            available_spare_percent: page.avsp,
+            available_spare_threshold_percent: page.avspt,
+            percentage_used: page.pused,
+            media_errors: count(page.mdie.get()),
+            error_log_entries: count(page.neile.get()),
+            power_cycles: count(page.pwrc.get()),
+            unsafe_shutdowns: count(page.upl.get()),
+            power_on_hours: count(page.poh.get()),
+            host_read_bytes: usage.bytes_read,
+            host_written_bytes: usage.bytes_written,
+        }
+    }
+}
 
 impl Round {
     pub(crate) fn new(sensor: Option<Sensor>) -> Self {
@@ -159,6 +184,7 @@ impl Job for Upkeep {
 impl Keeper {
     /// Collects what happened, writes down what has to be (all of it if `all`), and raises events. On the drive's thread.
     pub(super) fn upkeep(&self, store: &mut Store, all: bool) {
+        self.log_limit.tell(self.age_us());
         let mut round = self.round();
         let observed = self.observe(round.errors);
         let contended = round.contended(&observed);

@@ -1,17 +1,16 @@
 //! What a reactor is told by other threads: connections to serve, notices for queues, aborts, closes, the end.
 
 use std::cmp::Reverse;
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 
-use ebof_fabrics::{Handle, Notice, Queue};
+use ebof_fabrics::{Handle, Notice};
 use ebof_nvme::Nsid;
 use rustix::event::epoll;
 
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
 use crate::connection::{Connection, End, State};
-use crate::mailbox::{Asker, Message};
+use crate::log_limit::Kind;
+use crate::mailbox::{Accepted, Asker, Message};
 use crate::port::PortState;
 use crate::sockets;
 use crate::turn::{Turn, handle, place_of};
@@ -19,7 +18,7 @@ use crate::turn::{Turn, handle, place_of};
 impl Reactor {
     pub(super) fn on_message(&mut self, message: Message, now_us: u64) {
         match message {
-            Message::Accept { socket, peer, local, port } => self.accept(socket, peer, local, port, now_us),
+            Message::Accept(accepted) => self.accept(accepted, now_us),
             Message::Devices(devices) => self.devices = devices,
             // The Admin Queue is idle first. What the other queues have accepted is completed all the same.
             Message::Notice { notice: Notice::Close(_), .. } if self.shutdown_ms.is_some() => {}
@@ -159,7 +158,8 @@ impl Reactor {
         0..u32::try_from(self.connections.len()).unwrap_or(u32::MAX)
     }
 
-    fn accept(&mut self, socket: TcpStream, peer: SocketAddr, local: SocketAddr, port: Arc<PortState>, now_us: u64) {
+    fn accept(&mut self, accepted: Accepted, now_us: u64) {
+        let Accepted { socket, peer, local, port, waiting } = accepted;
         if self.shutdown_ms.is_some() {
             self.shared.connection_gone(&port);
             return;
@@ -174,13 +174,15 @@ impl Reactor {
         let added =
             epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(u64::from(place)), epoll::EventFlags::IN);
         if let Err(error) = added {
-            tracing::error!(%peer, "the connection cannot be watched: {error}");
+            if let Some(more) = self.shared.may_log(peer.ip().into(), Kind::Unwatched) {
+                tracing::error!(%peer, "the connection cannot be watched: {error}{more}");
+            }
             self.free.push(place);
             self.shared.connection_gone(&port);
             return;
         }
         tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
-        let mut connection = Connection::new(handle, socket, peer, local, port, Queue::new(), deadline_ms);
+        let mut connection = Connection::new(handle, socket, peer, local, port, deadline_ms, waiting);
         connection.armed_ms = Some(deadline_ms);
         if let Some(least) = connection.port.config.zerocopy_send_bytes {
             connection.outbox.pin_from(least, self.shared.settings.zerocopy_copied_max);

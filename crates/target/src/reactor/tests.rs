@@ -23,7 +23,8 @@ use super::{ASK_EVERY, Reactor};
 use crate::control::Listening;
 use crate::device::DeviceTable;
 use crate::drives::Drives;
-use crate::mailbox::{Mailbox, Message};
+use crate::log_limit::Network;
+use crate::mailbox::{Accepted, Mailbox, Message};
 use crate::port::PortState;
 use crate::realise::Devices;
 use crate::settings::Settings;
@@ -108,14 +109,15 @@ impl Rig {
             // As much as every system allows.
             socket.set_send_buffer_size(212_992).unwrap();
         }
-        let nobody = ([127, 0, 0, 1], 1).into();
+        let nobody: std::net::SocketAddr = ([127, 0, 0, 1], 1).into();
         let socket = std::os::fd::OwnedFd::from(theirs).into();
-        self.reactor.mailbox.post(Message::Accept {
+        self.reactor.mailbox.post(Message::Accept(Accepted {
             socket,
             peer: nobody,
             local: nobody,
             port: Arc::clone(&self.port),
-        });
+            waiting: self.reactor.shared.unadmitted.enter(Network::of(nobody.ip()), u32::MAX).unwrap(),
+        }));
         ours
     }
 

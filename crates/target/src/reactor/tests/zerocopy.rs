@@ -60,7 +60,7 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     let place = host.place();
     let connection = rig.reactor.connections[place].as_ref().unwrap();
     assert!(connection.outbox.is_empty() && connection.outbox.is_pinning(), "all is in the socket");
-    assert_eq!((rig.reactor.pool.outstanding_bytes(), connection.buffer_bytes), (buffers, buffers), "and charged");
+    assert_eq!((rig.reactor.pool.outstanding_bytes(), connection.buffers.own()), (buffers, buffers), "and charged");
     // What it has acknowledged is asked for twice, and is the same.
     rig.turn(31_000_000);
     rig.turn(28_000_000);

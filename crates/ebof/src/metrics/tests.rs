@@ -1,0 +1,101 @@
+//! The metrics endpoint and peers that say nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use ebof_manage::Listen;
+use ebof_manage::config::{Config, Namespace, Port, Subsystem};
+use ebof_nvme::Nqn;
+use ebof_target::Settings;
+
+use super::*;
+
+/// No answer takes that long, also on a machine that has much to do.
+const LONG: Duration = Duration::from_secs(20);
+
+fn target() -> Arc<Target> {
+    let nqn = Nqn::parse("nqn.2014-08.org.example:drive0").unwrap();
+    let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
+    let mut subsystem = Subsystem::new(nqn.clone());
+    subsystem.namespaces.push(Namespace::new(&nqn, 1, "mem:1M".parse().unwrap()));
+    let config = Config { ports: vec![port], subsystems: vec![subsystem], ..Config::default() };
+    Arc::new(Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap())
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+/// The head and the body of the answer.
+fn get(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
+    let mut stream = connect(address);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn half_open_connections_keep_nobody_from_the_metrics() {
+    let address = serve_for("127.0.0.1:0".parse().unwrap(), target(), Duration::from_secs(3600)).unwrap();
+    let mut silent: Vec<TcpStream> = Vec::new();
+    for at in 0..200 {
+        let mut stream = connect(address);
+        if at % 2 == 0 {
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost:").unwrap();
+        }
+        silent.push(stream);
+        if at % 40 == 0 {
+            assert!(get(address, "/metrics", "*/*").0.starts_with("HTTP/1.1 200"));
+        }
+    }
+    assert!(get(address, "/metrics", "*/*").0.starts_with("HTTP/1.1 200"));
+    // The oldest have made room, although their time was not up.
+    for stream in &mut silent[..200 - listener::PER_ADDRESS] {
+        let mut rest = Vec::new();
+        // Cut off with or without a word about it: not waited for.
+        let end = stream.read_to_end(&mut rest);
+        assert!(!matches!(end, Err(ref error) if error.kind() == std::io::ErrorKind::WouldBlock), "still open");
+    }
+}
+
+#[test]
+fn a_connection_of_the_metrics_ends_when_its_time_is_up() {
+    let address = serve_for("127.0.0.1:0".parse().unwrap(), target(), Duration::from_millis(50)).unwrap();
+    let mut stream = connect(address);
+    let mut rest = Vec::new();
+    assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);
+}
+
+#[test]
+fn the_format_is_the_one_that_is_asked_for() {
+    let address = serve("127.0.0.1:0".parse().unwrap(), target()).unwrap();
+    let (head, body) = get(address, "/metrics", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    for accept in ["*/*", "text/plain"] {
+        let (head, body) = get(address, "/metrics", accept);
+        assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+        assert!(body.contains("\nebof_build_info{version=") && !body.contains("# EOF"), "{body}");
+    }
+    assert!(get(address, "/status", "*/*").1.contains("\"schema\""));
+}
+
+#[test]
+fn who_may_reach_the_metrics_is_known_by_the_address() {
+    for (address, public) in [
+        ("127.0.0.1:1", false),
+        ("127.9.0.1:1", false),
+        ("[::1]:1", false),
+        ("[::ffff:127.0.0.1]:1", false),
+        ("0.0.0.0:1", true),
+        ("[::]:1", true),
+        ("192.168.1.1:1", true),
+    ] {
+        assert_eq!(is_public(address.parse().unwrap()), public, "{address}");
+    }
+}

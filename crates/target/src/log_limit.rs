@@ -1,0 +1,319 @@
+//! How many lines of the log others can cause: peers by what they send, devices by failing. All such lines pass here.
+//!
+//! Lines are counted by whom they are about and of which kind they are. The first few of a minute are logged, the others counted; how
+//! many there were is told with the next line, or when the minute is over. The table is bounded: when many addresses take part,
+//! those that have no place in it are one, and so the log grows by a bounded number of lines a minute whatever is sent.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ebof_backend::Class;
+use ebof_fabrics::DeviceId;
+use ebof_manage::api::RefusalReason;
+use ebof_nvme::Nqn;
+
+/// How long lines of a kind are counted together, microseconds.
+const WINDOW_US: u64 = 60_000_000;
+
+/// Pairs of whom and what that are told apart.
+const ENTRIES_MAX: usize = 512;
+
+/// Whom a line is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum About {
+    /// A host on the network.
+    Peer(Network),
+    /// A host of a drive.
+    Host(Nqn),
+    /// A device.
+    Device(Option<DeviceId>),
+    /// This target.
+    Target,
+    /// All those for whom there was no place.
+    Others,
+}
+
+/// As much of an address as its owner cannot choose: all of IPv4, the first 64 bits of IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Network(IpAddr);
+
+/// What a line says. Lines of one kind differ in details only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// A connection was refused.
+    Refused(RefusalReason),
+    /// The system gave a connection and took it back.
+    NotAccepted,
+    /// Nothing can be accepted now.
+    AcceptRests,
+    /// A connection ended that never became a queue.
+    Unconnected,
+    /// A connection became a queue.
+    Connected,
+    /// A connection became a queue although its Connect was not as it should be.
+    Tolerated,
+    /// A queue came to its end.
+    Ended,
+    /// A queue came to an end that was not wanted.
+    Broken,
+    /// A socket cannot be watched.
+    Unwatched,
+    /// A network card keeps memory.
+    Pinned,
+    /// A device failed.
+    Device(Class),
+    /// Protection information was wrong.
+    Protection,
+    /// The drive refused an admin command.
+    DriveRefused,
+    /// Blocks cannot be marked bad.
+    NotMarked,
+}
+
+impl Kind {
+    /// Lines of a window that are logged. A host with many processors connects and leaves with a queue for each.
+    fn lines(self) -> u32 {
+        match self {
+            Self::Connected | Self::Ended | Self::Broken => 256,
+            Self::Device(_) => 1,
+            _ => 5,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Refused(_) => "refused connections",
+            Self::NotAccepted => "connections that ended before they were accepted",
+            Self::AcceptRests => "rests of accepting",
+            Self::Connected => "connected queues",
+            Self::Tolerated => "connections accepted although something was wrong",
+            Self::Unconnected | Self::Ended | Self::Broken => "ended connections",
+            Self::Unwatched => "sockets that cannot be watched",
+            Self::Pinned => "network cards that keep memory",
+            Self::Device(_) => "device errors",
+            Self::Protection => "mismatches of protection information",
+            Self::DriveRefused => "refused admin commands",
+            Self::NotMarked => "blocks that cannot be marked bad",
+        }
+    }
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct LogLimit {
+    table: Mutex<HashMap<(About, Kind), Counted>>,
+    /// Somebody's lines began to be left out.
+    begun: AtomicBool,
+}
+
+/// Lines of one kind about one peer.
+#[derive(Debug)]
+struct Counted {
+    /// When the first of them came.
+    since_us: u64,
+    logged: u32,
+    left_out: u64,
+}
+
+/// What was left out before a line: said behind it, if there is anything to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) lines: u64,
+    seconds: u64,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lines {
+            0 => Ok(()),
+            lines => write!(f, " ({lines} more like this in the last {} s)", self.seconds),
+        }
+    }
+}
+
+impl LogLimit {
+    /// Whether a line is to be logged; then with how many like it were left out.
+    pub(crate) fn admit(&self, about: About, kind: Kind, now_us: u64) -> Option<LeftOut> {
+        let mut table = self.lock();
+        let mut key = (about, kind);
+        if table.len() >= ENTRIES_MAX && !table.contains_key(&key) {
+            // What has nothing to tell any more makes room.
+            table.retain(|_, counted| counted.left_out > 0 || !counted.is_over(now_us));
+            if table.len() >= ENTRIES_MAX {
+                key.0 = About::Others;
+            }
+        }
+        let counted = match table.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(Counted { since_us: now_us, logged: 1, left_out: 0 });
+                return Some(LeftOut::default());
+            }
+            Entry::Occupied(place) => place.into_mut(),
+        };
+        if counted.is_over(now_us) {
+            let before = std::mem::replace(counted, Counted { since_us: now_us, logged: 1, left_out: 0 });
+            return Some(before.left_out(now_us));
+        }
+        if counted.logged < kind.lines() {
+            counted.logged += 1;
+            return Some(LeftOut::default());
+        }
+        counted.left_out += 1;
+        if counted.left_out == 1 {
+            self.begun.store(true, Ordering::Relaxed);
+        }
+        None
+    }
+
+    /// Whether there is a new time at which something is to be [told](Self::tell). True once.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) && self.begun.swap(false, Ordering::Relaxed)
+    }
+
+    /// Logs what was left out in windows that are over, and forgets them.
+    pub(crate) fn tell(&self, now_us: u64) {
+        for ((about, kind), left_out) in self.take_over(now_us) {
+            tracing::warn!(
+                "{} about {about}, not logged one by one: {} in the last {} s",
+                kind.name(),
+                left_out.lines,
+                left_out.seconds
+            );
+        }
+    }
+
+    fn take_over(&self, now_us: u64) -> Vec<((About, Kind), LeftOut)> {
+        let mut table = self.lock();
+        let over = table.extract_if(|_, counted| counted.is_over(now_us));
+        let told = over.map(|(key, counted)| (key, counted.left_out(now_us)));
+        told.filter(|(_, left_out)| left_out.lines > 0).collect()
+    }
+
+    /// When there will be something to [`tell`](Self::tell), microseconds.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        let table = self.lock();
+        let open = table.values().filter(|counted| counted.left_out > 0);
+        open.map(|counted| counted.since_us.saturating_add(WINDOW_US)).min()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(About, Kind), Counted>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    fn is_over(&self, now_us: u64) -> bool {
+        now_us.saturating_sub(self.since_us) >= WINDOW_US
+    }
+
+    fn left_out(&self, now_us: u64) -> LeftOut {
+        LeftOut { lines: self.left_out, seconds: now_us.saturating_sub(self.since_us) / 1_000_000 }
+    }
+}
+
+impl Network {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            v4 => v4,
+        })
+    }
+}
+
+impl From<IpAddr> for About {
+    fn from(address: IpAddr) -> Self {
+        Self::Peer(Network::of(address))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V6(address) => write!(f, "{address}/64"),
+            v4 @ IpAddr::V4(_) => v4.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer(network) => network.fmt(f),
+            Self::Host(nqn) => nqn.fmt(f),
+            Self::Device(Some(device)) => write!(f, "device {}", device.0),
+            Self::Device(None) => f.write_str("no device"),
+            Self::Target => f.write_str("this target"),
+            Self::Others => f.write_str("many others"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> About {
+        text.parse::<IpAddr>().unwrap().into()
+    }
+
+    const KIND: Kind = Kind::Refused(RefusalReason::NotNvme);
+
+    #[test]
+    fn the_first_of_a_kind_is_logged_and_the_others_are_counted() {
+        let limit = LogLimit::default();
+        let (one, other) = (About::Device(Some(DeviceId(1))), About::Device(Some(DeviceId(2))));
+        let errors = Kind::Device(Class::OutOfSpace);
+        assert_eq!(limit.admit(one.clone(), errors, 5), Some(LeftOut::default()));
+        for now_us in 6..106 {
+            assert_eq!(limit.admit(one.clone(), errors, now_us), None);
+        }
+        assert_eq!(limit.admit(one.clone(), Kind::Device(Class::MediumRead), 106), Some(LeftOut::default()));
+        assert_eq!(limit.admit(other, errors, 106), Some(LeftOut::default()));
+        let next = limit.admit(one.clone(), errors, 5 + WINDOW_US).unwrap();
+        assert_eq!(next.to_string(), " (100 more like this in the last 60 s)");
+        assert_eq!(limit.admit(one, errors, 6 + WINDOW_US), None);
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_when_the_window_is_over() {
+        let limit = LogLimit::default();
+        assert_eq!(limit.next_us(), None);
+        let logged = (0..100).filter(|&now_us| limit.admit(peer("192.0.2.1"), KIND, now_us).is_some()).count();
+        assert_eq!((logged, limit.next_us()), (5, Some(WINDOW_US)));
+        assert_eq!(limit.take_over(WINDOW_US - 1), []);
+        let told = limit.take_over(WINDOW_US);
+        assert_eq!(told, [((peer("192.0.2.1"), KIND), LeftOut { lines: 95, seconds: 60 })]);
+        assert_eq!((limit.take_over(WINDOW_US), limit.next_us()), (vec![], None));
+    }
+
+    #[test]
+    fn no_number_of_addresses_makes_the_log_or_the_table_grow() {
+        let limit = LogLimit::default();
+        let mut lines = 0;
+        for at in 0..1_000_000_u32 {
+            let address = IpAddr::from(at.to_be_bytes());
+            lines += u64::from(limit.admit(address.into(), KIND, 7).is_some());
+        }
+        assert!(limit.lock().len() <= ENTRIES_MAX + 1);
+        assert!(lines <= ENTRIES_MAX as u64 + 5, "{lines}");
+        let told: u64 = limit.take_over(7 + WINDOW_US).iter().map(|(_, left_out)| left_out.lines).sum();
+        assert_eq!(told + lines, 1_000_000);
+        assert_eq!(limit.lock().len(), 0);
+    }
+
+    #[test]
+    fn who_has_a_network_of_addresses_is_one() {
+        assert_eq!(peer("2001:db8:1:2::1"), peer("2001:db8:1:2:ffff::9"));
+        assert_ne!(peer("2001:db8:1:2::1"), peer("2001:db8:1:3::1"));
+        assert_eq!(peer("::ffff:192.0.2.1"), peer("192.0.2.1"));
+        assert_ne!(peer("192.0.2.1"), peer("192.0.2.2"));
+        assert_eq!(peer("2001:db8:1:2::1").to_string(), "2001:db8:1:2::/64");
+    }
+}

@@ -1,0 +1,174 @@
+//! The rules that `promtool check metrics` holds metrics to, and what a drive is told as.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ebof_manage::api::{DriveHealth, DriveStatus, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus};
+
+use super::*;
+use crate::stats::QueueStats;
+
+const NQN: &str = "nqn.2014-08.org.example:drive0";
+
+fn drive() -> DriveStatus {
+    let health = DriveHealth {
+        critical_warning: 5,
+        temperature_kelvin: 308,
+        available_spare_percent: 90,
+        percentage_used: 7,
+        media_errors: 11,
+        power_on_hours: 2,
+        ..DriveHealth::default()
+    };
+    DriveStatus {
+        name: "d0".to_owned(),
+        subsystem_nqn: Some(NQN.to_owned()),
+        backing: "disk.img".to_owned(),
+        profile: "default".to_owned(),
+        capacity_bytes: 1000,
+        unallocated_bytes: 400,
+        namespaces: 1,
+        namespaces_max: 128,
+        allocated_bytes: 300,
+        health,
+    }
+}
+
+fn snapshot() -> Snapshot {
+    let port = PortStatus {
+        name: "127.0.0.1:4420".to_owned(),
+        id: 1,
+        transport: "tcp".to_owned(),
+        address: "127.0.0.1:4420".parse().unwrap(),
+        discovery_only: false,
+        connections: 1,
+        accepted: 2,
+        refused: 3,
+    };
+    let namespace = NamespaceStatus {
+        nsid: 1,
+        drive: "d0".to_owned(),
+        size_bytes: 1 << 20,
+        block_size_bytes: 512,
+        uuid: String::new(),
+        write_protect: false,
+        ana_group: 1,
+        io: ebof_manage::api::IoCounters::default(),
+    };
+    let subsystem = SubsystemStatus {
+        nqn: NQN.to_owned(),
+        serial: String::new(),
+        model: String::new(),
+        allow_any_host: true,
+        allowed_hosts: Vec::new(),
+        ports: Vec::new(),
+        namespaces: vec![namespace],
+    };
+    let status = Status {
+        schema: STATUS_SCHEMA,
+        version: "1.2.3".to_owned(),
+        uptime_s: 60,
+        generation: 1,
+        connections: 1,
+        connections_max: 2,
+        ports: vec![port],
+        subsystems: vec![subsystem],
+        drives: vec![drive()],
+        controllers: Vec::new(),
+    };
+    let mut totals = Totals::default();
+    for queue in [1, 2] {
+        let stats = QueueStats {
+            host: "nqn.host".to_owned(),
+            subsystem: NQN.to_owned(),
+            queue,
+            nsid: 1,
+            kinds: Default::default(),
+        };
+        stats.count(Kind::Read, 4096, false, 15);
+        totals.add(&stats);
+    }
+    let refusal = Refusal {
+        time_unix_ms: 0,
+        peer: "127.0.0.1:1".parse().unwrap(),
+        host_nqn: None,
+        subsystem_nqn: None,
+        reason: ebof_manage::api::RefusalReason::NotNvme,
+        detail: String::new(),
+        advice: String::new(),
+        count: 4,
+    };
+    Snapshot { status, totals, refusals: vec![refusal], zerocopy: Figures::default() }
+}
+
+fn value(text: &str, start: &str) -> f64 {
+    let line = text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start} in\n{text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn metrics_keep_the_rules_of_prometheus() {
+    for detail in [MetricsDetail::Namespace, MetricsDetail::Queue] {
+        let text = render(snapshot(), Exposition::Text, detail);
+        let mut helps = BTreeSet::new();
+        let mut types = BTreeMap::new();
+        for line in text.lines() {
+            if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+                assert!(help.len() > 3 && helps.insert(name), "{line}");
+            } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+                assert!(helps.contains(name) && types.insert(name, kind).is_none(), "{line}");
+            } else {
+                assert!(!line.starts_with('#'), "{line}");
+                let name = line.split(['{', ' ']).next().unwrap();
+                let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+                let family = of_histogram.filter(|family| types.get(family) == Some(&"histogram")).unwrap_or(name);
+                let kind = types.get(family).unwrap_or_else(|| panic!("{line}: no type"));
+                assert_eq!(family.ends_with("_total"), *kind == "counter", "{line}");
+                assert!(of_histogram.is_none() || *kind == "histogram", "{line}");
+                let bytes = family.bytes();
+                assert!(bytes.clone().all(|byte| byte == b'_' || byte.is_ascii_lowercase()), "{line}");
+                // Base units, no names of types, in names.
+                let words: Vec<&str> = family.split('_').collect();
+                for word in
+                    ["milliseconds", "ms", "us", "minutes", "hours", "kib", "percent", "gauge", "counter", "kelvins"]
+                {
+                    assert!(!words.contains(&word), "{line}");
+                }
+            }
+        }
+        assert!(helps.iter().all(|name| types.contains_key(name)) && helps.len() > 30);
+    }
+}
+
+#[test]
+fn a_drive_is_told_with_its_capacity_and_health() {
+    let text = render(snapshot(), Exposition::Text, MetricsDetail::Namespace);
+    let labels = "{drive=\"d0\",subsystem=\"nqn.2014-08.org.example:drive0\"}";
+    for (name, wanted) in [
+        ("capacity_bytes", 1000.0),
+        ("unallocated_bytes", 400.0),
+        ("allocated_bytes", 300.0),
+        ("critical_warning", 5.0),
+        ("temperature_celsius", 35.0),
+        ("available_spare_ratio", 0.9),
+        ("used_endurance_ratio", 0.07),
+        ("media_errors_total", 11.0),
+        ("power_on_seconds_total", 7200.0),
+    ] {
+        let told = value(&text, &format!("ebof_drive_{name}{labels}"));
+        assert!((told - wanted).abs() < 1e-9, "{name}: {told}");
+    }
+    assert!(text.contains("ebof_build_info{version=\"1.2.3\"} 1"), "{text}");
+    assert!(value(&text, "ebof_uptime_seconds") > 59.0);
+}
+
+#[test]
+fn queues_are_one_line_unless_they_are_asked_for() {
+    let lines = |detail| {
+        let text = render(snapshot(), Exposition::OpenMetrics, detail);
+        text.lines().filter(|line| line.starts_with("ebof_commands_total{")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let together = lines(MetricsDetail::Namespace);
+    assert!(together.len() == 1 && together[0].ends_with(" 2") && !together[0].contains("queue"), "{together:?}");
+    let apart = lines(MetricsDetail::Queue);
+    assert!(apart.len() == 2 && apart.iter().all(|line| line.ends_with(" 1") && line.contains("queue=")), "{apart:?}");
+}

@@ -1,0 +1,85 @@
+//! What peers can make a target log: alone in its process, whose log it collects.
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
+
+mod config;
+#[expect(dead_code, reason = "these hosts send no data")]
+mod raw;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ebof_target::{Settings, Target};
+use tracing_subscriber::fmt::MakeWriter;
+use zerocopy::IntoBytes;
+
+use config::one_subsystem;
+use raw::{Raw, connect, connect_data};
+
+/// The log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Lines {
+    fn count(&self) -> usize {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).lines().count()
+    }
+}
+
+/// Something that is no NVMe, until the target closes the connection.
+fn garbage(address: SocketAddr) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let _answer = stream.read_to_end(&mut Vec::new());
+}
+
+/// A Connect for a subsystem that does not exist.
+fn stranger(address: SocketAddr) {
+    let mut raw = Raw::initialized(address);
+    let mut data = connect_data(0xffff);
+    data.subnqn = ebof_nvme::Nqn::parse("nqn.none").unwrap().to_field();
+    raw.send(connect(0, 32), 1, data.as_bytes());
+    assert!(!raw.completion().status().is_success());
+}
+
+#[test]
+fn one_peer_cannot_fill_the_log() {
+    const CONNECTIONS: usize = 300;
+    let lines = Lines::default();
+    tracing_subscriber::fmt().with_writer(lines.clone()).init();
+    let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
+    let target = Target::start(one_subsystem(["mem:1M"]), settings).unwrap();
+    let address = target.addresses()[0].1;
+    for (what, peer) in [("garbage", garbage as fn(SocketAddr)), ("strangers", stranger)] {
+        let before = lines.count();
+        for _ in 0..CONNECTIONS {
+            peer(address);
+        }
+        let logged = lines.count() - before;
+        assert!((1..CONNECTIONS / 4).contains(&logged), "{what}: {logged} lines");
+    }
+    // What is not logged is counted all the same, and remembered.
+    let refused: u64 = ebof_manage::Target::status(&target).ports.iter().map(|port| port.refused).sum();
+    assert_eq!(refused, 2 * CONNECTIONS as u64);
+}
