@@ -312,8 +312,8 @@ pub enum OpenError {
     },
     /// Nothing in it.
     #[error(
-        "{} is empty: delete it and give a size to have it created (for example {}:10G), or `truncate -s 10G` it",
-        path.display(), path.display()
+        "{} is empty: delete it and give a size to have it created (for example {}:10G), or `truncate -s 10G {}`",
+        path.display(), path.display(), path.display()
     )]
     Empty {
         /// As it was given.
@@ -321,9 +321,8 @@ pub enum OpenError {
     },
     /// Not a whole number of blocks.
     #[error(
-        "{what} has {size_bytes} bytes, which is not a multiple of the block size {block_bytes}: \
-         {} bytes would be, or choose another block size with `block=512` or `block=4096`",
-        size_bytes.div_ceil(u64::from(*block_bytes)) * u64::from(*block_bytes)
+        "{what} has {size_bytes} bytes, which is not a multiple of the block size {block_bytes}: {}",
+        whole_blocks_advice(what, *size_bytes, *block_bytes)
     )]
     NotWholeBlocks {
         /// The path, or the kind of memory.
@@ -350,9 +349,10 @@ pub enum OpenError {
     },
     /// The size asked for is not the size it has.
     #[error(
-        "{} has {actual_bytes} bytes ({}), but {asked_bytes} bytes ({}) were asked for: leave the size out to use \
-         it as it is, or resize it first (`truncate -s` for a file)",
-        path.display(), crate::format_size(*actual_bytes), crate::format_size(*asked_bytes)
+        "{} has {actual_bytes} bytes ({actual}), but {asked_bytes} bytes ({asked}) were asked for{}: write the size as \
+         {actual} or leave it out to use it as it is, or resize it first (`truncate -s {asked_bytes}` for a file)",
+        path.display(), units(*actual_bytes, *asked_bytes),
+        actual = crate::format_size(*actual_bytes), asked = crate::format_size(*asked_bytes)
     )]
     SizeDiffers {
         /// As it was given.
@@ -455,6 +455,26 @@ impl OpenError {
     pub fn is_in_use(&self) -> bool {
         matches!(self, Self::Locked { .. } | Self::Claimed { .. } | Self::LoopBacking { .. })
     }
+}
+
+/// Which of the ways out there are: a larger file, and smaller blocks where these fit.
+fn whole_blocks_advice(what: &crate::spec::Name, size_bytes: u64, block_bytes: u32) -> String {
+    let enough = size_bytes.checked_next_multiple_of(u64::from(block_bytes)).unwrap_or(size_bytes);
+    let larger = match what {
+        crate::spec::Name::Path(path) => {
+            format!("make it larger (`truncate -s {enough} {}` for a file)", path.display())
+        }
+        crate::spec::Name::Memory | crate::spec::Name::Null => format!("{enough} bytes would be"),
+    };
+    let smaller = if block_bytes > 512 && size_bytes.is_multiple_of(512) { ", or use `block=512`" } else { "" };
+    larger + smaller
+}
+
+/// What to say where one size is the binary and the other the decimal reading of one text.
+fn units(actual_bytes: u64, asked_bytes: u64) -> &'static str {
+    let mut powers = (1..=6).map(|power| (1000_u128.pow(power), 1024_u128.pow(power)));
+    let same = |(decimal, binary)| u128::from(actual_bytes) * decimal == u128::from(asked_bytes) * binary;
+    if powers.any(same) { " (K, M, G are powers of 1000 here, Ki, Mi, Gi powers of 1024)" } else { "" }
 }
 
 /// Who holds a lock, as far as the system tells.

@@ -30,15 +30,17 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
     let block_bytes = spec.block_bytes.map_or(512, crate::BlockBytes::bytes);
     match &spec.source {
         Source::Memory { size_bytes } => {
-            check_blocks(Name::Memory, *size_bytes, block_bytes)?;
-            if *size_bytes > Memory::CAPACITY_BYTES_MAX {
-                return Err(OpenError::MemoryTooLarge { size_bytes: *size_bytes });
+            let size_bytes = made_bytes(*size_bytes);
+            check_blocks(Name::Memory, size_bytes, block_bytes)?;
+            if size_bytes > Memory::CAPACITY_BYTES_MAX {
+                return Err(OpenError::MemoryTooLarge { size_bytes });
             }
-            Ok(Arc::new(Memory::new(*size_bytes, block_bytes, spec.read_only)))
+            Ok(Arc::new(Memory::new(size_bytes, block_bytes, spec.read_only)))
         }
         Source::Null { size_bytes } => {
-            check_blocks(Name::Null, *size_bytes, block_bytes)?;
-            Ok(Arc::new(Null::new(*size_bytes, block_bytes, spec.read_only)))
+            let size_bytes = made_bytes(*size_bytes);
+            check_blocks(Name::Null, size_bytes, block_bytes)?;
+            Ok(Arc::new(Null::new(size_bytes, block_bytes, spec.read_only)))
         }
         Source::Path { path, size_bytes, direct } => {
             let wish = Wish {
@@ -51,6 +53,12 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
             Ok(Arc::new(FileDevice::new(wish.open()?)))
         }
     }
+}
+
+/// The size of a drive that is made with a size of `asked_bytes`: whole blocks of either size, for `10G` are not. What is
+/// too large for that stays as it is, and is refused.
+fn made_bytes(asked_bytes: u64) -> u64 {
+    asked_bytes.checked_next_multiple_of(4096).unwrap_or(asked_bytes)
 }
 
 pub(crate) fn check_blocks(what: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
@@ -119,7 +127,7 @@ impl Wish<'_> {
         if self.path.starts_with("/dev") && !self.path.starts_with("/dev/shm") {
             return Err(OpenError::MissingDevice { path: path() });
         }
-        let Some(size_bytes) = self.size_bytes else {
+        let Some(size_bytes) = self.size_bytes.map(made_bytes) else {
             return Err(OpenError::Missing { path: path() });
         };
         if self.read_only {
@@ -289,7 +297,7 @@ impl Wish<'_> {
 
     fn check_size(&self, actual_bytes: u64) -> Result<(), OpenError> {
         match self.size_bytes {
-            Some(asked_bytes) if asked_bytes != actual_bytes => {
+            Some(asked_bytes) if asked_bytes != actual_bytes && made_bytes(asked_bytes) != actual_bytes => {
                 Err(OpenError::SizeDiffers { path: self.path.to_owned(), actual_bytes, asked_bytes })
             }
             _ => Ok(()),

@@ -8,8 +8,8 @@
 //! disk.img,size=10G,direct      with options
 //! mem:1G  null:1T               memory; reads zeros and forgets writes
 //! ```
-//! Sizes are whole numbers with a binary suffix: `10G` is 10 GiB, as for `truncate` and `qemu-img`. A comma that is part
-//! of a path is written twice.
+//! Sizes mean what they mean in nvme-cli: `10G` is 10 * 1000^3 bytes, `10Gi` 10 * 1024^3. A comma that is part of a path is
+//! written twice.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ pub struct SpecError {
 }
 
 const OPTIONS: &str = "size=SIZE, direct[=yes|no], readonly[=yes|no], block=512|4096";
-const SIZES: &str = "a whole number, alone (bytes) or with K, M, G, T or P (10G is 10 GiB)";
+const SIZES: &str = "bytes, or a number with K, M, G, T or P (powers of 1000) or Ki, Mi, Gi, Ti or Pi (powers of 1024)";
 
 /// What can be wrong with a drive's text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -149,7 +149,7 @@ pub enum SpecProblem {
     #[error("a drive of size 0 is of no use: give {SIZES}")]
     ZeroSize,
     /// Beyond 2^63-1 bytes.
-    #[error("`{text}` is too large: a drive has at most 8191P")]
+    #[error("`{text}` is too large: a drive has at most 8191Pi")]
     HugeSize {
         /// The text.
         text: String,
@@ -326,43 +326,70 @@ fn split_commas(text: &str) -> Vec<String> {
     parts
 }
 
-const SUFFIXES: [(char, u32); 5] = [('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50)];
+/// The letters of sizes, and the power of 1000 or 1024.
+const LETTERS: [(char, u32); 5] = [('K', 1), ('M', 2), ('G', 3), ('T', 4), ('P', 5)];
+/// Digits behind the point of a size.
+const FRACTION_DIGITS_MAX: usize = 9;
 
-/// A size in bytes: a whole number, alone or with a binary suffix (`10G`, `10g` and `10GiB` are 10 * 2^30). Decimal
-/// suffixes (`GB`) are refused, because half of those who write them mean the other thing.
+/// A size in bytes: a number, alone or with a unit: `10G`, `10g` and `10GB` are 10 * 1000^3, `10Gi` and `10GiB` 10 * 1024^3;
+/// with a unit it may have a fraction, as in `1.5T`.
 ///
 /// # Errors
 /// `BadSize`, `ZeroSize` or `HugeSize`.
 pub fn parse_size(text: &str) -> Result<u64, SpecProblem> {
     let bad = || SpecProblem::BadSize { text: text.to_owned() };
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, suffix) = text.split_at(digits);
-    let shift = if suffix.is_empty() {
-        0
-    } else {
-        let letter = suffix.strip_suffix("iB").unwrap_or(suffix);
-        let known =
-            SUFFIXES.iter().find(|(known, _)| letter.len() == 1 && letter.eq_ignore_ascii_case(&known.to_string()));
-        known.ok_or_else(bad)?.1
-    };
-    if number.is_empty() {
+    let huge = || SpecProblem::HugeSize { text: text.to_owned() };
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = factor(unit).ok_or_else(bad)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    let has_point = number.contains('.');
+    if whole.is_empty() || !digits(whole) || !digits(fraction) || (has_point && (fraction.is_empty() || factor == 1)) {
         return Err(bad());
     }
-    let huge = || SpecProblem::HugeSize { text: text.to_owned() };
-    let number: u64 = number.parse().map_err(|_too_many_digits| huge())?;
-    let size = number.checked_mul(1 << shift).filter(|size| i64::try_from(*size).is_ok()).ok_or_else(huge)?;
+    if fraction.len() > FRACTION_DIGITS_MAX {
+        return Err(bad());
+    }
+    let whole: u128 = whole.parse().map_err(|_too_many_digits| huge())?;
+    let scaled = whole.checked_mul(factor).ok_or_else(huge)?;
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).expect("at most nine digits"));
+    let part = fraction.parse::<u128>().map_or(0, |part| part * factor / scale);
+    let size = u64::try_from(scaled.saturating_add(part)).ok().filter(|size| i64::try_from(*size).is_ok()).ok_or_else(huge)?;
     if size == 0 { Err(SpecProblem::ZeroSize) } else { Ok(size) }
+}
+
+/// How many bytes a unit is, in letters of either case; 1 for none and for `B`.
+fn factor(unit: &str) -> Option<u128> {
+    let unit = unit.to_ascii_uppercase();
+    let unit = unit.strip_suffix('B').unwrap_or(&unit);
+    let (letter, base) = match unit.strip_suffix('I') {
+        Some(letter) => (letter, 1024_u128),
+        None => (unit, 1000),
+    };
+    let mut letters = letter.chars();
+    match (letters.next(), letters.next()) {
+        (None, _) => (base == 1000).then_some(1),
+        (Some(letter), None) => {
+            let (_, power) = LETTERS.iter().find(|(known, _)| *known == letter)?;
+            Some(base.pow(*power))
+        }
+        _ => None,
+    }
 }
 
 /// The shortest text that [`parse_size`] reads back as `bytes`.
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
-    for (letter, shift) in SUFFIXES.iter().rev() {
-        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
-            return format!("{}{letter}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
+    let with = |base: u64, suffix: &str| {
+        let largest = LETTERS.iter().rev().find_map(|(letter, power)| {
+            let factor = base.pow(*power);
+            (bytes != 0 && bytes.is_multiple_of(factor)).then(|| format!("{}{letter}{suffix}", bytes / factor))
+        });
+        largest.unwrap_or_else(|| bytes.to_string())
+    };
+    let (decimal, binary) = (with(1000, ""), with(1024, "i"));
+    if decimal.len() < binary.len() { decimal } else { binary }
 }
 
 impl fmt::Display for Spec {

@@ -30,7 +30,7 @@ fn serve(drive: &str) -> (Target, Options) {
 
 #[test]
 fn every_mix_is_verified_over_the_fabric() {
-    let (_target, options) = serve("mem:8M");
+    let (_target, options) = serve("mem:8Mi");
     for (header, data) in [(false, false), (true, true)] {
         let mut options = options.clone();
         (options.hdr_digest, options.data_digest) = (header, data);
@@ -46,9 +46,9 @@ fn every_mix_is_verified_over_the_fabric() {
 
 #[test]
 fn the_four_corners_stand_beside_those_of_the_drive() {
-    let (_target, options) = serve("mem:64M");
+    let (_target, options) = serve("mem:64Mi");
     let source = Source::Fabric(Box::new(options), Nsid(1));
-    let local = Source::Local("mem:64M".parse().unwrap());
+    let local = Source::Local("mem:64Mi".parse().unwrap());
     let jobs = corner::four(Duration::from_millis(400), Duration::from_millis(20));
     let all = |source: &Source| jobs.iter().map(|job| run(source, job, quiet).unwrap()).collect::<Vec<_>>();
     let comparison = corner::compare(&all(&local), &all(&source));
@@ -59,7 +59,7 @@ fn the_four_corners_stand_beside_those_of_the_drive() {
 
 #[test]
 fn a_block_beyond_the_targets_limit_is_refused_with_the_limit() {
-    let (_target, options) = serve("mem:64M");
+    let (_target, options) = serve("mem:64Mi");
     let source = Source::Fabric(Box::new(options), Nsid(1));
     let job = Job { block_bytes: 16 << 20, ..Job::new(Mix::Read) };
     let error = run(&source, &job, quiet).unwrap_err();
@@ -77,7 +77,7 @@ fn readers_and_a_writer(runtime: Duration) -> [Job; 2] {
 
 #[test]
 fn groups_run_at_the_same_time_on_own_and_on_shared_queues() {
-    let (_target, options) = serve("mem:64M");
+    let (_target, options) = serve("mem:64Mi");
     let jobs = readers_and_a_writer(Duration::from_millis(400));
     let own = QueueUse::default();
     for (queues, asked) in [(own, (0, 0, 0)), (QueueUse { shared: true, size: None }, (1, 1, 0))] {
@@ -97,7 +97,7 @@ fn groups_run_at_the_same_time_on_own_and_on_shared_queues() {
 
 #[test]
 fn shared_queues_are_verified_at_any_depth_and_class() {
-    let (_target, options) = serve("mem:8M");
+    let (_target, options) = serve("mem:8Mi");
     for (asked, hipri, depth) in
         [((1, 0, 0), false, 1), ((1, 0, 0), false, 16), ((2, 1, 0), false, 8), ((1, 0, 1), true, 4)]
     {
@@ -113,7 +113,7 @@ fn shared_queues_are_verified_at_any_depth_and_class() {
 
 #[test]
 fn a_rate_is_kept_for_each_thread_and_direction() {
-    let (_target, options) = serve("mem:8M");
+    let (_target, options) = serve("mem:8Mi");
     let source = Source::Fabric(Box::new(options), Nsid(1));
     let rate = Rate { read: Some(400 << 10), write: Some(200 << 10) };
     let job = Job { rate, threads: 2, runtime: Some(Duration::from_secs(1)), ..Job::new(Mix::RandRw) };
@@ -128,7 +128,7 @@ fn a_rate_is_kept_for_each_thread_and_direction() {
 
 #[test]
 fn a_queue_smaller_than_the_depth_is_refused_and_jobs_of_different_length_too() {
-    let (_target, options) = serve("mem:8M");
+    let (_target, options) = serve("mem:8Mi");
     let source = Source::Fabric(Box::new(options), Nsid(1));
     let job = Job { depth: 32, ..Job::new(Mix::RandRead) };
     let small = QueueUse { shared: false, size: Some(32) };

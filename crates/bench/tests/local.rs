@@ -29,7 +29,7 @@ fn a_sequential_job_goes_over_the_medium_once() {
 #[test]
 fn what_is_written_to_a_file_is_read_back_and_compared() {
     let directory = tempfile::tempdir().unwrap();
-    let spec: Spec = format!("{}:1M", directory.path().join("disk.img").display()).parse().unwrap();
+    let spec: Spec = format!("{}:1Mi", directory.path().join("disk.img").display()).parse().unwrap();
     let source = Source::Local(spec);
     for rw in [Mix::Write, Mix::RandWrite, Mix::RandRw] {
         let report = run(&source, &Job { verify: true, threads: 2, ..once(rw) }, quiet).unwrap();

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ebof_bench::{Ioengine, Job, Mix, Phase, Progress, QueueUse, Rate, Report, Source};
-use ebof_manage::units::parse_size;
+use ebof_manage::units::parse_fio_size;
 use ebof_nvme::Nsid;
 use ebof_nvme::uri::Uri;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -227,8 +227,9 @@ fn live(progress: &Progress) -> String {
     text
 }
 
+/// A size in a word of fio's: `4K` is 4096.
 fn bytes(text: &str) -> Result<u64, String> {
-    text.parse().or_else(|_not_plain| parse_size(text).map_err(|error| error.to_string()))
+    text.parse().or_else(|_not_plain| parse_fio_size(text).map_err(|error| error.to_string()))
 }
 
 /// Seconds with a fraction; a day at most, so that sums of them stay in range.
@@ -259,13 +260,15 @@ mod tests {
 
     #[test]
     fn fios_words_make_a_job() {
-        let args = parse("mem:1G --rw randrw --bs 128K --iodepth 64 --numjobs 2 --runtime 0.5 --rwmixread 70").unwrap();
+        let args =
+            parse("mem:1Gi --rw randrw --bs 128K --iodepth 64 --numjobs 2 --runtime 0.5 --rwmixread 70").unwrap();
         let job = args.job().unwrap();
         assert_eq!((job.rw, job.block_bytes, job.depth, job.threads), (Mix::RandRw, 131_072, 64, 2));
         assert_eq!((job.runtime, job.read_percent), (Some(Duration::from_millis(500)), 70));
-        let once = parse("mem:1G --runtime 0 --bs 4096").unwrap().job().unwrap();
+        let once = parse("mem:1Gi --runtime 0 --bs 4096").unwrap().job().unwrap();
         assert_eq!((once.runtime, once.ramp, once.block_bytes), (None, Duration::ZERO, 4096));
-        for wrong in ["mem:1G --runtime -1", "mem:1G --runtime nan", "mem:1G --rw trim", "mem:1G --bs 4X", "--rw read"]
+        for wrong in
+            ["mem:1Gi --runtime -1", "mem:1Gi --runtime nan", "mem:1Gi --rw trim", "mem:1Gi --bs 4X", "--rw read"]
         {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
@@ -282,15 +285,16 @@ mod tests {
         assert!(source("x --rw randwrite", "/tmp/x").unwrap_err().to_string().contains("--overwrite"));
         assert!(source("x --job rw=read --job rw=write", "/tmp/x").unwrap_err().to_string().contains("--overwrite"));
         assert!(source("x --rw randwrite", "nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1").is_err());
-        assert!(source("x --rw randwrite", "mem:1M").is_ok());
+        assert!(source("x --rw randwrite", "mem:1Mi").is_ok());
         assert!(source("x --rw randwrite --overwrite", "/tmp/x").is_ok());
         assert!(source("x --rw randread", "/tmp/x").is_ok());
     }
 
     #[test]
     fn queues_are_asked_for_as_connect_does() {
-        let args = parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --zerocopy-send 64K --rate 1M,2M")
-            .unwrap();
+        let args =
+            parse("x -i 2 -W 1 --nr-poll-queues 1 -Q 64 --tos 32 --hdr-digest --zerocopy-send 64Ki --rate 1M,2M")
+                .unwrap();
         assert_eq!(args.queue_use(), QueueUse { shared: true, size: Some(64) });
         let Source::Fabric(options, _) = args.source("nvme+tcp://127.0.0.1/nqn.2014-08.org.example:a/1", &[]).unwrap()
         else {
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!((options.queue_size, options.tos, options.hdr_digest), (64, Some(32), true));
         assert_eq!(options.zerocopy_send, Some(64 << 10));
         let refused = parse("x --zerocopy-send 2K").unwrap_err().to_string();
-        assert!(refused.contains("want 4K to 16M: less than a page"), "{refused}");
+        assert!(refused.contains("want 4Ki to 16Mi: less than a page"), "{refused}");
         assert_eq!(args.job().unwrap().rate, Rate { read: Some(1 << 20), write: Some(2 << 20) });
         assert_eq!(parse("x -Q 64").unwrap().queue_use(), QueueUse { shared: false, size: Some(64) });
         assert!(parse("x -Q 1").is_err() && parse("x --direct 2").is_err() && parse("x --ioengine libaio").is_err());

@@ -97,7 +97,7 @@ pub(crate) struct UriArgs {
     /// Ask for data digests (CRC32C)
     #[arg(long, help_heading = URI_HEADING)]
     data_digest: bool,
-    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
+    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for real network cards
     #[arg(long, help_heading = URI_HEADING, value_name = "SIZE", value_parser = zerocopy_send)]
     zerocopy_send: Option<u32>,
 }

@@ -17,7 +17,7 @@ use signal_hook::iterator::Signals;
 use crate::file::Kind;
 use crate::global::{Format, Global};
 use crate::output::json::Object;
-use crate::output::text::{safe, si};
+use crate::output::text::{safe, si, si_and_binary};
 use crate::output::{View, print, say, show};
 use crate::verbs::Outcome;
 
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     /// Keep hosts from writing
     #[arg(long)]
     write_protect: bool,
-    /// In-capsule data of I/O queues, bytes [default: 8K]
+    /// In-capsule data of I/O queues, bytes [default: 8Ki]
     #[arg(long, value_name = "SIZE")]
     in_capsule_data: Option<String>,
     /// Always send a response capsule behind data (some hosts need it)
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
     #[arg(long)]
     prefer_busy_poll: bool,
-    /// Send data of reads of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
+    /// Send data of reads of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for real network cards
     #[arg(long, value_name = "SIZE", value_parser = crate::device::zerocopy_send)]
     zerocopy_send: Option<u32>,
     /// Serve metrics, state and refused connections over HTTP there
@@ -245,7 +245,7 @@ fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) 
             lines.push(format!("  {}", drive_line(drive)));
         }
         for namespace in &subsystem.namespaces {
-            let (size, block) = (si(namespace.size_bytes.into()), namespace.block_size_bytes);
+            let (size, block) = (si_and_binary(namespace.size_bytes.into()), namespace.block_size_bytes);
             let protected = if namespace.write_protect { ", write protected" } else { "" };
             let drive = safe(&namespace.drive);
             lines.push(format!("  namespace {:<4} {size}, {block} B blocks{protected}: {drive}", namespace.nsid));
@@ -280,7 +280,7 @@ fn drive_line(drive: &DriveStatus) -> String {
         several => format!("{several} namespaces"),
     };
     let (name, size, profile, backing) =
-        (&drive.name, si(drive.capacity_bytes.into()), &drive.profile, safe(&drive.backing));
+        (&drive.name, si_and_binary(drive.capacity_bytes.into()), &drive.profile, safe(&drive.backing));
     format!("drive {name}: {size}{unallocated}, profile {profile}, {namespaces}: {backing}")
 }
 

@@ -26,7 +26,7 @@ fn document(arguments: &[&str]) -> Value {
 }
 
 fn target() -> (Server, String) {
-    let server = Server::start(NQN, &["mem:64M", "--no-pin"]);
+    let server = Server::start(NQN, &["mem:64Mi", "--no-pin"]);
     let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", server.port);
     (server, uri)
 }
@@ -38,7 +38,7 @@ fn small_readers_and_a_large_writer_run_together_and_are_reported_apart() {
     let (_server, uri) = target();
     let groups = [
         "--job",
-        "name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1,size=16M",
+        "name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1,size=16Mi",
         "--job",
         "name=writer,rw=write,bs=1M,iodepth=8,offset=16M",
     ];
@@ -68,7 +68,7 @@ fn small_readers_and_a_large_writer_run_together_and_are_reported_apart() {
 fn a_file_and_a_namespace_stand_side_by_side() {
     let (_server, uri) = target();
     let directory = tempfile::tempdir().unwrap();
-    let file = format!("{}:16M", directory.path().join("disk.img").display());
+    let file = format!("{}:16Mi", directory.path().join("disk.img").display());
     let common = ["--rw", "randwrite", "--overwrite", "--size", "16M", "--runtime", "0.3", "--iodepth", "4"];
     for engine in [&["--ioengine", "threads", "--direct", "0"][..], &["--ioengine", "auto"]] {
         let mut line = vec![file.as_str(), uri.as_str()];
@@ -83,7 +83,7 @@ fn a_file_and_a_namespace_stand_side_by_side() {
         assert_eq!(rows[1]["source"].as_str().unwrap(), uri);
     }
     let output = Command::new(env!("CARGO_BIN_EXE_ebof"))
-        .args(["bench", "mem:16M", &uri, "--runtime", "0.2", "--ramp-time", "0"])
+        .args(["bench", "mem:16Mi", &uri, "--runtime", "0.2", "--ramp-time", "0"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

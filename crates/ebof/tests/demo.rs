@@ -114,8 +114,19 @@ fn an_interrupted_demonstration_is_put_away() {
 
 #[test]
 fn a_load_is_measured_and_reported() {
-    let output =
-        ebof(&["-o", "json", "bench", "mem:16M", "null:1G", "--rw", "randrw", "--runtime", "0.2", "--ramp-time", "0"]);
+    let output = ebof(&[
+        "-o",
+        "json",
+        "bench",
+        "mem:16Mi",
+        "null:1Gi",
+        "--rw",
+        "randrw",
+        "--runtime",
+        "0.2",
+        "--ramp-time",
+        "0",
+    ]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["schema"], "ebof/bench/1");
     let reports = document["reports"].as_array().unwrap();

@@ -23,13 +23,13 @@ const ROUNDS: u64 = 25;
 
 /// A file as one namespace.
 fn start_plain(file: &Path) -> Server {
-    Server::start(NQN, &["--no-pin", &format!("{},size=8M", file.display())])
+    Server::start(NQN, &["--no-pin", &format!("{},size=8Mi", file.display())])
 }
 
 /// A drive in a file, with a thin namespace that is made at the first start.
 fn start_managed(file: &Path) -> Server {
     let new = !file.exists();
-    let drive = format!("name=d0,backing={},size=16M,attach=everyone", file.display());
+    let drive = format!("name=d0,backing={},size=16Mi,attach=everyone", file.display());
     let server = Server::start(NQN, &["--no-pin", "--drive", &drive]);
     if new {
         let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}", server.port);

@@ -27,7 +27,7 @@ fn resident_bytes(process: u32) -> u64 {
 
 #[test]
 fn an_idle_target_with_64_connections_uses_no_processor_and_little_memory() {
-    let server = Server::start(NQN, &["mem:64M"]);
+    let server = Server::start(NQN, &["mem:64Mi"]);
     let mut held: Vec<(Controller, Vec<QueuePair<Vec<u8>>>)> = Vec::new();
     for _ in 0..16 {
         let mut options = Options::new("127.0.0.1", server.port, Nqn::parse(NQN).unwrap());

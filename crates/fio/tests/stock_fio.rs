@@ -105,7 +105,7 @@ fn done(job: &Value, side: &str) -> u64 {
 
 #[test]
 fn all_that_was_written_is_read_back_and_verified() {
-    let Some(bench) = plain("mem:64M") else { return };
+    let Some(bench) = plain("mem:64Mi") else { return };
     for more in
         [&["--bs=4k"][..], &["--bs=512", "--size=1m"], &["--bssplit=4k/50:64k/50", "--hdr_digest=1", "--data_digest=1"]]
     {
@@ -119,7 +119,7 @@ fn all_that_was_written_is_read_back_and_verified() {
 
 #[test]
 fn what_is_not_as_written_fails_the_verification() {
-    let Some(bench) = plain("mem:8M") else { return };
+    let Some(bench) = plain("mem:8Mi") else { return };
     let name = format!("--filename={}", bench.escaped());
     bench.run(&["--rw=write", "--bs=4k", "--verify=crc32c", "--do_verify=0"]);
     let verify = ["--name=job", &name, "--rw=read", "--bs=4k", "--verify=crc32c", "--iodepth=8"];
@@ -132,7 +132,7 @@ fn what_is_not_as_written_fails_the_verification() {
 
 #[test]
 fn depth_is_kept_and_commands_leave_together() {
-    let Some(bench) = plain("mem:64M") else { return };
+    let Some(bench) = plain("mem:64Mi") else { return };
     let jobs = bench.run(&["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=1", "--time_based"]);
     assert!(done(&jobs[0], "read") > 1000);
     assert!(jobs[0]["iodepth_level"]["32"].as_f64().unwrap() > 90.0, "{}", jobs[0]["iodepth_level"]);
@@ -142,7 +142,7 @@ fn depth_is_kept_and_commands_leave_together() {
 
 #[test]
 fn jobs_are_threads_or_processes_with_a_connection_each() {
-    let Some(bench) = plain("mem:64M") else { return };
+    let Some(bench) = plain("mem:64Mi") else { return };
     for thread in ["--thread=1", "--thread=0"] {
         let arguments = ["--rw=randrw", "--bs=4k", "--iodepth=4", "--numjobs=4", "--size=4m", thread];
         let jobs = bench.run(&arguments);
@@ -153,7 +153,7 @@ fn jobs_are_threads_or_processes_with_a_connection_each() {
 
 #[test]
 fn trim_and_fsync_reach_the_target() {
-    let Some(bench) = plain("mem:64M") else { return };
+    let Some(bench) = plain("mem:64Mi") else { return };
     bench.run(&["--rw=write", "--bs=64k"]);
     let jobs = bench.run(&["--rw=trim", "--bs=64k", "--iodepth=8"]);
     assert_eq!(done(&jobs[0], "trim"), 1024);
@@ -167,7 +167,7 @@ fn trim_and_fsync_reach_the_target() {
 
 #[test]
 fn a_block_beyond_the_transfer_limit_and_a_depth_beyond_the_queue_are_divided() {
-    let Some(bench) = plain("mem:256M") else { return };
+    let Some(bench) = plain("mem:256Mi") else { return };
     let arguments = ["--rw=randwrite", "--bs=8m", "--iodepth=16", "--queue_size=8", "--verify=crc32c", "--do_verify=1"];
     let name = format!("--filename={}", bench.escaped());
     let mut all = vec!["--name=job", &name];
@@ -185,8 +185,8 @@ fn a_block_beyond_the_transfer_limit_and_a_depth_beyond_the_queue_are_divided() 
 
 #[test]
 fn the_namespace_is_named_in_three_ways_and_two_at_once() {
-    let Some(bench) = bench("mem:8M", |subsystem, _| {
-        let second = Namespace::new(&Nqn::parse(NQN).unwrap(), 2, "mem:4M".parse().unwrap());
+    let Some(bench) = bench("mem:8Mi", |subsystem, _| {
+        let second = Namespace::new(&Nqn::parse(NQN).unwrap(), 2, "mem:4Mi".parse().unwrap());
         subsystem.namespaces.push(second);
     }) else {
         return;
@@ -202,7 +202,7 @@ fn the_namespace_is_named_in_three_ways_and_two_at_once() {
 
 #[test]
 fn mistakes_are_explained() {
-    let Some(bench) = plain("mem:8M") else { return };
+    let Some(bench) = plain("mem:8Mi") else { return };
     let escaped = bench.escaped();
     let fails = |arguments: &[&str], says: &[&str]| {
         let mut all = vec!["--name=job", "--bs=4k", "--rw=randread", "--size=1m"];
@@ -225,7 +225,7 @@ fn mistakes_are_explained() {
 
 #[test]
 fn writes_to_a_protected_namespace_say_that_it_is() {
-    let Some(bench) = bench("mem:8M", |subsystem, _| subsystem.namespaces[0].write_protect = true) else { return };
+    let Some(bench) = bench("mem:8Mi", |subsystem, _| subsystem.namespaces[0].write_protect = true) else { return };
     let name = format!("--filename={}", bench.escaped());
     let output = bench.fio(&["--name=job", &name, "--rw=write", "--bs=4k"]);
     assert!(!output.status.success());
@@ -236,7 +236,7 @@ fn writes_to_a_protected_namespace_say_that_it_is() {
 /// A target that goes away in the middle of a job: fio ends, soon, and says why.
 #[test]
 fn a_target_that_goes_away_ends_the_job_with_its_reason() {
-    let Some(bench) = plain("mem:64M") else { return };
+    let Some(bench) = plain("mem:64Mi") else { return };
     let uri = format!("--uri={}", bench.uri());
     let mut command = bench.command();
     command.args(["--name=job", &uri, "--rw=randread", "--bs=4k", "--iodepth=32", "--numjobs=2"]);
@@ -264,7 +264,7 @@ fn a_target_that_goes_away_ends_the_job_with_its_reason() {
 
 #[test]
 fn the_engine_shows_its_options() {
-    let Some(bench) = plain("mem:8M") else { return };
+    let Some(bench) = plain("mem:8Mi") else { return };
     let output = Command::new("fio").arg(format!("--enghelp={}", engine().display())).output().unwrap();
     let told = text(&output);
     for option in ["uri", "hostnqn", "hdr_digest", "data_digest", "queue_size", "tos", "poll", "spin_us", "batch"] {
@@ -278,7 +278,7 @@ fn the_engine_shows_its_options() {
 /// The examples of docs/fio, a second for each job.
 #[test]
 fn the_examples_run() {
-    let Some(bench) = plain("mem:64M") else { return };
+    let Some(bench) = plain("mem:64Mi") else { return };
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fio");
     let mut count = 0;
     for entry in std::fs::read_dir(examples).unwrap() {

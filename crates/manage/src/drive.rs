@@ -1,5 +1,5 @@
 //! What a namespace stores its data in, as written on the command line and in the configuration: `disk.img`,
-//! `disk.img:10G`, `disk.img,size=10G,direct,readonly`, `/dev/nvme0n1`, `mem:1G`, `null:1T`.
+//! `disk.img:10Gi`, `disk.img,size=10Gi,direct,readonly`, `/dev/nvme0n1`, `mem:1Gi`, `null:1Ti`.
 //!
 //! Reads the words only; whether a file exists and can be opened is for whoever opens it. The words are those of the
 //! backend crate's drive specification, which this crate cannot see: a change there is a change here.
@@ -249,8 +249,7 @@ impl Options {
         let mut path = head;
         if let Some((before, size)) = head.rsplit_once(':')
             && self.size_bytes.is_none()
-            && size.starts_with(|c: char| c.is_ascii_digit())
-            && size.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && looks_like_size(size)
         {
             self.size(size)?;
             path = before;
@@ -259,6 +258,14 @@ impl Options {
         let (size_bytes, direct) = (self.size_bytes, self.direct);
         Ok(FileDrive { path, size_bytes, direct, read_only: self.read_only.unwrap_or(false) })
     }
+}
+
+/// Whether what follows a colon is meant as a size rather than as part of a name such as
+/// `/dev/disk/by-path/pci-0000:00:1f.2-ata-1`: a digit first, then only what a person would write in a size.
+fn looks_like_size(text: &str) -> bool {
+    let fraction_of_unit = text.contains('.') && text.ends_with(|last: char| last.is_ascii_alphabetic());
+    text.starts_with(|first: char| first.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || (c == '.' && fraction_of_unit))
 }
 
 fn once<T>(option: &'static str, slot: &mut Option<T>, value: T) -> Result<(), DriveError> {
@@ -337,10 +344,12 @@ mod tests {
     #[test]
     fn drives_as_people_write_them() {
         assert_eq!("disk.img".parse(), Ok(Drive::file("disk.img")));
-        assert_eq!("mem:1G".parse(), Ok(Drive::Memory { size_bytes: 1 << 30 }));
-        assert_eq!("null:1T".parse(), Ok(Drive::Null { size_bytes: 1 << 40 }));
-        let drive: Drive = "disk2.img:10G".parse().unwrap();
+        assert_eq!("mem:1Gi".parse(), Ok(Drive::Memory { size_bytes: 1 << 30 }));
+        assert_eq!("null:1Ti".parse(), Ok(Drive::Null { size_bytes: 1 << 40 }));
+        let drive: Drive = "disk2.img:10Gi".parse().unwrap();
         assert_eq!((drive.path(), drive.size_bytes()), (Some("disk2.img"), Some(10 << 30)));
+        let sizes = |text: &str| text.parse::<Drive>().unwrap().size_bytes();
+        assert_eq!((sizes("a:10G"), sizes("a:1.5T")), (Some(10_000_000_000), Some(1_500_000_000_000)));
     }
 
     #[test]
@@ -348,8 +357,8 @@ mod tests {
         for path in ["/dev/disk/by-path/pci-0000:03:00.0-nvme-1", "a:b", "a:", "/dev/disk/by-id/wwn-0x5:part"] {
             assert_eq!(path.parse(), Ok(Drive::file(path)), "{path}");
         }
-        let drive: Drive = "a:10G,size=1M".parse().unwrap();
-        assert_eq!((drive.path(), drive.size_bytes()), (Some("a:10G"), Some(1 << 20)));
+        let drive: Drive = "a:10Gi,size=1Mi".parse().unwrap();
+        assert_eq!((drive.path(), drive.size_bytes()), (Some("a:10Gi"), Some(1 << 20)));
     }
 
     #[test]
@@ -367,30 +376,30 @@ mod tests {
         );
         assert_eq!(
             message("disk.img:10X"),
-            "the size `10X` has an unknown suffix; accepted: bytes, or a whole number with K, M, G, T or P (binary: 1K \
-             is 1024), such as \"10G\""
+            "the size `10X` has an unknown unit; accepted: bytes, or a number with K, M, G, T or P (powers of 1000) or Ki, \
+             Mi, Gi, Ti or Pi (powers of 1024), such as \"10G\""
         );
         assert_eq!(
             message("disk.img,drect"),
             "`drect` is not an option of a drive; \
              accepted: size=SIZE, direct[=yes|no], readonly[=yes|no]; a comma in a path is written twice"
         );
-        assert_eq!(message("a:1G,size=1G,size=2G"), "`size` is given twice; write it once");
+        assert_eq!(message("a:1Gi,size=1Gi,size=2Gi"), "`size` is given twice; write it once");
         assert_eq!(message("a,direct=maybe"), "`direct` is `maybe`; accepted: yes or no");
         assert_eq!(
             message("a,block=512"),
             "the block size belongs to the namespace; write block_size = 512 or 4096 beside the drive"
         );
         assert_eq!(
-            message("mem:1G,direct"),
+            message("mem:1Gi,direct"),
             "`direct` is for files and block devices; leave it out; write_protect = true keeps hosts from writing"
         );
-        assert!(matches!("mem:8192P".parse::<Drive>(), Err(DriveError::Size { source: SizeError::TooLarge, .. })));
+        assert!(matches!("mem:8192Pi".parse::<Drive>(), Err(DriveError::Size { source: SizeError::TooLarge, .. })));
     }
 
     #[test]
     fn options_and_commas_read_back_as_written() {
-        for text in ["disk.img,size=10G,direct,readonly", "a,,b,direct=no", "mem:1G", "/dev/nvme0n1"] {
+        for text in ["disk.img,size=10Gi,direct,readonly", "a,,b,direct=no", "mem:1Gi", "/dev/nvme0n1"] {
             assert_eq!(text.parse::<Drive>().unwrap().to_string(), text);
         }
         assert_eq!("a,,b".parse::<Drive>().unwrap().path(), Some("a,b"));

@@ -1,6 +1,7 @@
-//! Sizes (`10G`) and durations (`30s`, `500ms`) as people write them.
+//! Sizes (`10G`, `10Gi`) and durations (`30s`, `500ms`) as people write them.
 //!
-//! Sizes are binary: `K` is 1024. Both are refused rather than guessed at when they can be read in two ways.
+//! Sizes mean what they mean in nvme-cli: `K`, `M`, `G` are powers of 1000, `Ki`, `Mi`, `Gi` powers of 1024. fio's words are
+//! fio's: see [`parse_fio_size`].
 
 use std::time::Duration;
 
@@ -12,22 +13,22 @@ pub enum SizeError {
     /// Nothing, or no digit where one must be.
     #[error("has no number")]
     NoNumber,
-    /// A sign, a point, a space or the like.
-    #[error("is not a whole number with an optional suffix")]
-    NotWhole,
-    /// `GB` and its kin: 1000 or 1024 is anybody's guess.
-    #[error("has a decimal suffix, and sizes here are binary")]
+    /// A sign, a space or the like; a fraction where there is none to be.
+    #[error("is not a number with an optional unit")]
+    NotNumber,
+    /// Letters that are no unit.
+    #[error("has an unknown unit")]
+    Unit,
+    /// `GB` in a word of fio's.
+    #[error("has a decimal unit, and the words of fio are binary")]
     Decimal,
-    /// Letters that are no suffix.
-    #[error("has an unknown suffix")]
-    Suffix,
     /// More than fits.
     #[error("is too large")]
     TooLarge,
 }
 
 /// What [`parse_size`] takes, for messages.
-pub const SIZE_FORM: &str = "bytes, or a whole number with K, M, G, T or P (binary: 1K is 1024), such as \"10G\"";
+pub const SIZE_FORM: &str = "bytes, or a number with K, M, G, T or P (powers of 1000) or Ki, Mi, Gi, Ti or Pi (powers of 1024), such as \"10G\"";
 
 /// Why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -52,7 +53,10 @@ pub enum DurationError {
 /// What [`parse_duration`] takes, for messages.
 pub const DURATION_FORM: &str = "a whole number with ms, s, m or h, such as \"30s\" or \"500ms\"";
 
-const SIZE_UNITS: [(&str, u32); 6] = [("P", 50), ("T", 40), ("G", 30), ("M", 20), ("K", 10), ("", 0)];
+/// The letters of sizes, and the power of 1000 or 1024.
+const SIZE_UNITS: [(char, u32); 5] = [('K', 1), ('M', 2), ('G', 3), ('T', 4), ('P', 5)];
+/// Digits behind the point of a size.
+const FRACTION_DIGITS_MAX: usize = 9;
 const DURATION_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 /// Splits the digits from what follows; `None` when there is anything but ASCII letters behind them.
@@ -62,38 +66,86 @@ fn split(text: &str) -> Option<(&str, &str)> {
     suffix.bytes().all(|byte| byte.is_ascii_alphabetic()).then_some((number, suffix))
 }
 
-/// Reads a size in bytes: [`SIZE_FORM`]. `10G`, `10g`, `10Gi` and `10GiB` are the same; `10GB` is refused.
+/// Reads a size in bytes: [`SIZE_FORM`]. `10G`, `10g` and `10GB` are the same, so are `10Gi` and `10GiB`; `1.5T` is legal.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let (number, suffix) = split(text).ok_or(SizeError::NotWhole)?;
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
     if number.is_empty() {
         return Err(SizeError::NoNumber);
     }
-    let suffix = suffix.to_ascii_uppercase();
-    let letter = match suffix.as_str() {
-        "B" => "",
-        other => other.strip_suffix("IB").or_else(|| other.strip_suffix('I')).unwrap_or(other),
-    };
-    let unit = SIZE_UNITS.iter().find(|(name, _)| *name == letter);
-    let Some(&(_, shift)) = unit else {
-        let decimal = letter.strip_suffix('B').is_some_and(|name| SIZE_UNITS.iter().any(|(unit, _)| *unit == name));
-        return Err(if decimal { SizeError::Decimal } else { SizeError::Suffix });
-    };
-    if shift == 0 && suffix.starts_with('I') {
-        return Err(SizeError::Suffix);
+    let factor = factor(unit)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    let has_point = number.contains('.');
+    if !digits(whole) || !digits(fraction) || whole.is_empty() || (has_point && (fraction.is_empty() || factor == 1)) {
+        return Err(SizeError::NotNumber);
     }
-    let number: u64 = number.parse().map_err(|_error| SizeError::TooLarge)?;
-    number.checked_mul(1 << shift).ok_or(SizeError::TooLarge)
+    if fraction.len() > FRACTION_DIGITS_MAX {
+        return Err(SizeError::NotNumber);
+    }
+    let number = |digits: &str| digits.parse::<u128>().map_err(|_too_many| SizeError::TooLarge);
+    let scaled = number(whole)?.checked_mul(factor).ok_or(SizeError::TooLarge)?;
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).expect("at most nine digits"));
+    let part = if fraction.is_empty() { 0 } else { number(fraction)? * factor / scale };
+    u64::try_from(scaled.saturating_add(part)).map_err(|_large| SizeError::TooLarge)
 }
 
-/// Writes a size so that [`parse_size`] reads the same number: with the largest suffix that divides it.
+/// How many bytes a unit is: `G`, `GB`, `Gi`, `GiB`, in letters of either case; 1 for none and for `B`.
+fn factor(unit: &str) -> Result<u128, SizeError> {
+    if !unit.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        return Err(SizeError::NotNumber);
+    }
+    let unit = unit.to_ascii_uppercase();
+    let unit = unit.strip_suffix('B').unwrap_or(&unit);
+    let (letter, base) = match unit.strip_suffix('I') {
+        Some(letter) => (letter, 1024_u128),
+        None => (unit, 1000),
+    };
+    let mut letters = letter.chars();
+    match (letters.next(), letters.next()) {
+        (None, _) if base == 1000 => Ok(1),
+        (Some(letter), None) => {
+            let (_, power) = SIZE_UNITS.iter().find(|(known, _)| *known == letter).ok_or(SizeError::Unit)?;
+            Ok(base.pow(*power))
+        }
+        _ => Err(SizeError::Unit),
+    }
+}
+
+/// Reads a size in a word of fio's (`bs`, `size`, `offset`, `rate`): `4K` is 4096 there, as in fio, and so is `4Ki`. `4KB` is
+/// refused, for it is 4096 to fio and 4000 to everybody else.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_fio_size(text: &str) -> Result<u64, SizeError> {
+    let upper = text.to_ascii_uppercase();
+    let letters = SIZE_UNITS.map(|(letter, _)| letter);
+    let binary = match upper.strip_suffix("IB").or_else(|| upper.strip_suffix('I')) {
+        Some(number) => format!("{number}I"),
+        None if upper.strip_suffix('B').is_some_and(|number| number.ends_with(letters)) => {
+            return Err(SizeError::Decimal);
+        }
+        None if upper.ends_with(letters) => format!("{upper}I"),
+        None => upper,
+    };
+    parse_size(&binary)
+}
+
+/// Writes a size so that [`parse_size`] reads the same number, in the shortest way.
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
-    let fitting = SIZE_UNITS.iter().find(|(_, shift)| bytes != 0 && bytes.is_multiple_of(1 << shift));
-    let (name, shift) = fitting.copied().unwrap_or(("", 0));
-    format!("{}{name}", bytes >> shift)
+    let with = |base: u64, suffix: &str| {
+        let largest = SIZE_UNITS.iter().rev().find_map(|(letter, power)| {
+            let factor = base.pow(*power);
+            (bytes != 0 && bytes.is_multiple_of(factor)).then(|| format!("{}{letter}{suffix}", bytes / factor))
+        });
+        largest.unwrap_or_else(|| bytes.to_string())
+    };
+    let (decimal, binary) = (with(1000, ""), with(1024, "i"));
+    if decimal.len() < binary.len() { decimal } else { binary }
 }
 
 /// Reads a duration: [`DURATION_FORM`].
@@ -129,12 +181,49 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sizes_are_binary() {
-        for (text, bytes) in [("0", 0), ("4096", 4096), ("512B", 512), ("8K", 8192), ("1g", 1 << 30), ("2TiB", 2 << 40)]
-        {
+    fn sizes_mean_what_they_mean_in_nvme_cli() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("512B", 512),
+            ("8K", 8000),
+            ("8Ki", 8192),
+            ("1g", 1_000_000_000),
+            ("1gi", 1 << 30),
+            ("10GB", 10_000_000_000),
+            ("2TiB", 2 << 40),
+            ("1.5T", 1_500_000_000_000),
+            ("1.5Ki", 1536),
+            ("18000P", 18_000_000_000_000_000_000),
+        ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        assert_eq!(parse_size("3Gi"), Ok(3 << 30));
+    }
+
+    #[test]
+    fn fios_words_are_binary_as_in_fio() {
+        for (text, bytes) in [("4k", 4096), ("4K", 4096), ("4Ki", 4096), ("1MiB", 1 << 20), ("512", 512), ("512B", 512)]
+        {
+            assert_eq!(parse_fio_size(text), Ok(bytes), "{text}");
+        }
+        for (text, error) in [("4KB", SizeError::Decimal), ("4X", SizeError::Unit), ("", SizeError::NoNumber)] {
+            assert_eq!(parse_fio_size(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_written_in_the_unit_that_makes_it_short() {
+        for (bytes, text) in [
+            (0, "0"),
+            (4096, "4Ki"),
+            (10_000_000_000, "10G"),
+            (10 << 30, "10Gi"),
+            (1000 << 10, "1024K"),
+            (1_024_000_000, "1024M"),
+            (4095, "4095"),
+        ] {
+            assert_eq!(format_size(bytes), text);
+        }
     }
 
     #[test]
@@ -142,12 +231,16 @@ mod tests {
         for (text, error) in [
             ("", SizeError::NoNumber),
             ("G", SizeError::NoNumber),
-            ("-1", SizeError::NotWhole),
-            ("1.5G", SizeError::NotWhole),
-            ("10 G", SizeError::NotWhole),
-            ("10GB", SizeError::Decimal),
-            ("10X", SizeError::Suffix),
-            ("10iB", SizeError::Suffix),
+            ("-1", SizeError::NotNumber),
+            ("1.5", SizeError::NotNumber),
+            (".5G", SizeError::NotNumber),
+            ("1.G", SizeError::NotNumber),
+            ("1.0000000001G", SizeError::NotNumber),
+            ("10 G", SizeError::NotNumber),
+            ("10G ", SizeError::NotNumber),
+            ("10X", SizeError::Unit),
+            ("10iB", SizeError::Unit),
+            ("10KK", SizeError::Unit),
             ("99999999999999999999", SizeError::TooLarge),
             ("99999999P", SizeError::TooLarge),
         ] {
@@ -189,7 +282,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in ".*") {
-            let _ = (parse_size(&text), parse_duration(&text));
+            let _ = (parse_size(&text), parse_fio_size(&text), parse_duration(&text));
         }
     }
 }

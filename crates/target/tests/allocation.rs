@@ -80,7 +80,7 @@ fn reads_and_writes_allocate_nothing_once_they_are_under_way() {
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
     let mut loud = Vec::new();
     for (digests, zerocopy) in [(false, false), (true, false), (false, true)] {
-        let mut config = one_subsystem(["mem:64M", path.to_str().unwrap()]);
+        let mut config = one_subsystem(["mem:64Mi", path.to_str().unwrap()]);
         config.ports[0].zerocopy_send_bytes = zerocopy.then_some(4096);
         let settings = Settings { threads: Some(1), pin: false, zerocopy_copied_max: u32::MAX, ..Settings::default() };
         let target = Target::start(config, settings).unwrap();

@@ -62,8 +62,8 @@ type Source = (u32, u64, u32);
 #[test]
 fn bytes_are_copied_within_and_between_namespaces() {
     let directory = tempfile::tempdir().unwrap();
-    let file = format!("{}:16M", directory.path().join("disk.img").display());
-    for drives in [["mem:16M", &file], [&file, "mem:16M"]] {
+    let file = format!("{}:16Mi", directory.path().join("disk.img").display());
+    for drives in [["mem:16Mi", &file], [&file, "mem:16Mi"]] {
         let (_target, address) = start(&drives, 2 << 20);
         let (controller, mut queue) = host(address);
         let mut disks = [pattern(16_384, 1), pattern(16_384, 2)];
@@ -108,7 +108,7 @@ fn long(slba: u64) -> (Sqe, Vec<u8>) {
 
 #[test]
 fn a_host_that_copies_much_keeps_nobody_waiting_and_stays_within_its_buffers() {
-    let (_target, address) = start(&["mem:96M"], 2 << 20);
+    let (_target, address) = start(&["mem:96Mi"], 2 << 20);
     let (controller, mut queue) = host(address);
     let namespace = controller.namespace(Nsid(1)).unwrap();
     namespace.write(0, &pattern(LONG as usize, 3), false).unwrap();
@@ -141,7 +141,7 @@ fn a_host_that_copies_much_keeps_nobody_waiting_and_stays_within_its_buffers() {
 
 #[test]
 fn copies_are_aborted_and_say_how_far_they_came() {
-    let (_target, address) = start(&["mem:96M"], 64 << 20);
+    let (_target, address) = start(&["mem:96Mi"], 64 << 20);
     let (_controller, mut queue) = host(address);
     for user in 0..24 {
         let (sqe, data) = long(u64::from(LONG));
@@ -168,8 +168,8 @@ fn copies_are_aborted_and_say_how_far_they_came() {
 #[test]
 fn hosts_that_leave_in_the_middle_of_a_copy_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
-    let file = format!("{}:96M", directory.path().join("disk.img").display());
-    for drive in ["mem:96M", &file] {
+    let file = format!("{}:96Mi", directory.path().join("disk.img").display());
+    for drive in ["mem:96Mi", &file] {
         let (target, address) = start(&[drive], 64 << 20);
         for _ in 0..4 {
             let (_controller, mut queue) = host(address);

@@ -19,7 +19,7 @@ use config::{NQN, one_subsystem};
 use raw::{Raw, connect, connect_data};
 
 fn start() -> (Target, SocketAddr) {
-    let config = one_subsystem(["mem:4M"]);
+    let config = one_subsystem(["mem:4Mi"]);
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;
     (target, address)

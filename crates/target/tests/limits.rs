@@ -24,7 +24,7 @@ fn a_controller_has_1024_queues_of_1024_entries_and_1024_namespaces() {
         println!("SKIPPED: this process may have {:?} open files only", descriptors.maximum);
         return;
     }
-    let config = one_subsystem(std::iter::repeat_n("mem:64K", NAMESPACES as usize));
+    let config = one_subsystem(std::iter::repeat_n("mem:64Ki", NAMESPACES as usize));
     let target = Target::start(config, Settings { threads: Some(2), pin: false, ..Settings::default() }).unwrap();
     let address = target.addresses()[0].1;
 

@@ -85,7 +85,7 @@ fn compare_and_write(queue: &mut QueuePair<Vec<u8>>, slba: u64, old: u64, new: u
 #[test]
 fn a_pair_writes_only_what_it_found() {
     for in_capsule in [8192, 0] {
-        let (_target, address) = start("mem:1M", in_capsule);
+        let (_target, address) = start("mem:1Mi", in_capsule);
         let (_controller, mut queue) = host(address);
         write(&mut queue, 3, 7);
         assert_eq!(compare_and_write(&mut queue, 3, 7, 8), (Status::SUCCESS, Status::SUCCESS));
@@ -99,7 +99,7 @@ fn a_pair_writes_only_what_it_found() {
 #[test]
 fn many_pairs_among_other_commands_each_with_its_own_status() {
     for in_capsule in [8192, 0] {
-        let (_target, address) = start("mem:1M", in_capsule);
+        let (_target, address) = start("mem:1Mi", in_capsule);
         let (_controller, mut queue) = host(address);
         // Pairs of block 0 count up; every second one finds something else than it expects.
         for round in 0..20_u64 {
@@ -153,15 +153,15 @@ fn count_together(drive: &str, in_capsule: u32) {
 
 #[test]
 fn no_success_of_many_hosts_is_lost() {
-    count_together("mem:1M", 8192);
+    count_together("mem:1Mi", 8192);
     let directory = tempfile::tempdir().unwrap();
-    count_together(&format!("{}:1M", directory.path().join("disk.img").display()), 0);
+    count_together(&format!("{}:1Mi", directory.path().join("disk.img").display()), 0);
 }
 
 #[test]
 fn a_write_that_was_acknowledged_is_not_overtaken_by_a_pair_that_did_not_see_it() {
     let directory = tempfile::tempdir().unwrap();
-    for drive in ["mem:4M".to_owned(), format!("{}:4M", directory.path().join("disk.img").display())] {
+    for drive in ["mem:4Mi".to_owned(), format!("{}:4Mi", directory.path().join("disk.img").display())] {
         let (_target, address) = start(&drive, 8192);
         let over = Over(AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -209,7 +209,7 @@ impl Drop for Guard<'_> {
 #[test]
 fn hosts_that_leave_in_the_middle_of_a_pair_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
-    let (target, address) = start(&format!("{}:1M", directory.path().join("disk.img").display()), 8192);
+    let (target, address) = start(&format!("{}:1Mi", directory.path().join("disk.img").display()), 8192);
     for _ in 0..20 {
         let (controller, mut queue) = host(address);
         for _ in 0..20 {
@@ -233,7 +233,7 @@ fn hosts_that_leave_in_the_middle_of_a_pair_leave_nothing_behind() {
 
 #[test]
 fn both_halves_can_be_aborted() {
-    let (_target, address) = start("mem:1M", 8192);
+    let (_target, address) = start("mem:1Mi", 8192);
     let (_controller, mut queue) = host(address);
     write(&mut queue, 5, 0);
     queue.submit(command(nvm::COMPARE, 1, 5), Data::FromHost(block(0)), 1).unwrap();

@@ -62,7 +62,7 @@ fn eventually(what: impl Fn() -> bool) -> bool {
 
 #[test]
 fn data_written_are_read_back_at_every_size_with_and_without_digests() {
-    let (_target, address) = start(config(&["mem:64M"]));
+    let (_target, address) = start(config(&["mem:64Mi"]));
     for digests in [false, true] {
         let mut options = options(address);
         (options.hdr_digest, options.data_digest) = (digests, digests);
@@ -87,7 +87,7 @@ fn data_written_are_read_back_at_every_size_with_and_without_digests() {
 
 #[test]
 fn zeroed_deallocated_and_verified_blocks() {
-    let (_target, address) = start(config(&["mem:16M"]));
+    let (_target, address) = start(config(&["mem:16Mi"]));
     let controller = Controller::connect(&options(address)).unwrap();
     let namespace = controller.namespace(Nsid(1)).unwrap();
     namespace.write(0, &pattern(1 << 20, 1), false).unwrap();
@@ -107,7 +107,7 @@ fn zeroed_deallocated_and_verified_blocks() {
 fn a_file_namespace_keeps_what_was_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
-    let drive = format!("{}:8M", path.display());
+    let drive = format!("{}:8Mi", path.display());
     let mut config = config(&[&drive]);
     config.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
     let data = pattern(1 << 20, 9);
@@ -131,7 +131,7 @@ fn a_file_namespace_keeps_what_was_written() {
 
 #[test]
 fn a_deep_queue_completes_every_command_once_with_its_own_data() {
-    let (_target, address) = start(config(&["mem:64M"]));
+    let (_target, address) = start(config(&["mem:64Mi"]));
     let controller = Controller::connect(&options(address)).unwrap();
     let mut queue: QueuePair<Vec<u8>> = controller.queue_pair().unwrap();
     let sizes = [8_u32, 1, 64, 256, 2048, 16, 3];
@@ -171,7 +171,7 @@ fn a_deep_queue_completes_every_command_once_with_its_own_data() {
 
 #[test]
 fn write_protection_and_the_end_of_the_namespace_are_told_by_status() {
-    let mut config = config(&["mem:1M", "mem:1M"]);
+    let mut config = config(&["mem:1Mi", "mem:1Mi"]);
     config.subsystems[0].namespaces[1].write_protect = true;
     let (_target, address) = start(config);
     let controller = Controller::connect(&options(address)).unwrap();
@@ -190,7 +190,7 @@ fn write_protection_and_the_end_of_the_namespace_are_told_by_status() {
 
 #[test]
 fn hosts_that_are_not_allowed_are_refused_and_noted() {
-    let mut config = config(&["mem:1M"]);
+    let mut config = config(&["mem:1Mi"]);
     config.subsystems[0].allow_any_host = false;
     let allowed = Nqn::parse("nqn.2014-08.org.example:friend").unwrap();
     config.hosts.push(Host { nqn: allowed.clone() });
@@ -209,16 +209,16 @@ fn hosts_that_are_not_allowed_are_refused_and_noted() {
 
 #[test]
 fn namespaces_come_and_go_while_a_host_is_connected() {
-    let (target, address) = start(config(&["mem:1M"]));
+    let (target, address) = start(config(&["mem:1Mi"]));
     let controller = Controller::connect(&options(address)).unwrap();
     let events = controller.events();
     assert_eq!(controller.namespaces().unwrap(), [Nsid(1)]);
-    target.apply(config(&["mem:1M", "mem:2M"])).unwrap();
+    target.apply(config(&["mem:1Mi", "mem:2Mi"])).unwrap();
     let event = events.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(matches!(event, Event::NamespaceAdded(Nsid(2))), "{event:?}");
     let namespace = controller.namespace(Nsid(2)).unwrap();
     namespace.write(0, &[7; 512], false).unwrap();
-    target.apply(config(&["mem:1M"])).unwrap();
+    target.apply(config(&["mem:1Mi"])).unwrap();
     let event = events.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(matches!(event, Event::NamespaceRemoved(Nsid(2))), "{event:?}");
     assert!(namespace.read(0, &mut [0; 512]).is_err());
@@ -231,7 +231,7 @@ fn garbage_silence_and_floods_of_connections_leave_the_others_alone() {
     settings.connections_max = 300;
     // The limit of one address is another test's.
     settings.address_share_percent = 100;
-    let target = Target::start(config(&["mem:1M"]), settings).unwrap();
+    let target = Target::start(config(&["mem:1Mi"]), settings).unwrap();
     let address = target.addresses()[0].1;
     let controller = Controller::connect(&options(address)).unwrap();
     let namespace = controller.namespace(Nsid(1)).unwrap();
@@ -255,7 +255,7 @@ fn garbage_silence_and_floods_of_connections_leave_the_others_alone() {
 fn shutdown_completes_what_was_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
-    let (target, address) = start(config(&[&format!("{}:64M", path.display())]));
+    let (target, address) = start(config(&[&format!("{}:64Mi", path.display())]));
     let controller = Controller::connect(&options(address)).unwrap();
     let mut queue: QueuePair<Vec<u8>> = controller.queue_pair().unwrap();
     for at in 0..32 {
@@ -288,7 +288,7 @@ fn shutdown_completes_what_was_accepted() {
 
 #[test]
 fn metrics_count_by_host_namespace_and_queue() {
-    let (target, address) = start(config(&["mem:1M"]));
+    let (target, address) = start(config(&["mem:1Mi"]));
     let controller = Controller::connect(&options(address)).unwrap();
     let namespace = controller.namespace(Nsid(1)).unwrap();
     for _ in 0..10 {

@@ -43,7 +43,7 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("drive");
         std::fs::write(&path, pattern(0, DRIVE_BYTES, 1)).unwrap();
-        let mut config = one_subsystem([path.to_str().unwrap(), "null:64M"]);
+        let mut config = one_subsystem([path.to_str().unwrap(), "null:64Mi"]);
         config.ports[0].zerocopy_send_bytes = Some(4096);
         let mut settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
         if always {
@@ -184,7 +184,7 @@ fn drives_in_memory_and_drives_of_nothing_are_copied_from() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive");
     std::fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
-    let mut config = one_subsystem(["mem:8M", "null:8M", path.to_str().unwrap()]);
+    let mut config = one_subsystem(["mem:8Mi", "null:8Mi", path.to_str().unwrap()]);
     config.ports[0].zerocopy_send_bytes = Some(4096);
     let target = Target::start(config, Settings::default()).unwrap();
     let address = target.addresses()[0].1;

@@ -28,7 +28,7 @@ on_target() {
     [[ $? == 137 ]]
   else
     start drive "$ebof" serve --listen "tcp://127.0.0.1:$drive_port" --nqn "$drive_nqn" --allow-any-host \
-      --drive "name=d0,backing=$work/disk.img,size=256M"
+      --drive "name=d0,backing=$work/disk.img,size=256Mi"
     until_true 60 reachable "$drive_port" || { cat "$work/drive.log"; return 1; }
   fi
 }

@@ -10,7 +10,7 @@ machine() {
 }
 
 serve() {
-  ebof serve --listen tcp://127.0.0.1:4420 --nqn "$nqn" --allow-any-host /root/disk.img mem:64M >>/tmp/serve.log 2>&1 &
+  ebof serve --listen tcp://127.0.0.1:4420 --nqn "$nqn" --allow-any-host /root/disk.img mem:64Mi >>/tmp/serve.log 2>&1 &
   server=$!
   until_true 30 eval ': </dev/tcp/127.0.0.1/4420'
 }
@@ -33,7 +33,7 @@ guest() {
   check "ebof runs in the guest" eval 'cp /host/ebof /usr/bin/ebof && ebof --version' || return
   check "modprobe ublk_drv" modprobe ublk_drv || return
   truncate -s 128M /root/disk.img
-  check "ebof serve disk.img mem:64M listens" serve || { note </tmp/serve.log; return; }
+  check "ebof serve disk.img mem:64Mi listens" serve || { note </tmp/serve.log; return; }
 
   step "a device"
   connects_device || return

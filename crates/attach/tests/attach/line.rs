@@ -151,7 +151,7 @@ fn bytes_by_queue(target: &Target) -> Vec<(u16, u64, u64)> {
 }
 
 pub(crate) fn reads_and_writes_have_queues_of_their_own(kind: Kind) {
-    let mut line = Line::new(kind, &["DIR/disk.img:64M"]);
+    let mut line = Line::new(kind, &["DIR/disk.img:64Mi"]);
     let request = Request { nr_io_queues: Some(1), nr_write_queues: Some(1), ..line.request() };
     let attached = connect_in(&line.states, &request).unwrap_or_else(|error| panic!("{error}"));
     let device = path(&attached);
@@ -181,7 +181,7 @@ pub(crate) fn reads_and_writes_have_queues_of_their_own(kind: Kind) {
 }
 
 pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
-    let line = Line::new(kind, &["DIR/disk.img:64M", "mem:16M"]);
+    let line = Line::new(kind, &["DIR/disk.img:64Mi", "mem:16Mi"]);
     let attached = line.connect();
     assert_eq!(attached.devices.len(), 2);
     let device = path(&attached);
@@ -237,7 +237,7 @@ pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
 }
 
 pub(crate) fn a_killed_holder_is_repaired(kind: Kind) {
-    let line = Line::new(kind, &["DIR/disk.img:64M"]);
+    let line = Line::new(kind, &["DIR/disk.img:64Mi"]);
     let attached = line.connect();
     let device = path(&attached);
     run("mkfs.ext4", &["-q", "-F", device.to_str().unwrap()]);
@@ -283,7 +283,7 @@ fn is_block_device(path: &Path) -> bool {
 }
 
 pub(crate) fn devices_wait_for_a_target_that_comes_back(kind: Kind) {
-    let mut line = Line::new(kind, &["DIR/disk.img:64M"]);
+    let mut line = Line::new(kind, &["DIR/disk.img:64Mi"]);
     let attached = line.connect();
     let device = path(&attached);
     let writer = std::thread::spawn({
@@ -313,7 +313,7 @@ pub(crate) fn devices_wait_for_a_target_that_comes_back(kind: Kind) {
 }
 
 pub(crate) fn devices_fail_when_the_target_stays_away(kind: Kind) {
-    let mut line = Line::new(kind, &["DIR/disk.img:16M"]);
+    let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
     let request = Request { fast_io_fail_tmo: Some(1), ctrl_loss_tmo: Some(4), ..line.request() };
     let attached = connect_in(&line.states, &request).unwrap();
     let device = direct(&path(&attached));
@@ -331,7 +331,7 @@ pub(crate) fn devices_fail_when_the_target_stays_away(kind: Kind) {
 }
 
 pub(crate) fn namespaces_come_and_go(kind: Kind) {
-    let mut line = Line::new(kind, &["DIR/disk.img:16M"]);
+    let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
     let attached = line.connect();
     assert_eq!(attached.devices.len(), 1);
     let devices = |line: &Line| -> Vec<(u32, bool)> {
@@ -343,7 +343,7 @@ pub(crate) fn namespaces_come_and_go(kind: Kind) {
             .collect()
     };
     let nqn = Nqn::parse(NQN).unwrap();
-    line.config.subsystems[0].namespaces.push(Namespace::new(&nqn, 5, "mem:8M".parse().unwrap()));
+    line.config.subsystems[0].namespaces.push(Namespace::new(&nqn, 5, "mem:8Mi".parse().unwrap()));
     line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
     let added = eventually(|| (devices(&line) == [(1, true), (5, true)]).then_some(()));
     assert!(added.is_some(), "{:?}", devices(&line));
@@ -369,7 +369,7 @@ pub(crate) fn namespaces_come_and_go(kind: Kind) {
 }
 
 pub(crate) fn what_cannot_be_connected_leaves_nothing(kind: Kind) {
-    let line = Line::new(kind, &["mem:16M"]);
+    let line = Line::new(kind, &["mem:16Mi"]);
     let wrong = Request { nqn: "nqn.2014-08.org.example:nobody".to_owned(), ..line.request() };
     let error = connect_in(&line.states, &wrong).unwrap_err();
     assert!(matches!(&error, Error::Holder { kind: Some(_), .. }), "{error:?}");

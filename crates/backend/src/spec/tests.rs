@@ -20,11 +20,11 @@ fn file(path: &str, size_bytes: Option<u64>, direct: Option<bool>) -> Source {
 fn the_forms_of_the_manual_are_read() {
     assert_eq!(spec("disk.img"), Spec::path("disk.img"));
     assert_eq!(spec("/dev/nvme0n1"), Spec::path("/dev/nvme0n1"));
-    assert_eq!(spec("disk2.img:10G").source, file("disk2.img", Some(10 << 30), None));
-    assert_eq!(spec("mem:1G"), Spec::memory(1 << 30));
-    assert_eq!(spec("null:1T"), Spec::null(1 << 40));
-    assert_eq!(spec("mem,size=64M,block=4096").block_bytes, Some(BlockBytes::B4096));
-    let all = spec("disk.img,size=10G,direct,readonly,block=512");
+    assert_eq!(spec("disk2.img:10Gi").source, file("disk2.img", Some(10 << 30), None));
+    assert_eq!(spec("mem:1Gi"), Spec::memory(1 << 30));
+    assert_eq!(spec("null:1Ti"), Spec::null(1 << 40));
+    assert_eq!(spec("mem,size=64Mi,block=4096").block_bytes, Some(BlockBytes::B4096));
+    let all = spec("disk.img,size=10Gi,direct,readonly,block=512");
     assert_eq!(all.source, file("disk.img", Some(10 << 30), Some(true)));
     assert!(all.read_only);
     assert_eq!(all.block_bytes, Some(BlockBytes::B512));
@@ -39,8 +39,8 @@ fn colons_and_commas_may_be_part_of_a_path() {
         spec("/dev/disk/by-path/pci-0000:00:04.0").source,
         file("/dev/disk/by-path/pci-0000:00:04.0", None, None)
     );
-    assert_eq!(spec("a:7,size=1M").source, file("a:7", Some(1 << 20), None));
-    assert_eq!(spec("a,,b:1M").source, file("a,b", Some(1 << 20), None));
+    assert_eq!(spec("a:7,size=1Mi").source, file("a:7", Some(1 << 20), None));
+    assert_eq!(spec("a,,b:1Mi").source, file("a,b", Some(1 << 20), None));
     assert_eq!(spec("./mem").source, file("./mem", None, None));
 }
 
@@ -49,18 +49,18 @@ fn what_is_wrong_is_said_with_what_is_accepted() {
     let cases = [
         ("", "drive ``: a path, `mem:SIZE` or `null:SIZE` is expected"),
         (",direct", "drive `,direct`: a path, `mem:SIZE` or `null:SIZE` is expected"),
-        (":1G", "drive `:1G`: a path, `mem:SIZE` or `null:SIZE` is expected"),
+        (":1Gi", "drive `:1Gi`: a path, `mem:SIZE` or `null:SIZE` is expected"),
         ("mem", "drive `mem`: `mem` needs a size, for example `mem:1G`; for a file of that name write `./mem`"),
         (
             "a:10X",
-            "drive `a:10X`: `10X` is not a size: a whole number, alone (bytes) or with K, M, G, T or P (10G is 10 GiB)",
+            "drive `a:10X`: `10X` is not a size: bytes, or a number with K, M, G, T or P (powers of 1000) or Ki, Mi, Gi, Ti or Pi (powers of 1024)",
         ),
         (
             "a:0",
-            "drive `a:0`: a drive of size 0 is of no use: give a whole number, alone (bytes) or with K, M, G, T or P (10G is 10 GiB)",
+            "drive `a:0`: a drive of size 0 is of no use: give bytes, or a number with K, M, G, T or P (powers of 1000) or Ki, Mi, Gi, Ti or Pi (powers of 1024)",
         ),
-        ("null:9000P", "drive `null:9000P`: `9000P` is too large: a drive has at most 8191P"),
-        ("mem:1G,size=2G", "drive `mem:1G,size=2G`: the size is given twice"),
+        ("null:9000Pi", "drive `null:9000Pi`: `9000Pi` is too large: a drive has at most 8191Pi"),
+        ("mem:1Gi,size=2Gi", "drive `mem:1Gi,size=2Gi`: the size is given twice"),
         ("a,direct,direct=no", "drive `a,direct,direct=no`: the option `direct` is given twice"),
         (
             "a,dierct",
@@ -75,8 +75,8 @@ fn what_is_wrong_is_said_with_what_is_accepted() {
              block=512|4096",
         ),
         (
-            "mem:1G,direct",
-            "drive `mem:1G,direct`: `direct` is for files and block devices; `mem` has no page cache to bypass",
+            "mem:1Gi,direct",
+            "drive `mem:1Gi,direct`: `direct` is for files and block devices; `mem` has no page cache to bypass",
         ),
     ];
     for (text, expected) in cases {
@@ -85,25 +85,30 @@ fn what_is_wrong_is_said_with_what_is_accepted() {
 }
 
 #[test]
-fn sizes_are_binary_and_decimal_ones_are_refused() {
+fn sizes_mean_what_they_mean_in_nvme_cli() {
     for (text, bytes) in [
         ("512", 512),
-        ("1K", 1 << 10),
-        ("3m", 3 << 20),
+        ("1Ki", 1 << 10),
+        ("1K", 1000),
+        ("10G", 10_000_000_000),
+        ("10GB", 10_000_000_000),
+        ("1.5G", 1_500_000_000),
+        ("1B", 1),
+        ("3mi", 3 << 20),
         ("10GiB", 10 << 30),
-        ("1T", 1 << 40),
-        ("8191P", 8191 << 50),
+        ("1Ti", 1 << 40),
+        ("8191Pi", 8191 << 50),
         ("9223372036854775807", i64::MAX.unsigned_abs()),
     ] {
         assert_eq!(parse_size(text), Ok(bytes), "{text}");
     }
-    for text in ["10GB", "1.5G", "G", "", "-1", "+1", "1 G", "0x10", "1KK", "1B"] {
+    for text in ["1.5", "1.G", ".5G", "G", "", "-1", "+1", "1 G", "0x10", "1KK", "1iB"] {
         assert!(matches!(parse_size(text), Err(SpecProblem::BadSize { .. })), "{text}");
     }
-    for text in ["9223372036854775808", "8192P", "99999999999999999999999"] {
+    for text in ["9223372036854775808", "8192Pi", "99999999999999999999999"] {
         assert!(matches!(parse_size(text), Err(SpecProblem::HugeSize { .. })), "{text}");
     }
-    assert!(refusal("a:1.5G").contains("`1.5G` is not a size"));
+    assert!(refusal("a:1.5X").contains("`1.5X` is not a size"));
 }
 
 fn any_spec() -> impl Strategy<Value = Spec> {

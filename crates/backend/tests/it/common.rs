@@ -59,7 +59,7 @@ pub(crate) fn write_of(offset: u64, bytes: &[u8], fua: bool) -> Operation {
 /// Whether the file system of `directory` does direct I/O; says so where it does not.
 pub(crate) fn direct_works(directory: &Path) -> bool {
     let probe = directory.join("direct-probe.img");
-    let works = match open(&format!("{},size=64K,direct", probe.display()).parse().unwrap()) {
+    let works = match open(&format!("{},size=64Ki,direct", probe.display()).parse().unwrap()) {
         Ok(_) => true,
         Err(error) => {
             println!("SKIPPED for direct I/O: {error}");

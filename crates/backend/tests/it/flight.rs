@@ -270,7 +270,7 @@ fn a_full_file_system_is_out_of_space() {
     let result = std::panic::catch_unwind(|| {
         let path = directory.path().join("disk.img");
         for mut io in engines(4) {
-            let device = open_text(&format!("{}:4M", path.display()));
+            let device = open_text(&format!("{}:4Mi", path.display()));
             let error = write(&*device, &mut io, 0, &vec![1; 2 << 20], false).unwrap_err();
             assert_eq!(error.class(), Class::OutOfSpace, "{error}");
             // It is not lost for that: space comes back, and a flush still succeeds.
@@ -316,5 +316,5 @@ fn a_new_file_is_private_sparse_and_of_its_size() {
     assert_eq!((geometry.capacity_bytes, geometry.block_bytes, geometry.logical_block_bytes), (16 << 20, 1, 512));
     assert!(geometry.volatile_cache && !geometry.read_only);
     let path = directory.path().join("disk.img").canonicalize().unwrap();
-    assert_eq!(device.describe(), format!("file {}, 16M, buffered", path.display()));
+    assert_eq!(device.describe(), format!("file {}, 16Mi, buffered", path.display()));
 }

@@ -181,7 +181,7 @@ fn a_block_device_is_described_and_kept_from_others() {
     let geometry = opened.geometry();
     assert_eq!(geometry.capacity_bytes, CAPACITY as u64);
     assert_eq!((geometry.block_bytes, geometry.logical_block_bytes), (512, 512));
-    assert_eq!(opened.describe(), format!("block device {}, 512K, direct", device.path));
+    assert_eq!(opened.describe(), format!("block device {}, 512Ki, direct", device.path));
 
     let error = open(&spec).unwrap_err().to_string();
     let expected = format!(

@@ -40,12 +40,12 @@ fn a_missing_file() {
         "disk.img does not exist: check the path, or add a size to create it (for example disk.img:10G)"
     );
     assert_eq!(
-        place.refusal("disk.img:1M,readonly"),
+        place.refusal("disk.img:1Mi,readonly"),
         "disk.img does not exist, and a new file cannot be read-only: drop `readonly` or check the path"
     );
-    let error = place.refusal("no/disk.img:1M");
+    let error = place.refusal("no/disk.img:1Mi");
     assert_eq!(error, "no/disk.img cannot be created: the directory no does not exist; create it first");
-    let error = open(&"/dev/nvme77n1:1G".parse().unwrap()).unwrap_err().to_string();
+    let error = open(&"/dev/nvme77n1:1Gi".parse().unwrap()).unwrap_err().to_string();
     assert_eq!(error, "/dev/nvme77n1 does not exist: no such device (`lsblk` lists what there is)");
 }
 
@@ -55,21 +55,24 @@ fn a_size_that_is_not_whole_blocks() {
     place.file("odd.img", 1_000_000);
     assert_eq!(
         place.refusal("odd.img"),
-        "odd.img has 1000000 bytes, which is not a multiple of the block size 512: 1000448 bytes would be, or choose \
-         another block size with `block=512` or `block=4096`"
+        "odd.img has 1000000 bytes, which is not a multiple of the block size 512: make it larger (`truncate -s \
+         1000448 odd.img` for a file)"
     );
     place.file("small.img", 512 * 9);
     assert_eq!(
         place.refusal("small.img,block=4096"),
-        "small.img has 4608 bytes, which is not a multiple of the block size 4096: 8192 bytes would be, or choose \
-         another block size with `block=512` or `block=4096`"
+        "small.img has 4608 bytes, which is not a multiple of the block size 4096: make it larger (`truncate -s \
+         8192 small.img` for a file), or use `block=512`"
     );
-    assert!(place.refusal("new.img:1000").starts_with("new.img has 1000 bytes, which is not a multiple"));
-    assert!(!place.path("new.img").exists(), "nothing is created in vain");
-    let error = open(&"mem:1000".parse().unwrap()).unwrap_err().to_string();
-    assert!(error.starts_with("mem has 1000 bytes, which is not a multiple of the block size 512"), "{error}");
-    let error = open(&"mem:17T".parse().unwrap()).unwrap_err().to_string();
-    assert_eq!(error, "mem: 18691697672192 bytes are more than 16T, the most a drive in memory can have");
+    // What is made is made a little larger: 100M are no whole blocks of 4096 bytes.
+    let new = format!("{}:1M,block=4096", place.path("new.img").display());
+    for _made_then_there in 0..2 {
+        assert_eq!(open(&new.parse().unwrap()).unwrap().geometry().capacity_bytes, 1_003_520);
+    }
+    let memory = open(&"mem:1M,block=4096".parse().unwrap()).unwrap();
+    assert_eq!(memory.geometry().capacity_bytes, 1_003_520);
+    let error = open(&"mem:17Ti".parse().unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "mem: 18691697672192 bytes are more than 16Ti, the most a drive in memory can have");
 }
 
 #[test]
@@ -77,11 +80,18 @@ fn a_size_other_than_the_one_asked_for() {
     let place = Place::new();
     place.file("disk.img", 1 << 20);
     assert_eq!(
-        place.refusal("disk.img:2M"),
-        "disk.img has 1048576 bytes (1M), but 2097152 bytes (2M) were asked for: leave the size out to use it as it \
-         is, or resize it first (`truncate -s` for a file)"
+        place.refusal("disk.img:2Mi"),
+        "disk.img has 1048576 bytes (1Mi), but 2097152 bytes (2Mi) were asked for: write the size as 1Mi or leave it \
+         out to use it as it is, or resize it first (`truncate -s 2097152` for a file)"
     );
-    open(&format!("{}:1M", place.path("disk.img").display()).parse().unwrap()).unwrap();
+    // A size of an earlier version, whose units were binary.
+    assert_eq!(
+        place.refusal("disk.img:1M"),
+        "disk.img has 1048576 bytes (1Mi), but 1000000 bytes (1M) were asked for (K, M, G are powers of 1000 here, Ki, \
+         Mi, Gi powers of 1024): write the size as 1Mi or leave it out to use it as it is, or resize it first (`truncate \
+         -s 1000000` for a file)"
+    );
+    open(&format!("{}:1Mi", place.path("disk.img").display()).parse().unwrap()).unwrap();
 }
 
 #[test]
@@ -110,7 +120,7 @@ fn what_is_no_storage() {
     assert_eq!(
         place.refusal("empty.img"),
         "empty.img is empty: delete it and give a size to have it created (for example empty.img:10G), or \
-         `truncate -s 10G` it"
+         `truncate -s 10G empty.img`"
     );
     assert!(place.refusal("empty.img/x").contains("cannot look at it: Not a directory"));
 }

@@ -66,7 +66,7 @@ fn whoever_sleeps_on_the_descriptor_is_woken_each_time() {
 fn waiting_returns_what_other_threads_end_beside_what_the_medium_ends() {
     for mut io in engines(8) {
         let directory = tempfile::tempdir().unwrap();
-        let device = open_text(&format!("{}/disk.img:1M", directory.path().display()));
+        let device = open_text(&format!("{}/disk.img:1Mi", directory.path().display()));
         for _ in 0..20 {
             let remotes = vec![(100, io.remote().unwrap()), (101, io.remote().unwrap())];
             for tag in 0..3 {
@@ -122,7 +122,8 @@ impl After for Spoiler {
 fn what_accompanies_a_request_sees_its_completion_first_and_is_dropped_with_it() {
     for mut io in engines(8) {
         let directory = tempfile::tempdir().unwrap();
-        for drive in [format!("{}/disk.img:1M", directory.path().display()), "mem:1M".to_owned(), "null:1M".to_owned()]
+        for drive in
+            [format!("{}/disk.img:1Mi", directory.path().display()), "mem:1Mi".to_owned(), "null:1Mi".to_owned()]
         {
             let device = open_text(&drive);
             let after = Arc::new(Spoiler::default());

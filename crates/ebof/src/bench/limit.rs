@@ -186,7 +186,7 @@ impl Runs {
 
 /// A target of memory on a port that is free.
 fn serve(more: &[&str], stop: &AtomicBool) -> anyhow::Result<Server> {
-    let arguments = [&["--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "mem:1G"], more].concat();
+    let arguments = [&["--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "mem:1Gi"], more].concat();
     Server::start(&arguments, Path::new("/"), Stdio::null(), || stop.load(Ordering::Relaxed))
 }
 

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn both_columns_and_their_ratio_are_shown() {
         let job = Job { runtime: Some(Duration::from_millis(20)), ..Job::new(Mix::RandRead) };
-        let source = Source::Local("mem:1M".parse().unwrap());
+        let source = Source::Local("mem:1Mi".parse().unwrap());
         let report = ebof_bench::run(&source, &job, |_| ControlFlow::Continue(())).unwrap();
         let text = table(&compare(std::slice::from_ref(&report), std::slice::from_ref(&report)));
         assert!(text.contains("randread") && text.contains(" IOPS") && text.contains("100 %"), "{text}");

@@ -29,6 +29,16 @@ pub(crate) fn si(bytes: u128) -> String {
     format!("{value:.2} {unit}B")
 }
 
+/// A size in decimal and in binary units, as it may have been meant: `107.37 GB (100.00 GiB)`; small ones in bytes.
+#[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
+pub(crate) fn si_and_binary(bytes: u128) -> String {
+    if bytes < 1000 {
+        return si(bytes);
+    }
+    let (value, unit) = scaled(bytes as f64, 1024.0, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]);
+    format!("{} ({value:.2} {unit}B)", si(bytes))
+}
+
 /// A block size in nvme-cli's columns: `512   B`, `  4 KiB`.
 pub(crate) fn binary_column(bytes: u32) -> String {
     let (value, unit) = scaled(f64::from(bytes), 1024.0, &["", "Ki", "Mi", "Gi"]);

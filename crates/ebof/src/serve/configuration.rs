@@ -119,7 +119,10 @@ fn ports(args: &Args) -> anyhow::Result<Vec<Port>> {
         Some(text) => {
             let bytes = ebof_manage::units::parse_size(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
             Some(bytes.ok_or_else(|| {
-                Failure::usage(format!("--in-capsule-data {text}: not a size"), "accepted: bytes, or 4K, 8K, 16K ...")
+                Failure::usage(
+                    format!("--in-capsule-data {text}: not a size"),
+                    "accepted: bytes, or 4Ki, 8Ki, 16Ki ...",
+                )
             })?)
         }
         None => None,

@@ -46,7 +46,7 @@ fn a_drive_without_a_namespace_is_no_error_and_says_what_is_next() {
     assert_eq!(
         text(&status, &["127.0.0.1:4420".parse().unwrap()], None),
         "subsystem nqn.a\n\
-         \x20 drive d0: 100.00 GB, profile default, no namespace yet: disk.img\n\
+         \x20 drive d0: 100.00 GB (93.13 GiB), profile default, no namespace yet: disk.img\n\
          listening on tcp://127.0.0.1:4420\n\
          attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.a\n\
          make a namespace on a drive that has none with: \
@@ -58,7 +58,7 @@ fn a_drive_without_a_namespace_is_no_error_and_says_what_is_next() {
 fn drives_and_namespaces_are_told_with_their_subsystems() {
     let namespace = NamespaceStatus {
         nsid: 1,
-        drive: "mem:1G".to_owned(),
+        drive: "mem:1Gi".to_owned(),
         size_bytes: 1_000_000_000,
         block_size_bytes: 512,
         uuid: String::new(),
@@ -72,9 +72,9 @@ fn drives_and_namespaces_are_told_with_their_subsystems() {
     assert_eq!(
         text(&status, &["0.0.0.0:4420".parse().unwrap()], metrics),
         "subsystem nqn.plain\n\
-         \x20 namespace 1    1.00 GB, 512 B blocks, write protected: mem:1G\n\
+         \x20 namespace 1    1.00 GB (953.67 MiB), 512 B blocks, write protected: mem:1Gi\n\
          subsystem nqn.a\n\
-         \x20 drive d0: 100.00 GB, 40.00 GB unallocated, profile default, 2 namespaces: disk.img\n\
+         \x20 drive d0: 100.00 GB (93.13 GiB), 40.00 GB unallocated, profile default, 2 namespaces: disk.img\n\
          listening on tcp://0.0.0.0:4420\n\
          metrics on http://127.0.0.1:9464/metrics\n\
          attach with: ebof connect -t tcp -a ADDRESS -s 4420 -n nqn.plain\n\

@@ -1,5 +1,7 @@
 //! Numbers on the command line: decimal, or hexadecimal with `0x` as in nvme-cli; sizes with units.
 
+use ebof_manage::units::SizeError;
+
 /// Reads a number that fits `T`.
 ///
 /// # Errors
@@ -24,7 +26,7 @@ pub(super) fn parse_list<T: TryFrom<u64>>(text: &str) -> Result<Vec<T>, String> 
     text.split(',').map(|part| parse(part.trim())).collect()
 }
 
-/// Reads a number of bytes: a number, or with a unit as in `64K`, `1M`.
+/// Reads a number of bytes: a number, or with a unit as in `64Ki`, `1M`.
 ///
 /// # Errors
 /// It is none.
@@ -62,27 +64,10 @@ pub(super) fn parse_si(text: &str) -> Result<Amount, String> {
     if let Ok(blocks) = parse(text) {
         return Ok(Amount::Blocks(blocks));
     }
-    let form = || "want a number of blocks, or bytes with a unit as in 100G, 1.5T or 512Mi".to_owned();
-    let end = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(form)?;
-    let (number, unit) = text.split_at(end);
-    let unit = unit.strip_suffix(['B', 'b']).unwrap_or(unit);
-    let (letter, base) = match unit.strip_suffix('i') {
-        Some(letter) => (letter, 1024_u64),
-        None => (unit, 1000),
-    };
-    let power = ["", "K", "M", "G", "T", "P", "E"].iter().position(|name| name.eq_ignore_ascii_case(letter));
-    let power = power.filter(|&power| power > 0 || base == 1000).and_then(|power| u32::try_from(power).ok());
-    let factor = base.checked_pow(power.ok_or_else(form)?).ok_or_else(form)?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-    if !digits(whole) || (number.contains('.') && (!digits(fraction) || fraction.len() > 9)) {
-        return Err(form());
-    }
-    let whole = whole.parse::<u128>().map_err(|_too_large| form())? * u128::from(factor);
-    let scale = 10_u128.pow(u32::try_from(fraction.len()).map_err(|_too_long| form())?);
-    let part = if fraction.is_empty() { 0 } else { fraction.parse::<u128>().map_err(|_none| form())? };
-    let bytes = whole + part * u128::from(factor) / scale;
-    u64::try_from(bytes).map(Amount::Bytes).map_err(|_too_large| format!("{text} is too large here"))
+    ebof_manage::units::parse_size(text).map(Amount::Bytes).map_err(|error| match error {
+        SizeError::TooLarge => format!("{text} is too large here"),
+        _ => "want a number of blocks, or bytes with a unit as in 100G, 1.5T or 512Mi".to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -107,7 +92,8 @@ mod tests {
         assert_eq!(parse::<u64>("18446744073709551615"), Ok(u64::MAX));
         assert_eq!(parse_list::<u32>("1, 0x10,3"), Ok(vec![1, 16, 3]));
         assert_eq!(parse_bytes("4096"), Ok(4096));
-        assert_eq!(parse_bytes("64K"), Ok(65_536));
+        assert_eq!(parse_bytes("64K"), Ok(64_000));
+        assert_eq!(parse_bytes("64Ki"), Ok(65_536));
         for text in ["", "-1", "0x", "0x+1", "1x", "256"] {
             assert!(parse::<u8>(text).is_err(), "{text}");
         }

@@ -135,7 +135,7 @@ pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// The commands of the article about NVMe over RoCE, with its flags.
 #[test]
 fn a_namespace_is_created_attached_listed_and_deleted_by_uri() {
-    let rig = Rig::new("1G", "");
+    let rig = Rig::new("1Gi", "");
     let device = &rig.uri("");
     let run = |words: &str, more: &[&str]| {
         let mut args: Vec<&str> = words.split(' ').collect();
@@ -173,7 +173,7 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
     }
-    let rig = Rig::new("64M", "");
+    let rig = Rig::new("64Mi", "");
     let connected = rig.attach();
     assert_eq!(connected["namespaces"], serde_json::json!([]), "{connected}");
     let nvme = connected["device"].as_str().unwrap();
@@ -220,7 +220,7 @@ fn a_namespace_in_use_is_left_alone_unless_forced() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
     }
-    let rig = Rig::new("64M", "");
+    let rig = Rig::new("64Mi", "");
     rig.run(&["create-ns", &rig.uri(""), "-S", "8M", "-m", "1"]).ok();
     rig.run(&["attach-ns", &rig.uri(""), "-n", "1", "-c", "0"]).ok();
     let connected = rig.attach();
@@ -284,7 +284,7 @@ fn the_verbs_of_an_ethernet_ssds_manual_work_as_they_stand_there() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
     }
-    let rig = Rig::new("2T", "");
+    let rig = Rig::new("2Ti", "");
     let connect = ["connect", "-t", "tcp", "-a", "127.0.0.1", "-s", &rig.port(), "-n", NQN, "--front", "loop"];
     assert_eq!(rig.run(&connect).ok(), "connecting to device: nvme0\n");
     let verb = |words: &str| rig.run(&words.split(' ').collect::<Vec<_>>()).ok();
@@ -318,7 +318,7 @@ fn memory(rig: &Rig) -> Vec<Value> {
 
 #[test]
 fn everything_is_there_after_an_orderly_end_and_after_a_kill() {
-    let mut rig = Rig::new("64M", "");
+    let mut rig = Rig::new("64Mi", "");
     rig.share();
     rig.host(ALICE, "create-ns", "", &["-S", "4M"]).ok();
     rig.write(BOB, 0x5a).ok();
@@ -340,7 +340,7 @@ fn everything_is_there_after_an_orderly_end_and_after_a_kill() {
         } else {
             rig.end();
         }
-        rig.start("64M", "");
+        rig.start("64Mi", "");
         assert_eq!(memory(&rig), before, "start {round}");
         assert!(rig.read(BOB) == [0x5a; 512]);
         assert!(rig.write(BOB, 0xbb).failed().contains("Reservation Conflict"), "start {round}");
@@ -372,14 +372,14 @@ fn everything_is_there_after_an_orderly_end_and_after_a_kill() {
 
 #[test]
 fn a_reservation_without_persistence_ends_with_the_target() {
-    let mut rig = Rig::new("64M", "");
+    let mut rig = Rig::new("64Mi", "");
     rig.share();
     rig.host(ALICE, "resv-register", "/1", &["--nrkey", "5", "--cptpl", "clear"]).ok();
     rig.host(ALICE, "resv-acquire", "/1", &["--crkey", "5", "-t", "exclusive-access"]).ok();
     let read = rig.host(BOB, "read", "/1", &["-z", "512"]);
     assert!(read.failed().contains("Reservation Conflict"), "{}", read.stderr);
     rig.kill();
-    rig.start("64M", "");
+    rig.start("64Mi", "");
     let report = rig.json(BOB, "resv-report", "/1", &[]);
     assert_eq!((&report["rtype"], &report["regstrnt"]), (&0.into(), &0.into()), "{report}");
     rig.write(BOB, 1).ok();
@@ -387,7 +387,7 @@ fn a_reservation_without_persistence_ends_with_the_target() {
 
 #[test]
 fn reservations_keep_hosts_apart_and_can_be_preempted() {
-    let rig = Rig::new("64M", "");
+    let rig = Rig::new("64Mi", "");
     rig.share();
     rig.write(ALICE, 1).ok();
     for (host, key) in [(ALICE, "0xa11ce"), (BOB, "0xb0b")] {
@@ -420,7 +420,7 @@ fn reservations_keep_hosts_apart_and_can_be_preempted() {
 
 #[test]
 fn only_managers_manage_and_only_within_their_quota() {
-    let mut rig = Rig::new("64M", &format!(",manager={ALICE},quota={ALICE}:16M"));
+    let mut rig = Rig::new("64Mi", &format!(",manager={ALICE},quota={ALICE}:16Mi"));
     rig.host(ALICE, "create-ns", "", &["-S", "8M"]).ok();
     for (verb, args) in [
         ("create-ns", ["-S", "8M"].as_slice()),
@@ -439,7 +439,7 @@ fn only_managers_manage_and_only_within_their_quota() {
 
     // The file is the drive's, the rules are the configuration's: with others, Bob may, and the quota is gone.
     rig.end();
-    rig.start("64M", &format!(",manager={BOB}"));
+    rig.start("64Mi", &format!(",manager={BOB}"));
     rig.host(BOB, "delete-ns", "", &["-n", "1", "--force"]).ok();
     assert!(rig.host(ALICE, "create-ns", "", &["-S", "8M"]).failed().contains("Operation Denied"));
     rig.host(BOB, "create-ns", "", &["-S", "40M"]).ok();
@@ -447,7 +447,7 @@ fn only_managers_manage_and_only_within_their_quota() {
 
 #[test]
 fn an_exclusive_drive_attaches_a_namespace_to_one_host() {
-    let rig = Rig::new("64M", ",exclusive");
+    let rig = Rig::new("64Mi", ",exclusive");
     let (alice, bob) = (rig.controller_of(ALICE).to_string(), rig.controller_of(BOB).to_string());
     rig.host(ALICE, "create-ns", "", &["-S", "8M", "-m", "1"]).ok();
     rig.host(ALICE, "attach-ns", "", &["-n", "1", "-c", &alice]).ok();
@@ -462,7 +462,7 @@ fn an_exclusive_drive_attaches_a_namespace_to_one_host() {
 
 #[test]
 fn a_full_drive_refuses_what_needs_room_and_recovers() {
-    let rig = Rig::new("32M", ",overcommit,attach=everyone");
+    let rig = Rig::new("32Mi", ",overcommit,attach=everyone");
     for _ in 0..2 {
         rig.host(ALICE, "create-ns", "", &["-S", "24Mi", "-m", "1"]).ok();
     }
@@ -497,7 +497,7 @@ fn a_full_drive_refuses_what_needs_room_and_recovers() {
 
 #[test]
 fn deallocated_blocks_leave_the_file_and_the_count_of_used_ones() {
-    let rig = Rig::new("64M", ",attach=everyone");
+    let rig = Rig::new("64Mi", ",attach=everyone");
     rig.host(ALICE, "create-ns", "", &["-S", "32M"]).ok();
     let file = rig.directory.path().join("large");
     std::fs::write(&file, vec![0xaa; 1 << 20]).unwrap();
@@ -522,7 +522,7 @@ fn blocks_of(path: &Path) -> u64 {
 
 #[test]
 fn firmware_is_made_sent_activated_and_kept() {
-    let mut rig = Rig::new("16M", "");
+    let mut rig = Rig::new("16Mi", "");
     let file = |name: &str| rig.directory.path().join(name).to_str().unwrap().to_owned();
     let (good, foreign, broken) = (file("good"), file("foreign"), file("broken"));
     rig.run(&["fw-image", &good, "-r", "9.9-test"]).ok();
@@ -550,13 +550,13 @@ fn firmware_is_made_sent_activated_and_kept() {
         } else {
             rig.end();
         }
-        rig.start("16M", "");
+        rig.start("16Mi", "");
     }
 }
 
 #[test]
 fn blocks_are_marked_bad_and_listed_until_they_are_written() {
-    let mut rig = Rig::new("64M", ",attach=everyone");
+    let mut rig = Rig::new("64Mi", ",attach=everyone");
     rig.host(ALICE, "create-ns", "", &["-S", "32M"]).ok();
     let list = |rig: &Rig, action: &str| {
         let status = rig.json(BOB, "get-lba-status", "/1", &["-a", action]);
@@ -574,7 +574,7 @@ fn blocks_are_marked_bad_and_listed_until_they_are_written() {
     let entry = rig.json(BOB, "error-log", "", &["-e", "1"])["errors"][0].clone();
     assert_eq!((&entry["status"], &entry["lba"]), (&"Unrecovered Read Error".into(), &9.into()), "{entry}");
     rig.kill();
-    rig.start("64M", ",attach=everyone");
+    rig.start("64Mi", ",attach=everyone");
     for action in ["scan", "tracked"] {
         assert_eq!(list(&rig, action), [(8, 4)]);
     }

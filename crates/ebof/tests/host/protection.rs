@@ -12,7 +12,7 @@ fn create(rig: &Rig, args: &[&str]) {
 
 #[test]
 fn the_verbs_insert_check_and_strip_protection_information() {
-    let rig = Rig::new("64M", "");
+    let rig = Rig::new("64Mi", "");
     // Metadata in a buffer of its own is not for fabrics, and the advice says what is.
     let refused = rig.host(ALICE, "create-ns", "", &["-s", "8", "-c", "8", "-f", "2"]);
     assert!(refused.failed().contains("Invalid Format (SCT 1h, SC 0ah"), "{}", refused.stderr);
@@ -94,7 +94,7 @@ fn the_verbs_insert_check_and_strip_protection_information() {
 
 #[test]
 fn bench_verifies_what_it_writes_there_and_refuses_metadata_that_it_has_no_place_for() {
-    let rig = Rig::new("64M", "");
+    let rig = Rig::new("64Mi", "");
     let (drive, uri) = (rig.uri(""), rig.uri("/1"));
     rig.run(&["create-ns", &drive, "-s", "4096", "-c", "4096", "-f", "0x13", "-d", "2"]).ok();
     rig.run(&["attach-ns", &drive, "-n", "1", "-c", "0"]).ok();
@@ -130,7 +130,7 @@ fn a_block_device_leaves_protection_information_to_the_controller() {
         eprintln!("skipped: no /dev/fuse or /dev/loop-control here, or no right to use them");
         return;
     }
-    let rig = Rig::new("64M", "");
+    let rig = Rig::new("64Mi", "");
     let connected = rig.attach();
     let nvme = connected["device"].as_str().unwrap();
     rig.run(&["create-ns", nvme, "-s", "0x4000", "-c", "0x4000", "-f", "0x12", "-d", "1"]).ok();

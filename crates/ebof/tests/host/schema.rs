@@ -96,7 +96,7 @@ fn keys_stay() {
 
 #[test]
 fn keys_of_a_drives_verbs_stay() {
-    let drive = ManagedDrive::new("d0", "mem:16M".parse().unwrap());
+    let drive = ManagedDrive::new("d0", "mem:16Mi".parse().unwrap());
     let mut subsystem = Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
     subsystem.allow_any_host = true;
     subsystem.ports = vec!["any".to_owned()];

@@ -47,7 +47,7 @@ fn status() -> Status {
             ports: vec!["tcp://127.0.0.1:4420".into()],
             namespaces: vec![NamespaceStatus {
                 nsid: 1,
-                drive: "disk.img,size=10G".into(),
+                drive: "disk.img,size=10Gi".into(),
                 size_bytes: 10 << 30,
                 block_size_bytes: 4096,
                 uuid: "6f3a1f1e-8f0b-4a57-9d0e-0d8f5b2f8c11".into(),

@@ -49,7 +49,7 @@ namespaces = ["a.img", { nsid = 2, drive = "b2.img" }, { nsid = 3, drive = "c.im
 [[subsystems]]
 nqn = "fresh"
 allow_any_host = true
-namespaces = ["mem:1M"]
+namespaces = ["mem:1Mi"]
 "#;
 
 #[test]
@@ -104,7 +104,7 @@ const DRIVE: &str = r#"
 [[drives]]
 name = "d0"
 backing = "disk.img"
-size = "100G"
+size = "100Gi"
 [[subsystems]]
 nqn = "disks"
 allow_any_host = true
@@ -122,7 +122,7 @@ fn a_drive_is_there_before_its_subsystem_and_goes_after_it() {
     let (none, full) = (config(""), config(DRIVE));
     assert_eq!(
         Plan::between(&none, &full).to_string(),
-        "+ add drive d0: disk.img, 100G\n+ add subsystem disks with drive d0"
+        "+ add drive d0: disk.img, 100Gi\n+ add subsystem disks with drive d0"
     );
     assert_eq!(
         Plan::between(&full, &none).to_string(),
@@ -134,7 +134,7 @@ fn a_drive_is_there_before_its_subsystem_and_goes_after_it() {
 fn another_drive_under_a_subsystem_is_seen_to_go_and_come() {
     let moved = "- remove subsystem disks (connected hosts notice)\n\
                  - remove drive d0 (connected hosts notice)\n\
-                 + add drive d0: other.img, 100G\n\
+                 + add drive d0: other.img, 100Gi\n\
                  + add subsystem disks with drive d0";
     assert_eq!(plan_with("disk.img", "other.img").0, moved);
     // What is on the file is the drive: another name is nothing to hosts.
@@ -149,7 +149,7 @@ fn another_drive_under_a_subsystem_is_seen_to_go_and_come() {
 
 #[test]
 fn what_can_change_on_a_drive_that_is_served() {
-    let with = |line: &str| plan_with("size = \"100G\"", &format!("size = \"100G\"\n{line}"));
+    let with = |line: &str| plan_with("size = \"100Gi\"", &format!("size = \"100Gi\"\n{line}"));
     for (line, text, effect) in [
         ("encryption = true", "encryption false -> true", Effect::Live),
         ("read_only_if_damaged = true", "read_only_if_damaged false -> true", Effect::Live),
@@ -159,8 +159,8 @@ fn what_can_change_on_a_drive_that_is_served() {
         ("exclusive = true", "exclusive false -> true", Effect::Live),
         ("attach = \"everyone\"", "attach \"manual\" -> \"everyone\"", Effect::Live),
         ("managers = [\"h\"]", "managers unset -> [\"h\"]", Effect::Live),
-        ("quotas = { h = \"1G\" }", "quotas unset -> {\"h\":\"1G\"}", Effect::Live),
-        ("endurance = \"600T\"", "endurance unset -> \"600T\"", Effect::Live),
+        ("quotas = { h = \"1Gi\" }", "quotas unset -> {\"h\":\"1Gi\"}", Effect::Live),
+        ("endurance = \"600Ti\"", "endurance unset -> \"600Ti\"", Effect::Live),
         ("namespaces = 1024", "namespaces unset -> 1024 (new connections only)", Effect::NewConnections),
         ("profile = \"ethernet-ssd\"", "profile \"default\" -> \"ethernet-ssd\" (needs a new start)", Effect::Restart),
     ] {
@@ -178,19 +178,19 @@ fn what_can_change_on_a_drive_that_is_served() {
 
 #[test]
 fn a_drive_keeps_its_size() {
-    let (text, effect) = plan_with("100G", "200G");
-    let refusal = "alter drive d0: size \"100G\" -> \"200G\"";
+    let (text, effect) = plan_with("100Gi", "200Gi");
+    let refusal = "alter drive d0: size \"100Gi\" -> \"200Gi\"";
     let why = "impossible: a drive keeps the size that it was made with";
     assert_eq!((text, effect), (format!("~ {refusal} ({why})"), Some(Effect::Impossible)));
     // Whoever says no size takes what there is.
-    assert_eq!(plan_with("size = \"100G\"", "").1, Some(Effect::Live));
-    let unsaid = config(&DRIVE.replace("size = \"100G\"", ""));
+    assert_eq!(plan_with("size = \"100Gi\"", "").1, Some(Effect::Live));
+    let unsaid = config(&DRIVE.replace("size = \"100Gi\"", ""));
     assert_eq!(Plan::between(&unsaid, &config(DRIVE)).effect(), Some(Effect::Restart));
-    let memory = |size: &str| config(&DRIVE.replace("size = \"100G\"", "").replace("disk.img", size));
-    let plan = Plan::between(&memory("mem:1G"), &memory("mem:2G"));
+    let memory = |size: &str| config(&DRIVE.replace("size = \"100Gi\"", "").replace("disk.img", size));
+    let plan = Plan::between(&memory("mem:1Gi"), &memory("mem:2Gi"));
     assert_eq!(plan.effect(), Some(Effect::Impossible));
     let error = crate::api::ApplyError::Impossible { changes: plan.refused().cloned().collect() };
-    assert_eq!(error.to_string(), format!("alter drive d0: backing \"mem:1G\" -> \"mem:2G\": {why}"));
+    assert_eq!(error.to_string(), format!("alter drive d0: backing \"mem:1Gi\" -> \"mem:2Gi\": {why}"));
 }
 
 #[test]

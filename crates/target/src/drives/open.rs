@@ -22,7 +22,9 @@ pub(crate) fn open(
     config: &ManagedDrive,
     subsystem: &Subsystem,
 ) -> Result<(Arc<Keeper>, Arc<dyn ebof_backend::Device>), KeeperError> {
+    // `100M` is no whole number of blocks: what is made is a little larger.
     let capacity = config.size_bytes.or(config.backing.size_bytes());
+    let capacity = capacity.map(|bytes| bytes.checked_next_multiple_of(512).unwrap_or(bytes));
     // Whatever can be wrong without the backing is found before a file is made.
     let key = config.key_file.as_deref().map(read_key).transpose()?;
     let (backing, zeroed): (Arc<dyn ebof_backend::Device>, bool) = match &config.backing {

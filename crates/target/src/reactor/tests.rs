@@ -62,7 +62,7 @@ impl Rig {
 
     /// With devices made of the configuration's.
     fn with(zerocopy: Option<u32>, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
-        let mut config = one_subsystem(["mem:64M"]);
+        let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
         let port = config.ports[0].clone();
         let devices = Devices::open(&config).unwrap();

@@ -33,7 +33,7 @@ fn outline(config: &Config) -> Vec<(&str, Option<&str>, usize)> {
 fn one_drive_has_the_nqn() {
     let config = config(&[
         "--drive",
-        "name=d0,backing=disk.img,size=100G,serial=S1",
+        "name=d0,backing=disk.img,size=100Gi,serial=S1",
         "--nqn",
         "nqn.x",
         "--allow-any-host",
@@ -51,9 +51,9 @@ fn one_drive_has_the_nqn() {
 
 #[test]
 fn several_drives_have_names_below_the_nqn_and_plain_ones_have_the_nqn() {
-    let two = ["--drive", "name=a,backing=mem:1G", "--drive", "name=b,backing=mem:1G", "--nqn", "nqn.x"];
+    let two = ["--drive", "name=a,backing=mem:1Gi", "--drive", "name=b,backing=mem:1Gi", "--nqn", "nqn.x"];
     assert_eq!(outline(&config(&two)), [("nqn.x:a", Some("a"), 0), ("nqn.x:b", Some("b"), 0)]);
-    let mixed = [&["mem:1G", "mem:2G", "--block-size", "4096", "--host", "h"], &two[..]].concat();
+    let mixed = [&["mem:1Gi", "mem:2Gi", "--block-size", "4096", "--host", "h"], &two[..]].concat();
     let config = config(&mixed);
     assert_eq!(outline(&config), [("nqn.x", None, 2), ("nqn.x:a", Some("a"), 0), ("nqn.x:b", Some("b"), 0)]);
     assert!(config.subsystems.iter().all(|subsystem| subsystem.allowed_hosts.len() == 1));
@@ -61,7 +61,7 @@ fn several_drives_have_names_below_the_nqn_and_plain_ones_have_the_nqn() {
 
 #[test]
 fn without_an_nqn_each_subsystem_has_one_that_stays() {
-    let both = ["--drive", "name=a,backing=mem:1G", "--drive", "name=b,backing=mem:1G", "mem:1G"];
+    let both = ["--drive", "name=a,backing=mem:1Gi", "--drive", "name=b,backing=mem:1Gi", "mem:1Gi"];
     let made = config(&both);
     let mut names: Vec<&str> = made.subsystems.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
     assert_eq!(config(&both), made);
@@ -89,20 +89,23 @@ fn a_file_that_is_made_later_gives_the_same_nqn() {
 
 #[test]
 fn what_does_not_fit_together_is_refused() {
-    let drive = "name=d0,backing=mem:1G";
+    let drive = "name=d0,backing=mem:1Gi";
     let long = format!("nqn.{}", "x".repeat(219));
     let uuid = "nqn.2014-08.org.nvmexpress:uuid:1b4e28ba-2fa1-11d2-883f-0016d3cca427";
     for (args, message) in [
-        (&["--drive", "name=d0,backing=null:1G"][..], "a drive cannot be kept in `null:1G`\n  a drive has to remember"),
+        (
+            &["--drive", "name=d0,backing=null:1Gi"][..],
+            "a drive cannot be kept in `null:1Gi`\n  a drive has to remember",
+        ),
         (
             &["--drive", "disk.img"],
             "--drive disk.img: `disk.img` is not an option of a drive\n  accepted: name, backing",
         ),
         (&["--drive", drive, "--block-size", "4096"], "--block-size is for drives that are a namespace"),
         (&["--drive", drive, "--write-protect"], "--write-protect is for drives that are a namespace"),
-        (&["--drive", drive, "--serial", "S", "mem:1G"], "--serial is for one subsystem, and there are several"),
-        (&["--drive", drive, "--nqn", &long, "mem:1G"], "the NQN has 226 bytes, at most 223 are allowed"),
-        (&["--drive", drive, "--nqn", uuid, "mem:1G"], "the UUID in the NQN is malformed"),
+        (&["--drive", drive, "--serial", "S", "mem:1Gi"], "--serial is for one subsystem, and there are several"),
+        (&["--drive", drive, "--nqn", &long, "mem:1Gi"], "the NQN has 226 bytes, at most 223 are allowed"),
+        (&["--drive", drive, "--nqn", uuid, "mem:1Gi"], "the UUID in the NQN is malformed"),
         (&["--drive", drive, "--listen", "tcp://0.0.0.0"], "others than this machine can reach the ports"),
     ] {
         let said = refusal(args);

@@ -51,14 +51,14 @@ fn a_namespace_is_asked_for_as_nvme_cli_does() {
 
 #[test]
 fn a_block_size_names_the_format_without_metadata() {
-    let verb: CreateNs = parse("x nvme0 -s 1M --block-size 4096");
+    let verb: CreateNs = parse("x nvme0 -s 1Mi --block-size 4Ki");
     let mut fake = Fake::controller([Answer::data(&formats())]);
     verb.on(&mut fake).unwrap();
     assert_eq!((fake.asked[0].sqe.nsid(), fake.asked[0].sqe.cdw10.get()), (Nsid::ALL, 0));
     let new = NewNamespace::read_from_bytes(&fake.last().data).unwrap();
     assert_eq!((new.flbas, new.nsze.get(), new.ncap.get()), (2, 1 << 20, 1 << 20));
 
-    let verb: CreateNs = parse("x nvme0 -s 1 -b 2K");
+    let verb: CreateNs = parse("x nvme0 -s 1 -b 2Ki");
     let error = verb.on(&mut Fake::controller([Answer::data(&formats())])).unwrap_err().to_string();
     let expected = "there is no LBA format of 2048 bytes without metadata\n  \
                     nvme0 has these formats (bytes, and bytes of metadata): 0: 512, 1: 4096+8, 2: 4096";

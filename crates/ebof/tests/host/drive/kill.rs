@@ -13,7 +13,7 @@ const FILLED_MIB: usize = 32;
 
 /// A drive with a namespace that is full of old data.
 fn filled() -> Rig {
-    let rig = Rig::new("128M", ",attach=everyone");
+    let rig = Rig::new("128Mi", ",attach=everyone");
     rig.host(ALICE, "create-ns", "", &["-S", "64MiB"]).ok();
     fill(&rig, 512);
     rig
@@ -55,7 +55,7 @@ fn kill_during(rig: &mut Rig, verb: &str, args: &[&str], after: Duration) {
     rig.kill();
     running.kill().unwrap();
     running.wait().unwrap();
-    rig.start("128M", ",attach=everyone");
+    rig.start("128Mi", ",attach=everyone");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn sanitizing_that_is_killed_goes_on_and_leaves_nothing() {
     // And once more, in another pass.
     std::thread::sleep(Duration::from_millis(300));
     rig.kill();
-    rig.start("128M", ",attach=everyone");
+    rig.start("128Mi", ",attach=everyone");
     until("it goes on to its end", || is(&rig, succeeded));
     assert!(is_gone(&rig));
     assert_eq!(found(&rig, 512), 0);

@@ -45,10 +45,10 @@ fn a_drive_needs_a_name_and_a_backing() {
 #[test]
 fn every_key_is_read() {
     let config = good(&with_drive(
-        "size = \"100G\"\nprofile = \"ethernet-ssd\"\nnamespaces = 1024\novercommit = true\nexclusive = true\n\
+        "size = \"100Gi\"\nprofile = \"ethernet-ssd\"\nnamespaces = 1024\novercommit = true\nexclusive = true\n\
          checksums = true\nencryption = true\nkey_file = \"a.key\"\nread_only_if_damaged = true\n\
-         attach = \"manual\"\nmanagers = [\"host-a\"]\nserial = \"S1\"\nmodel = \"M\"\nendurance = \"600T\"\n\
-         quotas = { \"host-a\" = \"10G\" }",
+         attach = \"manual\"\nmanagers = [\"host-a\"]\nserial = \"S1\"\nmodel = \"M\"\nendurance = \"600Ti\"\n\
+         quotas = { \"host-a\" = \"10Gi\" }",
     ));
     let expected = ManagedDrive {
         size_bytes: Some(100 << 30),
@@ -76,15 +76,15 @@ fn every_key_is_read() {
 #[test]
 fn backings_that_can_remember() {
     let backing = |text: &str| good(&with_drive("").replace("\"disk.img\"", text)).drives[0].backing.clone();
-    assert_eq!(backing("\"mem:1G\""), Drive::Memory { size_bytes: 1 << 30 });
-    let direct = FileDrive { path: "/dev/sd:1G".into(), direct: Some(true), ..FileDrive::default() };
-    assert_eq!(backing("{ path = \"/dev/sd:1G\", direct = true }"), Drive::File(direct));
+    assert_eq!(backing("\"mem:1Gi\""), Drive::Memory { size_bytes: 1 << 30 });
+    let direct = FileDrive { path: "/dev/sd:1Gi".into(), direct: Some(true), ..FileDrive::default() };
+    assert_eq!(backing("{ path = \"/dev/sd:1Gi\", direct = true }"), Drive::File(direct));
     for (text, message, help) in [
-        ("\"null:1G\"", "a drive cannot be kept in null:", FORGETFUL),
-        ("\"disk.img:10G\"", WITHOUT_SIZE, "write size = \"10G\" beside it"),
-        ("{ path = \"a\", size = 512 }", WITHOUT_SIZE, "write size = \"512\" beside it"),
+        ("\"null:1Gi\"", "a drive cannot be kept in null:", FORGETFUL),
+        ("\"disk.img:10Gi\"", WITHOUT_SIZE, "write backing = \"disk.img\" and size = \"10Gi\""),
+        ("{ path = \"a\", size = 512 }", WITHOUT_SIZE, "write backing = \"a\" and size = \"512\""),
         ("{ path = \"a\", read_only = true }", "a drive cannot be read-only", READ_ONLY),
-        ("\"mem:1K\"", "a drive of 1024 bytes", "accepted: 1M to 1024P"),
+        ("\"mem:1Ki\"", "a drive of 1024 bytes", "accepted: 1Mi to 1024Pi"),
         ("\"mem\"", "`mem` needs a size", "write \"mem:1G\""),
         ("7", "`backing` is an integer", "accepted: \"PATH\", \"mem:SIZE\" or { path = \"PATH\" }"),
     ] {
@@ -92,16 +92,16 @@ fn backings_that_can_remember() {
         assert_eq!(said, format!("7:11: {message}"), "{text}");
         assert!(advised.starts_with(help), "{text}: {advised}");
     }
-    let (said, _) = complaint(&with_drive("size = \"1G\"").replace("disk.img", "mem:1G"));
+    let (said, _) = complaint(&with_drive("size = \"1Gi\"").replace("disk.img", "mem:1Gi"));
     assert_eq!(said, "8:8: memory has the size that its backing says");
 }
 
 #[test]
 fn each_mistake_is_named() {
     for (lines, message, help) in [
-        ("size = \"512K\"", "8:8: `size` is 512K", "accepted: 1M to 1024P, a multiple of 512"),
-        ("size = 1048577", "8:8: `size` is 1048577", "accepted: 1M to 1024P, a multiple of 512"),
-        ("size = \"100GB\"", "8:8: `100GB` has a decimal suffix, and sizes here are binary", "accepted: bytes, or"),
+        ("size = \"512Ki\"", "8:8: `size` is 512Ki", "accepted: 1Mi to 1024Pi, a multiple of 512"),
+        ("size = 1048577", "8:8: `size` is 1048577", "accepted: 1Mi to 1024Pi, a multiple of 512"),
+        ("size = \"100X\"", "8:8: `100X` has an unknown unit", "accepted: bytes, or"),
         ("profile = \"ethernet_ssd\"", "8:11: `profile` is \"ethernet_ssd\"", "did you mean \"ethernet-ssd\"?"),
         ("profile = \"fast\"", "8:11: `profile` is \"fast\"", "accepted: \"default\" or \"ethernet-ssd\""),
         ("profile = 1", "8:11: `profile` is an integer", "accepted: \"default\" or \"ethernet-ssd\""),
@@ -122,16 +122,16 @@ fn each_mistake_is_named() {
             "accepted: 1 to 223",
         ),
         ("managers = [\"h\", \"h\"]", "8:18: the manager is named twice", "write it once"),
-        ("quotas = \"10G\"", "8:10: `quotas` is a string", "accepted: a table of sizes by host NQN"),
+        ("quotas = \"10Gi\"", "8:10: `quotas` is a string", "accepted: a table of sizes by host NQN"),
         ("quotas = { h = \"much\" }", "8:16: `much` has no number", "accepted: bytes, or"),
-        ("quotas = { h = \"2000P\" }", "8:16: `quotas` is 2000P", "accepted: 0 to 1024P"),
+        ("quotas = { h = \"2000Pi\" }", "8:16: `quotas` is 2000Pi", "accepted: 0 to 1024Pi"),
         (
             "quotas = { \"a b\" = 1 }",
             "8:12: the NQN has a control character or white space at byte 1",
             "accepted: 1 to",
         ),
         ("serial = \"123456789012345678901\"", "8:10: `serial` has 21 characters", "accepted: 1 to 20"),
-        ("endurance = \"1K\"", "8:13: `endurance` is 1K", "accepted: 1M to"),
+        ("endurance = \"1Ki\"", "8:13: `endurance` is 1Ki", "accepted: 1Mi to"),
     ] {
         let (said, advised) = complaint(&with_drive(lines));
         assert_eq!(said, message, "{lines}");
@@ -141,7 +141,7 @@ fn each_mistake_is_named() {
     assert!(complaint(&with_drive(&many)).0.ends_with("there are 4097 managers"));
     let many = format!("quotas = {{ {} }}", (0..4097).map(|at| format!("h{at} = 1")).collect::<Vec<_>>().join(", "));
     assert!(complaint(&with_drive(&many)).0.ends_with("there are 4097 quotas"));
-    let many: String = (0..257).map(|at| format!("[[drives]]\nname = \"d{at}\"\nbacking = \"mem:1M\"\n")).collect();
+    let many: String = (0..257).map(|at| format!("[[drives]]\nname = \"d{at}\"\nbacking = \"mem:1Mi\"\n")).collect();
     assert_eq!(complaint(&many), ("769:1: there are 257 drives".into(), "accepted: at most 256".into()));
 }
 
@@ -177,7 +177,7 @@ fn a_backing_has_one_user() {
         assert!(complaint(&beside).0.ends_with("the drive disk.img is used twice"), "{namespace}");
     }
     good(&with_drive(
-        "[[drives]]\nname = \"d1\"\nbacking = \"mem:1G\"\n[[drives]]\nname = \"d2\"\nbacking = \"mem:1G\"",
+        "[[drives]]\nname = \"d1\"\nbacking = \"mem:1Gi\"\n[[drives]]\nname = \"d2\"\nbacking = \"mem:1Gi\"",
     ));
 }
 
@@ -205,7 +205,7 @@ fn a_drive_has_one_subsystem() {
 #[test]
 fn the_subsystem_of_a_drive_has_nothing_of_its_own() {
     let text = |line: &str| with_drive("serial = \"S1\"").replace("drive = \"d0\"", &format!("drive = \"d0\"\n{line}"));
-    let (said, advised) = complaint(&text("namespaces = [\"mem:1G\"]"));
+    let (said, advised) = complaint(&text("namespaces = [\"mem:1Gi\"]"));
     assert_eq!(said, "5:15: a subsystem with a drive has no namespaces of its own");
     assert_eq!(advised, "its hosts make them: leave out `namespaces`, or `drive`");
     good(&text("namespaces = []"));
@@ -240,7 +240,7 @@ fn hosts_that_have_no_way_to_the_drive_are_remarked_upon() {
     assert_eq!(remarks(&with_drive("managers = [\"host-b\"]")), []);
     let quota = "managers = [\"a\"]\nquotas = { b = 1 }";
     assert_eq!(remarks(&with_drive(quota)), warning(9, "the quota has no effect: the host is not one of `managers`"));
-    let large = "size = \"1G\"\nquotas = { a = \"2G\" }";
+    let large = "size = \"1Gi\"\nquotas = { a = \"2Gi\" }";
     assert_eq!(remarks(&with_drive(large)), warning(9, "the quota is larger than the drive"));
     assert_eq!(remarks(&with_drive(&format!("overcommit = true\n{large}"))), []);
     let nobody = vec![(Severity::Note, 8, "no host may manage this drive".to_owned())];
@@ -252,8 +252,8 @@ fn a_json_text_with_drives_is_not_the_linux_targets() {
     let text =
         "{\"drives\": [{\"name\": \"d0\", \"backing\": \"a\"}], \"subsystems\": [{\"nqn\": \"n\", \"drive\": \"d0\"}]}";
     assert_eq!(load("a.json", text).unwrap().config.subsystems[0].drive.as_deref(), Some("d0"));
-    let help = load("a.json", &text.replace("\"backing\": \"a\"", "\"backing\": \"a:1G\"")).unwrap_err();
-    assert_eq!(help.items[0].help.as_deref(), Some("write \"size\": \"1G\" beside it"));
+    let help = load("a.json", &text.replace("\"backing\": \"a\"", "\"backing\": \"a:1Gi\"")).unwrap_err();
+    assert_eq!(help.items[0].help.as_deref(), Some("write \"backing\": \"a\" and \"size\": \"1Gi\""));
 }
 
 fn drives() -> impl Strategy<Value = ManagedDrive> {

@@ -13,6 +13,7 @@ use super::{Attach, DriveProfile, ManagedDrive};
 use crate::config::limits;
 use crate::drive::{Drive, DriveError, FileDrive, checked_size, split_commas, switch};
 use crate::read::table::nearest;
+use crate::units::format_size;
 
 /// Why a text is not a drive of which hosts cut namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -84,7 +85,12 @@ pub enum WordsError {
     },
     /// A size in the backing of a file.
     #[error("{WITHOUT_SIZE}")]
-    BackingSize,
+    BackingSize {
+        /// The backing without it, as it is written.
+        path: String,
+        /// In bytes.
+        size_bytes: u64,
+    },
     /// `readonly`.
     #[error("a drive cannot be read-only")]
     ReadOnly,
@@ -109,7 +115,7 @@ impl WordsError {
             Self::Host { key, .. } => format!("accepted: {key}=NQN, such as {key}=nqn.2014-08.org.example:host"),
             Self::Backing(error) => error.advice(),
             Self::Nowhere { .. } => FORGETFUL.into(),
-            Self::BackingSize => "write size=SIZE beside the backing; with it, every colon belongs to the path".into(),
+            Self::BackingSize { path, size_bytes } => format!("write backing={path},size={}", format_size(*size_bytes)),
             Self::ReadOnly => READ_ONLY.into(),
         }
     }
@@ -259,8 +265,8 @@ impl Words {
             Drive::Memory { size_bytes } if self.direct.is_none() => Drive::Memory { size_bytes },
             Drive::Memory { .. } => return Err(DriveError::FileOption { option: "direct" }.into()),
             Drive::Null { .. } => return Err(WordsError::Nowhere { backing: written }),
-            Drive::File(FileDrive { size_bytes: Some(_), .. }) if drive.size_bytes.is_none() => {
-                return Err(WordsError::BackingSize);
+            Drive::File(FileDrive { path, size_bytes: Some(size_bytes), .. }) if drive.size_bytes.is_none() => {
+                return Err(WordsError::BackingSize { path: path.replace(',', ",,"), size_bytes });
             }
             Drive::File(_) => Drive::File(FileDrive { path: written, direct: self.direct, ..FileDrive::default() }),
         };

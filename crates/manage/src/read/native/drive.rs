@@ -94,8 +94,11 @@ fn check_backing(backing: &Drive, span: &Span, out: &mut Collector<'_>) {
             out.error(span.clone(), format!("a drive of {size_bytes} bytes"), help);
         }
         Drive::Memory { .. } => {}
-        Drive::File(FileDrive { size_bytes: Some(size), .. }) => {
-            let help = format!("write {} beside it", out.assignment("size", &format!("\"{}\"", format_size(*size))));
+        Drive::File(FileDrive { path, size_bytes: Some(size), .. }) => {
+            // A path in a text has its commas doubled.
+            let backing = out.assignment("backing", &format!("\"{}\"", path.replace(',', ",,")));
+            let help =
+                format!("write {backing} and {}", out.assignment("size", &format!("\"{}\"", format_size(*size))));
             out.error(span.clone(), WITHOUT_SIZE, help);
         }
         Drive::File(FileDrive { read_only: true, .. }) => {

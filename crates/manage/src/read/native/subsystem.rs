@@ -178,7 +178,6 @@ fn read_namespace(
     if let Value::String(text) = &node.value {
         let drive = values::drive(text, &node.span, out)?;
         known.claim_drive(&drive, &node.span, out);
-        check_capacity(&drive, BlockSize::B512, &node.span, out);
         return Some((Namespace::new(nqn, 0, drive), None));
     }
     let mut table = Table::open("a namespace", node, out)?;
@@ -193,7 +192,6 @@ fn read_namespace(
     let block_size = read_block_size(&mut table, out);
     if let (Some(drive), Some(node)) = (&drive, drive_node) {
         known.claim_drive(drive, &node.span, out);
-        check_capacity(drive, block_size.unwrap_or(BlockSize::B512), &node.span, out);
     }
     let placeholder = Drive::Null { size_bytes: 0 };
     let mut namespace = Namespace::new(nqn, nsid.unwrap_or(0), drive.clone().unwrap_or(placeholder));
@@ -280,15 +278,6 @@ pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out
             mismatch(key, node, form, out);
             None
         }
-    }
-}
-
-fn check_capacity(drive: &Drive, block_size: BlockSize, span: &Span, out: &mut Collector<'_>) {
-    let Some(size) = drive.size_bytes() else { return };
-    let block = block_size.bytes();
-    if size % u64::from(block) != 0 {
-        let message = format!("{size} bytes are not whole blocks of {block}");
-        out.error(span.clone(), message, format!("accepted: a multiple of {block}"));
     }
 }
 

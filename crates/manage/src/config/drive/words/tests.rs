@@ -8,12 +8,12 @@ fn good(text: &str) -> ManagedDrive {
 
 #[test]
 fn drives_as_people_write_them() {
-    let drive = good("name=d0,backing=disk.img,size=100G");
+    let drive = good("name=d0,backing=disk.img,size=100Gi");
     let plain = ManagedDrive { size_bytes: Some(100 << 30), ..ManagedDrive::new("d0", Drive::file("disk.img")) };
     assert_eq!(drive, plain);
     let drive = good(
         "name=d0,backing=/dev/nvme0n1,direct,profile=ethernet-ssd,namespaces=1024,overcommit,exclusive=no,overwrite,checksums,encryption=yes,key-file=a.key,read-only-if-damaged,\
-         attach=everyone,manager=nqn.a:b,manager=nqn.c,quota=nqn.a:b:10G,quota=nqn.c:0,serial=S1,model=A B,endurance=600T",
+         attach=everyone,manager=nqn.a:b,manager=nqn.c,quota=nqn.a:b:10Gi,quota=nqn.c:0,serial=S1,model=A B,endurance=600Ti",
     );
     let hosts = ["nqn.a:b", "nqn.c"].map(|host| Nqn::parse(host).unwrap());
     let backing = FileDrive { path: "/dev/nvme0n1".into(), direct: Some(true), ..FileDrive::default() };
@@ -35,16 +35,16 @@ fn drives_as_people_write_them() {
         ..ManagedDrive::new("d0", Drive::File(backing))
     };
     assert_eq!(drive, expected);
-    assert_eq!(good("backing=mem:1G,name=m").backing, Drive::Memory { size_bytes: 1 << 30 });
+    assert_eq!(good("backing=mem:1Gi,name=m").backing, Drive::Memory { size_bytes: 1 << 30 });
     assert_eq!(good("name=m,backing=a,readonly=no").backing, Drive::file("a"));
 }
 
 #[test]
 fn commas_are_doubled_and_colons_are_the_paths() {
     let path = |text: &str| good(text).backing.path().map(str::to_owned);
-    assert_eq!(path("name=d0,backing=a,,b=c,size=1G").as_deref(), Some("a,b=c"));
-    assert_eq!(path("name=d0,backing=a:10G,size=1G").as_deref(), Some("a:10G"));
-    assert_eq!(path("name=d0,backing=a:10X,size=1G").as_deref(), Some("a:10X"));
+    assert_eq!(path("name=d0,backing=a,,b=c,size=1Gi").as_deref(), Some("a,b=c"));
+    assert_eq!(path("name=d0,backing=a:10Gi,size=1Gi").as_deref(), Some("a:10Gi"));
+    assert_eq!(path("name=d0,backing=a:10X,size=1Gi").as_deref(), Some("a:10X"));
     assert_eq!(path("name=d0,backing=pci-0000:03:00.0-nvme-1").as_deref(), Some("pci-0000:03:00.0-nvme-1"));
 }
 
@@ -53,22 +53,21 @@ fn each_mistake_is_named() {
     let many = "name=d0,backing=a,";
     for (text, message, advice) in [
         ("", "there is no `name`", DRIVE_WORDS),
-        ("disk.img,size=1G", "`disk.img` is not an option of a drive", "accepted: name, backing, size, "),
+        ("disk.img,size=1Gi", "`disk.img` is not an option of a drive", "accepted: name, backing, size, "),
         ("backing=a", "there is no `name`", DRIVE_WORDS),
-        ("name=d0,size=1G", "there is no `backing`", DRIVE_WORDS),
+        ("name=d0,size=1Gi", "there is no `backing`", DRIVE_WORDS),
         ("name=,backing=a", "`name` has no value", "write name=VALUE"),
-        ("name=d0,backing=a,sise=1G", "`sise` is not an option of a drive", "did you mean `size`?"),
+        ("name=d0,backing=a,sise=1Gi", "`sise` is not an option of a drive", "did you mean `size`?"),
         ("name=d0,name=d1", "`name` is given twice", "write it once"),
-        ("name=d0,backing=null:1G", "a drive cannot be kept in `null:1G`", FORGETFUL),
-        ("name=d0,backing=a:10G", WITHOUT_SIZE, "write size=SIZE beside the backing"),
-        ("name=d0,backing=a:10X", "the size `10X` has an unknown suffix", "accepted: bytes, or"),
+        ("name=d0,backing=null:1Gi", "a drive cannot be kept in `null:1Gi`", FORGETFUL),
+        ("name=d0,backing=a:10Gi", WITHOUT_SIZE, "write backing=a,size=10Gi"),
+        ("name=d0,backing=a:10X", "the size `10X` has an unknown unit", "accepted: bytes, or"),
         ("name=d0,backing=mem", "`mem` needs a size", "write \"mem:1G\""),
-        ("name=d0,backing=mem:1G,size=1G", "`size` is given twice", "write it once"),
-        ("name=d0,backing=mem:1G,direct", "`direct` is for files and block devices", "leave it out"),
+        ("name=d0,backing=mem:1Gi,size=1Gi", "`size` is given twice", "write it once"),
+        ("name=d0,backing=mem:1Gi,direct", "`direct` is for files and block devices", "leave it out"),
         ("name=d0,backing=a,readonly", "a drive cannot be read-only", READ_ONLY),
         ("name=d0,backing=a,ro", "a drive cannot be read-only", READ_ONLY),
         ("size=0", "the size is 0", "give it a size"),
-        ("size=10GB", "the size `10GB` has a decimal suffix", "accepted: bytes, or"),
         ("profile=fast", "`profile` is `fast`", "accepted: default or ethernet-ssd"),
         ("attach=all", "`attach` is `all`", "accepted: manual or everyone"),
         ("namespaces=x", "`namespaces` is `x`", "accepted: 1 to 1024"),
@@ -76,9 +75,9 @@ fn each_mistake_is_named() {
         ("manager=a b", "`manager=a b`: the NQN has a control character", "accepted: manager=NQN, such as"),
         ("quota=host", "the quota `host` has no size", "accepted: quota=NQN:SIZE, such as"),
         ("quota=nqn.a:b", "the quota `nqn.a:b` has no size", "accepted: quota=NQN:SIZE, such as"),
-        ("quota=h:10X", "the size `10X` has an unknown suffix", "accepted: bytes, or"),
-        ("quota=:1G", "`quota=:1G`: the NQN is empty", "accepted: quota=NQN:SIZE"),
-        ("quota=h:1G,quota=h:2G", "the host h has two quotas", "write it once"),
+        ("quota=h:10X", "the size `10X` has an unknown unit", "accepted: bytes, or"),
+        ("quota=:1Gi", "`quota=:1Gi`: the NQN is empty", "accepted: quota=NQN:SIZE"),
+        ("quota=h:1Gi,quota=h:2Gi", "the host h has two quotas", "write it once"),
     ] {
         let error = text.parse::<ManagedDrive>().unwrap_err();
         assert!(error.to_string().starts_with(message), "{text}: {error}");
