@@ -416,7 +416,7 @@ pub enum OpenError {
     /// Blocks smaller than the medium's.
     #[error(
         "{} has blocks of {medium_bytes} bytes and cannot be offered with blocks of {asked_bytes}: \
-         use `block={medium_bytes}`{}", path.display(),
+         offer it in blocks of {medium_bytes} bytes (serve: `--block-size {medium_bytes}`; configuration: `block_size = {medium_bytes}`; bench: `block={medium_bytes}`){}", path.display(),
         if *direct_file { ", or leave out `direct`" } else { "" }
     )]
     BlockTooSmall {
@@ -466,7 +466,11 @@ fn whole_blocks_advice(what: &crate::spec::Name, size_bytes: u64, block_bytes: u
         }
         crate::spec::Name::Memory | crate::spec::Name::Null => format!("{enough} bytes would be"),
     };
-    let smaller = if block_bytes > 512 && size_bytes.is_multiple_of(512) { ", or use `block=512`" } else { "" };
+    let smaller = if block_bytes > 512 && size_bytes.is_multiple_of(512) {
+        ", or offer it in blocks of 512 bytes (serve: `--block-size 512`; configuration: `block_size = 512`; bench: `block=512`)"
+    } else {
+        ""
+    };
     larger + smaller
 }
 

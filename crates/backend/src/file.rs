@@ -14,7 +14,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::job::{Job, Method};
-use crate::open::check_blocks;
+use crate::open::{check_blocks, made_bytes};
 use crate::spec::Name;
 use crate::{Action, Device, Error, Geometry, Io, OpenError, Operation, Request, Submitted, format_size};
 
@@ -182,7 +182,9 @@ impl FileDevice {
         if actual_bytes < offered_bytes {
             return Err(OpenError::Shrunk { path: path(), actual_bytes, offered_bytes });
         }
-        if let Some(asked_bytes) = asked_bytes.filter(|asked| *asked != actual_bytes) {
+        if let Some(asked_bytes) =
+            asked_bytes.filter(|&asked| asked != actual_bytes && made_bytes(asked) != actual_bytes)
+        {
             return Err(OpenError::SizeDiffers { path: path(), actual_bytes, asked_bytes });
         }
         check_blocks(Name::Path(path()), actual_bytes, medium.geometry.logical_block_bytes)?;

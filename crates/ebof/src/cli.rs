@@ -14,9 +14,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ebof_attach::holder;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::device::dry_run::NotSent;
 use crate::failure::{self, Failure};
 use crate::global::{Format, Global, LogFormat, start_logging};
-use crate::output::{print, say};
+use crate::output::{print, say, show};
 use crate::verbs::{self, Outcome};
 
 /// Drives over NVMe/TCP, served and attached from user space.
@@ -49,6 +50,9 @@ enum Command {
     /// List connected subsystems and the ways to them
     ListSubsys(verbs::list::ListSubsys),
 
+    /// Show subsystems, namespaces and the ways to them
+    ShowTopology(verbs::list::ShowTopology),
+
     /// Show Identify Controller
     IdCtrl(verbs::identify::IdCtrl),
     /// Show Identify Namespace
@@ -69,8 +73,12 @@ enum Command {
     IdNsGranularity(verbs::identify_more::OfController),
     /// List the endurance groups
     ListEndgrp(verbs::identify_more::OfController),
+    /// Show which namespace a device is
+    GetNsId(verbs::controller::GetNsId),
     /// Show the controller's properties
     ShowRegs(verbs::controller::ShowRegs),
+    /// Show a property of the controller
+    GetProperty(verbs::property::GetProperty),
     /// Read any log page
     GetLog(Box<verbs::logs::GetLog>),
     /// Show the SMART / Health Information log
@@ -97,6 +105,8 @@ enum Command {
     EnduranceLog(verbs::drive_logs::EnduranceLog),
     /// Show the Reservation Notification log
     ResvNotifLog(verbs::drive_logs::ResvNotifLog),
+    /// Show the Asymmetric Namespace Access log
+    AnaLog(verbs::ana::AnaLog),
     /// Show the Supported Log Pages log
     SupportedLogPages(verbs::logs::PlainLog),
     /// Show a feature
@@ -104,8 +114,12 @@ enum Command {
 
     /// Change a feature
     SetFeature(verbs::features::SetFeature),
+    /// Write a property of the controller
+    SetProperty(verbs::property::SetProperty),
     /// Drop a controller's connections and make new ones
     Reset(verbs::controller::Plain),
+    /// Reset the whole NVM subsystem
+    SubsystemReset(verbs::property::SubsystemReset),
     /// Have the block devices follow the namespaces, or a target what lies below its own
     NsRescan(verbs::controller::NsRescan),
 
@@ -114,9 +128,9 @@ enum Command {
     /// Delete a namespace
     DeleteNs(verbs::namespaces::DeleteNs),
     /// Attach a namespace to controllers
-    AttachNs(verbs::namespaces::Attachment),
+    AttachNs(verbs::namespaces::AttachNs),
     /// Detach a namespace from controllers
-    DetachNs(verbs::namespaces::Attachment),
+    DetachNs(verbs::namespaces::DetachNs),
 
     /// Register, unregister or replace this host's reservation key
     ResvRegister(verbs::reservations::ResvRegister),
@@ -165,6 +179,11 @@ enum Command {
     /// Bring everything written to the medium
     Flush(verbs::blocks::Flush),
 
+    /// Send any admin command
+    AdminPassthru(Box<verbs::passthru::Passthru>),
+    /// Send any I/O command
+    IoPassthru(Box<verbs::passthru::Passthru>),
+
     /// Measure a load on namespaces, files and devices
     Bench(Box<crate::bench::Args>),
     /// Show the whole line on this machine: serve, attach, mount, compare, measure (`make run`)
@@ -185,9 +204,12 @@ enum Command {
 }
 
 /// How the help groups the verbs.
-const GROUPS: [(&str, &[&str]); 10] = [
+const GROUPS: [(&str, &[&str]); 11] = [
     ("Serve", &["serve", "config"]),
-    ("Connect", &["discover", "connect", "connect-all", "disconnect", "disconnect-all", "list", "list-subsys"]),
+    (
+        "Connect",
+        &["discover", "connect", "connect-all", "disconnect", "disconnect-all", "list", "list-subsys", "show-topology"],
+    ),
     (
         "Inspect",
         &[
@@ -201,7 +223,9 @@ const GROUPS: [(&str, &[&str]); 10] = [
             "cmdset-ind-id-ns",
             "id-ns-granularity",
             "list-endgrp",
+            "get-ns-id",
             "show-regs",
+            "get-property",
             "get-feature",
             "get-log",
             "smart-log",
@@ -211,6 +235,7 @@ const GROUPS: [(&str, &[&str]); 10] = [
             "changed-ns-list-log",
             "changed-alloc-ns-list-log",
             "supported-log-pages",
+            "ana-log",
             "self-test-log",
             "persistent-event-log",
             "telemetry-log",
@@ -219,7 +244,7 @@ const GROUPS: [(&str, &[&str]); 10] = [
             "resv-notif-log",
         ],
     ),
-    ("Change", &["set-feature", "reset", "ns-rescan"]),
+    ("Change", &["set-feature", "set-property", "reset", "subsystem-reset", "ns-rescan"]),
     ("Namespaces", &["create-ns", "delete-ns", "attach-ns", "detach-ns"]),
     ("Reservations", &["resv-register", "resv-acquire", "resv-release", "resv-report"]),
     (
@@ -250,6 +275,7 @@ const GROUPS: [(&str, &[&str]); 10] = [
             "get-lba-status",
         ],
     ),
+    ("Any command", &["admin-passthru", "io-passthru"]),
     ("Measure", &["bench"]),
     ("This machine", &["gen-hostnqn", "show-hostnqn", "completions", "man"]),
 ];
@@ -278,6 +304,7 @@ impl Command {
             Self::DisconnectAll(verb) => verb.run(global),
             Self::List(verb) => verb.run(global),
             Self::ListSubsys(verb) => verb.run(global),
+            Self::ShowTopology(verb) => verb.run(global),
             Self::IdCtrl(verb) => verb.run(global),
             Self::IdNs(verb) => verb.run(global),
             Self::ListNs(verb) => verb.run(global),
@@ -288,7 +315,9 @@ impl Command {
             Self::CmdsetIndIdNs(verb) => verb.independent(global),
             Self::IdNsGranularity(verb) => verb.granularity(global),
             Self::ListEndgrp(verb) => verb.endurance_groups(global),
+            Self::GetNsId(verb) => verb.run(global),
             Self::ShowRegs(verb) => verb.run(global),
+            Self::GetProperty(verb) => verb.run(global),
             Self::GetLog(verb) => verb.run(global),
             Self::SmartLog(verb) => verb.run(global),
             Self::ErrorLog(verb) => verb.run(global),
@@ -302,15 +331,18 @@ impl Command {
             Self::SanitizeLog(verb) => verb.run(global),
             Self::EnduranceLog(verb) => verb.run(global),
             Self::ResvNotifLog(verb) => verb.run(global),
+            Self::AnaLog(verb) => verb.run(global),
             Self::SupportedLogPages(verb) => verb.supported(global),
             Self::GetFeature(verb) => verb.run(global),
             Self::SetFeature(verb) => verb.run(global),
+            Self::SetProperty(verb) => verb.run(global),
             Self::Reset(verb) => verb.reset(global),
+            Self::SubsystemReset(verb) => verb.run(global),
             Self::NsRescan(verb) => verb.run(global),
             Self::CreateNs(verb) => verb.run(global),
             Self::DeleteNs(verb) => verb.run(global),
-            Self::AttachNs(verb) => verb.attach(global),
-            Self::DetachNs(verb) => verb.detach(global),
+            Self::AttachNs(verb) => verb.run(global),
+            Self::DetachNs(verb) => verb.run(global),
             Self::ResvRegister(verb) => verb.run(global),
             Self::ResvAcquire(verb) => verb.run(global),
             Self::ResvRelease(verb) => verb.run(global),
@@ -333,6 +365,8 @@ impl Command {
             Self::GetLbaStatus(verb) => verb.run(global),
             Self::Dsm(verb) => verb.run(global),
             Self::Flush(verb) => verb.run(global),
+            Self::AdminPassthru(verb) => verb.admin(global),
+            Self::IoPassthru(verb) => verb.io(global),
             Self::Bench(args) => crate::bench::run(&args, global),
             Self::Demo(args) => crate::demo::run(&args, global),
             Self::Config(args) => verbs::config::run(args, global),
@@ -369,7 +403,13 @@ pub(crate) fn main() -> ExitCode {
     let format = cli.global.format;
     match cli.command.run(&cli.global) {
         Ok(code) => code,
-        Err(error) => fail(&error, format),
+        Err(error) => match error.downcast::<NotSent>() {
+            Ok(shown) => {
+                say("dry run: nothing was sent");
+                show(&cli.global, &shown).map_or_else(|error| fail(&error, format), |()| ExitCode::SUCCESS)
+            }
+            Err(error) => fail(&error, format),
+        },
     }
 }
 

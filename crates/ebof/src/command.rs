@@ -38,15 +38,16 @@ pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> 
 ///
 /// # Errors
 /// No answer, or a status other than success with its meaning.
-pub(crate) fn io(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<()> {
+pub(crate) fn io(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
     let bytes = match &data {
         AdminData::None => 0,
         AdminData::ToHost(buffer) => buffer.len(),
         AdminData::FromHost(buffer) => buffer.len(),
     };
-    let status = device.io(sqe, data)?.status();
+    let cqe = device.io(sqe, data)?;
+    let status = cqe.status();
     if status.is_success() {
-        return Ok(());
+        return Ok(cqe);
     }
     let name = nvm_name(sqe.opcode).unwrap_or("I/O command");
     let facts = explain::Facts::gather(device, sqe, status, bytes);

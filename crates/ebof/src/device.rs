@@ -2,6 +2,7 @@
 //! (`nvme0`, `nvme0n1`) or a URI says where it is. What the commands mean is in `command`.
 
 mod attached;
+pub(crate) mod dry_run;
 #[cfg(test)]
 pub(crate) mod fake;
 mod remote;
@@ -50,6 +51,11 @@ pub(crate) trait Device {
     /// What is attached here cannot be found out.
     fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>>;
 
+    /// Whether commands are shown in place of being sent, so that nothing has to be confirmed.
+    fn is_dry_run(&self) -> bool {
+        false
+    }
+
     /// Drops the connections and makes new ones.
     ///
     /// # Errors
@@ -69,6 +75,9 @@ pub(crate) struct DeviceArgs {
     /// A connected device (nvme0, nvme0n1) or a URI: nvme+tcp://HOST[:PORT]/NQN[/NSID]
     #[arg(value_name = "DEVICE")]
     device: String,
+    /// Show the command that would be sent, and send nothing but what only looks
+    #[arg(long, help_heading = "Global options")]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     uri: UriArgs,
 }
@@ -179,7 +188,7 @@ pub(crate) enum Needs {
 impl DeviceArgs {
     /// For a verb that can do without one, and has its own argument.
     pub(crate) fn new(device: String, uri: UriArgs) -> Self {
-        Self { device, uri }
+        Self { dry_run: false, device, uri }
     }
 
     /// What the user called it.
@@ -192,6 +201,20 @@ impl DeviceArgs {
     /// # Errors
     /// It is not connected, cannot be reached, or the URI is wrong.
     pub(crate) fn open(&self, needs: Needs, global: &Global) -> anyhow::Result<Box<dyn Device>> {
+        let device = self.open_plain(needs, global)?;
+        Ok(if self.dry_run { Box::new(dry_run::DryRun { device, looks: true }) } else { device })
+    }
+
+    /// As [`DeviceArgs::open`], for a verb whose command may be any: with `--dry-run` none is sent.
+    ///
+    /// # Errors
+    /// As [`DeviceArgs::open`].
+    pub(crate) fn open_for_any(&self, needs: Needs, global: &Global) -> anyhow::Result<Box<dyn Device>> {
+        let device = self.open_plain(needs, global)?;
+        Ok(if self.dry_run { Box::new(dry_run::DryRun { device, looks: false }) } else { device })
+    }
+
+    fn open_plain(&self, needs: Needs, global: &Global) -> anyhow::Result<Box<dyn Device>> {
         if !Uri::looks_like(&self.device) {
             return Ok(Box::new(attached::Attached::open(&self.device, global)?));
         }

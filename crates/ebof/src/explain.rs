@@ -108,6 +108,11 @@ pub(crate) fn io(device: &str, sqe: &Sqe, status: Status, facts: &Facts) -> Opti
 
 /// Why a namespace is not there, and what to do.
 pub(crate) fn no_namespace(device: &str, nsid: Nsid) -> String {
+    if nsid == Nsid::ALL {
+        return format!(
+            "{device} does not do this to all namespaces at once (NSID FFFFFFFFh): name one with --namespace-id"
+        );
+    }
     format!("there is no namespace {nsid} for this host; `ebof list-ns {device}` lists those there are")
 }
 

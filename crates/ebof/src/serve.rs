@@ -164,7 +164,7 @@ fn end_with_any_panic() {
 
 fn load(args: &Args, kind: Kind) -> anyhow::Result<Loaded> {
     let Some(path) = &args.config else {
-        return Ok(configuration::from_arguments(args)?.checked("command line")?);
+        return configuration::checked(&configuration::from_arguments(args)?);
     };
     let mut loaded = crate::verbs::config::load(path, kind)?;
     loaded.config.rebase(path.parent().unwrap_or(Path::new("")));

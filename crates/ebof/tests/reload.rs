@@ -84,7 +84,7 @@ fn disks(list: &str) -> String {
 #[test]
 fn a_configuration_that_was_cut_short_takes_nothing_away() {
     let directory = tempfile::tempdir().unwrap();
-    let text = format!("{PORTS}{}", disks("\"mem:1M\""));
+    let text = format!("{PORTS}{}", disks("\"mem:1Mi\""));
     let server = Server::start(directory.path(), &text);
     for cut in ["", PORTS] {
         server.reload(cut);
@@ -92,7 +92,7 @@ fn a_configuration_that_was_cut_short_takes_nothing_away() {
         assert!(lines.last().unwrap().contains("it says nothing of subsystems"), "{lines:#?}");
         assert!(!lines.iter().any(|line| line.contains("remove ")), "{lines:#?}");
     }
-    server.reload(&text[..text.len() - "namespaces = [\"mem:1M\"]\n".len()]);
+    server.reload(&text[..text.len() - "namespaces = [\"mem:1Mi\"]\n".len()]);
     assert!(server.wait("stays as it was").last().unwrap().contains("nothing of the namespaces"));
     server.reload(&text);
     server.wait("the configuration has not changed");
@@ -104,7 +104,7 @@ fn a_configuration_that_was_cut_short_takes_nothing_away() {
 #[test]
 fn the_warnings_of_a_configuration_are_in_the_log() {
     let directory = tempfile::tempdir().unwrap();
-    let text = format!("{PORTS}{}", disks("\"mem:1M\""));
+    let text = format!("{PORTS}{}", disks("\"mem:1Mi\""));
     let server = Server::start(directory.path(), &text);
     server.reload(&text.replace("allow_any_host = true\n", ""));
     let lines = server.wait("no host may connect to this subsystem");

@@ -114,8 +114,13 @@ impl DriveError {
             Self::UnknownOption { .. } => {
                 "accepted: size=SIZE, direct[=yes|no], readonly[=yes|no]; a comma in a path is written twice".into()
             }
-            Self::BlockOption => "write block_size = 512 or 4096 beside the drive".into(),
-            Self::FileOption { .. } => "leave it out; write_protect = true keeps hosts from writing".into(),
+            Self::BlockOption => {
+                "write block_size = 512 or 4096 beside the drive; on the command line of serve, --block-size 512 or 4096".into()
+            }
+            Self::FileOption { option: "readonly" } => {
+                "leave it out; write_protect = true (--write-protect of serve) keeps hosts from writing".into()
+            }
+            Self::FileOption { .. } => "leave it out".into(),
             Self::Twice { .. } => "write it once".into(),
             Self::Switch { .. } => "accepted: yes or no".into(),
         }
@@ -388,12 +393,10 @@ mod tests {
         assert_eq!(message("a,direct=maybe"), "`direct` is `maybe`; accepted: yes or no");
         assert_eq!(
             message("a,block=512"),
-            "the block size belongs to the namespace; write block_size = 512 or 4096 beside the drive"
+            "the block size belongs to the namespace; write block_size = 512 or 4096 beside the drive; on the \
+             command line of serve, --block-size 512 or 4096"
         );
-        assert_eq!(
-            message("mem:1Gi,direct"),
-            "`direct` is for files and block devices; leave it out; write_protect = true keeps hosts from writing"
-        );
+        assert_eq!(message("mem:1Gi,direct"), "`direct` is for files and block devices; leave it out");
         assert!(matches!("mem:8192Pi".parse::<Drive>(), Err(DriveError::Size { source: SizeError::TooLarge, .. })));
     }
 

@@ -51,6 +51,8 @@ pub enum ListenError {
     HostName {
         /// The name.
         name: String,
+        /// The port that was given with it, or the usual one.
+        port: u16,
     },
     /// Not an address.
     #[error("`{text}` is not an IP address")]
@@ -91,8 +93,10 @@ impl ListenError {
                 "accepted: tcp://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"".into()
             }
             Self::Unserved { .. } => "accepted: tcp://ADDRESS:PORT".into(),
-            Self::HostName { name } if name == "localhost" => "write \"tcp://127.0.0.1:4420\"".into(),
-            Self::HostName { .. } => "write its IP address, or 0.0.0.0 for all addresses of this machine".into(),
+            Self::HostName { name, port } if name == "localhost" => format!("write \"tcp://127.0.0.1:{port}\""),
+            Self::HostName { port, .. } => {
+                format!("write its IP address, or \"tcp://0.0.0.0:{port}\" for all addresses of this machine")
+            }
             Self::Brackets { text } => format!("write \"tcp://[{text}]:4420\""),
             Self::Interface => "leave out `%` and what follows it".into(),
             Self::Port { .. } => "accepted: 0 to 65535, 4420 when left out".into(),
@@ -146,7 +150,11 @@ impl FromStr for Listen {
             None => DEFAULT_PORT,
             Some(port) => parse_port(port)?,
         };
-        let (address, interface) = parse_address(address)?;
+        let with_port = |error| match error {
+            ListenError::HostName { name, .. } => ListenError::HostName { name, port },
+            error => error,
+        };
+        let (address, interface) = parse_address(address).map_err(with_port)?;
         Ok(Self { address, interface, port })
     }
 }
@@ -188,7 +196,9 @@ pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), List
     let parsed = match address.parse::<IpAddr>() {
         Ok(address) => address,
         // `1.2.3` and `1.2.3.4.5` are slips of the pen, not names.
-        Err(_) if looks_like_name(address) => return Err(ListenError::HostName { name: address.to_owned() }),
+        Err(_) if looks_like_name(address) => {
+            return Err(ListenError::HostName { name: address.to_owned(), port: DEFAULT_PORT });
+        }
         Err(_) => return Err(ListenError::Address { text: text.to_owned() }),
     };
     let Some(name) = interface else { return Ok((parsed, None)) };

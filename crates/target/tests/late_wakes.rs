@@ -69,7 +69,7 @@ fn connect(address: SocketAddr) -> Controller {
 #[test]
 fn wake_ups_that_are_late_cost_a_busy_pair_less_than_half() {
     let settings = Settings { threads: Some(1), ..Settings::default() };
-    let target = Target::start(one_subsystem(["mem:64M"]), settings).unwrap();
+    let target = Target::start(one_subsystem(["mem:64Mi"]), settings).unwrap();
     let controller = connect(target.addresses()[0].1);
     let mut queue = controller.queue_pair().unwrap();
     for depth in [1, 32] {

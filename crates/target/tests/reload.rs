@@ -137,7 +137,7 @@ fn a_write_to_what_a_file_was_does_not_land_in_what_it_is() {
 
 #[test]
 fn a_queue_that_comes_later_has_the_limits_of_its_controller() {
-    let (target, mut config, address) = start(&["mem:1M"]);
+    let (target, mut config, address) = start(&["mem:1Mi"]);
     let (_admin, controller) = Raw::admin_and_controller(address);
     config.ports[0].in_capsule_data_bytes = 4096;
     target.apply(config).unwrap();
@@ -210,7 +210,7 @@ fn a_file_that_grew_is_noticed_and_its_hosts_are_told() {
     seen.write(6143, &[3; 512], true).unwrap();
     assert_eq!(target.status().subsystems[0].namespaces[0].size_bytes, 3 << 20);
     // The same with the size in words, once the file has it.
-    *drive_of(&mut config, 0) = format!("{}:4M", path.display()).parse().unwrap();
+    *drive_of(&mut config, 0) = format!("{}:4Mi", path.display()).parse().unwrap();
     let error = target.apply(config.clone()).unwrap_err();
     assert!(error.to_string().contains("4194304 bytes (4M) were asked for"), "{error}");
     File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
@@ -237,7 +237,7 @@ fn a_target_looks_again_without_another_configuration() {
 fn a_file_in_use_does_not_shrink() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 2 << 20, 7);
-    let (target, mut config, address) = start(&[text(&path), "mem:1M"]);
+    let (target, mut config, address) = start(&[text(&path), "mem:1Mi"]);
     let seen = namespace(&connect(address), 1);
     File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
     let error = target.apply(config.clone()).unwrap_err().to_string();
@@ -300,7 +300,7 @@ fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr) {
 
 #[test]
 fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
-    let (target, mut config, address) = start_at_a_number(&["mem:1M"]);
+    let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
     let controller = connect(address);
     let seen = namespace(&controller, 1);
     seen.write(0, &[6; 512], false).unwrap();
@@ -353,7 +353,7 @@ fn other_options_of_a_socket_bind_the_same_address_and_connections_stay() {
 
 #[test]
 fn a_port_gets_another_id_and_an_address_that_covers_its_own() {
-    let (target, mut config, address) = start_at_a_number(&["mem:1M"]);
+    let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
     let controller = connect(address);
     config.ports[0].id = 9;
     target.apply(config.clone()).unwrap();
@@ -371,7 +371,7 @@ fn a_port_gets_another_id_and_an_address_that_covers_its_own() {
 fn what_cannot_be_taken_again_leaves_the_old_state() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", (1 << 20) + 512, 7);
-    let (target, config, address) = start_at_a_number(&[text(&path), "mem:1M"]);
+    let (target, config, address) = start_at_a_number(&[text(&path), "mem:1Mi"]);
     let controller = connect(address);
     namespace(&controller, 2).write(0, &[8; 512], false).unwrap();
     // The address is released, and the new one cannot be had: somebody else listens on a part of it.
@@ -408,7 +408,7 @@ fn what_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration()
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), "a.img", 1 << 20, 7);
-    let (target, config, address) = start(&[text(&path), "mem:1M"]);
+    let (target, config, address) = start(&[text(&path), "mem:1Mi"]);
     let controller = connect(address);
     namespace(&controller, 2).write(0, &[8; 512], false).unwrap();
     // Open for writing, and not to be opened for it again.
@@ -430,10 +430,10 @@ fn what_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration()
 #[test]
 fn what_is_made_for_a_configuration_that_fails_is_removed() {
     let directory = tempfile::tempdir().unwrap();
-    let (target, mut config, _) = start(&["mem:1M"]);
+    let (target, mut config, _) = start(&["mem:1Mi"]);
     let fresh = directory.path().join("fresh.img");
     let missing = directory.path().join("missing.img");
-    let more = one_subsystem(["mem:1M", &format!("{}:1M", fresh.display()), text(&missing)]);
+    let more = one_subsystem(["mem:1Mi", &format!("{}:1Mi", fresh.display()), text(&missing)]);
     config.subsystems[0].namespaces = more.subsystems[0].namespaces.clone();
     let error = target.apply(config).unwrap_err();
     assert!(error.to_string().contains("missing.img does not exist"), "{error}");
@@ -445,7 +445,7 @@ fn what_is_made_for_a_configuration_that_fails_is_removed() {
 fn input_and_output_of_others_go_on_while_files_move() {
     let directory = tempfile::tempdir().unwrap();
     let (a, b) = (image(directory.path(), "a.img", 1 << 20, 1), image(directory.path(), "b.img", 1 << 20, 2));
-    let (target, config, address) = start(&[text(&a), text(&b), "mem:1M"]);
+    let (target, config, address) = start(&[text(&a), text(&b), "mem:1Mi"]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _at_the_end_whatever_happens = Over(&over);

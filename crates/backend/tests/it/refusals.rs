@@ -62,7 +62,8 @@ fn a_size_that_is_not_whole_blocks() {
     assert_eq!(
         place.refusal("small.img,block=4096"),
         "small.img has 4608 bytes, which is not a multiple of the block size 4096: make it larger (`truncate -s \
-         8192 small.img` for a file), or use `block=512`"
+         8192 small.img` for a file), or offer it in blocks of 512 bytes (serve: `--block-size \
+         512`; configuration: `block_size = 512`; bench: `block=512`)"
     );
     // What is made is made a little larger: 100M are no whole blocks of 4096 bytes.
     let new = format!("{}:1M,block=4096", place.path("new.img").display());

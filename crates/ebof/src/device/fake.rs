@@ -14,13 +14,14 @@ use super::Device;
 pub(crate) struct Answer {
     status: Status,
     dw0: u32,
+    dw1: u32,
     data: Vec<u8>,
 }
 
 impl Answer {
     /// Success, without data.
     pub(crate) fn ok() -> Self {
-        Self { status: Status::SUCCESS, dw0: 0, data: Vec::new() }
+        Self { status: Status::SUCCESS, dw0: 0, dw1: 0, data: Vec::new() }
     }
 
     /// Success with `data`, as much of it as is asked for; zeros behind it.
@@ -36,6 +37,11 @@ impl Answer {
     /// Dword 0 of the completion.
     pub(crate) fn with_dw0(self, dw0: u32) -> Self {
         Self { dw0, ..self }
+    }
+
+    /// Dword 1 of the completion.
+    pub(crate) fn with_dw1(self, dw1: u32) -> Self {
+        Self { dw1, ..self }
     }
 }
 
@@ -101,7 +107,7 @@ impl Fake {
             }
         }
         self.asked.push(asked);
-        Cqe { dw0: answer.dw0.into(), ..Cqe::new(Cid(0), answer.status) }
+        Cqe { dw0: answer.dw0.into(), dw1: answer.dw1.into(), ..Cqe::new(Cid(0), answer.status) }
     }
 }
 

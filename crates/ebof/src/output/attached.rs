@@ -308,6 +308,93 @@ impl View for SubsystemsView {
     }
 }
 
+/// What comes first in a topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Ranking {
+    /// Each namespace with the controllers that have it.
+    Namespace,
+    /// Each controller with its namespaces.
+    Ctrl,
+}
+
+/// `show-topology`.
+pub(crate) struct TopologyView {
+    /// The controllers in order.
+    pub(crate) controllers: Vec<Connected>,
+    /// What comes first in the text; the JSON is by namespace.
+    pub(crate) ranking: Ranking,
+}
+
+/// The namespaces of a subsystem, each with the controllers through which this machine has it.
+fn namespaces<'a>(subsystem: &Subsystem<'a>) -> Vec<(u32, Vec<(&'a Connected, &'a Device)>)> {
+    let mut found = std::collections::BTreeMap::<u32, Vec<_>>::new();
+    for &controller in &subsystem.controllers {
+        for device in &controller.state.devices {
+            found.entry(device.nsid).or_default().push((controller, device));
+        }
+    }
+    found.into_iter().collect()
+}
+
+impl View for TopologyView {
+    fn text(&self, _verbose: bool) -> String {
+        let mut text = String::new();
+        for subsystem in subsystems(&self.controllers) {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            let name = subsystem.name();
+            let indent = " ".repeat(name.len() + 3);
+            let _infallible =
+                write!(text, "{name} - NQN={}\n{indent}hostnqn={}\n\\\n", safe(subsystem.nqn), safe(subsystem.hostnqn));
+            if self.ranking == Ranking::Namespace {
+                for (nsid, ways) in namespaces(&subsystem) {
+                    let _infallible = writeln!(text, " +- ns {nsid}\n \\");
+                    for (controller, device) in ways {
+                        let State { name, request, state, .. } = &controller.state;
+                        let (transport, address, node) = (&request.transport, controller.address(), node(device));
+                        let _infallible = writeln!(text, "  +- {name} {transport} {address} {state} {node}");
+                    }
+                }
+                continue;
+            }
+            for controller in &subsystem.controllers {
+                let State { name, request, state, devices, .. } = &controller.state;
+                let _infallible = writeln!(text, " +- {name} {} {}\n \\", request.transport, controller.address());
+                for device in devices {
+                    let _infallible = writeln!(text, "  +- ns {} {state} {}", device.nsid, node(device));
+                }
+            }
+        }
+        text
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let way = |(controller, device): &(&Connected, &Device)| {
+            let State { name, request, state, cntlid, .. } = &controller.state;
+            Object::new()
+                .with("Name", name.as_str())
+                .with("Transport", request.transport.as_str())
+                .with("Address", controller.address())
+                .with("State", state.as_str())
+                .with("ControllerID", *cntlid)
+                .with("DevicePath", device.path.as_ref().map(|path| path.display().to_string()))
+        };
+        let namespace = |(nsid, ways): (u32, Vec<(&Connected, &Device)>)| {
+            Object::new().with("NSID", nsid).with("Paths", ways.iter().map(way).collect::<Vec<_>>())
+        };
+        let subsystem = |subsystem: Subsystem<'_>| {
+            Object::new()
+                .with("Name", subsystem.name())
+                .with("NQN", safe(subsystem.nqn))
+                .with("HostNQN", safe(subsystem.hostnqn))
+                .with("Namespaces", namespaces(&subsystem).into_iter().map(namespace).collect::<Vec<_>>())
+        };
+        let all: Vec<Object> = subsystems(&self.controllers).into_iter().map(subsystem).collect();
+        Object::document("show-topology", 1).with("Subsystems", all)
+    }
+}
+
 fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
     let path = |controller: &&Connected| {
         let State { name, request, state, cntlid, .. } = &controller.state;

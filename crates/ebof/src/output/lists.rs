@@ -93,3 +93,21 @@ impl View for ChangedView {
         Some(self.data.as_bytes())
     }
 }
+
+/// `get-ns-id`.
+pub(crate) struct NsIdView {
+    /// What the device was called.
+    pub(crate) device: String,
+    /// The namespace that it names.
+    pub(crate) nsid: u32,
+}
+
+impl View for NsIdView {
+    fn text(&self, _verbose: bool) -> String {
+        format!("{}: namespace-id: {}\n", self.device, self.nsid)
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        Object::document("get-ns-id", 1).with("device", self.device.as_str()).with("nsid", self.nsid)
+    }
+}

@@ -1,5 +1,7 @@
 //! The view of verbs that manage namespaces: the line that nvme-cli prints, and what was done for programs.
 
+use std::path::Path;
+
 use super::View;
 use super::json::{Json, Object};
 
@@ -9,17 +11,26 @@ pub(crate) struct Managed {
     verb: &'static str,
     nsid: u32,
     facts: Object,
+    /// Block devices of this machine that are there now: names and paths.
+    block_devices: Vec<(String, String)>,
 }
 
 impl Managed {
     /// `verb` was done to namespace `nsid` of `device`.
     pub(crate) fn new(verb: &'static str, device: &str, nsid: u32) -> Self {
-        Self { verb, nsid, facts: Object::new().with("device", device).with("nsid", nsid) }
+        let facts = Object::new().with("device", device).with("nsid", nsid);
+        Self { verb, nsid, facts, block_devices: Vec::new() }
     }
 
     /// Adds a fact to the JSON.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
         self.facts.push(key, value);
+        self
+    }
+
+    /// Adds a block device that has come.
+    pub(crate) fn with_block_device(mut self, name: &str, path: &Path) -> Self {
+        self.block_devices.push((name.to_owned(), path.display().to_string()));
         self
     }
 }
@@ -31,10 +42,20 @@ impl View for Managed {
             "delete-ns" => "deleted nsid",
             _ => "nsid",
         };
-        format!("{}: Success, {what}:{}\n", self.verb, self.nsid)
+        let mut text = format!("{}: Success, {what}:{}\n", self.verb, self.nsid);
+        for (name, path) in &self.block_devices {
+            text += &format!("{name}: {path}\n");
+        }
+        text
     }
 
     fn json(&self, _verbose: bool) -> Object {
-        Object::document(self.verb, 1).extend(self.facts.clone())
+        let document = Object::document(self.verb, 1).extend(self.facts.clone());
+        if self.verb != "attach-ns" {
+            return document;
+        }
+        let device =
+            |(name, path): &(String, String)| Object::new().with("name", name.as_str()).with("path", path.as_str());
+        document.with("block_devices", self.block_devices.iter().map(device).collect::<Vec<_>>())
     }
 }

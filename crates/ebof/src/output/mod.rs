@@ -1,6 +1,7 @@
 //! What verbs print. A verb makes a view of what it learnt; here the view becomes text, JSON or bytes on standard
 //! output. Messages for people that are not a verb's result go to standard error and are none of this module's.
 
+pub(crate) mod ana;
 pub(crate) mod attached;
 pub(crate) mod connections;
 pub(crate) mod controller;
@@ -18,6 +19,7 @@ pub(crate) mod lba_status;
 pub(crate) mod lists;
 pub(crate) mod managed;
 pub(crate) mod namespace;
+pub(crate) mod passthru;
 pub(crate) mod persistent;
 pub(crate) mod raw;
 pub(crate) mod registers;

@@ -53,6 +53,47 @@ impl View for RegistersView {
     }
 }
 
+/// One property (`get-property`, `set-property`).
+#[derive(Debug)]
+pub(crate) struct PropertyView {
+    /// The verb.
+    pub(crate) verb: &'static str,
+    /// Where it is.
+    pub(crate) offset: u32,
+    /// What was read, or written.
+    pub(crate) value: u64,
+}
+
+impl PropertyView {
+    fn known(&self) -> Option<(&'static str, &'static str)> {
+        let known = PROPERTIES.iter().find(|(offset, ..)| *offset == self.offset);
+        known.map(|(_, symbol, _, name)| (*symbol, *name))
+    }
+}
+
+impl View for PropertyView {
+    fn text(&self, verbose: bool) -> String {
+        let (symbol, name) = self.known().unwrap_or(("", "Unknown"));
+        let word = if self.verb == "get-property" { "property" } else { self.verb };
+        let mut text = format!("{word}: {:#04x} ({name}), value: {:x}\n", self.offset, self.value);
+        if verbose && !symbol.is_empty() {
+            for (name, meaning) in explain(symbol, self.value) {
+                let _infallible = writeln!(text, "\t{name:<58}: {meaning}");
+            }
+        }
+        text
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let known = self.known();
+        Object::document(self.verb, 1)
+            .with("offset", self.offset)
+            .with("symbol", known.map(|(symbol, _)| symbol))
+            .with("name", known.map(|(_, name)| name))
+            .with("value", self.value)
+    }
+}
+
 /// The fields of a property in words.
 fn explain(symbol: &str, value: u64) -> Vec<(&'static str, String)> {
     let low = u32::try_from(value & 0xffff_ffff).unwrap_or_default();

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use ebof_manage::config::{BlockSize, Host, ManagedDrive, Namespace, Port, Subsystem};
-use ebof_manage::{Config, Drive, Listen};
+use ebof_manage::{Config, Drive, Listen, Loaded};
 use ebof_nvme::{Nqn, Uuid};
 
 use super::Args;
@@ -43,6 +43,18 @@ pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
         config.target.max_connections = max;
     }
     Ok(config)
+}
+
+/// Checks what the arguments describe by the rules of configurations. What is wrong is told without a place: nobody wrote the
+/// text that these rules read.
+pub(super) fn checked(config: &Config) -> anyhow::Result<Loaded> {
+    config.checked("command line").map_err(|mistakes| {
+        let messages: Vec<&str> = mistakes.items.iter().map(|item| item.message.as_str()).collect();
+        // `...; line 11 has it first` is of a text that nobody wrote.
+        let help = mistakes.items.iter().filter_map(|item| item.help.as_deref()?.split("; line ").next());
+        let help: Vec<&str> = help.collect();
+        Failure::usage(messages.join("; "), help.join("\n  ")).into()
+    })
 }
 
 /// One subsystem with all plain drives as its namespaces, and one for each managed drive.
@@ -83,7 +95,9 @@ fn plain_subsystem(args: &Args, nqn: Nqn) -> anyhow::Result<Subsystem> {
         })?;
         let mut namespace = Namespace::new(&subsystem.nqn, nsid, drive);
         namespace.block_size = block_size;
-        namespace.write_protect = args.write_protect;
+        // A drive that is opened for reading only cannot be written by hosts either.
+        let read_only = matches!(&namespace.drive, Drive::File(file) if file.read_only);
+        namespace.write_protect = args.write_protect || read_only;
         subsystem.namespaces.push(namespace);
     }
     Ok(subsystem)

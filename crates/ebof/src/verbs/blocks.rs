@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use ebof_initiator::AdminData;
+use ebof_nvme::identify::field::vwc;
+use ebof_nvme::identify::{Cns, NamespaceList};
 use ebof_nvme::io::{BlockRange, Dsm as DsmCommand, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
@@ -12,8 +14,8 @@ use super::Outcome;
 use super::guard::refuse_in_use;
 use super::number::{self, List};
 use super::tags::TagArgs;
-use crate::command;
-use crate::device::{DeviceArgs, Needs, namespace_of};
+use crate::command::{self, Identify};
+use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
@@ -153,11 +155,27 @@ pub(crate) struct Flush {
 impl Flush {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Io, global)?;
+        show(global, &self.on(&mut *device)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         // As nvme-cli: a controller's flush is for all its namespaces.
         let nsid = self.namespace_id.map(Nsid).or_else(|| device.nsid()).unwrap_or(Nsid::ALL);
-        command::io(&mut *device, &Sqe::new(nvm::FLUSH).with_nsid(nsid), AdminData::None)?;
-        show(global, &Done::new("flush", device.name(), "Success").with("nsid", nsid.0))?;
-        Ok(ExitCode::SUCCESS)
+        let mut nsids = vec![nsid];
+        if nsid == Nsid::ALL {
+            let broadcast = command::identify_controller(device)?.vwc & vwc::FLUSH_BROADCAST;
+            if broadcast != vwc::FLUSH_BROADCAST {
+                // It takes no Flush for all of them: they get one each.
+                let list: Box<NamespaceList> =
+                    command::identify(device, Identify::of(Cns::ACTIVE_NAMESPACE_LIST, Nsid::NONE))?;
+                nsids = list.iter().collect();
+            }
+        }
+        for nsid in nsids {
+            command::io(device, &Sqe::new(nvm::FLUSH).with_nsid(nsid), AdminData::None)?;
+        }
+        Ok(Done::new("flush", device.name(), "Success").with("nsid", nsid.0))
     }
 }
 

@@ -7,10 +7,11 @@ use anyhow::Context as _;
 use super::Outcome;
 use super::identify::Shown;
 use crate::command;
-use crate::device::{DeviceArgs, Needs, UriArgs};
+use crate::device::{DeviceArgs, Needs, UriArgs, namespace_of};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
+use crate::output::lists::NsIdView;
 use crate::output::registers::{PROPERTIES, RegistersView};
 use crate::output::show;
 
@@ -33,6 +34,22 @@ impl ShowRegs {
             }
         }
         show(&self.shown.apply(global), &RegistersView { values })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The namespace that a device names.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GetNsId {
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+impl GetNsId {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let device = self.device.open(Needs::Admin, global)?;
+        let nsid = namespace_of(&*device, None)?;
+        show(global, &NsIdView { device: device.name().to_owned(), nsid: nsid.0 })?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn confirm_loss(
     force: bool,
 ) -> anyhow::Result<()> {
     refuse_in_use(verb, device, nsid, force)?;
-    if force {
+    if force || device.is_dry_run() {
         return Ok(());
     }
     Ok(confirm(warning, &concerned(device, nsid), force)?)

@@ -22,6 +22,7 @@ use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
 use crate::global::{Format, Global};
 use crate::output::done::Done;
+use crate::output::passthru::command_text;
 use crate::output::{print, say, show};
 
 /// Blocks that one command can name.
@@ -59,9 +60,12 @@ pub(crate) struct Transfer {
     /// Say how long the command took
     #[arg(short = 't', long)]
     latency: bool,
-    /// Print the command and send nothing
-    #[arg(short = 'w', long, visible_alias = "show-command")]
-    dry_run: bool,
+    /// As --dry-run
+    #[arg(short = 'w')]
+    not_sent: bool,
+    /// Print the command before it is sent
+    #[arg(short = 'V', long)]
+    show_command: bool,
     /// Write also when a block device of this machine is in use
     #[arg(long)]
     force: bool,
@@ -152,9 +156,7 @@ impl Transfer {
         let size = self.data_size.or_else(|| self.block_count.is_none().then_some(u64::from(block_bytes)));
         let range = self.range(size, block_bytes)?;
         let mut buffer = vec![0; buffer_bytes(&range, block_bytes)?];
-        if !self.run("read", nvm::READ, range, AdminData::ToHost(&mut buffer), &mut *device)? {
-            return Ok(ExitCode::SUCCESS);
-        }
+        self.run("read", nvm::READ, range, AdminData::ToHost(&mut buffer), &mut *device)?;
         let wanted = size.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(buffer.len());
         buffer.truncate(wanted);
         match &self.data {
@@ -182,7 +184,7 @@ impl Transfer {
 
     fn send(self, verb: &'static str, opcode: u8, global: &Global) -> Outcome {
         let (mut device, block_bytes) = self.open(global)?;
-        let passes = self.force || self.dry_run || opcode != nvm::WRITE;
+        let passes = self.force || opcode != nvm::WRITE;
         refuse_in_use(verb, &*device, namespace_of(&*device, self.namespace_id)?, passes)?;
         let limit = (BLOCKS_MAX * u64::from(block_bytes)).min(BUFFER_BYTES_MAX as u64 + 1);
         let blocks_bytes = self.block_count.map(|count| (u64::from(count) + 1) * u64::from(block_bytes));
@@ -199,15 +201,16 @@ impl Transfer {
             say(&format!("{verb}: {} bytes of data are filled up with zeros to {bytes}", buffer.len()));
         }
         buffer.resize(bytes, 0);
-        if self.run(verb, opcode, range, AdminData::FromHost(&buffer), &mut *device)? {
-            self.report(verb, range, bytes, &*device, global)?;
-        }
+        self.run(verb, opcode, range, AdminData::FromHost(&buffer), &mut *device)?;
+        self.report(verb, range, bytes, &*device, global)?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn open(&self, global: &Global) -> anyhow::Result<(Box<dyn Device>, u32)> {
         self.metadata.refuse()?;
-        let mut device = self.device.open(Needs::Io, global)?;
+        let mut args = self.device.clone();
+        args.dry_run |= self.not_sent;
+        let mut device = args.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
         let namespace = command::identify_namespace(&mut *device, nsid)?;
         let generated = self.prinfo & prinfo_bits::ACTION != 0;
@@ -265,7 +268,7 @@ impl Transfer {
         Ok(data)
     }
 
-    /// Runs the command; `false` where it was only shown.
+    /// Runs the command.
     fn run(
         &self,
         verb: &str,
@@ -273,25 +276,23 @@ impl Transfer {
         range: BlockRange,
         data: AdminData<'_>,
         device: &mut dyn Device,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<()> {
         let nsid = namespace_of(device, self.namespace_id)?;
         let sqe = self.tags.apply(device, nsid, range.encode(opcode, nsid))?;
-        if self.dry_run {
-            say(&format!(
-                "{verb}: opcode {opcode:02x} nsid {nsid:08x} cdw10 {:08x} cdw11 {:08x} cdw12 {:08x}; nothing was sent",
-                sqe.cdw10.get(),
-                sqe.cdw11.get(),
-                sqe.cdw12.get(),
-                nsid = nsid.0,
-            ));
-            return Ok(false);
+        if self.show_command {
+            let bytes = match &data {
+                AdminData::None => 0,
+                AdminData::ToHost(buffer) => buffer.len(),
+                AdminData::FromHost(bytes) => bytes.len(),
+            };
+            say(&command_text(&sqe, bytes));
         }
         let start = std::time::Instant::now();
         command::io(device, &sqe, data)?;
         if self.latency {
             say(&format!(" latency: {verb}: {} us", start.elapsed().as_micros()));
         }
-        Ok(true)
+        Ok(())
     }
 
     fn report(

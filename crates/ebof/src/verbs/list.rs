@@ -11,7 +11,7 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
 use crate::global::Global;
-use crate::output::attached::{Connected, ListView, SubsystemsView};
+use crate::output::attached::{Connected, ListView, Ranking, SubsystemsView, TopologyView};
 use crate::output::{say, show};
 
 /// Lists block devices.
@@ -47,6 +47,23 @@ impl ListSubsys {
         controllers.extend(given_up.into_iter().map(|state| Connected { state, used_blocks: Vec::new() }));
         controllers.retain(|controller| of_device.as_ref().is_none_or(|nqn| controller.state.subnqn == *nqn));
         show(global, &SubsystemsView { controllers })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Shows the topology of all subsystems.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ShowTopology {
+    /// What comes first
+    #[arg(short, long, value_enum, value_name = "ORDER", default_value_t = Ranking::Namespace)]
+    ranking: Ranking,
+}
+
+impl ShowTopology {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let (mut controllers, given_up) = connected(None)?;
+        controllers.extend(given_up.into_iter().map(|state| Connected { state, used_blocks: Vec::new() }));
+        show(global, &TopologyView { controllers, ranking: self.ranking })?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,5 +1,6 @@
 //! The verbs: what each takes on the command line, and what it does. How results look is in `output`.
 
+pub(crate) mod ana;
 pub(crate) mod blocks;
 pub(crate) mod config;
 pub(crate) mod connect;
@@ -23,6 +24,8 @@ pub(crate) mod logs;
 pub(crate) mod media;
 pub(crate) mod namespaces;
 mod number;
+pub(crate) mod passthru;
+pub(crate) mod property;
 mod question;
 pub(crate) mod reservations;
 pub(crate) mod security;

@@ -181,7 +181,17 @@ impl Geometry {
 
 /// What is common to all namespaces that could be created: their formats.
 fn common_namespace(device: &mut dyn Device) -> anyhow::Result<Box<IdentifyNamespace>> {
-    command::identify(device, Identify::of(Cns::NAMESPACE, Nsid::ALL))
+    command::identify(device, Identify::of(Cns::NAMESPACE, Nsid::ALL)).map_err(|error| {
+        let managed =
+            command::identify_controller(device).map(|data| data.oacs.get() & field::oacs::NAMESPACE_MANAGEMENT);
+        if !matches!(managed, Ok(0)) {
+            return error;
+        }
+        let message = format!("{} does not manage namespaces: its target offers fixed ones", device.name());
+        let advice =
+            "namespaces are created on a drive that hosts manage: `ebof serve --drive name=d0,backing=PATH,size=SIZE`";
+        Failure::unsupported(message, advice).into()
+    })
 }
 
 /// The format of `bytes` bytes without metadata, as FLBAS.
@@ -247,9 +257,9 @@ impl DeleteNs {
     }
 }
 
-/// Attaches a namespace to controllers, or detaches it.
+/// A namespace and controllers.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Attachment {
+struct Attachment {
     #[command(flatten)]
     device: DeviceArgs,
     /// Which namespace, where DEVICE does not say
@@ -258,31 +268,66 @@ pub(crate) struct Attachment {
     /// Controllers, separated by commas [default: DEVICE's own]
     #[arg(short, long, value_name = "LIST", value_parser = number::list::<u16>)]
     controllers: Option<List<u16>>,
-    /// Detach also when a block device of this machine is in use
+}
+
+/// Attaches a namespace.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AttachNs {
+    #[command(flatten)]
+    attachment: Attachment,
+    /// Do not wait for the block device of a connected DEVICE
+    #[arg(long)]
+    no_wait: bool,
+}
+
+impl AttachNs {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.attachment.device.open(Needs::Admin, global)?;
+        show(global, &self.on(&mut *device)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+        let done = self.attachment.on("attach-ns", AttachmentSelect::Attach, device)?;
+        if self.no_wait || !device.is_attached() {
+            return Ok(done);
+        }
+        // The target has attached it, so that a look at its list finds it: nobody has to wait for the event.
+        if let Err(error) = device.rescan() {
+            say(&format!("the namespace is attached, and its block device is not there yet: {error}"));
+            return Ok(done);
+        }
+        let nsid = namespace_of(device, self.attachment.namespace_id)?;
+        let found = device.local_devices()?.into_iter().filter(|local| Nsid(local.nsid) == nsid);
+        Ok(found.fold(done, |done, local| done.with_block_device(&local.name, &local.path)))
+    }
+}
+
+/// Detaches a namespace.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DetachNs {
+    #[command(flatten)]
+    attachment: Attachment,
+    /// Also when a block device of this machine is in use
     #[arg(long)]
     force: bool,
 }
 
-impl Attachment {
-    /// Attaches.
-    pub(crate) fn attach(self, global: &Global) -> Outcome {
-        self.run("attach-ns", AttachmentSelect::Attach, global)
-    }
-
-    /// Detaches.
-    pub(crate) fn detach(self, global: &Global) -> Outcome {
-        self.run("detach-ns", AttachmentSelect::Detach, global)
-    }
-
-    fn run(&self, verb: &'static str, select: AttachmentSelect, global: &Global) -> Outcome {
-        let mut device = self.device.open(Needs::Admin, global)?;
-        show(global, &self.on(verb, select, &mut *device)?)?;
-        if global.is_verbose() && device.is_attached() {
-            say("block devices follow when the target reports the change; `ebof ns-rescan` has them follow now");
-        }
+impl DetachNs {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
+        let mut device = self.attachment.device.open(Needs::Admin, global)?;
+        show(global, &self.on(&mut *device)?)?;
         Ok(ExitCode::SUCCESS)
     }
 
+    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+        let nsid = namespace_of(device, self.attachment.namespace_id)?;
+        refuse_in_use("detach-ns", device, nsid, self.force)?;
+        self.attachment.on("detach-ns", AttachmentSelect::Detach, device)
+    }
+}
+
+impl Attachment {
     fn on(&self, verb: &'static str, select: AttachmentSelect, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = namespace_of(device, self.namespace_id)?;
         let mut controllers = match &self.controllers {
@@ -297,9 +342,6 @@ impl Attachment {
             return Err(
                 Failure::usage(message, "give at most 2047 controllers from 0 to 0xffef; `ebof list-ctrl`").into()
             );
-        }
-        if select == AttachmentSelect::Detach {
-            refuse_in_use(verb, device, nsid, self.force)?;
         }
         command::admin(device, &select.encode(nsid), AdminData::FromHost(list.as_bytes()))?;
         Ok(Managed::new(verb, device.name(), nsid.0).with("controllers", controllers))

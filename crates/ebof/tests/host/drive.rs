@@ -11,9 +11,9 @@ use super::Run;
 use super::devices::can_attach;
 
 #[path = "../server/mod.rs"]
-mod server;
+pub(crate) mod server;
 
-use server::Server;
+pub(crate) use server::Server;
 
 mod kill;
 
@@ -206,8 +206,10 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
     // Neither of these needs a reset: the holder hears of it.
     rig.run(&["detach-ns", nvme, "-n", "1", "-c", "0"]).ok();
     until("the disk goes when its namespace is detached", || disks().is_empty());
-    rig.run(&["attach-ns", nvme, "-n", "1", "-c", "0"]).ok();
-    until("the disk comes when its namespace is attached", || disks().len() == 1);
+    // It is there when the verb ends, and the verb says where.
+    let attached = rig.run(&["attach-ns", nvme, "-n", "1", "-c", "0", "-o", "json"]).json();
+    let path = &attached["block_devices"][0]["path"];
+    assert!(path.is_string() && disks()[0]["DevicePath"] == *path, "{attached}");
     assert_eq!(rig.run(&["delete-ns", nvme, "-n", "1", "--force"]).ok(), "delete-ns: Success, deleted nsid:1\n");
     until("the disk goes when its namespace is deleted", || disks().is_empty());
     assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 1 controller(s)\n"));
@@ -290,7 +292,7 @@ fn the_verbs_of_an_ethernet_ssds_manual_work_as_they_stand_there() {
     let verb = |words: &str| rig.run(&words.split(' ').collect::<Vec<_>>()).ok();
     let create = verb("create-ns -s 0xba4d4ab0 -c 0xba4d4ab0 -f 0 -d 0 -m 0 /dev/nvme0");
     assert_eq!(create, "create-ns: Success, created nsid:1\n");
-    assert_eq!(verb("attach-ns /dev/nvme0 -c 0 -n 1"), "attach-ns: Success, nsid:1\n");
+    assert!(verb("attach-ns /dev/nvme0 -c 0 -n 1").starts_with("attach-ns: Success, nsid:1\nnvme0n1: /dev/loop"));
     assert_eq!(verb("reset /dev/nvme0"), "reset: Success\n");
     until("the disk appears", || verb("list").lines().any(|line| line.contains("1.60  TB")));
     assert_eq!(verb("list-ns /dev/nvme0"), "NVME Namespace List:\n[   0]:0x1\n");
@@ -485,13 +487,13 @@ fn a_full_drive_refuses_what_needs_room_and_recovers() {
     assert!(health["num_err_log_entries"].as_u64().unwrap() >= 2, "{health}");
     let errors = rig.json(BOB, "error-log", "", &["-e", "1"]);
     assert_eq!(errors["errors"][0]["status"], "Capacity Exceeded", "{errors}");
-    let read = rig.host(BOB, "read", "/2", &["-z", "1M"]);
+    let read = rig.host(BOB, "read", "/2", &["-z", "1Mi"]);
     assert!(read.stdout == vec![0xaa; 1 << 20], "what is there stays: {}", read.stderr);
 
     rig.host(BOB, "dsm", "/1", &["-d", "-s", "0", "-b", "16384"]).ok();
     until("there is room again", || write("/2", first_refused).code == Some(0));
     until("and no warning", || rig.health()["critical_warning"] == 0);
-    let read = rig.host(BOB, "read", "/1", &["-z", "4K"]);
+    let read = rig.host(BOB, "read", "/1", &["-z", "4Ki"]);
     assert!(read.stdout == vec![0; 4096], "what was given back reads as zeros: {}", read.stderr);
 }
 

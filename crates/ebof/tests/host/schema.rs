@@ -58,10 +58,11 @@ fn keys_stay() {
     super::write(&file, &[7; 512]);
     let config = rig.path("ebof.toml");
     super::write(&config, b"[[ports]]\nlisten = \"tcp://127.0.0.1:4420\"\n");
-    let verbs: [&[&str]; 31] = [
+    let verbs: [&[&str]; 37] = [
         &["discover", "-a", "127.0.0.1", "-s", &port, "-q", FRIEND_NQN],
         &["list"],
         &["list-subsys"],
+        &["show-topology"],
         &["disconnect", "-n", NQN],
         &["disconnect-all"],
         &["id-ctrl", &controller, "-V"],
@@ -70,6 +71,11 @@ fn keys_stay() {
         &["list-ctrl", &controller],
         &["ns-descs", &namespace],
         &["show-regs", &controller],
+        &["get-ns-id", &namespace],
+        &["get-property", &controller, "-O", "0x1c"],
+        &["set-property", &controller, "-O", "0x14", "-V", "0x460001"],
+        &["admin-passthru", &controller, "-O", "6", "-4", "1", "-l", "4096"],
+        &["io-passthru", &namespace, "-O", "0"],
         &["get-log", &controller, "-i", "2", "-l", "8"],
         &["smart-log", &controller],
         &["error-log", &controller, "-e", "1"],

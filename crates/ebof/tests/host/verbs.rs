@@ -87,7 +87,7 @@ fn blocks_are_written_read_and_compared() {
     let run = rig.run(&["read", &namespace, "-s", "0x8", "-c", "7"]);
     assert_eq!((run.code, run.stdout == data, run.stderr.as_str()), (Some(0), true, "read: Success\n"));
     let copy = rig.path("copy");
-    rig.run(&["read", &namespace, "-s", "8", "-z", "4K", "-d", &copy]).ok();
+    rig.run(&["read", &namespace, "-s", "8", "-z", "4Ki", "-d", &copy]).ok();
     assert!(std::fs::read(&copy).unwrap() == data);
     // nvme-cli cuts the output at --data-size.
     assert_eq!(rig.run(&["read", &namespace, "-s", "8", "-z", "100"]).stdout, data[..100]);

@@ -203,9 +203,9 @@ fn what_is_called_something_else_is_the_same() {
 
 #[test]
 fn a_file_of_another_size_is_the_same_file() {
-    let grown = BEFORE.replace("\"b.img\"", "\"b.img:2G\"");
+    let grown = BEFORE.replace("\"b.img\"", "\"b.img:2Gi\"");
     let plan = Plan::between(&config(BEFORE), &config(&grown));
-    assert_eq!(plan.to_string(), "~ alter namespace 2 of disks: drive b.img -> b.img,size=2G");
+    assert_eq!(plan.to_string(), "~ alter namespace 2 of disks: drive b.img -> b.img,size=2Gi");
     assert_eq!(plan.effect(), Some(Effect::Live));
     // How it is opened is something that hosts see go and come.
     let direct = Plan::between(&config(BEFORE), &config(&BEFORE.replace("\"b.img\"", "\"b.img,direct\"")));

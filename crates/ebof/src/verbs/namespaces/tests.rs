@@ -128,8 +128,7 @@ fn what_is_mounted_here_is_neither_deleted_nor_detached() {
     let mut fake = mounted();
     let error = parse::<DeleteNs>("x nvme0n1").on(&mut fake).unwrap_err().to_string();
     assert!(error.contains("delete-ns: nvme0n1 is in use") && fake.asked.is_empty(), "{error}");
-    let detach =
-        |line: &str, fake: &mut Fake| parse::<Attachment>(line).on("detach-ns", AttachmentSelect::Detach, fake);
+    let detach = |line: &str, fake: &mut Fake| parse::<DetachNs>(line).on(fake);
     let error = detach("x nvme0n1 -c 1", &mut fake).unwrap_err().to_string();
     assert!(error.contains("/dev/loop1 is mounted at /mnt") && fake.asked.is_empty(), "{error}");
     detach("x nvme0n1 -c 1 --force", &mut fake).unwrap();

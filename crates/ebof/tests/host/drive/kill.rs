@@ -33,7 +33,7 @@ fn found(rig: &Rig, block: usize) -> u8 {
     let first = rig.host(ALICE, "read", "/1", &["-z", "512"]).stdout.first().copied().unwrap();
     for mib in 0..FILLED_MIB {
         let lba = (mib * MIB / block).to_string();
-        let read = rig.host(ALICE, "read", "/1", &["-s", &lba, "-z", "1M"]);
+        let read = rig.host(ALICE, "read", "/1", &["-s", &lba, "-z", "1Mi"]);
         assert!(read.stdout == vec![first; MIB], "MiB {mib} is not like the first: {}", read.stderr);
     }
     first

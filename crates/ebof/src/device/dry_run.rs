@@ -1,0 +1,117 @@
+//! A device for `--dry-run`: what only looks at the controller is done, so that a verb can work out its command; the first
+//! command that does more is shown and not sent, and the verb ends there.
+
+use std::fmt;
+use std::time::Duration;
+
+use ebof_attach::usage::LocalDevice;
+use ebof_initiator::AdminData;
+use ebof_nvme::opcode::{admin as opcode, fabrics};
+use ebof_nvme::{Cqe, Nsid, Sqe};
+
+use super::Device;
+use crate::output::View;
+use crate::output::json::Object;
+use crate::output::passthru::{command_json, command_text};
+
+/// What was not sent: what a verb ends with, and no failure.
+#[derive(Debug)]
+pub(crate) enum NotSent {
+    /// A command, and how many bytes of data it has.
+    Command(Box<Sqe>, usize),
+    /// Something that is no command.
+    Other(String),
+}
+
+impl fmt::Display for NotSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(sqe, bytes) => f.write_str(&command_text(sqe, *bytes)),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl View for NotSent {
+    fn text(&self, _verbose: bool) -> String {
+        format!("{self}\n")
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let document = Object::document("dry-run", 1);
+        match self {
+            Self::Command(sqe, bytes) => document.extend(command_json(sqe, *bytes)),
+            Self::Other(text) => document.with("what", text.as_str()),
+        }
+    }
+}
+
+impl std::error::Error for NotSent {}
+
+/// The device.
+pub(super) struct DryRun {
+    pub(super) device: Box<dyn Device>,
+    /// Whether commands that only look go through: not where the user gives the command himself.
+    pub(super) looks: bool,
+}
+
+fn only_looks(sqe: &Sqe) -> bool {
+    match sqe.fctype() {
+        Some(fctype) => fctype == fabrics::PROPERTY_GET,
+        None => matches!(sqe.opcode, opcode::IDENTIFY | opcode::GET_FEATURES | opcode::GET_LOG_PAGE),
+    }
+}
+
+fn length(data: &AdminData<'_>) -> usize {
+    match data {
+        AdminData::None => 0,
+        AdminData::ToHost(buffer) => buffer.len(),
+        AdminData::FromHost(bytes) => bytes.len(),
+    }
+}
+
+impl Device for DryRun {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn nsid(&self) -> Option<Nsid> {
+        self.device.nsid()
+    }
+
+    fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        if self.looks && only_looks(sqe) {
+            return self.device.admin(sqe, data);
+        }
+        Err(NotSent::Command(Box::new(*sqe), length(&data)).into())
+    }
+
+    fn io(&mut self, sqe: &Sqe, data: AdminData<'_>) -> anyhow::Result<Cqe> {
+        Err(NotSent::Command(Box::new(*sqe), length(&data)).into())
+    }
+
+    fn allow(&mut self, time: Duration) {
+        self.device.allow(time);
+    }
+
+    fn is_attached(&self) -> bool {
+        self.device.is_attached()
+    }
+
+    fn is_dry_run(&self) -> bool {
+        true
+    }
+
+    /// None: nothing is going to happen to them.
+    fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {
+        Ok(Vec::new())
+    }
+
+    fn reset(&mut self) -> anyhow::Result<()> {
+        Err(NotSent::Other(format!("reset of {}", self.name())).into())
+    }
+
+    fn rescan(&mut self) -> anyhow::Result<()> {
+        Err(NotSent::Other(format!("rescan of {}", self.name())).into())
+    }
+}
