@@ -18,7 +18,7 @@ use server::Server;
 const NQN: &str = "nqn.2014-08.org.example:damaged";
 
 fn drive(file: &Path, more: &str) -> String {
-    format!("name=d0,backing={},size=16M,attach=everyone,checksums{more}", file.display())
+    format!("name=d0,backing={},size=16Mi,attach=everyone,checksums{more}", file.display())
 }
 
 fn ebof(port: u16, verb: &str, args: &[&str]) -> Output {

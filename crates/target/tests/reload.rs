@@ -333,7 +333,7 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
 
 #[test]
 fn other_options_of_a_socket_bind_the_same_address_and_connections_stay() {
-    let (target, mut config, address) = start(&["mem:1M"]);
+    let (target, mut config, address) = start(&["mem:1Mi"]);
     let seen = namespace(&connect(address), 1);
     seen.write(0, &[4; 512], false).unwrap();
     config.ports[0].tos = Some(0x10);
