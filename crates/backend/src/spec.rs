@@ -355,7 +355,8 @@ pub fn parse_size(text: &str) -> Result<u64, SpecProblem> {
     let scaled = whole.checked_mul(factor).ok_or_else(huge)?;
     let scale = 10_u128.pow(u32::try_from(fraction.len()).expect("at most nine digits"));
     let part = fraction.parse::<u128>().map_or(0, |part| part * factor / scale);
-    let size = u64::try_from(scaled.saturating_add(part)).ok().filter(|size| i64::try_from(*size).is_ok()).ok_or_else(huge)?;
+    let size =
+        u64::try_from(scaled.saturating_add(part)).ok().filter(|size| i64::try_from(*size).is_ok()).ok_or_else(huge)?;
     if size == 0 { Err(SpecProblem::ZeroSize) } else { Ok(size) }
 }
 

@@ -150,11 +150,11 @@ fn a_target_is_asked_to_look_at_what_has_grown() {
     server.wait("nothing has grown");
     File::options().write(true).open(&path).unwrap().set_len(3 << 20).unwrap();
     assert!(rescan(server.child.id()).0);
-    server.wait("grow namespace 1 of nqn.2014-08.org.example:disks: 1M -> 3M");
+    server.wait("grow namespace 1 of nqn.2014-08.org.example:disks: 1Mi -> 3Mi");
     // Also when the configuration is read again.
     File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
     server.signal(Signal::HUP);
-    server.wait("grow namespace 1 of nqn.2014-08.org.example:disks: 3M -> 4M");
+    server.wait("grow namespace 1 of nqn.2014-08.org.example:disks: 3Mi -> 4Mi");
     // Who is no target is not sent a signal that would end it.
     let (success, errors) = rescan(std::process::id());
     assert!(!success && errors.contains("is no target"), "{errors}");

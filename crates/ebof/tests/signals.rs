@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const LONG: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "[[ports]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystems]]\nnqn = \"nqn.2014-08.org.example:drive0\"\n\
-                      allow_any_host = true\nnamespaces = [\"mem:1M\"]\n";
+                      allow_any_host = true\nnamespaces = [\"mem:1Mi\"]\n";
 
 /// `ebof serve --config`; killed with this value.
 struct Server {
@@ -119,7 +119,7 @@ fn no_configuration_keeps_signals_waiting_or_memory_growing() {
     // A key that never comes does not keep it either.
     let key = directory.path().join("key");
     assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
-    let drive = "[[drives]]\nname = \"d0\"\nbacking = \"d0.img\"\nsize = \"64M\"\nencryption = true\nkey_file = \"key\"\n\
+    let drive = "[[drives]]\nname = \"d0\"\nbacking = \"d0.img\"\nsize = \"64Mi\"\nencryption = true\nkey_file = \"key\"\n\
                  [[subsystems]]\nnqn = \"nqn.2014-08.org.example:d0\"\nallow_any_host = true\ndrive = \"d0\"\n";
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, format!("{CONFIG}{drive}")).unwrap();
@@ -135,7 +135,7 @@ fn no_configuration_keeps_signals_waiting_or_memory_growing() {
 fn a_target_that_cannot_serve_with_every_thread_ends() {
     let mut command = Command::new("prlimit");
     command.args(["--nofile=14:14", env!("CARGO_BIN_EXE_ebof"), "serve", "--listen", "tcp://127.0.0.1:0"]);
-    command.args(["--threads", "8", "mem:1M"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(["--threads", "8", "mem:1Mi"]).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();

@@ -269,7 +269,7 @@ mod tests {
             (
                 "tcp://nas.example:4420",
                 "`nas.example` is a host name, and a port listens on an IP address; \
-                 write its IP address, or 0.0.0.0 for all addresses of this machine",
+                 write its IP address, or \"tcp://0.0.0.0:4420\" for all addresses of this machine",
             ),
             ("tcp://fe80::1", "the IPv6 address `fe80::1` needs brackets; write \"tcp://[fe80::1]:4420\""),
             ("tcp://10.0.0", &format!("`10.0.0` is not an IP address; {form}")),

@@ -69,7 +69,7 @@ fn one_peer_cannot_fill_the_log() {
     let lines = Lines::default();
     tracing_subscriber::fmt().with_writer(lines.clone()).init();
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
-    let target = Target::start(one_subsystem(["mem:1M"]), settings).unwrap();
+    let target = Target::start(one_subsystem(["mem:1Mi"]), settings).unwrap();
     let address = target.addresses()[0].1;
     for (what, peer) in [("garbage", garbage as fn(SocketAddr)), ("strangers", stranger)] {
         let before = lines.count();

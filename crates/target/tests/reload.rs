@@ -212,7 +212,7 @@ fn a_file_that_grew_is_noticed_and_its_hosts_are_told() {
     // The same with the size in words, once the file has it.
     *drive_of(&mut config, 0) = format!("{}:4Mi", path.display()).parse().unwrap();
     let error = target.apply(config.clone()).unwrap_err();
-    assert!(error.to_string().contains("4194304 bytes (4M) were asked for"), "{error}");
+    assert!(error.to_string().contains("4194304 bytes (4Mi) were asked for"), "{error}");
     File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
     target.apply(config.clone()).unwrap();
     seen.refresh().unwrap();

@@ -23,7 +23,7 @@ use raw::{Raw, connect, connect_data};
 
 fn serve(connections_max: u32, controllers_max: u32) -> (Target, SocketAddr) {
     let settings = Settings { threads: Some(1), pin: false, connections_max, controllers_max, ..Settings::default() };
-    let target = Target::start(one_subsystem(["mem:1M"]), settings).unwrap();
+    let target = Target::start(one_subsystem(["mem:1Mi"]), settings).unwrap();
     let address = target.addresses()[0].1;
     (target, address)
 }
@@ -115,7 +115,7 @@ fn connections_that_say_nothing_leave_some_for_others() {
 #[test]
 fn a_host_that_takes_all_buffers_leaves_some_for_others() {
     let directory = tempfile::tempdir().unwrap();
-    let drive = format!("{}:4M", directory.path().join("disk.img").display());
+    let drive = format!("{}:4Mi", directory.path().join("disk.img").display());
     let settings = Settings { threads: Some(1), pin: false, reactor_buffer_bytes: 16 << 20, ..Settings::default() };
     let target = Target::start(one_subsystem([drive.as_str()]), settings).unwrap();
     let address = target.addresses()[0].1;

@@ -24,7 +24,7 @@ fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
         assert!(current < 512, "a target needs no more descriptors than that");
         setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..before }).unwrap();
         let settings = Settings { threads: Some(THREADS), pin: false, ..Settings::default() };
-        let started = Target::start(one_subsystem(["mem:1M"]), settings);
+        let started = Target::start(one_subsystem(["mem:1Mi"]), settings);
         setrlimit(Resource::Nofile, before).unwrap();
         match started {
             Ok(target) => {

@@ -44,16 +44,16 @@ ports = [
 hosts = [{ nqn = "$allowed" }, { nqn = "$another" }]
 [[drives]]
 name = "d0"
-backing = "mem:64M"
+backing = "mem:64Mi"
 attach = "everyone"
 [[subsystems]]
 nqn = "$plain"
 allow_any_host = true
-namespaces = [{ nsid = 1, drive = "mem:32M", uuid = "$1" }, { nsid = 2, drive = "mem:16M" }]
+namespaces = [{ nsid = 1, drive = "mem:32Mi", uuid = "$1" }, { nsid = 2, drive = "mem:16Mi" }]
 [[subsystems]]
 nqn = "$closed"
 allowed_hosts = ["$2"]
-namespaces = ["mem:16M"]
+namespaces = ["mem:16Mi"]
 [[subsystems]]
 nqn = "$drive"
 allow_any_host = true

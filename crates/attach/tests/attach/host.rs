@@ -14,14 +14,14 @@ use crate::line::{Line, NOTHING, NQN, direct, eventually, path};
 
 pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind) {
     for restart in [true, false] {
-        let mut line = Line::new(kind, &["DIR/first.img:16M"]);
+        let mut line = Line::new(kind, &["DIR/first.img:16Mi"]);
         let attached = line.connect();
         let device = path(&attached);
         let file = direct(&device);
         file.write_all_at(Aligned::new(&[1; 4096]).bytes(), 0).unwrap();
         // Another tenant's: the same number, the same size.
         let image = line.directory.path().join("second.img");
-        let drive = format!("{}:16M", image.display());
+        let drive = format!("{}:16Mi", image.display());
         let mut other = Namespace::new(&Nqn::parse(NQN).unwrap(), 1, drive.parse().unwrap());
         other.uuid = Uuid([7; 16]);
         line.config.subsystems[0].namespaces[0] = other;
@@ -62,7 +62,7 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
 }
 
 pub(crate) fn a_cache_that_a_target_comes_back_with_is_flushed(kind: Kind) {
-    let mut line = Line::new(kind, &["mem:16M"]);
+    let mut line = Line::new(kind, &["mem:16Mi"]);
     let attached = line.connect();
     let file = direct(&path(&attached));
     let others = |line: &Line| -> u64 {
@@ -74,7 +74,7 @@ pub(crate) fn a_cache_that_a_target_comes_back_with_is_flushed(kind: Kind) {
     file.sync_data().unwrap();
     assert_eq!(others(&line), before, "there is nothing to flush");
     line.stop();
-    let drive = format!("{}:16M", line.directory.path().join("disk.img").display());
+    let drive = format!("{}:16Mi", line.directory.path().join("disk.img").display());
     let nqn = Nqn::parse(NQN).unwrap();
     line.config.subsystems[0].namespaces[0] = Namespace::new(&nqn, 1, drive.parse().unwrap());
     line.start();
@@ -85,7 +85,7 @@ pub(crate) fn a_cache_that_a_target_comes_back_with_is_flushed(kind: Kind) {
 }
 
 pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
-    let mut line = Line::new(kind, &["DIR/disk.img:16M"]);
+    let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
     let mut second = Port::new(2, Listen::new(line.address.ip(), 0));
     second.name = "second".to_owned();
     line.config.subsystems[0].ports.push(second.name.clone());
@@ -115,7 +115,7 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
     let nqn = Nqn::parse(NQN).unwrap();
     let third = connect_in(&line.states, &line.request()).unwrap_err();
     assert!(matches!(third, Error::AlreadyConnected(_)), "{third}");
-    line.config.subsystems[0].namespaces.push(Namespace::new(&nqn, 2, "mem:8M".parse().unwrap()));
+    line.config.subsystems[0].namespaces.push(Namespace::new(&nqn, 2, "mem:8Mi".parse().unwrap()));
     line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
     let paths = |line: &Line| {
         let second =
@@ -132,7 +132,7 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
 }
 
 pub(crate) fn of_two_that_connect_at_once_one_gets_the_device(kind: Kind) {
-    let line = Line::new(kind, &["mem:16M"]);
+    let line = Line::new(kind, &["mem:16Mi"]);
     let requests = ["127.0.0.1", "localhost", "127.0.0.1", "localhost"];
     let results: Vec<_> = std::thread::scope(|scope| {
         let connect = |traddr: &str| {
@@ -149,7 +149,7 @@ pub(crate) fn of_two_that_connect_at_once_one_gets_the_device(kind: Kind) {
 }
 
 pub(crate) fn a_controller_that_was_given_up_is_remembered(kind: Kind) {
-    let mut line = Line::new(kind, &["DIR/disk.img:16M"]);
+    let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
     let request = Request { ctrl_loss_tmo: Some(1), ..line.request() };
     let attached = connect_in(&line.states, &request).unwrap();
     line.stop();

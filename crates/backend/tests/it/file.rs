@@ -61,7 +61,7 @@ fn a_file_is_offered_as_large_as_it_has_become_and_never_smaller() {
     set_len(&path, 2 << 20);
     assert_eq!(own.look(Some(2 << 20)).unwrap(), 2 << 20);
     let error = own.look(Some(3 << 20)).unwrap_err().to_string();
-    assert!(error.contains("has 2097152 bytes (2M), but 3145728 bytes (3M) were asked for"), "{error}");
+    assert!(error.contains("has 2097152 bytes (2Mi), but 3145728 bytes (3Mi) were asked for"), "{error}");
     // Nothing is offered before somebody says so.
     let read = || Operation::Read { offset: 1 << 20, len: 512, buffer: Buffer::zeroed(512) };
     let mut io = Io::new(4).unwrap();
@@ -75,7 +75,7 @@ fn a_file_is_offered_as_large_as_it_has_become_and_never_smaller() {
     assert_eq!(device.geometry().capacity_bytes, 2 << 20);
     set_len(&path, (2 << 20) - 512);
     let error = own.look(None).unwrap_err().to_string();
-    assert!(error.contains("fewer than the 2097152 (2M) that hosts use"), "{error}");
+    assert!(error.contains("fewer than the 2097152 (2Mi) that hosts use"), "{error}");
     set_len(&path, (2 << 20) + 100);
     assert!(own.look(None).unwrap_err().to_string().contains("not a multiple of the block size 512"));
 }

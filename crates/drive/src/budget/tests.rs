@@ -142,7 +142,8 @@ fn fill_logs(drive: &mut Drive) {
     }
     assert!(drive.state().events.len() > 4000);
     let text = "\"".repeat(CONTROLLER_BYTES_MAX);
-    let capture = Capture { reason: text.clone(), areas: [text, String::new(), String::new()], private: Some(String::new()) };
+    let capture =
+        Capture { reason: text.clone(), areas: [text, String::new(), String::new()], private: Some(String::new()) };
     let telemetry = Box::new(drive.state().telemetry.captured(capture));
     drive.apply(Change::Captured { telemetry });
     let error = error_log::Error {

@@ -26,7 +26,7 @@ fn fate(test: &str, panics: impl FnOnce(&Target)) -> ExitStatus {
     // No core dumps of tests.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
     let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
-    let drive = ManagedDrive::new("d0", "mem:64M".parse().unwrap());
+    let drive = ManagedDrive::new("d0", "mem:64Mi".parse().unwrap());
     let mut subsystem = Subsystem::of_drive(Nqn::parse("nqn.2014-08.org.example:drive0").unwrap(), &drive);
     subsystem.allow_any_host = true;
     subsystem.ports = vec![port.name.clone()];
