@@ -30,6 +30,7 @@ const PUBLIC_HOSTS: &[&str] = &[
     "toml.io",
     "www.apache.org",
     "www.rust-lang.org",
+    "www.w3.org",
 ];
 
 /// Settings that send cargo or apt elsewhere; they belong to a machine's configuration.

@@ -1,0 +1,311 @@
+//! README's tour: every block of commands is run as it stands, in the order of the text, and what it prints is compared.
+//!
+//! The commands run in one shell as root, in a directory, a network and a `/run` of their own. `ebof serve` stays in the
+//! background, as in a terminal of its own, until the next one. In what is printed, `...` stands for any lines;
+//! identifiers, device numbers and other things that differ from run to run are compared by their form (see
+//! [`normalized`]). A block device in a command is the one that was printed in that one's place.
+//!
+//! With `EBOF_TOUR_PICTURE=FILE` the first commands and what they printed become a picture of a terminal: the one in
+//! README (`scripts/tour-picture.sh`).
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod picture;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a target is waited for.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A line behind which a command's output ends.
+const END: &str = "--- end of the output, status ";
+
+/// How the names of block devices begin.
+const DEVICES: [&str; 2] = ["/dev/loop", "/dev/ublkb"];
+
+/// A command of the tour, and what it prints according to it.
+#[derive(Debug)]
+struct Step {
+    /// Line of README, from 1.
+    line: usize,
+    command: String,
+    expected: Vec<String>,
+}
+
+/// Whether a command goes on in the next line: by a backslash, or because its here-document has not ended.
+fn continues(command: &str) -> bool {
+    command.ends_with('\\') || (command.contains("<<END") && !command.ends_with("\nEND"))
+}
+
+/// The steps of all `console` blocks.
+fn steps(readme: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut inside = false;
+    let mut console = false;
+    for (number, line) in readme.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = !inside;
+            console = inside && line == "```console";
+        } else if !console {
+            continue;
+        } else if let Some(step) = steps.last_mut().filter(|step| continues(&step.command)) {
+            step.command.push('\n');
+            step.command.push_str(line);
+        } else if let Some(command) = line.strip_prefix("# ").or_else(|| line.strip_prefix("$ ")) {
+            steps.push(Step { line: number + 1, command: command.to_owned(), expected: Vec::new() });
+        } else {
+            steps.last_mut().expect("a block begins with a command").expected.push(line.to_owned());
+        }
+    }
+    // An empty line before the next command is for the eye.
+    for step in &mut steps {
+        while step.expected.last().is_some_and(String::is_empty) {
+            step.expected.pop();
+        }
+    }
+    steps
+}
+
+/// The names of block devices in these lines.
+fn devices(lines: &[String]) -> Vec<String> {
+    let words = lines.iter().flat_map(|line| line.split(|c: char| c.is_whitespace() || ",;:()'".contains(c)));
+    words.filter(|word| DEVICES.iter().any(|start| word.starts_with(start))).map(str::to_owned).collect()
+}
+
+/// The command with the devices of this machine in the places of those that README shows. One that nobody printed is
+/// somebody else's, and such a command is not run.
+fn with_devices(command: &str, known: &HashMap<String, String>) -> String {
+    let mut command = command.to_owned();
+    for device in devices(&[command.clone()]) {
+        let here = known.get(&device).unwrap_or_else(|| panic!("{command}: {device} was not printed before"));
+        command = command.replace(&device, here);
+    }
+    command
+}
+
+/// A line without what differs from run to run: UUIDs, numbers of devices, long numbers.
+fn normalized(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line.trim_end();
+    while let Some(first) = rest.chars().next() {
+        let word = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_hexdigit() || c == '-').len();
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        if word == 36 && rest[..word].matches('-').count() == 4 {
+            out.push_str("UUID");
+            rest = &rest[word..];
+        } else if digits >= 10 {
+            out.push_str("NUMBER");
+            rest = &rest[digits..];
+        } else if let Some(after) = DEVICES.iter().find_map(|start| rest.strip_prefix(start)) {
+            out.push_str("/dev/DEVICE");
+            rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        } else {
+            // A whole word of letters and digits at once: digits within it are no number of their own.
+            let length = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len()).max(first.len_utf8());
+            out.push_str(&rest[..length]);
+            rest = &rest[length..];
+        }
+    }
+    // The columns of a table are as wide as what is in them.
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether `actual` is what `expected` says, where `...` stands for any lines.
+fn matches(expected: &[String], actual: &[String]) -> bool {
+    match expected.split_first() {
+        None => actual.is_empty(),
+        Some((any, rest)) if any == "..." => (0..=actual.len()).any(|skipped| matches(rest, &actual[skipped..])),
+        Some((first, rest)) => actual
+            .split_first()
+            .is_some_and(|(line, others)| normalized(first) == normalized(line) && matches(rest, others)),
+    }
+}
+
+/// The shell that runs the tour.
+struct Shell {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    directory: PathBuf,
+    servers: usize,
+}
+
+impl Shell {
+    /// `None` where this machine does not let us.
+    fn start(directory: &Path, programs: &Path) -> Option<Self> {
+        let set_up = "ip link set lo up && mount -t tmpfs tmpfs /run && exec bash --norc";
+        let path = format!("{}:{}:/usr/sbin:/sbin", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let mut process = Command::new("unshare")
+            .args(["--net", "--mount", "--propagation", "private", "sh", "-c", set_up])
+            .current_dir(directory)
+            .env("PATH", path)
+            .env_remove("EBOF_STATE_DIR")
+            .env_remove("EBOF_LOG")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .ok()?;
+        let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        let mut shell = Self { process, input, output, directory: directory.to_owned(), servers: 0 };
+        // In a mount namespace of its own, so what it mounts goes with it.
+        let (lines, _) = shell.run("exec 2>&1; echo ready")?;
+        (lines == ["ready"]).then_some(shell)
+    }
+
+    /// Runs a command: the lines it printed and its status; `None` when the shell is gone.
+    fn run(&mut self, command: &str) -> Option<(Vec<String>, String)> {
+        writeln!(self.input, "{{ {command}\n}} </dev/null\necho \"\n{END}$?\"").ok()?;
+        let mut lines: Vec<String> = Vec::new();
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let line = line.trim_end_matches('\n');
+            if let Some(status) = line.strip_prefix(END) {
+                // The empty line that was put before it, and those that README does not show.
+                while lines.last().is_some_and(String::is_empty) {
+                    lines.pop();
+                }
+                return Some((lines, status.to_owned()));
+            }
+            lines.push(line.to_owned());
+        }
+    }
+
+    /// Serves in the background, in place of whoever did before; waits until it has printed `expected`.
+    fn serve(&mut self, step: &Step) -> Vec<String> {
+        let log = format!("server{}.log", self.servers);
+        self.servers += 1;
+        self.run("if [ -n \"$server\" ]; then kill $server; wait $server; fi").unwrap();
+        self.run(&format!("{} >{log} 2>/dev/null & server=$!", step.command)).unwrap();
+        let end = Instant::now() + LONG;
+        loop {
+            let printed = fs::read_to_string(self.directory.join(&log)).unwrap_or_default();
+            let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
+            if matches(&step.expected, &lines) || Instant::now() > end {
+                return lines;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ended = self.run("umount mnt; ebof disconnect-all --force; kill $server; wait");
+        let _ended = self.process.kill();
+        let _ended = self.process.wait();
+    }
+}
+
+/// Why the tour cannot be taken here.
+fn obstacle() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("the tour needs root");
+    }
+    let missing = ["/dev/fuse", "/dev/loop-control"].iter().any(|path| !Path::new(path).exists());
+    if missing && !Path::new("/dev/ublk-control").exists() {
+        return Some("the tour needs block devices: /dev/ublk-control, or /dev/fuse and /dev/loop-control");
+    }
+    for program in ["unshare", "flock", "ip", "mkfs.ext4"] {
+        let found =
+            Command::new("sh").args(["-c", &format!("PATH=$PATH:/usr/sbin:/sbin command -v {program}")]).output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            return Some("the tour needs unshare, flock, ip and mkfs.ext4");
+        }
+    }
+    None
+}
+
+#[test]
+fn the_tour_of_the_readme_prints_what_it_says() {
+    if let Some(obstacle) = obstacle() {
+        println!("SKIPPED: {obstacle}");
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let steps = steps(&fs::read_to_string(root.join("README.md")).unwrap());
+    assert!(steps.len() > 15, "the tour is {} commands long", steps.len());
+    let directory = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_ebof"));
+    let Some(mut shell) = Shell::start(directory.path(), program.parent().unwrap()) else {
+        println!("SKIPPED: no namespaces of our own can be had here");
+        return;
+    };
+    let (mut screen, mut known, mut wrong) = (Vec::new(), HashMap::new(), Vec::new());
+    for step in &steps {
+        let Step { line, expected, .. } = step;
+        let command = with_devices(&step.command, &known);
+        let (lines, status) = if command.starts_with("ebof serve") {
+            (shell.serve(step), "0".to_owned())
+        } else {
+            shell.run(&command).unwrap_or_else(|| panic!("README.md:{line}: {command}: the shell is gone"))
+        };
+        if command.starts_with("kill -9 ") {
+            // Nobody types the next command before the process is gone; its lock tells.
+            shell.run("flock -w 60 /run/ebof/nvme0/lock true").unwrap();
+        }
+        let fails = expected.iter().any(|line| line.contains("error: "));
+        if !matches(expected, &lines) || (status != "0") != fails {
+            let (said, printed) = (expected.join("\n"), lines.join("\n"));
+            wrong.push(format!("README.md:{line}: {command}\nsays:\n{said}\nprinted (status {status}):\n{printed}\n"));
+        }
+        let (shown, here) = (devices(expected), devices(&lines));
+        if shown.len() == here.len() {
+            known.extend(shown.into_iter().zip(here));
+        }
+        screen.push((command, lines));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    if let Some(file) = std::env::var_os("EBOF_TOUR_PICTURE") {
+        fs::write(file, picture::svg(&screen)).unwrap();
+    }
+}
+
+#[test]
+fn the_picture_of_the_terminal_shows_the_first_commands() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let steps = steps(&fs::read_to_string(root.join("README.md")).unwrap());
+    let svg = fs::read_to_string(root.join("docs/tour.svg")).unwrap();
+    let first = steps.iter().take(picture::shown_commands());
+    let expected: Vec<_> = first.map(|step| normalized(&picture::shown(&step.command))).collect();
+    let shown: Vec<_> = picture::commands(&svg).iter().map(|command| normalized(command)).collect();
+    assert_eq!(shown, expected, "scripts/tour-picture.sh makes the picture anew");
+}
+
+#[test]
+fn blocks_are_read_as_commands_and_what_they_print() {
+    let text = "# no\n```console\n# a \\\n    b\none\n\n...\n$ c\n```\n# no\n```toml\n# no\n```\n\
+                ```console\n$ cat >d <<END\n# e\nEND\nf\n\n```\n";
+    let steps = steps(text);
+    assert_eq!(steps.len(), 3);
+    assert_eq!((steps[0].line, steps[0].command.as_str()), (3, "a \\\n    b"));
+    assert_eq!(steps[0].expected, ["one", "", "..."]);
+    assert_eq!((steps[1].command.as_str(), steps[1].expected.len()), ("c", 0));
+    assert_eq!((steps[2].command.as_str(), &steps[2].expected[..]), ("cat >d <<END\n# e\nEND", &["f".to_owned()][..]));
+}
+
+#[test]
+fn what_differs_from_run_to_run_is_compared_by_its_form() {
+    let same = [
+        ("counter 1795303050040", "counter 1795303050041"),
+        ("uuid:0a057e8e-5200-8d76-b261-cb099f447d93 x", "uuid:1b057e8e-5200-8d76-b261-cb099f447d94 x"),
+        ("nvme0n1: /dev/loop0 (1.07 GB)", "nvme0n1: /dev/ublkb13 (1.07 GB)"),
+        ("a   b", "a b "),
+    ];
+    for (one, other) in same {
+        assert_eq!(normalized(one), normalized(other));
+    }
+    for (one, other) in [("sn : 12", "sn : 13"), ("a", "b"), ("EBOFF7F8258C2BD15288", "EBOFF7F8258C2BD15289")] {
+        assert_ne!(normalized(one), normalized(other));
+    }
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert!(matches(&lines("a\n...\nd"), &lines("a\nb\nc\nd")));
+    assert!(!matches(&lines("a\n...\nd"), &lines("a\nb")));
+    assert!(!matches(&lines("a"), &lines("a\nb")));
+}
