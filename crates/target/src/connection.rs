@@ -3,15 +3,16 @@
 //! Owns the socket and the commands under way. What a command means is `ebof_fabrics`' and what bytes mean is
 //! `ebof_tcp`'s; the devices are reached through [`Turn`]. The work itself is in `execute.rs`.
 
+mod end;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use ebof_fabrics::{CloseReason, Handle, Notice, Queue};
+use ebof_fabrics::{Handle, Notice, Queue};
 use ebof_nvme::{Cid, Nsid, Status};
 use ebof_tcp::controller::{Connection as Transport, Event};
-use ebof_tcp::{FatalError, Termination};
 
 use crate::command::{AbortRequest, Command, Phase, Work};
 use crate::mailbox::{Asker, Message};
@@ -22,6 +23,8 @@ use crate::slots::Slots;
 use crate::stats::QueueStats;
 use crate::turn::Turn;
 use crate::zerocopy::Settling;
+
+pub(crate) use end::End;
 
 /// Bytes taken from one socket in one turn, so that a flood does not starve the others on the thread.
 const READ_BUDGET: usize = 1 << 20;
@@ -43,33 +46,6 @@ const CLOSING_MS: u64 = 2_000;
 
 /// How long a peer may leave everything that we send unread, milliseconds.
 pub(crate) const STALLED_MS: u64 = 30_000;
-
-/// Why a connection ends.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum End {
-    #[error("the host closed the connection")]
-    PeerClosed,
-    #[error("the socket failed: {0}")]
-    Socket(#[from] io::Error),
-    #[error("the host broke the transport: {0}")]
-    Fatal(#[from] FatalError),
-    #[error("the host sent a TermReq: {0}")]
-    TermReceived(Termination),
-    #[error("no valid ICReq and Connect within {0} ms")]
-    Handshake(u64),
-    #[error("the host read nothing for {STALLED_MS} ms")]
-    Stalled,
-    #[error("the host announced data and sent nothing for {STALLED_MS} ms")]
-    Silent,
-    #[error("{0}")]
-    Association(CloseReason),
-    #[error("the host reset the controller")]
-    Reset,
-    #[error("the port was removed")]
-    PortGone,
-    #[error("the target shuts down")]
-    Shutdown,
-}
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,9 @@ const EVERYWHERE: Range<u64> = 0..u64::MAX;
 /// Where the tables of keys are.
 const KEYS: Range<u64> = 64 << 10..1 << 20;
 
+/// Where marks of what is flushed are: they are written at times of the drive's own.
+const MARKS: Range<u64> = 1016 << 10..1 << 20;
+
 /// Memory that fails on command.
 #[derive(Debug)]
 struct Faulty {
@@ -49,7 +52,9 @@ impl Faulty {
     fn fails(&self, operation: &Operation) -> bool {
         let (Operation::Write { offset, .. } | Operation::WriteZeroes { offset, .. }) = operation else { return false };
         let mut fault = self.fault.lock().unwrap();
-        let Some(fault) = fault.as_mut().filter(|fault| fault.place.contains(offset)) else { return false };
+        let Some(fault) = fault.as_mut().filter(|fault| fault.place.contains(offset) && !MARKS.contains(offset)) else {
+            return false;
+        };
         fault.after.checked_sub(1).map(|left| fault.after = left).is_none()
     }
 }

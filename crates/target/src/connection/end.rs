@@ -1,0 +1,35 @@
+//! Why a connection ends, as the log says it.
+
+use std::io;
+
+use ebof_fabrics::CloseReason;
+use ebof_tcp::{FatalError, Termination};
+
+use super::STALLED_MS;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error("the host closed the connection")]
+    PeerClosed,
+    #[error("the socket failed: {0}")]
+    Socket(#[from] io::Error),
+    #[error("the host broke the transport: {0}")]
+    Fatal(#[from] FatalError),
+    #[error("the host sent a TermReq: {0}")]
+    TermReceived(Termination),
+    #[error("no valid ICReq and Connect within {0} ms")]
+    Handshake(u64),
+    #[error("the host read nothing for {STALLED_MS} ms")]
+    Stalled,
+    #[error("the host announced data and sent nothing for {STALLED_MS} ms")]
+    Silent,
+    #[error("{0}")]
+    Association(CloseReason),
+    #[error("the host reset the controller")]
+    Reset,
+    #[error("the port was removed")]
+    PortGone,
+    #[error("the target shuts down")]
+    Shutdown,
+}
