@@ -51,16 +51,14 @@ impl LogRequest {
         Self::decode(executing.cdw10, executing.cdw11, executing.cdw12, executing.cdw13)
     }
 
-    /// The part of `page` that was asked for. What lies behind the end of the page is not transferred.
+    /// The part of `page` that was asked for, at most MDTS. What lies behind the end of the page is zeros, as Linux' target has
+    /// it: the results there are undefined, but a host may insist on all the data that it asked for.
     pub(crate) fn answer(self, executing: Executing, mut page: Vec<u8>) -> Outcome {
         let Some(start) = usize::try_from(self.offset).ok().filter(|&start| start <= page.len()) else {
             return Err(Fault::field(byte::CDW12));
         };
         page.drain(..start);
-        page.truncate(usize::try_from(self.bytes).unwrap_or(usize::MAX));
-        if page.is_empty() {
-            return Ok(Action::Done(0));
-        }
+        page.resize(usize::try_from(self.bytes).map_err(|_| Fault::field(byte::CDW10))?, 0);
         Ok(Action::Go(Step::Reply(executing, page)))
     }
 }
