@@ -105,12 +105,12 @@ pub fn run(directory: &Path) -> ExitCode {
     let (holder, messages) = match Holder::start(directory) {
         Ok(started) => started,
         Err(error) => {
-            tracing::error!(%error, "not connected");
+            tracing::error!("not connected: {error:#}");
             let kind = match &error {
                 Error::Connect(connect) => Some(connect.kind().name().to_owned()),
                 _ => None,
             };
-            let message = error.to_string();
+            let message = format!("{error:#}");
             let existing = if let Error::AlreadyConnected(existing) = error { Some(existing) } else { None };
             tell(&Ready::Failed { message, kind, existing });
             return ExitCode::FAILURE;

@@ -69,11 +69,11 @@ impl std::error::Error for Failure {}
 
 /// The error as text for people, without the `error:` before it.
 pub(crate) fn text(error: &anyhow::Error) -> String {
-    if error.is::<Diagnostics>() || error.is::<ConnectError>() {
-        return error.to_string();
+    if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
+        return format!("{diagnostics:#}");
     }
     if let Some(connect) = connect_error(error) {
-        return connect.to_string();
+        return format!("{connect:#}");
     }
     // The chain in one line: `opening x: permission denied`.
     format!("{error:#}")
@@ -98,7 +98,7 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
             details.push(key, part);
         }
     } else if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
-        details = details.with("message", first_line(&diagnostics.to_string())).with("advice", None::<String>);
+        details = details.with("message", diagnostics.to_string()).with("advice", None::<String>);
         details.push("diagnostics", self::diagnostics(diagnostics));
     } else if let Some(failure) = error.downcast_ref::<Failure>() {
         details = details.with("message", failure.message.as_str()).with("advice", failure.advice.clone());
@@ -142,6 +142,9 @@ fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
     if let Some(connect) = error.downcast_ref::<ConnectError>() {
         return Some(connect);
     }
+    if let Some(ebof_bench::SourceError::Connect(connect)) = error.downcast_ref() {
+        return Some(connect);
+    }
     let initiator = match error.downcast_ref::<ebof_attach::Error>() {
         Some(ebof_attach::Error::Connect(connect)) => return Some(connect),
         Some(ebof_attach::Error::Initiator(initiator)) => Some(&**initiator),
@@ -181,10 +184,6 @@ fn diagnostic(item: &ebof_manage::Diagnostic) -> Object {
         .with("column", item.column as u64)
         .with("message", item.message.as_str())
         .with("help", item.help.clone())
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

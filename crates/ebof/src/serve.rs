@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     end_with_any_panic();
     let loaded = load(args, Kind::Any)?;
     if !loaded.remarks.is_empty() {
-        say(&loaded.remarks.to_string());
+        say(&format!("{:#}", loaded.remarks));
     }
     let config = loaded.config;
     let settings = settings(args, &config);
@@ -172,19 +172,7 @@ fn load(args: &Args, kind: Kind) -> anyhow::Result<Loaded> {
 }
 
 fn settings(args: &Args, config: &Config) -> Settings {
-    let target = &config.target;
-    Settings {
-        threads: target.threads.map(usize::from),
-        pin: !args.no_pin,
-        spin_us: args.spin,
-        connections_max: target.max_connections,
-        controllers_max: target.max_controllers,
-        host_share_percent: target.host_share,
-        address_share_percent: target.address_share,
-        handshake_ms: u64::try_from(target.handshake_timeout.as_millis()).unwrap_or(u64::MAX),
-        refused_journal: target.refused_journal as usize,
-        ..Settings::default()
-    }
+    Settings { pin: !args.no_pin, spin_us: args.spin, ..Settings::of(config) }
 }
 
 /// How many connections there may be at a time. Each needs a descriptor, and the usual limit (1024) is far below the

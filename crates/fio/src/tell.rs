@@ -95,6 +95,6 @@ impl From<SettingsError> for Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         // Summary, what was tried, what came back, what to do: one line each.
-        Self::new(libc::ENOTCONN, format!("ebof: {}", error.to_string().trim_end()))
+        Self::new(libc::ENOTCONN, format!("ebof: {error:#}"))
     }
 }

@@ -306,8 +306,12 @@ impl Step {
     }
 }
 
+/// One line; with `{:#}` also what was tried, what came back and what to do, a line each.
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return f.write_str(&self.summary());
+        }
         writeln!(f, "{}", self.summary())?;
         writeln!(f, "  tried:  {}", self.tried_text())?;
         writeln!(f, "  answer: {}", self.answer())?;

@@ -466,6 +466,6 @@ fn tell_fewer(options: &Options, granted: u16) {
     }
 }
 
-fn system_error(options: &Options, action: &'static str, errno: Errno) -> ConnectError {
+pub(crate) fn system_error(options: &Options, action: &'static str, errno: Errno) -> ConnectError {
     ConnectError::new(ConnectErrorKind::System { action, errno }, Tried::new(options, 0))
 }

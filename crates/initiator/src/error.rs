@@ -93,7 +93,7 @@ pub enum Error {
     #[error("the controller's answer makes no sense: {0}")]
     Malformed(&'static str),
     /// A queue could not be connected.
-    #[error("{}", .0.summary())]
+    #[error(transparent)]
     Connect(Arc<ConnectError>),
     /// The operating system refused something.
     #[error("{action}: {}", errno_text(*.errno))]

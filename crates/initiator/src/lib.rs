@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod asynchronous;
 mod connect_error;
 mod controller;
 mod discover;
@@ -45,6 +46,7 @@ mod slots;
 mod socket;
 mod wait;
 
+pub use asynchronous::AsyncNamespace;
 pub use connect_error::{ConnectError, ConnectErrorKind, Step, Tried};
 pub use controller::{AdminData, Controller, State, WeakController};
 pub use discover::{DiscoveryLog, discover};

@@ -151,6 +151,19 @@ impl Namespace {
         self.blocks_in(self.controller.limits().write_zeroes_bytes)
     }
 
+    /// Blocks that one Write Zeroes or Verify may name.
+    pub(crate) fn max_blocks_without_data(&self, opcode: u8) -> u64 {
+        let verify = opcode == nvm::VERIFY;
+        if verify { self.blocks_in(self.controller.limits().verify_bytes) } else { self.max_zeroes_blocks() }
+    }
+
+    /// Blocks that one Compare may transfer together with protection information: with it a block is longer, and MDTS counts
+    /// all that is transferred.
+    pub(crate) fn max_compare_blocks(&self) -> u64 {
+        let most = u64::from(self.max_transfer_blocks()) * u64::from(self.block_bytes);
+        (most / (u64::from(self.block_bytes) + INFORMATION_BYTES as u64)).max(1)
+    }
+
     fn blocks_in(&self, bytes: Option<u64>) -> u64 {
         (bytes.unwrap_or(u64::MAX) / u64::from(self.block_bytes)).clamp(1, BLOCKS_MAX)
     }
@@ -204,9 +217,7 @@ impl Namespace {
     /// A controller strips nothing for Compare: blocks have to have protection information, which is not compared.
     fn compare_protected(&self, range: BlockRange, blocks: u64, data: &[u8]) -> Result<(), Error> {
         let block_bytes = self.block_bytes as usize;
-        // With its information a block is longer, and MDTS counts all that is transferred.
-        let most = u64::from(self.max_transfer_blocks()) * u64::from(self.block_bytes);
-        let step = (most / (u64::from(self.block_bytes) + INFORMATION_BYTES as u64)).max(1);
+        let step = self.max_compare_blocks();
         let parts = data.chunks((block_bytes as u64 * step).try_into().unwrap_or(block_bytes));
         for (part, data) in split(range, blocks, step).zip(parts) {
             let mut extended = Vec::with_capacity(data.len() / block_bytes * (block_bytes + INFORMATION_BYTES));
@@ -252,19 +263,29 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
-        for &(lba, blocks) in ranges {
-            self.check_range(lba, blocks)?;
-        }
-        let mut rest = ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect::<VecDeque<_>>();
-        while !rest.is_empty() {
-            let list = next_ranges(&mut rest, &self.controller.limits());
-            let count = u16::try_from(list.len()).unwrap_or(u16::MAX);
-            let dsm = Dsm { ranges: count, deallocate: true, integral_write: false, integral_read: false };
-            let length = u32::from(count) * 16;
-            let piece = || std::iter::once(Piece { sqe: dsm.encode(self.nsid), start: 0, length });
+        let mut rest = self.ranges_left(ranges)?;
+        while let Some((sqe, list)) = self.next_deallocation(&mut rest) {
+            let length = u32::try_from(size_of_val(&*list)).unwrap_or(u32::MAX);
+            let piece = || std::iter::once(Piece { sqe, start: 0, length });
             self.run("Dataset Management", piece, &mut AdminData::FromHost(list.as_bytes()))?;
         }
         Ok(())
+    }
+
+    /// Ranges of (lba, blocks) that are to be deallocated, all of them within the namespace.
+    pub(crate) fn ranges_left(&self, ranges: &[(u64, u64)]) -> Result<VecDeque<(u64, u64)>, Error> {
+        for &(lba, blocks) in ranges {
+            self.check_range(lba, blocks)?;
+        }
+        Ok(ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect())
+    }
+
+    /// The next command that deallocates some of `rest`, within the controller's limits of now, and its data.
+    pub(crate) fn next_deallocation(&self, rest: &mut VecDeque<(u64, u64)>) -> Option<(Sqe, Vec<DsmRange>)> {
+        let list = next_ranges(rest, &self.controller.limits());
+        let ranges = u16::try_from(list.len()).unwrap_or(u16::MAX);
+        let dsm = Dsm { ranges, deallocate: true, integral_write: false, integral_read: false };
+        (ranges > 0).then(|| (dsm.encode(self.nsid), list))
     }
 
     pub(crate) fn whole_blocks(&self, lba: u64, bytes: usize) -> Result<u64, Error> {
@@ -310,9 +331,7 @@ impl Namespace {
     fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
         self.check_range(range.slba, blocks)?;
         let pieces = || {
-            let limits = self.controller.limits();
-            let verify = opcode == nvm::VERIFY;
-            let step = if verify { self.blocks_in(limits.verify_bytes) } else { self.max_zeroes_blocks() };
+            let step = self.max_blocks_without_data(opcode);
             split(range, blocks, step).map(|part| Piece { sqe: self.encode(&part, opcode), start: 0, length: 0 })
         };
         self.run(command, pieces, &mut AdminData::None)

@@ -53,6 +53,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
+pub(crate) use blocks::outcome;
 pub use blocks::{Drive, IoError, Transfer};
 pub use pending::Pending;
 

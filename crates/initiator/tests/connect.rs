@@ -21,7 +21,7 @@ fn fail(options: &Options) -> ConnectError {
 
 /// The text with the port, which is another at every run, replaced.
 fn text(error: &ConnectError, address: SocketAddr) -> String {
-    error.to_string().replace(&address.port().to_string(), "PORT")
+    format!("{error:#}").replace(&address.port().to_string(), "PORT")
 }
 
 /// A peer that does `act` with the one connection it accepts.

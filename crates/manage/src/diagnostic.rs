@@ -79,12 +79,16 @@ impl fmt::Display for Severity {
     }
 }
 
+/// One line: place, severity and message. With `{:#}` also the line that it is about, marked, and what helps.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { severity, file, line, column, message, help, excerpt, mark: (start, width) } = self;
         let gutter = line.to_string().len();
-        writeln!(f, "{file}:{line}:{column}: {severity}: {message}")?;
-        writeln!(f, "{:gutter$} |", "")?;
+        write!(f, "{file}:{line}:{column}: {severity}: {message}")?;
+        if !f.alternate() {
+            return Ok(());
+        }
+        writeln!(f, "\n{:gutter$} |", "")?;
         writeln!(f, "{line} | {excerpt}")?;
         write!(f, "{:gutter$} | {:start$}{}", "", "", "^".repeat(*width))?;
         if let Some(help) = help {
@@ -108,8 +112,14 @@ impl Diagnostics {
     }
 }
 
+/// The first message in one line, and how many more there are. With `{:#}` all of them, in the long form.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            let Some(first) = self.items.first() else { return Ok(()) };
+            let more = self.items.len() - 1 + self.left_out;
+            return if more == 0 { first.fmt(f) } else { write!(f, "{first} (and {more} more)") };
+        }
         for (at, item) in self.items.iter().enumerate() {
             if at > 0 {
                 f.write_str("\n\n")?;
@@ -246,7 +256,7 @@ mod tests {
     fn one(text: &str, span: Span) -> String {
         let mut out = Collector::new("a.toml", text);
         out.error(span, "no", "accepted: yes");
-        out.finish().to_string()
+        format!("{:#}", out.finish())
     }
 
     #[test]

@@ -50,4 +50,4 @@ pub use metrics::{Exposition, MetricsDetail};
 pub use realise::StartError;
 pub use settings::Settings;
 pub use stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
-pub use target::Target;
+pub use target::{Target, TextError};

@@ -1,5 +1,7 @@
 //! What can be set for a whole target, with the figures that measured best as defaults.
 
+use ebof_manage::Config;
+
 /// Settings of a target's threads and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -30,6 +32,24 @@ pub struct Settings {
     pub zerocopy_copied_max: u32,
     /// Refused connections that are remembered.
     pub refused_journal: usize,
+}
+
+impl Settings {
+    /// What `config` says in its `[target]`; the defaults for the rest.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let target = &config.target;
+        Self {
+            threads: target.threads.map(usize::from),
+            connections_max: target.max_connections,
+            controllers_max: target.max_controllers,
+            host_share_percent: target.host_share,
+            address_share_percent: target.address_share,
+            handshake_ms: u64::try_from(target.handshake_timeout.as_millis()).unwrap_or(u64::MAX),
+            refused_journal: target.refused_journal as usize,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Settings {

@@ -12,7 +12,7 @@ use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
     self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, PortStatus, QueueStatus, Status, SubsystemStatus,
 };
-use ebof_manage::{Config, Plan};
+use ebof_manage::{Config, Diagnostics, Loaded, Plan};
 
 use crate::control::{Control, Listening, Order, Orders, Placement};
 use crate::device::DeviceTable;
@@ -53,7 +53,32 @@ pub(crate) struct InForce {
     pub(crate) generation: u64,
 }
 
+/// Why a target could not be started from a text.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// The text is no configuration. With `{:#}` all that is wrong with it, with the lines.
+    #[error(transparent)]
+    Text(#[from] Diagnostics),
+    /// It cannot be served.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
 impl Target {
+    /// Serves what `text` describes, as `ebof serve --config` does: TOML, JSON with the same keys, or what `nvmetcli save`
+    /// writes. Relative paths in it are relative to the working directory. What is remarkable about it is logged.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the text, or why it cannot be served; nothing is left running then.
+    pub fn start_text(text: &str) -> Result<Self, TextError> {
+        let Loaded { config, remarks, .. } = ebof_manage::load("configuration", text)?;
+        for remark in &remarks.items {
+            tracing::warn!("{remark}");
+        }
+        let settings = Settings::of(&config);
+        Ok(Self::start(config, settings)?)
+    }
+
     /// Opens the drives and ports of `config` and serves them.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ impl View for Checked {
     fn text(&self, _verbose: bool) -> String {
         let counts = self.counts().map(|(name, count)| counted(count, name)).join(", ");
         let remarks = &self.loaded.remarks;
-        let remarks = if remarks.is_empty() { String::new() } else { format!("{remarks}\n\n") };
+        let remarks = if remarks.is_empty() { String::new() } else { format!("{remarks:#}\n\n") };
         format!("{remarks}{}: ok ({counts})\n", self.file)
     }
 

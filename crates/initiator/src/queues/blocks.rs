@@ -206,7 +206,7 @@ impl<B: Buffer + 'static> Drive<B> {
 }
 
 /// The data of a command that succeeded.
-fn outcome<B>(command: &'static str, completion: Completion<B>) -> Result<Data<B>, (Error, Data<B>)> {
+pub(crate) fn outcome<B>(command: &'static str, completion: Completion<B>) -> Result<Data<B>, (Error, Data<B>)> {
     let checked =
         completion.result.and_then(|cqe| cqe.status().ok().map_err(|status| Error::Status { command, status }));
     match checked {

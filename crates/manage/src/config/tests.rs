@@ -15,7 +15,7 @@ fn good(text: &str) -> Config {
 }
 
 fn bad(text: &str) -> String {
-    load("a.toml", text).expect_err("this text has a mistake").to_string()
+    format!("{:#}", load("a.toml", text).expect_err("this text has a mistake"))
 }
 
 fn first_line(text: &str) -> String {

@@ -1,0 +1,408 @@
+//! A controller and its namespaces for programs with an async runtime of their own: connecting, and every command that
+//! [`Namespace`] has, split at the controller's limits and retried as there.
+//!
+//! The futures need no runtime. What blocks (name resolution, connecting, Identify) runs on a thread of its own that ends
+//! with it; pauses before a retry are kept by one thread per [`AsyncNamespace`], which exists while there are any.
+
+mod pause;
+mod span;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use ebof_nvme::identify::ProtectionType;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::protection::INFORMATION_BYTES;
+use ebof_nvme::{Nsid, Sqe, Status};
+use rustix::io::Errno;
+use zerocopy::IntoBytes as _;
+
+use self::pause::Pauses;
+use self::span::Span;
+use crate::connect_error::ConnectError;
+use crate::controller::{Controller, State, system_error};
+use crate::error::Error;
+use crate::namespace::{Namespace, RETRIES, may_retry};
+use crate::options::Options;
+use crate::queue::{Buffer, Data};
+use crate::queues::{IoError, Queues, outcome};
+use crate::shared::lock;
+
+/// Between looks at a controller that reconnects: the first pause, doubled up to the last.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
+
+impl Controller {
+    /// As [`Controller::connect`], as a future. It begins when it is first polled; when it is dropped before its end, the
+    /// controller that may have been made meanwhile is disconnected.
+    ///
+    /// # Errors
+    /// As [`Controller::connect`].
+    pub async fn connect_async(options: &Options) -> Result<Self, ConnectError> {
+        let options = options.clone();
+        let refused = options.clone();
+        match on_thread(move || Self::connect(&options)).await {
+            Ok(connected) => connected,
+            Err(errno) => Err(system_error(&refused, "starting a thread", errno)),
+        }
+    }
+}
+
+/// A namespace of a connected controller, as futures. Cheap to clone; for any number of tasks and threads.
+///
+/// A call takes its buffer, of a multiple of the block size, and gives it back with the result. It begins when it is first
+/// polled. It is split at the controller's limits, one command after another, and goes on after a loss of the connection
+/// (every command here may be repeated) until the controller is given up or `fast_io_fail_tmo` is over. A future that is
+/// dropped gives up the command that is under way, which may or may not be executed, and does not begin the next.
+///
+/// ```no_run
+/// use ebof_initiator::{AsyncNamespace, Controller, Options};
+/// use ebof_nvme::{Nsid, uri::Uri};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let uri = Uri::parse("nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0")?;
+/// let controller = Controller::connect_async(&Options::from_uri(&uri)).await?;
+/// let namespace = AsyncNamespace::open(&controller, Nsid(1)).await?;
+/// let block = namespace.read(0, vec![0; namespace.info().block_bytes() as usize]).await?;
+/// namespace.write(8, block, false).await?;
+/// namespace.flush().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct AsyncNamespace<B: Buffer + 'static = Vec<u8>> {
+    queues: Queues<Span<B>>,
+    namespace: Namespace,
+    pauses: Arc<Pauses>,
+}
+
+impl<B: Buffer + 'static> Clone for AsyncNamespace<B> {
+    fn clone(&self) -> Self {
+        Self { queues: self.queues.clone(), namespace: self.namespace.clone(), pauses: Arc::clone(&self.pauses) }
+    }
+}
+
+impl<B: Buffer + 'static> std::fmt::Debug for AsyncNamespace<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncNamespace").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl<B: Buffer + 'static> AsyncNamespace<B> {
+    /// Identifies the namespace and connects every granted queue that nobody else has.
+    ///
+    /// # Errors
+    /// As [`Controller::namespace`] and [`Queues::new`].
+    pub async fn open(controller: &Controller, nsid: Nsid) -> Result<Self, Error> {
+        let controller = controller.clone();
+        let opened = on_thread(move || {
+            let namespace = controller.namespace(nsid)?;
+            Ok(Self { queues: Queues::new(&controller)?, namespace, pauses: Arc::default() })
+        });
+        opened.await.unwrap_or_else(|errno| Err(Error::System { action: "starting a thread", errno }))
+    }
+
+    /// The namespace: its size, its blocks, its limits. Its own calls block.
+    #[must_use]
+    pub fn info(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Fills `buffer` with the blocks from `lba` on.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection for good; with the
+    /// buffer, whose contents are unspecified then.
+    pub async fn read(&self, lba: u64, buffer: B) -> Result<B, IoError<B>> {
+        self.transfer("Read", nvm::READ, BlockRange::new(lba, 1), buffer, Data::ToHost).await
+    }
+
+    /// Writes the bytes of `buffer` from `lba` on; with `fua` they are on the medium when the future is over.
+    ///
+    /// # Errors
+    /// As [`AsyncNamespace::read`].
+    pub async fn write(&self, lba: u64, buffer: B, fua: bool) -> Result<B, IoError<B>> {
+        let range = BlockRange { fua, ..BlockRange::new(lba, 1) };
+        self.transfer("Write", nvm::WRITE, range, buffer, Data::FromHost).await
+    }
+
+    /// Compares blocks with `buffer`; `false` where they differ.
+    ///
+    /// # Errors
+    /// As [`AsyncNamespace::read`].
+    pub async fn compare(&self, lba: u64, buffer: B) -> Result<(bool, B), IoError<B>> {
+        let range = BlockRange::new(lba, 1);
+        let compared = if self.namespace.protection() == ProtectionType::None {
+            self.transfer("Compare", nvm::COMPARE, range, buffer, Data::FromHost).await
+        } else {
+            self.compare_protected(range, buffer).await
+        };
+        match compared {
+            Ok(buffer) => Ok((true, buffer)),
+            Err(IoError { reason: Error::Status { status, .. }, buffer: Some(buffer) })
+                if status.is(Status::COMPARE_FAILURE) =>
+            {
+                Ok((false, buffer))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings everything written before to the medium.
+    ///
+    /// # Errors
+    /// As [`AsyncNamespace::read`].
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.run("Flush", || (Sqe::new(nvm::FLUSH).with_nsid(self.namespace.nsid()), Data::None)).await
+    }
+
+    /// Writes zeros without sending them; with `deallocate` the blocks may be unmapped.
+    ///
+    /// # Errors
+    /// As [`AsyncNamespace::read`].
+    pub async fn write_zeroes(&self, lba: u64, blocks: u64, deallocate: bool) -> Result<(), Error> {
+        let range = BlockRange { deallocate, ..BlockRange::new(lba, 1) };
+        self.without_data("Write Zeroes", nvm::WRITE_ZEROES, range, blocks).await
+    }
+
+    /// Has the controller read blocks without sending them.
+    ///
+    /// # Errors
+    /// As [`AsyncNamespace::read`].
+    pub async fn verify(&self, lba: u64, blocks: u64) -> Result<(), Error> {
+        self.without_data("Verify", nvm::VERIFY, BlockRange::new(lba, 1), blocks).await
+    }
+
+    /// Deallocates (trims) ranges of (lba, blocks).
+    ///
+    /// # Errors
+    /// As [`AsyncNamespace::read`].
+    pub async fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
+        let mut rest = self.namespace.ranges_left(ranges)?;
+        while let Some((sqe, list)) = self.namespace.next_deallocation(&mut rest) {
+            self.run("Dataset Management", || (sqe, Data::FromHost(Span::scratch(list.as_bytes().to_vec())))).await?;
+        }
+        Ok(())
+    }
+
+    async fn without_data(
+        &self,
+        command: &'static str,
+        opcode: u8,
+        range: BlockRange,
+        blocks: u64,
+    ) -> Result<(), Error> {
+        self.namespace.check_range(range.slba, blocks)?;
+        let mut rest = Rest::new(range, blocks);
+        let mut recovery = Recovery::default();
+        // The limit is asked for at every try: the controller may have come back with another one.
+        while let Some(part) = rest.part(self.namespace.max_blocks_without_data(opcode)) {
+            match self.attempt(command, self.namespace.encode(&part, opcode), Data::None).await {
+                Ok(_) => rest.done(&part, &mut recovery),
+                Err((reason, _)) => self.recover(&mut recovery, reason).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn transfer(
+        &self,
+        command: &'static str,
+        opcode: u8,
+        range: BlockRange,
+        mut buffer: B,
+        data: fn(Span<B>) -> Data<Span<B>>,
+    ) -> Result<B, IoError<B>> {
+        let blocks = match self.namespace.whole_blocks(range.slba, buffer.as_ref().len()) {
+            Ok(blocks) => blocks,
+            Err(reason) => return Err(IoError { reason, buffer: Some(buffer) }),
+        };
+        let block_bytes = self.namespace.block_bytes() as usize;
+        let mut rest = Rest::new(range, blocks);
+        let mut recovery = Recovery::default();
+        while let Some(part) = rest.part(u64::from(self.namespace.max_transfer_blocks())) {
+            let start = buffer.as_ref().len() - usize::try_from(rest.blocks).unwrap_or(usize::MAX) * block_bytes;
+            let span = Span::part(buffer, start, part.blocks as usize * block_bytes);
+            match self.attempt(command, self.namespace.encode(&part, opcode), data(span)).await {
+                Ok(back) => {
+                    buffer = owned(back)?;
+                    rest.done(&part, &mut recovery);
+                }
+                Err((reason, back)) => {
+                    let Some(back) = back.into_buffer().and_then(Span::into_buffer) else {
+                        // A network card has it: there is nothing to send again.
+                        return Err(IoError { reason, buffer: None });
+                    };
+                    buffer = back;
+                    if let Err(reason) = self.recover(&mut recovery, reason).await {
+                        return Err(IoError { reason, buffer: Some(buffer) });
+                    }
+                }
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// A controller strips nothing for Compare: blocks have to have protection information, which is not compared.
+    async fn compare_protected(&self, range: BlockRange, buffer: B) -> Result<B, IoError<B>> {
+        match self.compare_extended(range, &buffer).await {
+            Ok(()) => Ok(buffer),
+            Err(reason) => Err(IoError { reason, buffer: Some(buffer) }),
+        }
+    }
+
+    async fn compare_extended(&self, range: BlockRange, buffer: &B) -> Result<(), Error> {
+        let block_bytes = self.namespace.block_bytes() as usize;
+        let blocks = self.namespace.whole_blocks(range.slba, buffer.as_ref().len())?;
+        let mut rest = Rest::new(range, blocks);
+        let mut recovery = Recovery::default();
+        while let Some(part) = rest.part(self.namespace.max_compare_blocks()) {
+            let extended = {
+                let start = buffer.as_ref().len() - usize::try_from(rest.blocks).unwrap_or(usize::MAX) * block_bytes;
+                let data = &buffer.as_ref()[start..][..part.blocks as usize * block_bytes];
+                let blocks = data.chunks_exact(block_bytes);
+                blocks.flat_map(|block| block.iter().copied().chain([0; INFORMATION_BYTES])).collect::<Vec<u8>>()
+            };
+            let sqe = part.encode(nvm::COMPARE, self.namespace.nsid());
+            match self.attempt("Compare", sqe, Data::FromHost(Span::scratch(extended))).await {
+                Ok(_) => rest.done(&part, &mut recovery),
+                Err((reason, _)) => self.recover(&mut recovery, reason).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one command, again after a loss and after a status that says so.
+    async fn run(&self, command: &'static str, make: impl Fn() -> (Sqe, Data<Span<B>>)) -> Result<(), Error> {
+        let mut recovery = Recovery::default();
+        loop {
+            let (sqe, data) = make();
+            match self.attempt(command, sqe, data).await {
+                Ok(_) => return Ok(()),
+                Err((reason, _)) => self.recover(&mut recovery, reason).await?,
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        command: &'static str,
+        sqe: Sqe,
+        data: Data<Span<B>>,
+    ) -> Result<Data<Span<B>>, (Error, Data<Span<B>>)> {
+        let completion = self.queues.submit_bound(self.namespace.binding(), sqe, data).await;
+        outcome(command, completion)
+    }
+
+    /// Waits until it is worth trying again; the error where it is not. By the rules of [`Namespace`].
+    async fn recover(&self, recovery: &mut Recovery, reason: Error) -> Result<(), Error> {
+        let may_retry = reason.status().is_some_and(may_retry);
+        if (may_retry || matches!(reason, Error::TooLarge { .. })) && recovery.retries < RETRIES {
+            recovery.retries += 1;
+            if may_retry {
+                self.pauses.pause(Duration::from_millis(10 << recovery.retries)).await;
+            }
+            return Ok(());
+        }
+        if !reason.is_connection() {
+            return Err(reason);
+        }
+        let controller = self.queues.controller();
+        let since = *recovery.failing_since.get_or_insert_with(Instant::now);
+        let limit = controller.options().fast_io_fail_tmo;
+        // The background thread may not know of the loss yet, and say that all is well: a pause in any case.
+        loop {
+            let pause = recovery.pause.map_or(PAUSES[0], |pause| (pause * 2).min(PAUSES[1]));
+            recovery.pause = Some(pause);
+            self.pauses.pause(pause).await;
+            let state = controller.state();
+            let over = limit.is_some_and(|limit| since.elapsed() >= limit);
+            if over || matches!(state, State::Disconnected | State::Dead) {
+                return Err(reason);
+            }
+            if state == State::Live {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What is still to be done of a range.
+struct Rest {
+    range: BlockRange,
+    blocks: u64,
+}
+
+impl Rest {
+    fn new(range: BlockRange, blocks: u64) -> Self {
+        Self { range, blocks }
+    }
+
+    /// The next command's blocks, at most `most`.
+    fn part(&self, most: u64) -> Option<BlockRange> {
+        let blocks = u32::try_from(self.blocks.min(most.max(1))).unwrap_or(u32::MAX);
+        (blocks > 0).then_some(BlockRange { blocks, ..self.range })
+    }
+
+    fn done(&mut self, part: &BlockRange, recovery: &mut Recovery) {
+        self.range.slba += u64::from(part.blocks);
+        self.blocks -= u64::from(part.blocks);
+        *recovery = Recovery::default();
+    }
+}
+
+/// What has been tried to get one command through.
+#[derive(Default)]
+struct Recovery {
+    failing_since: Option<Instant>,
+    pause: Option<Duration>,
+    retries: u32,
+}
+
+fn owned<B: Buffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {
+    // A command that was given a buffer gives it back.
+    let buffer = data.into_buffer().and_then(Span::into_buffer);
+    buffer.ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
+}
+
+/// Runs what blocks on a thread of its own; an error is the system's, which starts no more threads.
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Errno> {
+    let result = Arc::new(Mutex::new(OnThread { result: None, waker: None }));
+    let for_thread = Arc::clone(&result);
+    let started = std::thread::Builder::new().name("nvme-connect".to_owned()).spawn(move || {
+        let done = work();
+        let waker = {
+            let mut shared = lock(&for_thread);
+            shared.result = Some(done);
+            shared.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    });
+    started.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+    Ok(Waiting(result).await)
+}
+
+/// What a thread works on, and who waits for it.
+struct OnThread<T> {
+    result: Option<T>,
+    waker: Option<Waker>,
+}
+
+struct Waiting<T>(Arc<Mutex<OnThread<T>>>);
+
+impl<T> Future for Waiting<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut shared = lock(&self.0);
+        match shared.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                shared.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

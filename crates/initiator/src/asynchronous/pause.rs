@@ -1,0 +1,99 @@
+//! Pauses without a runtime: one thread for all that wait, which ends when nobody does.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::shared::lock;
+
+/// Those who wait, by when their time is over.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: BTreeMap<(Instant, u64), Waker>,
+    next: u64,
+    running: bool,
+}
+
+impl Pauses {
+    /// Waits for `time`.
+    pub(super) fn pause(self: &Arc<Self>, time: Duration) -> Pause {
+        Pause { pauses: Arc::clone(self), due: Instant::now() + time, number: None }
+    }
+
+    /// Wakes whoever is due until nobody waits.
+    fn run(&self) {
+        let mut inner = lock(&self.inner);
+        loop {
+            let now = Instant::now();
+            while let Some(entry) = inner.waiting.first_entry().filter(|entry| entry.key().0 <= now) {
+                let waker = entry.remove();
+                drop(inner);
+                waker.wake();
+                inner = lock(&self.inner);
+            }
+            let Some((&(due, _), _)) = inner.waiting.first_key_value() else {
+                inner.running = false;
+                return;
+            };
+            let time = due.saturating_duration_since(now);
+            inner = self.changed.wait_timeout(inner, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A pause. Nothing runs before it is polled.
+pub(super) struct Pause {
+    pauses: Arc<Pauses>,
+    due: Instant,
+    number: Option<u64>,
+}
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if Instant::now() >= self.due {
+            return Poll::Ready(());
+        }
+        let pauses = Arc::clone(&self.pauses);
+        let mut inner = lock(&pauses.inner);
+        let number = self.number.unwrap_or(inner.next);
+        if self.number.is_none() {
+            inner.next += 1;
+            self.number = Some(number);
+        }
+        // Dropped without the lock: it may be the last to hold a task that waits here as well.
+        let before = inner.waiting.insert((self.due, number), context.waker().clone());
+        pauses.changed.notify_one();
+        if !inner.running {
+            inner.running = true;
+            let run = Arc::clone(&pauses);
+            if std::thread::Builder::new().name("nvme-pauses".to_owned()).spawn(move || run.run()).is_err() {
+                // Without a thread there is no pause: whoever waits looks again at once.
+                inner.running = false;
+                return Poll::Ready(());
+            }
+        }
+        drop(inner);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let waker = lock(&self.pauses.inner).waiting.remove(&(self.due, number));
+            drop(waker);
+        }
+    }
+}

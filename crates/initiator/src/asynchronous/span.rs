@@ -1,0 +1,48 @@
+//! A buffer of which one command transfers a part: so a transfer is split without copying it.
+
+use crate::queue::Buffer;
+
+/// What a command's data live in.
+#[derive(Debug)]
+pub(super) enum Span<B> {
+    /// A part of a caller's buffer.
+    Part { buffer: B, start: usize, length: usize },
+    /// Data that were made for the command.
+    Scratch(Vec<u8>),
+}
+
+impl<B> Span<B> {
+    pub(super) fn part(buffer: B, start: usize, length: usize) -> Self {
+        Self::Part { buffer, start, length }
+    }
+
+    pub(super) fn scratch(data: Vec<u8>) -> Self {
+        Self::Scratch(data)
+    }
+
+    /// The caller's whole buffer.
+    pub(super) fn into_buffer(self) -> Option<B> {
+        match self {
+            Self::Part { buffer, .. } => Some(buffer),
+            Self::Scratch(_) => None,
+        }
+    }
+}
+
+impl<B: Buffer> AsRef<[u8]> for Span<B> {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Part { buffer, start, length } => &buffer.as_ref()[*start..][..*length],
+            Self::Scratch(data) => data,
+        }
+    }
+}
+
+impl<B: Buffer> AsMut<[u8]> for Span<B> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Part { buffer, start, length } => &mut buffer.as_mut()[*start..][..*length],
+            Self::Scratch(data) => data,
+        }
+    }
+}
