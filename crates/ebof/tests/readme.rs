@@ -1,7 +1,8 @@
 //! README's tour: every block of commands is run as it stands, in the order of the text, and what it prints is compared.
 //!
-//! The commands run in one shell as root, in a directory and a network of their own; `/run/ebof` is another directory, because
-//! loop devices are the whole machine's, and belong to a controller by its path. `ebof serve` stays in the background, as in a terminal of its own, until the next one. In what is printed, `...` stands for any lines;
+//! The commands run in one shell as root, in a directory and a network of their own. `/run/ebof` is another directory,
+//! because loop devices are the whole machine's and belong to a controller by the path behind them. `ebof serve` stays in
+//! the background, as in a terminal of its own, until the next one. In what is printed, `...` stands for any lines;
 //! identifiers, device numbers and other things that differ from run to run are compared by their form (see
 //! [`normalized`]). A block device in a command is the one that was printed in that one's place.
 //!
