@@ -201,6 +201,10 @@ enum Command {
     Completions(verbs::generate::Completions),
     /// Print or write man pages
     Man(verbs::generate::Man),
+    /// Show help, of a verb too
+    Help(verbs::generate::Help),
+    /// Show the version
+    Version(verbs::generate::Version),
 }
 
 /// How the help groups the verbs.
@@ -277,7 +281,7 @@ const GROUPS: [(&str, &[&str]); 11] = [
     ),
     ("Any command", &["admin-passthru", "io-passthru"]),
     ("Measure", &["bench"]),
-    ("This machine", &["gen-hostnqn", "show-hostnqn", "completions", "man"]),
+    ("This machine", &["gen-hostnqn", "show-hostnqn", "completions", "man", "help", "version"]),
 ];
 
 const EXAMPLES: &str = "\
@@ -374,6 +378,8 @@ impl Command {
             Self::ShowHostnqn(verb) => verb.show(global),
             Self::Completions(verb) => verb.run(),
             Self::Man(verb) => verb.run(),
+            Self::Help(verb) => Ok(verb.run()),
+            Self::Version(verb) => Ok(verb.run()),
         }
     }
 
@@ -411,6 +417,12 @@ pub(crate) fn main() -> ExitCode {
             Err(error) => fail(&error, format),
         },
     }
+}
+
+/// What the program says to a command line that asks for help or for the version, and nothing else.
+pub(crate) fn asked(words: &[&str]) -> ExitCode {
+    let args: Vec<OsString> = std::iter::once("ebof").chain(words.iter().copied()).map(OsString::from).collect();
+    parse(&args).map_or_else(|error| refuse(&error, &args), |_no_help| ExitCode::SUCCESS)
 }
 
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
@@ -531,7 +543,7 @@ mod tests {
         let read = |name| std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         let (manual, json) = (read("cli.md"), read("json.md"));
         // Without a document of their own: they print text for a shell.
-        let without = ["completions", "man"];
+        let without = ["completions", "man", "help", "version"];
         for verb in GROUPS.iter().flat_map(|(_, verbs)| verbs.iter()) {
             assert!(
                 manual.contains(&format!("`{verb}")) || manual.contains(&format!("ebof {verb}")),

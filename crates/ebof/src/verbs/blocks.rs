@@ -179,6 +179,9 @@ impl Flush {
     }
 }
 
+/// AD in dword 11 of Dataset Management.
+const DEALLOCATE: u32 = 1 << 2;
+
 /// Dataset Management.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Dsm {
@@ -205,6 +208,9 @@ pub(crate) struct Dsm {
     /// Integral dataset for read (IDR)
     #[arg(short = 'r', long)]
     idr: bool,
+    /// All attributes of dword 11, in place of --ad, --idw and --idr
+    #[arg(short = 'c', long, value_name = "DWORD", value_parser = number::parse::<u32>, conflicts_with_all = ["ad", "idw", "idr"])]
+    cdw11: Option<u32>,
     /// Also when a block device of this machine is in use
     #[arg(long)]
     force: bool,
@@ -216,13 +222,18 @@ impl Dsm {
         let mut device = self.device.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
         // Only deallocating takes data away: the other attributes are hints.
-        refuse_in_use("dsm", &*device, nsid, self.force || !self.ad)?;
+        let deallocate = self.cdw11.map_or(self.ad, |attributes| attributes & DEALLOCATE != 0);
+        refuse_in_use("dsm", &*device, nsid, self.force || !deallocate)?;
         let count = u16::try_from(ranges.len()).unwrap_or(u16::MAX);
         let command =
             DsmCommand { ranges: count, deallocate: self.ad, integral_write: self.idw, integral_read: self.idr };
-        command::io(&mut *device, &command.encode(nsid), AdminData::FromHost(ranges.as_bytes()))?;
+        let mut sqe = command.encode(nsid);
+        if let Some(attributes) = self.cdw11 {
+            sqe = sqe.with_cdw(11, attributes);
+        }
+        command::io(&mut *device, &sqe, AdminData::FromHost(ranges.as_bytes()))?;
         let done = Done::new("dsm", device.name(), "Success").with("nsid", nsid.0).with("ranges", count);
-        show(global, &done.with("deallocate", self.ad))?;
+        show(global, &done.with("deallocate", deallocate))?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -180,3 +180,32 @@ fn a_target_without_managed_namespaces_says_so() {
     assert!(run.stderr.contains("`ebof serve --drive name=d0,backing=PATH,size=SIZE`"), "{}", run.stderr);
     assert_eq!(rig.run(&["flush", &controller]).ok(), "flush: Success\n");
 }
+
+#[test]
+fn help_version_and_the_page_of_a_verb_are_shown() {
+    let rig = Rig::new();
+    assert_eq!(rig.run(&["help"]).ok(), rig.run(&["--help"]).ok());
+    assert_eq!(rig.run(&["help", "connect"]).ok(), rig.run(&["connect", "--help"]).ok());
+    assert_eq!(rig.run(&["version"]).ok(), rig.run(&["--version"]).ok());
+    let unknown = rig.run(&["help", "conect"]);
+    assert!(unknown.code == Some(2) && unknown.stderr.contains("'connect'"), "{}", unknown.stderr);
+    let page = rig.run(&["man", "connect"]).ok();
+    assert!(page.contains(".TH ebof-connect 1") && page.contains("\\-\\-traddr"), "{page}");
+    assert!(rig.run(&["man"]).ok().contains(".TH ebof 1"));
+}
+
+#[test]
+fn dataset_management_takes_all_of_dword_11() {
+    let rig = Rig::new();
+    let uri = rig.uri(NQN, "/1");
+    let dsm = |attributes: &[&str]| {
+        let run = rig.run(&[&["dsm", uri.as_str(), "-s", "0", "-b", "8", "-o", "json"], attributes].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.json()["deallocate"].as_bool().unwrap()
+    };
+    assert!(dsm(&["--cdw11", "4"]) && dsm(&["-c", "0x7"]) && !dsm(&["-c", "3"]));
+    assert_eq!(rig.run(&["dsm", &uri, "-s", "0", "-b", "8", "-d", "-c", "4"]).code, Some(2));
+    // What is given goes out as it stands.
+    let shown = rig.run(&["dsm", &uri, "-s", "0", "-b", "8", "-c", "0x104", "--dry-run"]).ok();
+    assert!(shown.contains("00000104"), "{shown}");
+}
