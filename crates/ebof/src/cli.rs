@@ -501,7 +501,8 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         let prefix = if error.is::<ebof_manage::Diagnostics>() { "" } else { "error: " };
         say(&format!("{prefix}{}", failure::text(error)));
     }
-    ExitCode::FAILURE
+    // As clap ends what it does not understand: a script can tell a mistake of its own from a failure.
+    if failure::is_usage(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]

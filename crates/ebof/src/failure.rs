@@ -112,6 +112,11 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
     details
 }
 
+/// Whether the command line is to blame: it was not understood, or contradicts itself.
+pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
+    kind(error) == "usage"
+}
+
 /// Whether the reader of our output has gone away, which is no error of ours.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error

@@ -73,7 +73,7 @@ fn wrong_port_type() {
     let text = told(&rig, &["discover", "-a", "127.0.0.1", "-s", &port, "-n", NQN], "not-discovery");
     assert_says(&text, &["is a subsystem with namespaces, not a discovery service", "ebof connect"]);
     let run = rig.run(&["connect", "-a", "127.0.0.1", "-s", &port, "-n", Nqn::DISCOVERY]);
-    assert_says(run.failed(), &["the discovery service has no namespaces", "ebof connect-all"]);
+    assert_says(run.misused(), &["the discovery service has no namespaces", "ebof connect-all"]);
 }
 
 #[test]

@@ -99,8 +99,20 @@ impl Run {
     }
 
     /// The message of a run that failed.
+    #[track_caller]
     fn failed(&self) -> &str {
-        assert_eq!(self.code, Some(1), "{}", self.stderr);
+        self.ended_with(1)
+    }
+
+    /// The message of a run whose command line was not understood.
+    #[track_caller]
+    fn misused(&self) -> &str {
+        self.ended_with(2)
+    }
+
+    #[track_caller]
+    fn ended_with(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
         assert!(self.stdout.is_empty());
         self.stderr.strip_prefix("error: ").unwrap_or_else(|| panic!("{}", self.stderr))
     }

@@ -152,36 +152,42 @@ fn refusals_say_what_they_mean() {
     let rig = Rig::new();
     let (controller, namespace) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"));
     let last = (BLOCKS - 1).to_string();
-    for (args, expected) in [
+    for (code, args, expected) in [
         (
+            1,
             vec!["read", &namespace, "-s", &last, "-c", "1"],
             vec![
                 "Read: the controller answered LBA Out of Range (SCT 0h, SC 80h",
                 "namespace 1 has 16384 blocks, 0 to 16383",
             ],
         ),
-        (vec!["id-ns", &controller, "-n", "7"], vec!["no namespace 7", "`ebof list-ns "]),
-        (vec!["id-ns", &controller], vec!["names a controller, and this is about a namespace", "--namespace-id"]),
-        (vec!["get-log", &controller, "-i", "0xd", "-l", "512"], vec!["log page 0x0d (Persistent Event Log)"]),
-        (vec!["get-feature", &controller, "-f", "0x10"], vec!["feature 0x10 (Host Controlled Thermal Management)"]),
-        (vec!["read", &namespace, "-c", "0", "-z", "1024"], vec!["2 blocks of 512 bytes hold the data", "one less"]),
-        (vec!["ns-rescan", &controller], vec!["is a URI", "`ebof connect`"]),
-        (vec!["id-ctrl", "nvme77"], vec!["nvme77 is not connected; `ebof list`"]),
+        (1, vec!["id-ns", &controller, "-n", "7"], vec!["no namespace 7", "`ebof list-ns "]),
+        (2, vec!["id-ns", &controller], vec!["names a controller, and this is about a namespace", "--namespace-id"]),
+        (1, vec!["get-log", &controller, "-i", "0xd", "-l", "512"], vec!["log page 0x0d (Persistent Event Log)"]),
+        (1, vec!["get-feature", &controller, "-f", "0x10"], vec!["feature 0x10 (Host Controlled Thermal Management)"]),
+        (2, vec!["read", &namespace, "-c", "0", "-z", "1024"], vec!["2 blocks of 512 bytes hold the data", "one less"]),
+        (2, vec!["ns-rescan", &controller], vec!["is a URI", "`ebof connect`"]),
+        (1, vec!["id-ctrl", "nvme77"], vec!["nvme77 is not connected; `ebof list`"]),
         (
+            2,
             vec!["id-ctrl", "nvme+tcp://h:0/x"],
             vec!["the port must be a number from 1 to 65535", "nvme+tcp://HOST[:PORT]/NQN[/NSID]"],
         ),
-        (vec!["id-ctrl", "nvme+rdma://h/x"], vec!["transport rdma is not supported by this version"]),
-        (vec!["connect", "-t", "rdma", "-a", "h", "-n", "x"], vec!["transport rdma is not supported by this version"]),
-        (vec!["connect", "-a", "h", "-n", "x", "--tls"], vec!["--tls cannot be used", "TLS is not supported"]),
-        (vec!["connect", "-a", "h", "-n", "x", "-S", "DHHC-1:x"], vec!["--dhchap-secret cannot be used"]),
-        (vec!["connect", "-a", "h"], vec!["--nqn (-n) is missing"]),
-        (vec!["discover", "-a", "h", "-p"], vec!["--persistent cannot be used", "run discovery again"]),
-        (vec!["read", &namespace, "-M", "x"], vec!["over a fabric metadata has no buffer of its own"]),
+        (1, vec!["id-ctrl", "nvme+rdma://h/x"], vec!["transport rdma is not supported by this version"]),
+        (
+            1,
+            vec!["connect", "-t", "rdma", "-a", "h", "-n", "x"],
+            vec!["transport rdma is not supported by this version"],
+        ),
+        (1, vec!["connect", "-a", "h", "-n", "x", "--tls"], vec!["--tls cannot be used", "TLS is not supported"]),
+        (1, vec!["connect", "-a", "h", "-n", "x", "-S", "DHHC-1:x"], vec!["--dhchap-secret cannot be used"]),
+        (2, vec!["connect", "-a", "h"], vec!["--nqn (-n) is missing"]),
+        (1, vec!["discover", "-a", "h", "-p"], vec!["--persistent cannot be used", "run discovery again"]),
+        (1, vec!["read", &namespace, "-M", "x"], vec!["over a fabric metadata has no buffer of its own"]),
     ] {
         let run = rig.run(&args);
         for text in expected {
-            assert!(run.failed().contains(text), "{args:?} does not say {text:?}:\n{}", run.stderr);
+            assert!(run.ended_with(code).contains(text), "{args:?} does not say {text:?}:\n{}", run.stderr);
         }
     }
 }
