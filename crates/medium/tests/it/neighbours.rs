@@ -243,8 +243,22 @@ impl Device for Broken {
     }
 }
 
+/// Tells the test that it is the process that is to end.
+const CHILD: &str = "EBOF_TEST_CHILD";
+
+/// What is in memory may not be what is in the journal then, and those who wait would wait for ever: a supervisor
+/// starts the process again.
 #[test]
-fn requests_that_a_panic_of_the_drives_thread_takes_along_are_answered() {
+fn a_panic_of_the_drives_thread_in_the_middle_of_requests_ends_the_process() {
+    if std::env::var_os(CHILD).is_none() {
+        let name = "neighbours::a_panic_of_the_drives_thread_in_the_middle_of_requests_ends_the_process";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let abort = rustix::process::Signal::ABORT.as_raw();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(abort), "{told}");
+        return;
+    }
     let below: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(64 << 20).unwrap(), 512, false));
     let base = Arc::new(Broken { below, is_armed: AtomicBool::new(false) });
     let options = Options { create: Some(64 << 20), zeroed: true, ..Options::default() };
@@ -258,14 +272,6 @@ fn requests_that_a_panic_of_the_drives_thread_takes_along_are_answered() {
     submit(&device, &mut io, 4, Operation::Deallocate { ranges: every_second(32) });
     base.is_armed.store(true, Ordering::SeqCst);
     drop(gate);
-    let mut answered: Vec<u64> = Vec::new();
-    while answered.len() < 5 {
-        let done = io.wait(None).unwrap().expect("all are answered");
-        assert_eq!(done.result.unwrap_err().class(), Class::Gone);
-        answered.push(done.tag);
-    }
-    answered.sort_unstable();
-    assert_eq!(answered, [0, 1, 2, 3, 4]);
-    // Nor does anybody wait for it afterwards.
-    assert_eq!(write(&device, &mut io, 0, &[1; 4096]), Err(Class::Gone));
+    // Not for ever where nothing ends the process: the parent sees that it went on.
+    std::thread::sleep(std::time::Duration::from_secs(20));
 }
