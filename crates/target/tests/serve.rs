@@ -199,7 +199,7 @@ fn hosts_that_are_not_allowed_are_refused_and_noted() {
     let mut options = options(address);
     options.host_nqn = Nqn::parse("nqn.2014-08.org.example:stranger").unwrap();
     let error = Controller::connect(&options).unwrap_err();
-    assert!(error.to_string().contains("Connect Invalid Host"), "{error}");
+    assert!(format!("{error:#}").contains("Connect Invalid Host"), "{error:#}");
     let refused = target.refused();
     assert_eq!((refused.len(), refused[0].reason), (1, RefusalReason::HostNotAllowed));
     assert_eq!(refused[0].host_nqn.as_deref(), Some("nqn.2014-08.org.example:stranger"));

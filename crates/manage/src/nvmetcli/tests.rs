@@ -137,7 +137,7 @@ fn a_missing_value_is_asked_for_in_json() {
     let text = "{\"ports\": [{\"portid\": 1}]}";
     let all = load("a.json", text).unwrap_err();
     assert_eq!(
-        all.items[0].to_string(),
+        format!("{:#}", all.items[0]),
         "a.json:1:12: error: a port has no `addr`\n  |\n1 | {\"ports\": [{\"portid\": 1}]}\n  |            ^\n  \
          = add \"addr\": { \"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\" }"
     );

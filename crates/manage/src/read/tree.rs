@@ -253,7 +253,7 @@ mod tests {
 
     fn json(text: &str) -> Result<Node, String> {
         let mut out = Collector::new("a.json", text);
-        from_json(text, &mut out).ok_or_else(|| out.finish().to_string())
+        from_json(text, &mut out).ok_or_else(|| format!("{:#}", out.finish()))
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         fn no_text_panics(text in "[\\[\\]{}\":,0-9a\\\\ \n=#'é.-]*") {
             let mut out = Collector::new("a", &text);
             let _ = (from_json(&text, &mut out), from_toml(&text, &mut out));
-            let _ = out.finish().to_string();
+            let _ = format!("{:#}", out.finish());
         }
     }
 }
