@@ -211,6 +211,8 @@ fn a_drive_is_not_sanitized_before_what_was_on_it_is_removed() {
         }
         is_over
     });
-    assert_eq!(keeper.medium().instances(), [Instance(1)]);
+    // What was on the drive is gone with its key; the namespace has a new one.
+    let left = keeper.medium().instances();
+    assert!(left.len() == 1 && left[0] != Instance(0), "{left:?}");
     keeper.stop();
 }
