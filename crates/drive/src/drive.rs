@@ -300,6 +300,10 @@ impl Drive {
 
     /// Makes a change that is durable.
     pub fn apply(&mut self, change: Change) {
+        if matches!(change, Change::Sanitized { .. }) {
+            // What was written before is in the state now, or was erased.
+            self.written = false;
+        }
         self.state.apply(change);
     }
 

@@ -441,6 +441,28 @@ fn that_hosts_have_written_is_told_until_it_is_durable() {
     assert_eq!(advance(&mut bench, &wrote), None);
 }
 
+/// What was written before a sanitize operation is not written after it.
+#[test]
+fn a_sanitized_drive_has_nothing_that_hosts_have_written() {
+    let mut bench = Bench::new(Settings::default());
+    let usage = crate::health::Usage { bytes_written: 512, ..Default::default() };
+    let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
+    let sanitized = |bench: &mut Bench, activity: &crate::health::Activity| {
+        let condition = bench.drive.condition();
+        let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &Moment::default());
+        turned.changes.into_iter().find(|change| matches!(change, Change::Sanitized { .. }))
+    };
+    let change = sanitized(&mut bench, &wrote).unwrap();
+    bench.keep(change);
+    let sanitize = ebof_nvme::media::Sanitize::new(ebof_nvme::media::SanitizeAction::BlockErase);
+    bench.ask("a", 0, Request::Sanitize(sanitize)).unwrap();
+    let ended = bench.drive.sanitize_ended(true, &origin("a", 0), &Moment::default()).unwrap();
+    ended.changes.into_iter().for_each(|change| bench.keep(change));
+    assert!(bench.drive.state().sanitize.is_erased());
+    assert_eq!(sanitized(&mut bench, &crate::health::Activity::default()), None);
+    assert!(bench.drive.state().sanitize.is_erased());
+}
+
 #[test]
 fn telemetry_names_hosts_to_managers_only() {
     use ebof_nvme::reservation::{PersistenceChange, Register, RegisterAction, RegisterKeys};

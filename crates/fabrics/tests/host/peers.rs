@@ -440,3 +440,16 @@ fn refusals_that_only_an_administrator_can_change_say_do_not_retry() {
     assert_eq!(refusal.unwrap().reason, RefusalReason::SubsystemReturning);
     assert_eq!(cqe.status(), Status::CONNECT_INVALID_PARAMETERS);
 }
+
+/// nvme-cli 2.x: `effects-log` asks for the zoned commands as well where there are command sets to choose from.
+#[test]
+fn nvme_cli_asks_for_the_effects_of_zoned_commands() {
+    let mut world = World::new();
+    let (at, _) = world.controller(DRIVE, ALICE);
+    let get_log = with_data(Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, 5 | (4096 / 4 - 1) << 16), 4096);
+    let nvm = world.run(at, get_log).data;
+    let zoned = world.run(at, get_log.with_cdw(14, 2 << 24)).data;
+    assert_eq!(nvm[..1024], zoned[..1024], "the admin commands are the same");
+    assert!(nvm[1024..2048].iter().any(|&byte| byte != 0));
+    assert!(zoned[1024..].iter().all(|&byte| byte == 0), "no zoned command is supported");
+}
