@@ -56,7 +56,7 @@ pub enum Record {
     Clear(Instance),
     /// Extents of a namespace have places.
     Map {
-        /// Whose.
+        /// The namespace, by its name on the medium.
         instance: Instance,
         /// The first of them.
         first: u32,
@@ -65,7 +65,7 @@ pub enum Record {
     },
     /// Extents of a namespace have none any more.
     Unmap {
-        /// Whose.
+        /// The namespace, by its name on the medium.
         instance: Instance,
         /// The first of them.
         first: u32,
@@ -74,7 +74,7 @@ pub enum Record {
     },
     /// Blocks of a namespace are bad, or are not any more.
     Bad {
-        /// Whose.
+        /// The namespace, by its name on the medium.
         instance: Instance,
         /// The first of them.
         start: u64,
@@ -86,7 +86,7 @@ pub enum Record {
     /// Blocks of a namespace, one behind the other, are about to get these tags: each has the data for this one, or for one
     /// before it.
     Tags {
-        /// Whose.
+        /// The namespace, by its name on the medium.
         instance: Instance,
         /// The first of them.
         first: u64,
@@ -95,7 +95,7 @@ pub enum Record {
     },
     /// The same where it is known that no tag before these can be right any more. Only checkpoints have such records.
     OnlyTags {
-        /// Whose.
+        /// The namespace, by its name on the medium.
         instance: Instance,
         /// The first of them.
         first: u64,

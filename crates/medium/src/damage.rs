@@ -23,7 +23,7 @@ pub enum Damage {
     /// A checkpoint that was complete is not there, or is not what was written.
     #[error("its checkpoint {generation}, at byte {at}, {part}")]
     Checkpoint {
-        /// Which.
+        /// The checkpoint's generation: its parity tells its slot.
         generation: u64,
         /// Where it is, in bytes.
         at: u64,

@@ -36,7 +36,7 @@ const SLICE_LOOKS: u32 = 1 << 16;
 const SHORT_BYTES: u64 = 4 << 20;
 const SHORT_RANGES: usize = 4;
 
-/// See the module's description.
+/// Requests, long requests and other work that wait for the drive's thread.
 #[derive(Default)]
 pub(crate) struct Flows {
     runs: VecDeque<Message>,

@@ -102,7 +102,7 @@ impl Kind {
     }
 }
 
-/// See the module's description.
+/// Counts lines of the log by peer and kind, and decides which are written. Shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     table: Mutex<HashMap<(About, Kind), Counted>>,
