@@ -98,8 +98,12 @@ impl Pairs {
     }
 
     /// What a command must hold before it does its work; `None` if it may do so at once. It is sent [`Message::Turn`] when it
-    /// may.
+    /// may. A half of a pair never waits here: its pair lines up itself, and a half that stood in line as a change would let the
+    /// pairs behind its own go first.
     fn enter_change(self: &Arc<Self>, work: &Work, asker: Asker) -> Option<Hold> {
+        if work.is_half() {
+            return None;
+        }
         let device = work.changed_device()?;
         let mut lines = self.lines();
         match lines.lines.get(&device)?.front() {
@@ -415,5 +419,31 @@ impl Connection {
         if let Some((slot, _)) = lone.filter(|_| self.state == State::Draining) {
             self.stop(slot, Status::ABORTED_MISSING_FUSED, turn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_fabrics::Handle;
+    use ebof_nvme::Nsid;
+
+    use super::*;
+
+    const ASKER: Asker = Asker { handle: Handle(0), slot: 0 };
+
+    fn extent(offset_bytes: u64) -> Extent {
+        Extent { device: DeviceId(1), nsid: Nsid(1), offset_bytes, length_bytes: 4096, fua: false, deallocate: false }
+    }
+
+    #[test]
+    fn changes_of_a_pairs_bytes_wait_and_halves_of_other_pairs_line_up_with_their_own() {
+        let pairs = Arc::new(Pairs::new(Vec::new()));
+        let pair = pairs.enter(&extent(0), ASKER);
+        assert!(pairs.enter_change(&Work::Write(extent(0)), ASKER).is_some());
+        assert!(pairs.enter_change(&Work::Write(extent(4096)), ASKER).is_none(), "other bytes");
+        assert!(pairs.enter_change(&Work::FusedWrite(extent(0), Cid(1)), ASKER).is_none(), "a later pair's half");
+        drop(pair);
+        assert!(pairs.enter_change(&Work::Write(extent(0)), ASKER).is_none());
+        assert!(!pairs.are_there());
     }
 }
