@@ -258,7 +258,7 @@ impl Admin {
         if let Some(sqe) = self.rescan.next_command() {
             let data = Data::ToHost(vec![0; 4096]);
             if !self.submit(sqe, data, tag::RESCAN, self.admin_timeout_ms()) {
-                self.rescan.give_up();
+                self.rescan.not_sent();
             }
         }
     }

@@ -78,9 +78,14 @@ impl Rescan {
         }
     }
 
-    /// A command could not be sent.
-    pub(crate) fn give_up(&mut self) {
-        self.state = State::Idle;
+    /// The command that was just given could not be sent: it is given again, as soon as there is room for it. Nothing else
+    /// would say once more that something has changed.
+    pub(crate) fn not_sent(&mut self) {
+        match &mut self.state {
+            State::Idle => {}
+            State::Changed { sent } | State::List { sent, .. } => *sent = false,
+            State::Look(look) => look.sent = false,
+        }
     }
 
     /// The command to send now, if there is one. Its data are 4096 bytes.
@@ -121,7 +126,7 @@ impl Rescan {
             }
             State::List { after, mut found, changed, .. } => {
                 let Some(list) = bytes.and_then(|bytes| NamespaceList::read_from_bytes(bytes).ok()) else {
-                    return Step { done: Some(Vec::new()), ..Step::default() };
+                    return self.without_list(answer.map(|(status, _)| status), changed, open());
                 };
                 found.extend(list.iter().map(|nsid| nsid.0));
                 match list.next_after(Nsid(after)).filter(|_| found.len() < NAMESPACES_MAX) {
@@ -134,6 +139,15 @@ impl Rescan {
             }
             State::Look(look) => self.on_look(look, answer),
         }
+    }
+
+    /// The active list was not told. What is open is looked at all the same: it may be another namespace by now.
+    fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Step {
+        let known = self.known.clone().unwrap_or_default();
+        let found = known.into_iter().chain(open.iter().map(|nsid| nsid.0)).collect();
+        let later = status.is_none_or(|status| matches!(refusal(status), Refusal::Later));
+        let step = self.begin_looks(found, changed, open);
+        Step { again_later: later, ..step }
     }
 
     fn begin_looks(&mut self, found: BTreeSet<u32>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Step {
@@ -261,6 +275,45 @@ mod tests {
         rescan.request();
         assert_eq!(answer(&mut rescan, NamespaceList::after(Nsid(0), [Nsid(1)]).as_bytes()), Some(vec![]));
         assert!(rescan.next_command().is_some(), "asked for again");
+    }
+
+    #[test]
+    fn a_command_for_which_there_was_no_room_is_given_again() {
+        let mut rescan = Rescan::default();
+        scan(&mut rescan, &[], &[1]);
+        rescan.request();
+        let list = NamespaceList::after(Nsid(0), [Nsid(1)]);
+        let identify = IdentifyNamespace { nsze: 1.into(), ..IdentifyNamespace::default() };
+        for bytes in [list.as_bytes(), list.as_bytes(), identify.as_bytes()] {
+            let sqe = rescan.next_command().unwrap();
+            rescan.not_sent();
+            assert_eq!(rescan.next_command(), Some(sqe));
+            let step = rescan.answer(Some((Status::SUCCESS, bytes)), || vec![Nsid(1)]);
+            assert!(step.done.is_none());
+        }
+        assert!(rescan.next_command().is_some(), "the descriptors");
+        rescan.answer(None, Vec::new);
+        rescan.not_sent();
+        assert_eq!(rescan.next_command(), None, "nothing is left to ask");
+    }
+
+    #[test]
+    fn what_is_open_is_looked_at_without_the_list_too() {
+        for (status, later) in [(Status::INVALID_FIELD.dnr(), false), (Status::INTERNAL_ERROR, true)] {
+            let mut rescan = Rescan::default();
+            scan(&mut rescan, &[], &[1, 2]);
+            rescan.request();
+            rescan.next_command();
+            rescan.answer(None, Vec::new);
+            rescan.next_command();
+            let step = rescan.answer(Some((status, &[])), || vec![Nsid(2)]);
+            assert_eq!((step.again_later, step.done.is_none(), step.looked.is_empty()), (later, true, true));
+            let sqe = rescan.next_command().unwrap();
+            assert_eq!((sqe.opcode, sqe.nsid(), sqe.cdw10.get()), (admin::IDENTIFY, Nsid(2), 0));
+            let step = rescan.answer(Some((Status::INVALID_NAMESPACE.dnr(), &[])), Vec::new);
+            assert_eq!((step.looked[0].nsid, step.looked[0].found.is_none()), (Nsid(2), true));
+            assert_eq!(step.done, Some(vec![]), "which there are is not known");
+        }
     }
 
     #[test]
