@@ -184,7 +184,7 @@ impl Remote {
         }
         let limits = self.controller.limits();
         let most = match io.op {
-            // As of the last connect: what was acknowledged over an earlier one without a cache is safe.
+            // No connect has announced a cache: what was acknowledged is safe.
             Op::Flush if !limits.volatile_cache => {
                 let data = std::mem::take(&mut command.io.data);
                 self.over.push(Done { user: command.io.user, result: Ok(()), data });

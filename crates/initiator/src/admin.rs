@@ -450,6 +450,7 @@ impl Admin {
         tracing::info!(address = %self.shared.options.address(), controller = %info.id, "reconnected");
         self.engine = engine;
         self.settle(&std::mem::take(&mut info.looked));
+        info.limits = info.limits.after(self.shared.info().limits);
         self.shared.set_live(info);
         self.shared.publish(&Event::Reconnected);
         self.begin();

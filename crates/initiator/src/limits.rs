@@ -25,7 +25,9 @@ pub struct Limits {
     pub dsm_range_blocks: u32,
     /// Blocks of all its ranges together (DMSL), 1 and up.
     pub dsm_blocks: u64,
-    /// A volatile write cache (VWC): what was written is safe only after Flush, or with FUA.
+    /// A volatile write cache (VWC), at this connect or an earlier one of the same [`crate::Controller`]: what was written is
+    /// safe only after Flush, or with FUA. What an earlier connection left in a cache is not safer because there is none
+    /// any more.
     pub volatile_cache: bool,
 }
 
@@ -53,6 +55,13 @@ impl Limits {
             dsm_blocks: told(dmsl, u64::MAX),
             volatile_cache: identify.vwc & vwc::PRESENT != 0,
         }
+    }
+}
+
+impl Limits {
+    /// The same, of a controller that had `before` at its last connect.
+    pub(crate) fn after(self, before: Self) -> Self {
+        Self { volatile_cache: self.volatile_cache || before.volatile_cache, ..self }
     }
 }
 

@@ -230,3 +230,24 @@ fn limits_are_those_of_the_controller_that_came_back() {
     namespace.read(150, &mut back).unwrap();
     assert!(back[50 * BLOCK..].iter().all(|&byte| byte == 0));
 }
+
+#[test]
+fn what_was_written_to_a_cache_is_flushed_although_the_controller_came_back_without_one() {
+    let peer = Peer::new();
+    {
+        let mut state = peer.state();
+        state.ids.insert(1, FIRST);
+        state.vwc = 1;
+    }
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.write(0, &[5; BLOCK], false).unwrap();
+    {
+        let mut state = peer.state();
+        state.vwc = 0;
+        state.epoch += 1;
+    }
+    namespace.read(0, &mut [0; BLOCK]).unwrap();
+    assert_eq!(controller.identify().vwc, 0);
+    assert!(controller.limits().volatile_cache, "the write may be in the cache of before");
+}
