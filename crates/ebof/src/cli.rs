@@ -20,6 +20,8 @@ use crate::global::{Format, Global, LogFormat, start_logging};
 use crate::output::{print, say, show};
 use crate::verbs::{self, Outcome};
 
+mod letters;
+
 /// Drives over NVMe/TCP, served and attached from user space.
 #[derive(Debug, Parser)]
 #[command(name = "ebof", version, disable_help_subcommand = true, arg_required_else_help = true, max_term_width = 100)]
@@ -403,7 +405,10 @@ pub(crate) fn main() -> ExitCode {
     }
     let cli = match parse(&args) {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error, &args),
+        Err(mut error) => {
+            letters::hint(&mut error, &args);
+            return refuse(&error, &args);
+        }
     };
     cli.global.start_logging(cli.command.log_level());
     let format = cli.global.format;
@@ -431,9 +436,14 @@ fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
+/// The command line: what the arguments' types say, and the letters of each verb.
+pub(crate) fn command() -> clap::Command {
+    letters::add(Cli::command())
+}
+
 /// The command line with its grouped help.
 fn described() -> clap::Command {
-    let command = Cli::command();
+    let command = command();
     let groups = grouped(&command);
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}\n\n{EXAMPLES}\n"
@@ -465,7 +475,8 @@ fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
     if wants_json(args) {
         let text = error.to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        let _code = fail(&Failure::usage(message, "see `ebof VERB --help`").into(), Format::Json);
+        let advice = letters::hinted(error).unwrap_or_else(|| "see `ebof VERB --help`".to_owned());
+        let _code = fail(&Failure::usage(message, advice).into(), Format::Json);
     } else {
         let _printed = error.print();
     }
@@ -506,6 +517,9 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
 }
 
 #[cfg(test)]
+mod nvme_cli;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -517,12 +531,14 @@ mod tests {
     #[test]
     fn no_verb_has_an_argument_by_the_name_of_a_global_one() {
         // clap would hand the verb's value to the global option, or the other way round, and panic.
-        let command = Cli::command();
+        let command = super::command();
         let globals: Vec<_> = command.get_arguments().filter(|argument| argument.is_global_set()).collect();
         assert!(globals.len() > 2);
         for verb in command.get_subcommands() {
             for argument in verb.get_arguments() {
-                let taken = globals.iter().any(|global| global.get_id() == argument.get_id());
+                // A copy of the global one is itself.
+                let own = !argument.is_global_set();
+                let taken = own && globals.iter().any(|global| global.get_id() == argument.get_id());
                 assert!(!taken, "{}: {}", verb.get_name(), argument.get_id());
             }
         }
@@ -531,7 +547,7 @@ mod tests {
     #[test]
     fn every_verb_that_is_shown_is_in_one_group() {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
-        let command = Cli::command();
+        let command = super::command();
         let mut verbs: Vec<&str> =
             command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(clap::Command::get_name).collect();
         grouped.sort_unstable();
@@ -560,7 +576,7 @@ mod tests {
 
     #[test]
     fn no_verb_has_the_name_of_the_holder() {
-        assert!(Cli::command().find_subcommand(holder::ARGUMENT).is_none());
+        assert!(super::command().find_subcommand(holder::ARGUMENT).is_none());
     }
 
     #[test]

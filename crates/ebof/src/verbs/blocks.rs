@@ -11,6 +11,7 @@ use ebof_nvme::{Nsid, Sqe};
 use zerocopy::IntoBytes as _;
 
 use super::Outcome;
+use super::directive::Directive;
 use super::guard::refuse_in_use;
 use super::number::{self, List};
 use super::tags::TagArgs;
@@ -50,7 +51,13 @@ struct Blocks {
 
 impl Blocks {
     /// Runs the command; one that `writes` leaves devices alone that this machine uses.
-    fn run(&self, (verb, opcode): (&'static str, u8), deallocate: bool, writes: bool, global: &Global) -> Outcome {
+    fn run(
+        &self,
+        (verb, opcode): (&'static str, u8),
+        directive: Directive,
+        (deallocate, writes): (bool, bool),
+        global: &Global,
+    ) -> Outcome {
         let mut device = self.device.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
         refuse_in_use(verb, &*device, nsid, !writes)?;
@@ -62,6 +69,7 @@ impl Blocks {
             ..BlockRange::new(self.start_block, u32::from(self.block_count) + 1)
         };
         let sqe = self.tags.apply(&mut *device, nsid, range.encode(opcode, nsid))?;
+        let sqe = directive.apply(sqe)?;
         command::io(&mut *device, &sqe, AdminData::None)?;
         let done = Done::new(verb, device.name(), "Success").with("nsid", nsid.0).with("start_block", range.slba);
         show(global, &done.with("blocks", range.blocks))?;
@@ -74,6 +82,8 @@ impl Blocks {
 pub(crate) struct WriteZeroes {
     #[command(flatten)]
     blocks: Blocks,
+    #[command(flatten)]
+    directive: Directive,
     /// The blocks may be deallocated
     #[arg(short, long)]
     deac: bool,
@@ -84,7 +94,7 @@ pub(crate) struct WriteZeroes {
 
 impl WriteZeroes {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.blocks.run(("write-zeroes", nvm::WRITE_ZEROES), self.deac, !self.force, global)
+        self.blocks.run(("write-zeroes", nvm::WRITE_ZEROES), self.directive, (self.deac, !self.force), global)
     }
 }
 
@@ -97,7 +107,7 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.blocks.run(("verify", nvm::VERIFY), false, false, global)
+        self.blocks.run(("verify", nvm::VERIFY), Directive::default(), (false, false), global)
     }
 }
 
@@ -115,12 +125,8 @@ pub(crate) struct WriteUncor {
     /// Number of blocks less one, as on the wire: 0 is one block
     #[arg(short = 'c', long, value_name = "NLB", value_parser = number::parse::<u16>, default_value = "0")]
     block_count: u16,
-    /// Directive type
-    #[arg(short = 'T', long, value_name = "TYPE", value_parser = number::parse::<u8>, default_value = "0")]
-    dir_type: u8,
-    /// Directive specific value
-    #[arg(short = 'S', long, value_name = "VALUE", value_parser = number::parse::<u16>, default_value = "0")]
-    dir_spec: u16,
+    #[command(flatten)]
+    directive: Directive,
     /// Also when a block device of this machine is in use
     #[arg(long)]
     force: bool,
@@ -132,9 +138,7 @@ impl WriteUncor {
         let nsid = namespace_of(&*device, self.namespace_id)?;
         refuse_in_use("write-uncor", &*device, nsid, self.force)?;
         let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
-        let sqe = range.encode(nvm::WRITE_UNCORRECTABLE, nsid);
-        let directive = u32::from(self.dir_type & 0x0f) << 20;
-        let sqe = sqe.with_cdw(12, sqe.cdw12.get() | directive).with_cdw(13, u32::from(self.dir_spec) << 16);
+        let sqe = self.directive.apply(range.encode(nvm::WRITE_UNCORRECTABLE, nsid))?;
         command::io(&mut *device, &sqe, AdminData::None)?;
         let done = Done::new("write-uncor", device.name(), "Success").with("nsid", nsid.0);
         show(global, &done.with("start_block", range.slba).with("blocks", range.blocks))?;

@@ -232,7 +232,7 @@ impl Disconnect {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DisconnectAll {
     /// Only controllers of a transport
-    #[arg(short = 't', long, value_name = "TRANSPORT")]
+    #[arg(short = 't', short_alias = 'r', long, value_name = "TRANSPORT")]
     transport: Option<String>,
     /// Also when a device is in use: what was not written is lost
     #[arg(long)]

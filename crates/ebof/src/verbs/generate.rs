@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use super::Outcome;
-use crate::cli::{Cli, asked};
+use crate::cli::{asked, command};
 use crate::output::{print, say};
 
 /// Shell completions.
@@ -23,7 +22,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(self) -> Outcome {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "ebof", &mut text);
+        clap_complete::generate(self.shell, &mut command(), "ebof", &mut text);
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -41,17 +40,17 @@ pub(crate) struct Man {
 impl Man {
     pub(crate) fn run(self) -> Outcome {
         // As it is for all pages: names with `ebof` before them, and the global options with each verb.
-        let mut command = Cli::command();
-        command.build();
+        let mut pages = command();
+        pages.build();
         let Some(directory) = self.what else {
-            return page(command);
+            return page(pages);
         };
-        if let Some(verb) = directory.to_str().and_then(|word| command.find_subcommand(word)) {
+        if let Some(verb) = directory.to_str().and_then(|word| pages.find_subcommand(word)) {
             return page(verb.clone());
         }
         let writing = || format!("writing man pages to {}", directory.display());
         std::fs::create_dir_all(&directory).with_context(writing)?;
-        clap_mangen::generate_to(Cli::command(), &directory).with_context(writing)?;
+        clap_mangen::generate_to(command(), &directory).with_context(writing)?;
         say(&format!("man pages are in {}", directory.display()));
         Ok(ExitCode::SUCCESS)
     }

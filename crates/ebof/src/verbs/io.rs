@@ -14,6 +14,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::prinfo as prinfo_bits;
 
 use super::Outcome;
+use super::directive::Directive;
 use super::guard::refuse_in_use;
 use super::number;
 use super::tags::TagArgs;
@@ -60,9 +61,6 @@ pub(crate) struct Transfer {
     /// Say how long the command took
     #[arg(short = 't', long)]
     latency: bool,
-    /// As --dry-run
-    #[arg(short = 'w')]
-    not_sent: bool,
     /// Print the command before it is sent
     #[arg(short = 'V', long)]
     show_command: bool,
@@ -71,6 +69,11 @@ pub(crate) struct Transfer {
     force: bool,
     #[command(flatten)]
     tags: TagArgs,
+    #[command(flatten)]
+    directive: Directive,
+    /// Dataset management: access frequency (bits 3:0), access latency (5:4), sequential (6), incompressible (7)
+    #[arg(short = 'D', long, value_name = "DSM", value_parser = number::parse::<u8>, default_value = "0")]
+    dsm: u8,
     #[command(flatten)]
     metadata: Metadata,
 }
@@ -208,9 +211,7 @@ impl Transfer {
 
     fn open(&self, global: &Global) -> anyhow::Result<(Box<dyn Device>, u32)> {
         self.metadata.refuse()?;
-        let mut args = self.device.clone();
-        args.dry_run |= self.not_sent;
-        let mut device = args.open(Needs::Io, global)?;
+        let mut device = self.device.open(Needs::Io, global)?;
         let nsid = namespace_of(&*device, self.namespace_id)?;
         let namespace = command::identify_namespace(&mut *device, nsid)?;
         let generated = self.prinfo & prinfo_bits::ACTION != 0;
@@ -279,6 +280,8 @@ impl Transfer {
     ) -> anyhow::Result<()> {
         let nsid = namespace_of(device, self.namespace_id)?;
         let sqe = self.tags.apply(device, nsid, range.encode(opcode, nsid))?;
+        let sqe = self.directive.apply(sqe)?;
+        let sqe = sqe.with_cdw(13, sqe.cdw13.get() | u32::from(self.dsm));
         if self.show_command {
             let bytes = match &data {
                 AdminData::None => 0,

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod controller;
 pub(crate) mod copy;
+mod directive;
 pub(crate) mod discover;
 pub(crate) mod drive_logs;
 pub(crate) mod fabric;
