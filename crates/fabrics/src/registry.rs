@@ -229,11 +229,12 @@ impl Registry {
     /// Serves `model` from now on. Deliver the notices; devices that the new model lacks may go once every queue has
     /// had its notice and what it had under way is complete.
     pub fn replace_model(&mut self, model: Arc<Model>) -> Notices {
-        self.replace(model, true)
+        self.replace(model, None)
     }
 
-    /// The same; `noting` what goes, so that hosts learn of it before another namespace has its NSID.
-    fn replace(&mut self, model: Arc<Model>, noting: bool) -> Notices {
+    /// The same, at the command of host `by`: it knows what it did, the others are shown each namespace that goes as gone before
+    /// another one has its NSID.
+    fn replace(&mut self, model: Arc<Model>, by: Option<&Nqn>) -> Notices {
         let last = core::mem::replace(&mut self.model, model);
         self.keep_protection(&last);
         let subsystems = self.model.subsystems.iter();
@@ -257,9 +258,9 @@ impl Registry {
             } else if let Some(now) = self.effective.get(&association.subsystem)
                 && before.get(&association.subsystem) != Some(now)
             {
-                if let (true, Some(before)) = (noting, before.get(&association.subsystem)) {
+                if let Some(before) = before.get(&association.subsystem) {
                     let shown = |all: &Arc<Subsystem>| all.shown_to(&association.host, association.host_id);
-                    entry.replaced.note(&shown(before), &shown(now));
+                    entry.replaced.note(&shown(before), &shown(now), by == Some(&association.host));
                 }
                 entry.tell(now, &mut notices);
             }
@@ -267,14 +268,15 @@ impl Registry {
         notices
     }
 
-    /// Serves `subsystem` in place of the one with its NQN; nothing happens if there is none. Deliver the notices.
-    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> Notices {
+    /// Serves `subsystem` in place of the one with its NQN; nothing happens if there is none. `by` is the host whose command it was,
+    /// if it was one: its controllers are shown at once what became of namespaces, the others in two steps. Deliver the notices.
+    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>, by: Option<&Nqn>) -> Notices {
         let mut model = Model::clone(&self.model);
         let Some(place) = model.subsystems.iter_mut().find(|served| served.nqn == subsystem.nqn) else {
             return Notices::new();
         };
         *place = subsystem;
-        self.replace(Arc::new(model), false)
+        self.replace(Arc::new(model), by)
     }
 
     /// What hosts changed in the write protection of namespaces since the last call.

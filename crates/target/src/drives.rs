@@ -116,8 +116,15 @@ impl Drives {
         Ok(before.keepers.into_values().map(|kept| kept.keeper).filter(|keeper| !kept(keeper)).collect())
     }
 
-    /// Shows what the drive of a subsystem has become. On the drive's thread.
-    pub(crate) fn publish(&self, nqn: &Nqn, reservations: &[Event], events: &[AsyncEvent], shared: &Shared) {
+    /// Shows what the drive of a subsystem has become, by a command of host `by` if it was one. On the drive's thread.
+    pub(crate) fn publish(
+        &self,
+        nqn: &Nqn,
+        by: Option<&Nqn>,
+        reservations: &[Event],
+        events: &[AsyncEvent],
+        shared: &Shared,
+    ) {
         let mut shown = self.shown();
         let Some(kept) = shown.keepers.get(nqn) else { return };
         let kept = Kept { keeper: Arc::clone(&kept.keeper), names: self.names(&kept.keeper, &kept.names) };
@@ -131,7 +138,7 @@ impl Drives {
         match kept.adopt(&mut subsystem) {
             Ok(()) => {
                 // Delivered under the lock, so that no queue hears of an older model later.
-                let notices = registry.replace_subsystem(Arc::new(subsystem));
+                let notices = registry.replace_subsystem(Arc::new(subsystem), by);
                 shared.deliver(notices);
                 shared.deliver(registry.reservation_notices(nqn, reservations));
                 events.iter().for_each(|&event| shared.deliver(registry.raise(nqn, event)));
@@ -147,10 +154,10 @@ impl Drives {
             let of_observe = of_publish.clone();
             let of_tell = of_publish.clone();
             keeper.join(Around {
-                publish: Box::new(move |reservations, events| {
+                publish: Box::new(move |by, reservations, events| {
                     let (shared, nqn) = &of_publish;
                     if let Some(shared) = shared.upgrade() {
-                        shared.drives.publish(nqn, reservations, events, &shared);
+                        shared.drives.publish(nqn, by, reservations, events, &shared);
                     }
                 }),
                 tell: Box::new(move |controller, event| {

@@ -4,7 +4,7 @@
 #
 # One target on the machine: a port for discovery only, and a port with small queues for three subsystems (one has a drive). In the
 # guest: nvme-cli of this Debian release and of the one before, libnvme's Python bindings, nvme-stas with its defaults, the kernel's
-# persistent reservations, namespaces that get other identifiers, and a host that is taken off the list.
+# persistent reservations, namespaces that get other identifiers or that another host replaces, and a host that is taken off the list.
 
 discovery=nqn.2014-08.org.nvmexpress.discovery
 plain=nqn.2014-08.org.example:plain
@@ -21,7 +21,7 @@ machine() {
   step "a target on 127.0.0.1:$discovery_port (discovery) and :$port (queues of 16 entries)"
   configuration "$first" "$allowed"
   check "ebof serve --config listens" serve || return
-  check "a namespace on the drive" env EBOF_STATE_DIR="$work/state" "$ebof" create-ns "nvme+tcp://127.0.0.1:$port/$drive" -S 16Mi -m 1
+  check "a namespace on the drive" manages create-ns -S 16Mi -m 1
   boot_guest -t 900 -- "$discovery_port" "$port"
 
   step "the machine afterwards"
@@ -68,6 +68,15 @@ on_reload() {
   kill -HUP "${process[peers]}"
 }
 
+# The machine is another host than the guest. A verb for the drive's subsystem, and more arguments.
+manages() {
+  EBOF_STATE_DIR="$work/state" "$ebof" "$1" "nvme+tcp://127.0.0.1:$port/$drive" "${@:2}"
+}
+# The guest's request: another namespace under the first one's NSID, sooner than its kernel looks.
+on_replace() {
+  manages delete-ns -n 1 --force && manages create-ns -S 24Mi -m 1
+}
+
 guest() {
   discovery_port=$1 port=$2 address=10.0.2.2
   check "modprobe nvme-tcp" modprobe nvme-tcp || return
@@ -78,6 +87,7 @@ guest() {
   step_reservations
   kernel_forgets
   step_identifiers
+  step_replaced
   step_taken_off
 }
 
@@ -210,6 +220,24 @@ step_identifiers() {
   disconnects
   kernel_forgets
 }
+
+step_replaced() {
+  step "another host deletes a namespace and creates another one under its NSID"
+  local before
+  nqn=$drive
+  connects || return
+  before=$(uuid_of)
+  check "its disk has a UUID" test -n "$before"
+  check "delete-ns and create-ns" ask replace
+  check "its disk is the other namespace, without a rescan" until_true 60 is_another "$before"
+  check_equal "of the other size" $((24 << 20)) "$(blockdev --getsize64 "$(namespace_device 1)")"
+  check "the new disk can be written and read" until_true 30 eval "dd if=/dev/zero of=\$(namespace_device 1) bs=1M count=4 oflag=direct &&
+    dd if=\$(namespace_device 1) of=/dev/null bs=1M count=4 iflag=direct"
+  kernel_is_content "about another namespace"
+  disconnects
+  kernel_forgets
+}
+is_another() { local now; now=$(uuid_of) && [[ -n $now && $now != "$1" ]]; }
 
 step_taken_off() {
   step "a host is taken off the list while it is connected"

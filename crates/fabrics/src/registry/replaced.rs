@@ -76,18 +76,25 @@ impl Look {
 }
 
 impl Replaced {
-    /// The host was shown `before`, and there is `now`.
-    pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem) {
+    /// The host was shown `before`, and there is `now`; `own` says that a command of the host itself made the difference: it has
+    /// nothing to learn of it.
+    pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem, own: bool) {
+        let was = |nsid: Nsid| before.namespaces.find(nsid).map(Identity::of);
+        let is = |nsid: Nsid| now.namespaces.find(nsid).map(Identity::of);
+        if own {
+            self.nsids.retain(|&nsid, _| was(nsid) == is(nsid));
+            return;
+        }
         for namespace in before.namespaces.iter() {
             let was = Identity::of(namespace);
-            let same = now.namespaces.find(namespace.nsid).is_some_and(|now| Identity::of(now) == was);
-            if let (false, Slot::Vacant(slot)) = (same, self.nsids.entry(namespace.nsid)) {
+            if let (false, Slot::Vacant(slot)) =
+                (is(namespace.nsid).as_ref() == Some(&was), self.nsids.entry(namespace.nsid))
+            {
                 slot.insert(Stage::Gone { was, looked: false });
             }
         }
         // What came back as it was has never been away.
-        let is = |nsid: &Nsid| now.namespaces.find(*nsid).map(Identity::of);
-        self.nsids.retain(|nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is(nsid).as_ref() == Some(was)));
+        self.nsids.retain(|&nsid, stage| !matches!(stage, Stage::Gone { was, .. } if is(nsid).as_ref() == Some(was)));
     }
 
     /// The host looks; `now` is what there is. Whether it is to be shown more from now on.

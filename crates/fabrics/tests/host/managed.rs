@@ -21,17 +21,17 @@ fn identify(cns: Cns, nsid: Nsid) -> Sqe {
     with_data(Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0)), 4096)
 }
 
-fn create(world: &mut World, at: u64, wanted: &NewNamespace) -> Done {
+pub(crate) fn create(world: &mut World, at: u64, wanted: &NewNamespace) -> Done {
     let command = NamespaceManagement { select: ManagementSelect::Create, csi: ebof_nvme::identify::Csi::NVM };
     world.run_with(at, with_data(command.encode(Nsid::NONE), 4096), wanted.as_bytes())
 }
 
-fn delete(world: &mut World, at: u64, nsid: Nsid) -> Done {
+pub(crate) fn delete(world: &mut World, at: u64, nsid: Nsid) -> Done {
     let command = NamespaceManagement { select: ManagementSelect::Delete, csi: ebof_nvme::identify::Csi::NVM };
     world.run(at, with_data(command.encode(nsid), 0))
 }
 
-fn attach(world: &mut World, at: u64, select: AttachmentSelect, nsid: Nsid, controllers: &[u16]) -> Done {
+pub(crate) fn attach(world: &mut World, at: u64, select: AttachmentSelect, nsid: Nsid, controllers: &[u16]) -> Done {
     let list = ControllerList::starting_at(ControllerId(0), controllers.iter().map(|&cntlid| ControllerId(cntlid)));
     world.run_with(at, with_data(select.encode(nsid), 4096), list.as_bytes())
 }

@@ -9,12 +9,14 @@ use ebof_fabrics::{DeviceId, Namespace, NamespaceTable};
 use ebof_nvme::connect::Property;
 use ebof_nvme::identify::NamespaceList;
 use ebof_nvme::log::ChangedNamespaces;
+use ebof_nvme::namespace::{AttachmentSelect, NewNamespace};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::{ControllerId, Nsid, Sqe, Status, Uuid};
 use zerocopy::FromBytes;
 
-use crate::support::{ALICE, BOB, DRIVE, World, namespace, with_data};
+use crate::managed::{attach, create, delete};
+use crate::support::{ALICE, BOB, DRIVE, MANAGED, World, namespace, with_data};
 
 /// A host's controller and one I/O queue.
 struct Host {
@@ -24,8 +26,12 @@ struct Host {
 }
 
 fn connect(world: &mut World, name: &str, requests: u16) -> Host {
-    let (admin, cntlid) = world.controller(DRIVE, name);
-    let io = world.io_queue(DRIVE, name, cntlid, 1);
+    connect_to(world, DRIVE, name, requests)
+}
+
+fn connect_to(world: &mut World, subsystem: &str, name: &str, requests: u16) -> Host {
+    let (admin, cntlid) = world.controller(subsystem, name);
+    let io = world.io_queue(subsystem, name, cntlid, 1);
     for _ in 0..requests {
         assert_eq!(world.run(admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
     }
@@ -188,4 +194,94 @@ fn a_reset_does_not_make_a_host_forget_what_it_knew() {
     assert_eq!(world.run(host.admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
     assert_eq!(world.events.last().unwrap().1.result(), 0x0004_0002);
     assert_eq!(list(&mut world, &host), [1]);
+}
+
+/// Has `by` delete namespace 1 and put another one in its place, attached to `to` and to itself.
+fn recreate(world: &mut World, by: &Host, to: &[&Host]) {
+    if instance(world).is_some() {
+        assert!(delete(world, by.admin, Nsid(1)).status().is_success());
+    }
+    let shared = NewNamespace { nmic: 1, ..NewNamespace::new(8) };
+    assert_eq!(create(world, by.admin, &shared).result(), 1);
+    let mut controllers: Vec<u16> = to.iter().map(|host| host.cntlid.0).collect();
+    controllers.sort_unstable();
+    assert!(attach(world, by.admin, AttachmentSelect::Attach, Nsid(1), &controllers).status().is_success());
+}
+
+/// The number of events about attached namespaces that a host has got.
+fn events(world: &World, host: &Host) -> usize {
+    world.events.iter().filter(|(at, cqe)| *at == host.admin && cqe.result() == 0x0004_0002).count()
+}
+
+#[test]
+fn what_one_host_replaces_comes_to_the_others_by_two_events() {
+    let mut world = World::managed();
+    let (alice, bob) = (connect_to(&mut world, MANAGED, ALICE, 4), connect_to(&mut world, MANAGED, BOB, 4));
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert_eq!((changed(&mut world, &bob), list(&mut world, &bob)), (vec![1], vec![1]));
+    assert!(write(&mut world, &bob).0.is_success());
+    let before = events(&world, &bob);
+    // Deleted, created and attached before the other host has come to look.
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert_eq!(events(&world, &bob), before + 1);
+    assert_eq!(write(&mut world, &bob).0, ABSENT);
+    assert_eq!((changed(&mut world, &bob), list(&mut world, &bob)), (vec![1], vec![0_u32; 0]));
+    assert_eq!(events(&world, &bob), before + 2);
+    assert_eq!((changed(&mut world, &bob), list(&mut world, &bob)), (vec![1], vec![1]));
+    assert_eq!(write(&mut world, &bob).0, NOT_YET);
+    assert_eq!(identify(&mut world, &bob, 3, 1), Status::SUCCESS);
+    let (status, step) = write(&mut world, &bob);
+    let device = format!("DeviceId({})", 1000 + instance(&world).unwrap());
+    assert!(status.is_success() && step.contains(&device), "{status} {step}");
+}
+
+/// The drive's name for namespace 1.
+fn instance(world: &World) -> Option<u64> {
+    Some(world.drive.view().namespaces.first()?.1.instance.0)
+}
+
+#[test]
+fn who_replaces_a_namespace_has_it_at_once() {
+    let mut world = World::managed();
+    let (alice, bob) = (connect_to(&mut world, MANAGED, ALICE, 4), connect_to(&mut world, MANAGED, BOB, 4));
+    // Another controller of the same host, which deletes and creates through the first.
+    let second = connect_to(&mut world, MANAGED, ALICE, 0);
+    for _ in 0..2 {
+        recreate(&mut world, &alice, &[&alice, &bob]);
+        for host in [&alice, &second] {
+            assert_eq!(list(&mut world, host), [1]);
+            assert!(write(&mut world, host).0.is_success());
+        }
+    }
+    // What the drive's owner changes is news to everyone, until the host itself changes it again.
+    world.publish_drive();
+    let gone = |world: &mut World| {
+        let mut model = ebof_fabrics::Model::clone(world.registry.model());
+        Arc::make_mut(model.subsystems.last_mut().unwrap()).namespaces = NamespaceTable::default();
+        let notices = world.registry.replace_model(Arc::new(model));
+        world.deliver(notices);
+    };
+    gone(&mut world);
+    world.publish_drive();
+    assert_eq!(write(&mut world, &alice).0, Status::SUCCESS, "it is the same");
+    gone(&mut world);
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert!(write(&mut world, &alice).0.is_success(), "its own");
+    assert_eq!(write(&mut world, &bob).0, ABSENT);
+}
+
+#[test]
+fn another_namespace_attached_under_an_nsid_is_another_one_and_the_same_is_the_same() {
+    let mut world = World::managed();
+    let (alice, bob) = (connect_to(&mut world, MANAGED, ALICE, 4), connect_to(&mut world, MANAGED, BOB, 4));
+    recreate(&mut world, &alice, &[&bob]);
+    assert!(write(&mut world, &bob).0.is_success());
+    for select in [AttachmentSelect::Detach, AttachmentSelect::Attach] {
+        assert!(attach(&mut world, alice.admin, select, Nsid(1), &[bob.cntlid.0]).status().is_success());
+    }
+    assert!(write(&mut world, &bob).0.is_success());
+    // A host to which the old one was not attached has nothing to lose.
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert!(write(&mut world, &alice).0.is_success());
+    assert_eq!(write(&mut world, &bob).0, ABSENT);
 }

@@ -159,6 +159,7 @@ pub(crate) struct World {
     pub(crate) ended: Vec<Cqe>,
     next_handle: u64,
     next_cid: u16,
+    moments: u8,
 }
 
 impl World {
@@ -194,6 +195,7 @@ impl World {
             ended: Vec::new(),
             next_handle: 0,
             next_cid: 0,
+            moments: 0,
         }
     }
 
@@ -249,14 +251,15 @@ impl World {
     /// Has the drive decide, and shows what it became; `None` where the queue is gone.
     pub(crate) fn ask_drive(&mut self, at: u64, executing: Executing, request: &Request) -> Option<Step> {
         let origin = self.queues.get(&at)?.association().expect("a connected queue").origin();
-        let moment = Moment { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [7; 32] };
+        let moment = self.moment();
+        let by = origin.host.clone();
         let answer = self.drive.decide(request, &origin, &moment).map(|decision| {
             decision.changes.into_iter().for_each(|change| self.drive.apply(change));
             (decision.answer, decision.notices)
         });
         let told = answer.as_ref().map(|(_, notices)| notices.clone()).unwrap_or_default();
         let answer = answer.map(|(answer, _)| answer);
-        self.publish_drive();
+        self.show_drive(Some(&by));
         let notices = self.registry.reservation_notices(&nqn(MANAGED), &told);
         self.deliver(notices);
         Some(self.queues.get_mut(&at)?.answer(executing, answer))
@@ -265,17 +268,28 @@ impl World {
     /// Has the drive told something that is no command's own step.
     pub(crate) fn tell_drive(&mut self, at: u64, request: &Request) {
         let origin = self.queues[&at].association().unwrap().origin();
-        let moment = Moment { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [7; 32] };
+        let moment = self.moment();
         let decision = self.drive.decide(request, &origin, &moment).unwrap();
         decision.changes.into_iter().for_each(|change| self.drive.apply(change));
         self.publish_drive();
     }
 
+    /// Another one each time.
+    fn moment(&mut self) -> Moment {
+        self.moments = self.moments.wrapping_add(1);
+        Moment { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [self.moments; 32] }
+    }
+
+    /// Shows what became of the drive, by itself.
     pub(crate) fn publish_drive(&mut self) {
+        self.show_drive(None);
+    }
+
+    fn show_drive(&mut self, by: Option<&Nqn>) {
         let subsystem = self.registry.model().subsystem(&nqn(MANAGED)).expect("it is never removed");
         let mut next = Subsystem::clone(subsystem);
         adopt(&mut next, self.drive.view());
-        let notices = self.registry.replace_subsystem(Arc::new(next));
+        let notices = self.registry.replace_subsystem(Arc::new(next), by);
         self.deliver(notices);
     }
 

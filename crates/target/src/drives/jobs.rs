@@ -281,7 +281,7 @@ impl Job for Erase {
             }
         }
         keeper.drive().set_erasing(&self.namespaces, None);
-        keeper.show(&[], &[]);
+        keeper.show(None, &[], &[]);
         if let Some(then) = self.then.take() {
             then();
         }
@@ -299,7 +299,7 @@ impl Erase {
             if left + SHOWN_PERCENT <= self.shown {
                 self.shown = left;
                 keeper.drive().set_erasing(&self.namespaces, Some(left));
-                keeper.show(&[], &[]);
+                keeper.show(None, &[], &[]);
             }
             return Ok(false);
         }
@@ -426,7 +426,7 @@ impl Keeper {
                 return Progress::Later(1000);
             }
             tracing::info!(drive = self.name(), success, "sanitizing is over");
-            self.show(&[], &[]);
+            self.show(None, &[], &[]);
             self.tell(ended.event.0, ended.event.1);
         }
         store.hold_unclean(false);

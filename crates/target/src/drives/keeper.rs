@@ -17,7 +17,7 @@ use ebof_medium::{Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::media::SecureErase;
-use ebof_nvme::{Cid, ControllerId, HostId, Nsid, QueueId, Status};
+use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 
 use super::jobs::{Jobs, wants_facts};
 use super::sensor::Sensor;
@@ -80,11 +80,12 @@ pub(crate) struct Keeper {
     pub(super) log_limit: LogLimit,
 }
 
-type Publish = Box<dyn Fn(&[Event], &[AsyncEvent]) + Send>;
+type Publish = Box<dyn Fn(Option<&Nqn>, &[Event], &[AsyncEvent]) + Send>;
 
 /// What a keeper wants of the target; called on the drive's thread.
 pub(crate) struct Around {
-    /// Shows hosts what the drive has become, and tells them what happened to it and to their reservations.
+    /// Shows hosts what the drive has become, by a command of this host if it was one, and tells them what happened to it and
+    /// to their reservations.
     pub(crate) publish: Publish,
     /// Tells a controller of what it alone is told.
     pub(crate) tell: Box<dyn Fn(ControllerId, AsyncEvent) + Send>,
@@ -373,7 +374,7 @@ impl Keeper {
         }
         self.drive().set_erasing(&decision.erased, Some(100));
         // Hosts lose a namespace before its blocks are given to others.
-        self.show(&decision.notices, &decision.events);
+        self.show(Some(&origin.host), &decision.notices, &decision.events);
         for effect in decision.after {
             if let Effect::Remove(instance) = effect {
                 self.leftovers().insert(instance);
@@ -463,10 +464,10 @@ impl Keeper {
         Ok(())
     }
 
-    /// Shows hosts what the drive has become.
-    pub(super) fn show(&self, reservations: &[Event], events: &[AsyncEvent]) {
+    /// Shows hosts what the drive has become, by a command of host `by` if it was one.
+    pub(super) fn show(&self, by: Option<&Nqn>, reservations: &[Event], events: &[AsyncEvent]) {
         if let Some(around) = &*self.around() {
-            (around.publish)(reservations, events);
+            (around.publish)(by, reservations, events);
         }
     }
 

@@ -216,7 +216,7 @@ impl Keeper {
         changes.extend(turned.changes);
         drop(round);
         self.write_down(store, changes);
-        self.show(&[], &turned.events);
+        self.show(None, &[], &turned.events);
     }
 
     /// Makes changes durable that nobody asked for. Events for which that fails are kept for the next time; errors and counters are
