@@ -62,6 +62,14 @@ on_target() {
 target_down() { ask target down; }
 target_up() { ask target up; }
 
+# The guest's requests: a larger file, noticed because `ebof ns-rescan` asks the target to look, or at SIGHUP.
+on_grow() {
+  case $1 in
+    open) truncate -s 160M "$image" && "$ebof" ns-rescan --serve "${process[open]}" ;;
+    closed) truncate -s 48M "$other" && kill -HUP "${process[closed]}" ;;
+  esac
+}
+
 guest() {
   local closed_port=$2
   address=10.0.2.2 port=$1 nqn=$open
@@ -80,6 +88,7 @@ guest() {
   kernel_forgets
   step_unplug
   kernel_forgets
+  step_grow
   disconnects
 
   step "connection with header and data digest, one queue of depth 32"
@@ -91,6 +100,20 @@ guest() {
   step_refusals
   port=$closed_port step_allow_list
   kernel_forgets
+}
+
+is_as_large() { [[ $(blockdev --getsize64 "$(namespace_device 1)") == "$1" ]]; }
+
+step_grow() {
+  step "a file grows under a disk that is connected"
+  local disk
+  disk=$(namespace_device 1)
+  check_equal "its size" $((128 << 20)) "$(blockdev --getsize64 "$disk")"
+  check "a larger file, and ebof ns-rescan on the machine" ask grow open
+  check "the disk is as large, without a rescan or a reconnect" until_true 60 is_as_large $((160 << 20))
+  check_equal "it is the same disk" "$disk" "$(namespace_device 1)"
+  check "its new end can be written" dd if=/dev/zero of="$disk" bs=1M seek=128 count=32 oflag=direct
+  check "resize2fs" eval "e2fsck -fp '$disk' && resize2fs '$disk'"
 }
 
 step_allow_list() {
@@ -107,5 +130,7 @@ step_allow_list() {
   check_equal "the namespace has the NGUID of the configuration" "${nguid//-/}" \
     "$(nvme id-ns "$(namespace_device 1)" -o json | jq -r .nguid)"
   check_says "the controller has its serial number" '0123456789abcdef' nvme id-ctrl "/dev/$controller"
+  check "its file grows, and SIGHUP" ask grow closed
+  check "the disk is as large" until_true 60 is_as_large $((48 << 20))
   disconnects
 }
