@@ -41,6 +41,8 @@ fn check_loop() -> Result<(), Error> {
 pub struct Front {
     table: Arc<Table>,
     sort: Sort,
+    /// What the names of the files end with that are behind loop devices.
+    token: String,
     paths: HashMap<String, PathBuf>,
 }
 
@@ -70,7 +72,14 @@ impl Front {
             let options = fuse::Options { transfer_max_bytes, ..fuse::Options::default() };
             Sort::Loop(Server::mount(&place, &table, blocks, options)?)
         };
-        Ok(Self { table, sort, paths: HashMap::new() })
+        Ok(Self { table, sort, token: token()?, paths: HashMap::new() })
+    }
+
+    /// The name of the file behind the loop device `name`, which no other file of a loop device on this machine has, now
+    /// or later: it tells whose the device is when this process is gone. `None` where there are no loop devices.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<String> {
+        matches!(self.sort, Sort::Loop(_)).then(|| format!("{name}-{}", self.token))
     }
 
     /// `ublk` or `loop`.
@@ -87,12 +96,13 @@ impl Front {
     /// # Errors
     /// What the kernel, or losetup, refuses.
     pub fn add(&mut self, name: &str, namespace: &Namespace) -> Result<PathBuf, Error> {
+        let file = self.file(name).unwrap_or_default();
         let path = match &mut self.sort {
             Sort::Loop(server) => {
-                self.table.insert(name, namespace.clone());
-                let made = loopdev::attach(&server.file(name), namespace.block_bytes, namespace.read_only);
+                self.table.insert(&file, namespace.clone());
+                let made = loopdev::attach(&server.file(&file), namespace.block_bytes, namespace.read_only);
                 made.inspect_err(|_| {
-                    self.table.remove(name);
+                    self.table.remove(&file);
                 })?
             }
             Sort::Ublk(server) => server.add(name, namespace)?,
@@ -107,10 +117,10 @@ impl Front {
     /// # Errors
     /// What losetup refuses.
     pub fn update(&mut self, name: &str, namespace: &Namespace) -> Result<bool, Error> {
-        match (&self.sort, self.paths.get(name)) {
-            (Sort::Loop(server), Some(path)) if self.table.update(name, namespace) => {
+        match (&self.sort, self.paths.get(name), self.file(name)) {
+            (Sort::Loop(server), Some(path), Some(file)) if self.table.update(&file, namespace) => {
                 // Before Linux 6.16 a loop device takes the size that the kernel remembers of the file: have it ask.
-                let file = server.file(name);
+                let file = server.file(&file);
                 std::fs::metadata(&file).map_err(|error| Error::io(format!("looking at {}", file.display()), error))?;
                 loopdev::resize(path)?;
                 Ok(true)
@@ -125,10 +135,13 @@ impl Front {
     /// What the kernel, or losetup, refuses; the namespace is not served any more all the same.
     pub fn remove(&mut self, name: &str) -> Result<(), Error> {
         let Some(path) = self.paths.remove(name) else { return Ok(()) };
+        let file = self.file(name).unwrap_or_default();
         match &mut self.sort {
             Sort::Loop(_) => {
-                let detached = loopdev::detach(&path);
-                self.table.remove(name);
+                // Whoever detached it by hand may have given its number to another file.
+                let is_ours = loopdev::all().iter().any(|(other, behind)| *other == path && behind.ends_with(&file));
+                let detached = if is_ours { loopdev::detach(&path) } else { Ok(()) };
+                self.table.remove(&file);
                 detached
             }
             Sort::Ublk(server) => server.remove(name),
@@ -150,4 +163,12 @@ impl Front {
             }
         }
     }
+}
+
+/// 48 random bits in hexadecimal: short enough for a name that FUSE is asked for.
+fn token() -> Result<String, Error> {
+    let path = "/proc/sys/kernel/random/uuid";
+    let uuid = std::fs::read_to_string(path).map_err(|error| Error::io(format!("reading {path}"), error))?;
+    // The last group of a version 4 UUID has no bits that are always the same.
+    Ok(uuid.trim_end().rsplit('-').next().unwrap_or_default().to_owned())
 }

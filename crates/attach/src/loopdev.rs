@@ -49,18 +49,18 @@ pub fn detach(path: &Path) -> Result<(), Error> {
     run(&["--detach", &path.to_string_lossy()]).map(|_nothing| ())
 }
 
-/// The loop devices whose file lies below `directory`.
+/// The loop devices of this machine with a file, and the path of that as the kernel shows it. It may be a path of another
+/// mount namespace, or, once the file system is out of the tree, within the file system.
 #[must_use]
-pub fn below(directory: &Path) -> Vec<PathBuf> {
+pub fn all() -> Vec<(PathBuf, PathBuf)> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
     let mut found = Vec::new();
     for entry in entries.flatten() {
         // Absent where the loop device has no file.
         let Ok(backing) = std::fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
         // The kernel appends a word when it cannot find the file in the tree any more.
-        if Path::new(backing.trim_end().trim_end_matches(" (deleted)")).starts_with(directory) {
-            found.push(Path::new("/dev").join(entry.file_name()));
-        }
+        let backing = PathBuf::from(backing.trim_end().trim_end_matches(" (deleted)"));
+        found.push((Path::new("/dev").join(entry.file_name()), backing));
     }
     found
 }

@@ -43,9 +43,9 @@ fn clean(record: &Record) -> Repaired {
     let mut actions = Vec::new();
     let place = mount_point(&record.directory);
     let devices = record.state.as_ref().map(|state| state.devices.as_slice()).unwrap_or_default();
-    let mut loops = loopdev::below(&place);
-    loops.extend(devices.iter().filter_map(orphaned_loop).filter(|path| !loops.contains(path)).collect::<Vec<_>>());
-    for path in loops {
+    let loops = loopdev::all().into_iter();
+    let loops = loops.filter(|(path, file)| devices.iter().any(|device| is_loop_of(device, &place, path, file)));
+    for (path, _) in loops {
         let used_by = loopdev::used_by(&path);
         match loopdev::detach(&path) {
             Ok(()) => actions.push(format!("detached {}", path.display())),
@@ -76,13 +76,17 @@ fn clean(record: &Record) -> Repaired {
     Repaired { name: record.name.clone(), actions }
 }
 
-/// A loop device that the state file names and whose file is out of the tree already: the kernel then shows the path
-/// within the file system only, which is the device's name.
-fn orphaned_loop(device: &Device) -> Option<PathBuf> {
-    let path = device.path.clone()?;
-    let name = path.file_name()?.to_str()?.strip_prefix("loop").map(|number| format!("loop{number}"))?;
-    let backing = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    (backing.trim_end() == format!("/{}", device.name)).then_some(path)
+/// Whether the loop device at `path` on `file` is this device. Its path alone does not tell: the kernel shows that of
+/// another mount namespace alike, where there may be another holder of the same name.
+fn is_loop_of(device: &Device, place: &Path, path: &Path, file: &Path) -> bool {
+    match &device.file {
+        Some(name) => file.file_name() == Some(name.as_ref()),
+        // Of an earlier version.
+        None => {
+            let orphan = Path::new("/").join(&device.name);
+            device.path.as_deref() == Some(path) && (file == place.join(&device.name) || file == orphan)
+        }
+    }
 }
 
 /// Where the FUSE file system of an instance is mounted.

@@ -2,16 +2,19 @@
 //!
 //! It owns names, files and locks: instance numbers, the state file, and whether a holder lives. A holder keeps an
 //! exclusive lock on its `lock` file for as long as it lives, and the kernel lets go of it whatever kills the process;
-//! no process id is trusted for that. What a dead holder left behind is cleaned in [`crate::repair()`].
+//! no process id is trusted for that. A process that was sent SIGKILL still holds it for a moment: its end is waited for.
+//! What a dead holder left behind is cleaned in [`crate::repair()`].
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -91,6 +94,9 @@ pub struct GivenUp {
     /// Seconds since 1970.
     pub at: u64,
 }
+
+/// How long the end of a process that was killed is waited for: it may be writing to a device that hangs.
+const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
@@ -224,7 +230,7 @@ impl StateDir {
         let directory = self.base.join(name);
         // The state first: a holder that ends in between is then seen as dead, with the state that it had.
         let state = read_state(&directory);
-        let live = is_locked(&directory);
+        let live = is_live(&directory, state.as_ref());
         Record { name: name.to_owned(), directory, live, state }
     }
 
@@ -277,6 +283,50 @@ fn open_lock(directory: &Path) -> io::Result<File> {
 fn is_locked(directory: &Path) -> bool {
     let Ok(file) = File::open(directory.join("lock")) else { return false };
     matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+}
+
+/// Whether a holder lives, and will go on living as far as is known: kill(2) comes back before the process is gone.
+fn is_live(directory: &Path, state: Option<&State>) -> bool {
+    if !is_locked(directory) {
+        return false;
+    }
+    match state.filter(|state| await_killed(state.pid, state.pid_start)) {
+        // What the lock says counts: in another PID namespace the number is another process.
+        Some(_ended) => is_locked(directory),
+        None => true,
+    }
+}
+
+/// Waits for the end of a process that has begun to end, or has to as soon as it runs again; `false` when there is nothing to
+/// wait for, or it takes longer than [`ENDING_MAX`].
+fn await_killed(pid: u32, start: u64) -> bool {
+    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let process = match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(process) => process,
+        Err(error) => return error == Errno::SRCH,
+    };
+    // Behind the descriptor the process cannot change any more: now its start time tells whether it is the holder.
+    if process_start(pid) != Some(start) || !is_ending(pid) {
+        return false;
+    }
+    let timeout = Timespec::try_from(ENDING_MAX).ok();
+    // Its files are closed before it counts as ended.
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ended| ended > 0)
+}
+
+/// Whether a process is ending, or has been sent SIGKILL.
+fn is_ending(pid: u32) -> bool {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    // proc(5), stat: behind the name the state, and as the ninth field the flags, of which 4 is PF_EXITING.
+    let stat = read("stat");
+    let mut fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+    let is_zombie = fields.next().is_some_and(|state| matches!(state, "Z" | "X"));
+    let flags: u32 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or_default();
+    // status: SIGKILL stays among the pending signals of the whole process until there is none.
+    let status = read("status");
+    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();
+    is_zombie || flags & 4 != 0 || pending & 1 << (Signal::KILL.as_raw() - 1) != 0
 }
 
 /// Writes a file as a whole or not at all.

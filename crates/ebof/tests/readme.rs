@@ -1,8 +1,7 @@
 //! README's tour: every block of commands is run as it stands, in the order of the text, and what it prints is compared.
 //!
-//! The commands run in one shell as root, in a directory and a network of their own. `/run/ebof` is another directory,
-//! because loop devices are the whole machine's and belong to a controller by the path behind them. `ebof serve` stays in
-//! the background, as in a terminal of its own, until the next one. In what is printed, `...` stands for any lines;
+//! The commands run in one shell as root, in a directory, a network and a `/run` of their own. `ebof serve` stays in the
+//! background, as in a terminal of its own, until the next one. In what is printed, `...` stands for any lines;
 //! identifiers, device numbers and other things that differ from run to run are compared by their form (see
 //! [`normalized`]). A block device in a command is the one that was printed in that one's place.
 //!
@@ -24,10 +23,6 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A line behind which a command's output ends.
 const END: &str = "--- end of the output, status ";
-
-/// Where README has the state of connected devices, and where the tour has it in its directory.
-const SHOWN_STATE: &str = "/run/ebof";
-const STATE: &str = "state";
 
 /// How the names of block devices begin.
 const DEVICES: [&str; 2] = ["/dev/loop", "/dev/ublkb"];
@@ -142,13 +137,13 @@ struct Shell {
 impl Shell {
     /// `None` where this machine does not let us.
     fn start(directory: &Path, programs: &Path) -> Option<Self> {
-        let set_up = "ip link set lo up && exec bash --norc";
+        let set_up = "ip link set lo up && mount -t tmpfs tmpfs /run && exec bash --norc";
         let path = format!("{}:{}:/usr/sbin:/sbin", programs.display(), std::env::var("PATH").unwrap_or_default());
         let mut process = Command::new("unshare")
             .args(["--net", "--mount", "--propagation", "private", "sh", "-c", set_up])
             .current_dir(directory)
             .env("PATH", path)
-            .env("EBOF_STATE_DIR", directory.join(STATE))
+            .env_remove("EBOF_STATE_DIR")
             .env_remove("EBOF_LOG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -163,8 +158,6 @@ impl Shell {
 
     /// Runs a command: the lines it printed and its status; `None` when the shell is gone.
     fn run(&mut self, command: &str) -> Option<(Vec<String>, String)> {
-        let state = self.directory.join(STATE).display().to_string();
-        let command = command.replace(SHOWN_STATE, &state);
         writeln!(self.input, "{{ {command}\n}} </dev/null\necho \"\n{END}$?\"").ok()?;
         let mut lines: Vec<String> = Vec::new();
         loop {
@@ -180,7 +173,7 @@ impl Shell {
                 }
                 return Some((lines, status.to_owned()));
             }
-            lines.push(line.replace(&state, SHOWN_STATE));
+            lines.push(line.to_owned());
         }
     }
 
@@ -253,10 +246,6 @@ fn the_tour_of_the_readme_prints_what_it_says() {
         } else {
             shell.run(&command).unwrap_or_else(|| panic!("README.md:{line}: {command}: the shell is gone"))
         };
-        if command.starts_with("kill -9 ") {
-            // Nobody types the next command before the process is gone; its lock tells.
-            shell.run("flock -w 60 /run/ebof/nvme0/lock true").unwrap();
-        }
         let fails = expected.iter().any(|line| line.contains("error: "));
         if !matches(expected, &lines) || (status != "0") != fails {
             let (said, printed) = (expected.join("\n"), lines.join("\n"));

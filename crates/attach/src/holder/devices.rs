@@ -108,6 +108,7 @@ impl Holder {
         let metadata_bytes = if protected { 8 } else { 0 };
         let identifiers = served.as_ref().map(|served| served.open.identifiers()).unwrap_or_default();
         let mut device = Device {
+            file: self.front.file(&name),
             name,
             nsid: nsid.0,
             path: None,

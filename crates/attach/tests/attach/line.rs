@@ -1,11 +1,11 @@
 //! The whole line: a target in this process, a holder in another (this program again), a block device in between.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
+use std::io::{BufRead as _, BufReader, Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ebof_attach::state::{Record, StateDir};
@@ -19,6 +19,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nqn, Nsid, Sqe};
 use ebof_target::{Settings, Target};
+use rustix::process::{Pid, Signal};
 use zerocopy::FromBytes;
 
 use crate::front::{Aligned, O_DIRECT, pattern, run};
@@ -94,7 +95,8 @@ impl Line {
     /// What is left in the state directory beside its lock, and of loop devices and mounts.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut left: Vec<String> = self.records().into_iter().map(|record| record.name).collect();
-        left.extend(loopdev::below(self.directory.path()).iter().map(|path| path.display().to_string()));
+        let loops = loopdev::all().into_iter().filter(|(_, file)| file.starts_with(self.directory.path()));
+        left.extend(loops.map(|(path, _)| path.display().to_string()));
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let place = self.directory.path().to_str().unwrap();
         left.extend(mounts.lines().filter(|line| line.contains(place)).map(str::to_owned));
@@ -249,9 +251,8 @@ pub(crate) fn a_killed_holder_is_repaired(kind: Kind) {
     run("sync", &["-f", place.to_str().unwrap()]);
     let state = line.records()[0].state.clone().unwrap();
     assert!(line.records()[0].live);
-    run("kill", &["-9", &state.pid.to_string()]);
-    let dead = eventually(|| (!line.records()[0].live).then_some(()));
-    assert!(dead.is_some(), "a killed holder is seen as dead");
+    kill(state.pid);
+    assert!(!line.records()[0].live, "a killed holder is seen as dead at once");
     // Whoever uses the device gets an error, and no hang.
     assert!(
         eventually(|| std::fs::write(place.join("other"), "x")
@@ -268,12 +269,45 @@ pub(crate) fn a_killed_holder_is_repaired(kind: Kind) {
     run("umount", &[place.to_str().unwrap()]);
     // And once more, cleaned by a disconnect.
     let state = line.records()[0].state.clone().unwrap();
-    run("kill", &["-9", &state.pid.to_string()]);
-    eventually(|| (!line.records()[0].live).then_some(())).unwrap();
+    kill(state.pid);
     let report = disconnect_in(&line.states, &Select::All, false).unwrap();
     assert!(report.disconnected.is_empty() && report.repaired.len() == 1, "{report:?}");
     assert_eq!(line.leftovers(), NOTHING);
     assert!(eventually(|| (!is_block_device(&repaired)).then_some(())).is_some(), "{} stays", repaired.display());
+}
+
+fn kill(pid: u32) {
+    let process = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(process, Signal::KILL).unwrap();
+}
+
+/// A loop device that only looks like one of ours is another holder's, in another mount namespace.
+pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) {
+    let line = Line::new(kind, &["mem:16Mi"]);
+    let attached = line.connect();
+    let state = line.records()[0].state.clone().unwrap();
+    let place = line.records()[0].directory.join("mnt");
+    kill(state.pid);
+    let (place, name) = (place.display(), &attached.devices[0].name);
+    // It stays as long as somebody is in the namespace, with the same path behind a device as there was behind ours.
+    let script = format!(
+        "umount -l {place}; mount -t tmpfs none {place} && truncate -s 1M {place}/{name} && \
+         device=$(losetup --find --show {place}/{name}) && echo $device && {{ read _line; losetup --detach $device; }}"
+    );
+    let mut other = Command::new("unshare");
+    other.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut theirs = String::new();
+    BufReader::new(other.stdout.take().unwrap()).read_line(&mut theirs).unwrap();
+    let theirs = PathBuf::from(theirs.trim_end());
+    let repaired = ebof_attach::repair(&line.states).unwrap();
+    let own = format!("detached {}", path(&attached).display());
+    let is_there = is_block_device(&theirs);
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    assert!(is_there, "{} is gone: {repaired:?}", theirs.display());
+    assert!(repaired.len() == 1 && repaired[0].actions.contains(&own), "{repaired:?}");
+    assert_eq!(line.leftovers(), NOTHING);
 }
 
 /// Whether there is a device with something behind it.

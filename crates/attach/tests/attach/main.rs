@@ -30,6 +30,10 @@ const TESTS: &[Test] = &[
     ("a_connection_leaves_a_device_behind", line::a_connection_leaves_a_device_behind),
     ("reads_and_writes_have_queues_of_their_own", line::reads_and_writes_have_queues_of_their_own),
     ("a_killed_holder_is_repaired", line::a_killed_holder_is_repaired),
+    (
+        "loop_devices_of_other_mount_namespaces_are_left_alone",
+        line::loop_devices_of_other_mount_namespaces_are_left_alone,
+    ),
     ("devices_wait_for_a_target_that_comes_back", line::devices_wait_for_a_target_that_comes_back),
     ("devices_fail_when_the_target_stays_away", line::devices_fail_when_the_target_stays_away),
     ("namespaces_come_and_go", line::namespaces_come_and_go),

@@ -242,6 +242,7 @@ fn bytes_and_deeds() {
 
 fn device(nsid: u32, path: Option<&str>) -> Device {
     Device {
+        file: None,
         name: format!("nvme0n{nsid}"),
         nsid,
         path: path.map(Into::into),
