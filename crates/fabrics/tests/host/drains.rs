@@ -9,7 +9,7 @@ use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cid, ControllerId, Nsid, QueueId, Sqe, Status};
 use zerocopy::IntoBytes;
 
-use crate::support::{ALICE, BOB, DRIVE, OTHER, World, admin_connect, connect_data, with_data};
+use crate::support::{ALICE, BOB, DRIVE, OTHER, World, admin_connect, connect_data, host_id, with_data};
 
 /// A write that is at a device.
 fn write(world: &mut World, at: u64) -> Executing {
@@ -81,6 +81,35 @@ fn a_new_associations_io_queues_wait_until_the_old_ones_have_nothing_at_a_device
     world.close(io);
     assert_eq!(world.retries, [waiting.at], "now it is tried again");
     assert!(granted(&decide(&mut world, waiting)));
+}
+
+/// A host is the same by its name, or by its identifier: one of them may be another after it was installed anew, or differ from
+/// connection to connection.
+#[test]
+fn a_host_that_comes_back_with_another_identifier_or_name_waits_as_well() {
+    let mallory = "nqn.2014-08.org.example:mallory";
+    for (name, id, waits) in [(ALICE, BOB, true), (mallory, ALICE, true), (mallory, BOB, false)] {
+        let mut world = World::new();
+        world.replace_model(|model| std::sync::Arc::make_mut(&mut model.subsystems[0]).allow_any_host = true);
+        let (admin, cntlid) = world.controller(DRIVE, ALICE);
+        let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+        let _at_device = write(&mut world, io);
+        end(&mut world, io);
+        world.close(admin);
+        let as_host = |cntlid| {
+            let mut data = connect_data(DRIVE, name, cntlid);
+            data.hostid = host_id(id).0;
+            data
+        };
+        let admin = world.open();
+        let (cqe, refusal) = world.connect(admin, admin_connect(), &as_host(ControllerId::DYNAMIC));
+        assert_eq!(refusal, None);
+        world.run(admin, Property::set(offset::CC, Cc::ENABLE.0));
+        let cntlid = ebof_nvme::connect::ConnectResult::connected(cqe.result()).0;
+        let waiting = Waiting { data: as_host(cntlid), ..ask(&mut world, name, cntlid, 1) };
+        let outcome = decide(&mut world, waiting);
+        assert_eq!((outcome.is_ok(), granted(&outcome)), (waits, !waits), "{name} with the identifier of {id}");
+    }
 }
 
 #[test]

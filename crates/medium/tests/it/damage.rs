@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Buffer, Class, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted};
 use ebof_drive::layout::Layout;
-use ebof_medium::{Coding, Instance, Medium, Notice, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Notice, Options, Purge, Store, medium_bytes};
 
 use crate::rig::{Faults, create_coded, deallocate, drive, flush, on, open, read, run, write};
 use crate::tagged::{block, codings, kill, small};
@@ -520,5 +520,27 @@ fn a_flush_rules_out_what_blocks_were_before() {
             let expected = if lba == 11 { Err(Class::MediumRead) } else { Ok(block(coding, victim.byte(lba))) };
             assert!(victim.read(lba) == expected, "block {lba} of {coding:?}");
         }
+    }
+}
+
+/// What was ruled out stays so when the journal that ruled it out has given way to a checkpoint.
+#[test]
+fn a_checkpoint_keeps_what_a_flush_has_ruled_out() {
+    for coding in codings() {
+        // Its tags are on their pages before anything happens.
+        let mut victim = Victim::new(coding).between(|_| ());
+        let older = victim.data(5);
+        victim.write(5, 0xA5).unwrap();
+        victim.write(6, 0xA6).unwrap();
+        victim.flush();
+        let at = victim.places(5).0;
+        victim = victim.killed(|victim| victim.put(at, &older));
+        // The first step of a purge is a checkpoint: before anybody has looked at the block.
+        on(&victim.medium, |store| store.purge(&mut Purge::default())).unwrap();
+        victim = victim.killed(|_| ());
+        assert_eq!(victim.read(5), Err(Class::MediumRead), "{coding:?}");
+        assert!(victim.read(6) == Ok(block(coding, 0xA6)), "{coding:?}");
+        let lba = 7;
+        assert!(victim.read(lba) == Ok(block(coding, victim.byte(lba))), "{coding:?}");
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ebof_backend::{Device, Io, Memory};
+use ebof_backend::{Device, Geometry, Io, Memory, Operation, Request, Submitted};
 use ebof_drive::frame::FRAME_BYTES;
 use ebof_drive::keys::{KeyTable, WRAPPED_BYTES};
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES};
@@ -321,6 +321,51 @@ fn a_drive_made_over_an_earlier_one_keeps_nothing_of_it() {
     drop(opened);
     let again = wiped(&options).unwrap();
     assert!(!again.created && again.medium.instances() == [Instance(5)]);
+}
+
+/// A device on which a range that is to be zeroed below a place keeps its bytes, and reads as it did.
+#[derive(Debug)]
+struct Keeps {
+    base: Arc<dyn Device>,
+    below: u64,
+}
+
+impl Device for Keeps {
+    fn geometry(&self) -> Geometry {
+        self.base.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        match request.operation {
+            Operation::WriteZeroes { offset, .. } if offset < self.below => Submitted::Done(request.complete(Ok(()))),
+            _ => self.base.submit(io, request),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "a device that keeps what is zeroed".to_owned()
+    }
+}
+
+/// File systems only note that a range is to be read as zeros: what was there stays on the disk.
+#[test]
+fn what_an_earlier_drive_left_is_overwritten_and_not_only_given_back() {
+    let (base, secrets) = with_an_earlier_drive();
+    let layout = Layout::new(CAPACITY, [0; 16]).unwrap();
+    zero(&base, 0, 2 * SUPERBLOCK_BYTES);
+    let mut io = Io::new(4).unwrap();
+    for at in [layout.keys(0), layout.keys(1), layout.journal(0), layout.journal(1), layout.checkpoint(0)] {
+        let mut block = read(&base, &mut io, at, 512).unwrap();
+        block[..8].fill(0);
+        write(&base, &mut io, at, &block).unwrap();
+    }
+    let keeps: Arc<dyn Device> = Arc::new(Keeps { base, below: layout.data() });
+    let options = Options { create: Some(CAPACITY), id: [8; 16], overwrite: true, ..Options::default() };
+    let opened = Store::open(Arc::clone(&keeps), options).unwrap();
+    assert!(opened.created);
+    while !on(&opened.medium, Store::clean).unwrap() {}
+    let parts = parts(&keeps);
+    assert!(!secrets.iter().any(|secret| holds(&parts, secret)));
 }
 
 /// As an earlier version made them.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebof_backend::{Class, Device, Io};
-use ebof_drive::frame::FRAME_BYTES;
+use ebof_drive::frame::{FRAME_BYTES, frame_head};
 use ebof_drive::layout::Layout;
 use ebof_medium::{Coding, Damage, Instance, OpenError, Opened, Options, Proof, Store, medium_bytes};
 
@@ -204,6 +204,30 @@ fn every_frame_that_was_flushed_is_missed_and_what_can_be_read_without_it_is_rig
         }
     }
     assert!(most >= 10, "{most} blocks can be read at best");
+}
+
+/// Also without the marks a frame that a later one knows to be flushed is missed.
+#[test]
+fn frames_tell_of_the_frames_before_them_when_both_marks_are_gone() {
+    let story = story(0);
+    let (layout, whole) = (layout(), image(&story, &[]));
+    let journal = layout.journal(story.generation);
+    let marks = [0, 1].map(|which| (layout.mark(which), vec![0; 512]));
+    let last = raw(&whole, journal + (story.frames - 1) * 4096, FRAME_BYTES);
+    let known = u64::from(frame_head([0; 16], &last).unwrap().flushed.frames);
+    assert!(known > 15, "{known} of {}", story.frames);
+    assert_whole(&try_open(&image(&story, &marks), false).unwrap(), &story.known, "no mark");
+    for frame in 0..known {
+        let damage = [flipped(&whole, journal + frame * 4096 + 70), marks[0].clone(), marks[1].clone()];
+        let what = format!("frame {frame} of {known}");
+        let error = try_open(&image(&story, &damage), false).map(|_| ()).expect_err(&what);
+        let OpenError::Lost { damage: Damage::Frame { frame: found, proof, .. }, .. } = &error else {
+            panic!("{what}: {error}")
+        };
+        assert!(*found == frame && matches!(proof, Proof::Frame(later) if *later > frame), "{what}: {proof}");
+        let base = image(&story, &damage);
+        assert_safe(&base, &try_open(&base, true).unwrap(), &story.known, &what);
+    }
 }
 
 /// Whatever is lost together, also with one of the marks that say that it was there.

@@ -10,11 +10,13 @@ use std::time::Instant;
 
 use ebof_manage::Listen;
 use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
+use ebof_nvme::connect::{ConnectData, Property};
 use ebof_nvme::identify::Csi;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::nvm;
-use ebof_nvme::{Nqn, Nsid};
+use ebof_nvme::property::{Cc, offset};
+use ebof_nvme::{Nqn, Nsid, Sqe};
 use zerocopy::IntoBytes;
 
 use self::raw::{Raw, connect, connect_data};
@@ -71,4 +73,110 @@ fn what_the_drives_thread_has_of_an_old_queue_ends_before_the_next_one_begins() 
     assert!(io.completion().status().is_success());
     io.send(BlockRange::new(0, 1).encode(nvm::VERIFY, Nsid(1)), 3, &[]);
     assert!(io.completion().status().is_success());
+}
+
+/// A host with an Admin Queue and an I/O queue; its name and identifier are made from `id`.
+struct Host {
+    _admin: Raw,
+    io: Raw,
+}
+
+impl Host {
+    fn connect(address: SocketAddr, id: u8) -> Self {
+        let data = |controller| {
+            let nqn = Nqn::parse(&format!("nqn.2014-08.org.example:host{id}")).unwrap().to_field();
+            ConnectData { hostid: [id; 16], hostnqn: nqn, ..connect_data(controller) }
+        };
+        let (mut admin, mut io) = (Raw::initialized(address), Raw::initialized(address));
+        admin.send(connect(0, 32), 1, data(0xffff).as_bytes());
+        let connected = admin.completion();
+        assert!(connected.status().is_success());
+        admin.send(Property::set(offset::CC, Cc::ENABLE.0), 2, &[]);
+        assert!(admin.completion().status().is_success());
+        io.send(connect(1, 32), 1, data(connected.dw0.get() as u16).as_bytes());
+        assert!(io.completion().status().is_success());
+        Self { _admin: admin, io }
+    }
+
+    fn run(&mut self, sqe: Sqe, data: &[u8]) {
+        self.io.send(sqe, 2, data);
+        let cqe = self.io.completion();
+        assert!(cqe.status().is_success(), "{}", cqe.status());
+    }
+}
+
+/// A reservation command with two keys.
+fn reserve(opcode: u8, cdw10: u32) -> Sqe {
+    Sqe::new(opcode).with_nsid(Nsid(1)).with_cdw(10, cdw10)
+}
+
+fn keys(first: u64, second: u64) -> Vec<u8> {
+    [first.to_le_bytes(), second.to_le_bytes()].concat()
+}
+
+/// Exclusive Access.
+const EXCLUSIVE: u32 = 2 << 8;
+
+#[test]
+fn preempt_and_abort_waits_for_what_the_drives_thread_has_of_the_other_host() {
+    for leaves in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, address) = start(directory.path());
+        // There is one reactor: when it has answered twice it has done what it was asked before.
+        let (mut observer, _) = Raw::admin_and_controller(address);
+        let mut settle = move || {
+            for _ in 0..3 {
+                observer.send(Sqe::new(ebof_nvme::opcode::admin::KEEP_ALIVE), 9, &[]);
+                assert!(observer.completion().status().is_success());
+            }
+        };
+        let (mut manager, _) = Raw::admin_and_controller(address);
+        let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM }.encode(Nsid::NONE);
+        manager.send(create, 3, NewNamespace::new(16 << 11).as_bytes());
+        assert!(manager.completion().status().is_success());
+        let (mut alice, mut bob) = (Host::connect(address, 1), Host::connect(address, 2));
+        alice.run(reserve(nvm::RESERVATION_REGISTER, 0), &keys(0, 0xa));
+        bob.run(reserve(nvm::RESERVATION_REGISTER, 0), &keys(0, 0xb));
+        alice.run(reserve(nvm::RESERVATION_ACQUIRE, EXCLUSIVE), &keys(0xa, 0));
+        // The drive's thread does nothing until all of it is there: the preemption, and behind it a mark of the one that is
+        // preempted, which the reservation allowed when it came.
+        let keeper = target.shared.drives.keepers().remove(0).1;
+        let hold = |gate: mpsc::Receiver<()>, entered: mpsc::Sender<()>| {
+            keeper.medium().run(Box::new(move |_| {
+                let _told = entered.send(());
+                let _opened = gate.recv();
+            }));
+        };
+        let (open_first, first) = mpsc::channel();
+        let (open_second, second) = mpsc::channel();
+        let (entered, reached) = mpsc::channel();
+        hold(first, entered.clone());
+        reached.recv().unwrap();
+        // RACQA 2h: Preempt and Abort.
+        bob.io.send(reserve(nvm::RESERVATION_ACQUIRE, EXCLUSIVE | 2), 3, &keys(0xb, 0xa));
+        settle();
+        hold(second, entered);
+        alice.io.send(BlockRange::new(0, 8).encode(nvm::WRITE_UNCORRECTABLE, Nsid(1)), 3, &[]);
+        settle();
+        let mut alice = Some(alice);
+        if leaves {
+            alice = None;
+            settle();
+        }
+        open_first.send(()).unwrap();
+        reached.recv().unwrap();
+        // The preemption is decided, the mark is not made.
+        settle();
+        bob.io.0.set_nonblocking(true).unwrap();
+        let early = std::io::Read::read(&mut bob.io.0, &mut [0; 8]);
+        assert!(early.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "it is over; left: {leaves}");
+        bob.io.0.set_nonblocking(false).unwrap();
+        open_second.send(()).unwrap();
+        let cqe = bob.io.completion();
+        assert!(cqe.status().is_success(), "{}", cqe.status());
+        // The mark was there before: what is written now stays.
+        bob.run(BlockRange::new(0, 8).encode(nvm::WRITE, Nsid(1)), &[7; 4096]);
+        bob.run(BlockRange::new(0, 8).encode(nvm::VERIFY, Nsid(1)), &[]);
+        drop(alice);
+    }
 }
