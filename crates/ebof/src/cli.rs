@@ -517,6 +517,8 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
 }
 
 #[cfg(test)]
+mod advice;
+#[cfg(test)]
 mod nvme_cli;
 
 #[cfg(test)]

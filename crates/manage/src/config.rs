@@ -532,4 +532,6 @@ fn as_duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::O
 }
 
 #[cfg(test)]
+mod advice;
+#[cfg(test)]
 mod tests;

@@ -88,7 +88,11 @@ impl ListenError {
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
-            Self::NoScheme { text } if !text.is_empty() => format!("write \"tcp://{text}\""),
+            // What would be wrong with it once the transport stands there is said at once.
+            Self::NoScheme { text } if !text.is_empty() => {
+                let whole = format!("tcp://{text}");
+                whole.parse::<Listen>().map_or_else(|error| error.advice(), |_legal| format!("write \"{whole}\""))
+            }
             Self::NoScheme { .. } | Self::Address { .. } | Self::UnknownScheme { .. } | Self::Trailing { .. } => {
                 "accepted: tcp://ADDRESS:PORT, such as \"tcp://127.0.0.1:4420\" or \"tcp://[::1]:4420\"".into()
             }
@@ -97,11 +101,27 @@ impl ListenError {
             Self::HostName { port, .. } => {
                 format!("write its IP address, or \"tcp://0.0.0.0:{port}\" for all addresses of this machine")
             }
-            Self::Brackets { text } => format!("write \"tcp://[{text}]:4420\""),
+            Self::Brackets { text } => match port_behind(text) {
+                Some((address, port)) => {
+                    format!(
+                        "write \"tcp://[{address}]:{port}\", or \"tcp://[{text}]:4420\" if all of it is the address"
+                    )
+                }
+                None => format!("write \"tcp://[{text}]:4420\""),
+            },
             Self::Interface => "leave out `%` and what follows it".into(),
             Self::Port { .. } => "accepted: 0 to 65535, 4420 when left out".into(),
         }
     }
+}
+
+/// The address and the port of what may be both without brackets: its last group is a decimal number that is more
+/// likely a port than a part of an address.
+fn port_behind(text: &str) -> Option<(&str, u16)> {
+    let (address, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|&port| port >= 1000)?;
+    address.parse::<Ipv6Addr>().ok()?;
+    Some((address, port))
 }
 
 impl Listen {

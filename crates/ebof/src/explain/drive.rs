@@ -202,7 +202,7 @@ fn self_test(device: &str, nsid: Nsid, status: Status) -> Option<String> {
 
 fn firmware(device: &str, status: Status) -> Option<String> {
     let list = [
-        (Status::INVALID_FIRMWARE_IMAGE, format!("the image is damaged, not whole, or of another product: send it again with `ebof fw-download {device}`; the firmware that runs is as it was")),
+        (Status::INVALID_FIRMWARE_IMAGE, format!("the image is damaged, not whole, or of another product: send it again with `ebof fw-download {device} -f FILE`; the firmware that runs is as it was")),
         (Status::INVALID_FIRMWARE_SLOT, format!("there is no such slot, it is read only, or nothing is in it: `ebof fw-log {device}` and frmw in `ebof id-ctrl {device} -H`")),
         (Status::OVERLAPPING_RANGE, "pieces of the image overlap, or another host sends one: send it again from the beginning, or with --ignore-ovr".to_owned()),
         (Status::FIRMWARE_ACTIVATION_PROHIBITED, "the drive does not go back to this revision".to_owned()),

@@ -105,7 +105,14 @@ pub(crate) fn duration(
     let text = match &node.value {
         Value::String(text) => text.as_str(),
         Value::Integer(number) => {
-            let help = format!("write \"{number}s\" or \"{number}ms\"");
+            let legal = ["s", "ms"].map(|unit| format!("{number}{unit}"));
+            let legal = legal.iter().filter(|text| parse_duration(text).is_ok_and(|legal| range.contains(&legal)));
+            let choice: Vec<String> = legal.map(|text| format!("\"{text}\"")).collect();
+            let help = if choice.is_empty() {
+                format!("accepted: {} to {}", format_duration(*range.start()), format_duration(*range.end()))
+            } else {
+                format!("write {}", choice.join(" or "))
+            };
             out.error(node.span.clone(), format!("`{key}` has no unit"), help);
             return None;
         }

@@ -231,7 +231,7 @@ fn hosts_that_have_no_way_to_the_drive_are_remarked_upon() {
     let manager = warning(8, "the manager may not connect to the drive's subsystem");
     assert_eq!(remarks(&text("managers = [\"host-b\"]")), manager);
     let help = load("a", &text("managers = [\"host-b\"]")).unwrap().remarks.items[0].help.clone();
-    assert_eq!(help.as_deref(), Some("did you mean \"host-a\"? Otherwise add it to allowed_hosts of n"));
+    assert_eq!(help.as_deref(), Some("did you mean \"host-a\"? Otherwise add it to `hosts` and to allowed_hosts of n"));
     assert_eq!(
         remarks(&text("quotas = { host-b = 1 }")),
         warning(8, "the host may not connect to the drive's subsystem")

@@ -102,10 +102,14 @@ impl WordsError {
     pub fn advice(&self) -> String {
         match self {
             Self::Missing { .. } => DRIVE_WORDS.into(),
-            Self::Unknown { key } => match nearest(key, &KEYS) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("accepted: {}; a comma in a value is written twice", KEYS.join(", ")),
-            },
+            Self::Unknown { key } => {
+                // `readonly` is known only to say that it cannot be.
+                let keys: Vec<&str> = KEYS.into_iter().filter(|key| *key != "readonly").collect();
+                match nearest(key, &keys) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("accepted: {}; a comma in a value is written twice", keys.join(", ")),
+                }
+            }
             Self::NoValue { key } => format!("write {key}=VALUE"),
             Self::Twice { .. } | Self::QuotaTwice { .. } => "write it once".into(),
             Self::Value { accepted, .. } => format!("accepted: {accepted}"),

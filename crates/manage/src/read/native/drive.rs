@@ -229,21 +229,22 @@ pub(super) fn remark(config: &Config, known: &Known, out: &mut Collector<'_>) {
         }
         let mut users = config.subsystems.iter().filter(|subsystem| subsystem.drive.as_ref() == Some(&drive.name));
         if let Some(subsystem) = users.next().filter(|subsystem| !subsystem.allow_any_host) {
-            drive.remark_on_hosts(subsystem, out);
+            drive.remark_on_hosts(subsystem, known, out);
         }
     }
 }
 
 impl KnownDrive {
-    fn remark_on_hosts(&self, subsystem: &Subsystem, out: &mut Collector<'_>) {
+    fn remark_on_hosts(&self, subsystem: &Subsystem, known: &Known, out: &mut Collector<'_>) {
         let strangers = self.mentions.iter().filter(|(nqn, ..)| !subsystem.allowed_hosts.contains(nqn));
         for (nqn, role, span) in strangers.take(crate::diagnostic::MAX_ITEMS) {
             let allowed: Vec<&str> = subsystem.allowed_hosts.iter().map(Nqn::as_str).take(100).collect();
+            // Who is allowed has to be described, too.
+            let described = if known.hosts.contains(nqn.as_str()) { "" } else { "`hosts` and to " };
+            let add = format!("add it to {described}allowed_hosts of {}", subsystem.nqn);
             let help = match nearest(nqn.as_str(), &allowed) {
-                Some(near) => {
-                    format!("did you mean \"{near}\"? Otherwise add it to allowed_hosts of {}", subsystem.nqn)
-                }
-                None => format!("add it to allowed_hosts of {}", subsystem.nqn),
+                Some(near) => format!("did you mean \"{near}\"? Otherwise {add}"),
+                None => add,
             };
             out.warning(span.clone(), format!("the {role} may not connect to the drive's subsystem"), help);
         }

@@ -88,7 +88,7 @@ fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, 
             out.warning(first.span.clone(), message, "remove one of the two");
         }
     } else if hosts.is_none_or(<[Node]>::is_empty) {
-        let help = "add allowed_hosts = [\"NQN\"], or allow_any_host = true";
+        let help = "add allowed_hosts = [\"NQN\"] with each NQN in `hosts`, or allow_any_host = true";
         out.warning(table.place(), "no host may connect to this subsystem", help);
     }
     match table.array("ports", out) {
