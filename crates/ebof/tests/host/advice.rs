@@ -1,0 +1,141 @@
+//! What a message advises is done, as it stands there, and works.
+
+use ebof_nvme::Nqn;
+
+use super::drive::{ALICE, Rig as Drive};
+use super::{FRIEND_NQN, NQN, PRIVATE_NQN, Rig, Run};
+
+/// The commands with arguments that stand between backticks in a message.
+fn advised(message: &str) -> Vec<Vec<String>> {
+    let spans = message.split('`').skip(1).step_by(2);
+    let commands = spans.filter_map(|span| span.strip_prefix("ebof "));
+    let words = commands.map(|command| command.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    words.filter(|words| words.len() > 1).collect()
+}
+
+/// Runs a verb that fails, then each command that its message advises, with these arguments besides.
+#[track_caller]
+fn follow(run: impl Fn(&[&str]) -> Run, args: &[&str], more: &[&str]) -> Vec<String> {
+    let failed = run(args);
+    assert!(matches!(failed.code, Some(1 | 2)), "{args:?} ends with {:?}: {}", failed.code, failed.stderr);
+    let commands = advised(&failed.stderr);
+    assert!(!commands.is_empty(), "{args:?} advises no command: {}", failed.stderr);
+    let mut outputs = Vec::new();
+    for command in commands {
+        let words: Vec<&str> = command.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let followed = run(&words);
+        assert_eq!(followed.code, Some(0), "{args:?} advises {words:?}: {}", followed.stderr);
+        outputs.push(String::from_utf8_lossy(&followed.stdout).into_owned());
+    }
+    outputs
+}
+
+#[test]
+fn who_cannot_connect_finds_the_way_by_what_is_advised() {
+    let rig = Rig::new();
+    let run = |args: &[&str]| rig.run(args);
+    // A wrong name, and a port that answers discovery only: what discovery lists can be connected.
+    for address in [rig.address("any"), rig.address("discovery")] {
+        let lists = follow(run, &["id-ctrl", &format!("nvme+tcp://{address}/nqn.2014-08.org.example:typo")], &[]);
+        let [list] = lists.as_slice() else { panic!("{lists:?}") };
+        let value = |entry: &str, key: &str| {
+            let line = entry.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("{entry}"));
+            line.trim_start_matches(':').trim().to_owned()
+        };
+        let entry = list.split("=====Discovery Log Entry").find(|entry| entry.contains("nvme subsystem")).unwrap();
+        let (traddr, port, nqn) = (value(entry, "traddr"), value(entry, "trsvcid"), value(entry, "subnqn"));
+        rig.run(&["id-ctrl", &format!("nvme+tcp://{traddr}:{port}/{nqn}")]).ok();
+    }
+    // A host that is not allowed: as one that is.
+    let private = rig.uri(PRIVATE_NQN, "");
+    let refused = rig.run(&["id-ctrl", &private, "--hostnqn", "nqn.2014-08.org.example:stranger"]);
+    assert!(refused.failed().contains("or connect with --hostnqn of one that is"), "{}", refused.stderr);
+    rig.run(&["id-ctrl", &private, "--hostnqn", FRIEND_NQN]).ok();
+    // Discovery of what is no discovery service: without its name.
+    let port = rig.address("any").port().to_string();
+    let discover = ["discover", "-a", "127.0.0.1", "-s", &port];
+    let refused = rig.run(&[&discover[..], &["-n", NQN]].concat());
+    assert!(refused.failed().contains("leave the NQN away"), "{}", refused.stderr);
+    rig.run(&discover).ok();
+    let named = rig.run(&["read", &rig.uri(Nqn::DISCOVERY, "/1")]);
+    assert!(named.failed().contains("is a discovery service"), "{}", named.stderr);
+    // Digests that the port does not do: without them, and at a port that does.
+    let plain = format!("nvme+tcp://{}/{NQN}", rig.address("plain"));
+    let refused = rig.run(&["id-ctrl", &plain, "--hdr-digest", "--data-digest"]);
+    assert!(refused.failed().contains("connect without --hdr-digest and --data-digest"), "{}", refused.stderr);
+    rig.run(&["id-ctrl", &plain]).ok();
+    rig.run(&["id-ctrl", &rig.uri(NQN, ""), "--hdr-digest", "--data-digest"]).ok();
+    // An address that is not of this machine.
+    let refused = rig.run(&["id-ctrl", &rig.uri(NQN, ""), "--host-traddr", "192.0.2.1"]);
+    assert!(refused.failed().contains("give --host-traddr an address of this machine"), "{}", refused.stderr);
+    rig.run(&["id-ctrl", &rig.uri(NQN, ""), "--host-traddr", "127.0.0.1"]).ok();
+}
+
+#[test]
+fn commands_that_a_refusal_advises_work() {
+    let rig = Rig::new();
+    let run = |args: &[&str]| rig.run(args);
+    let (controller, namespace, protected) = (rig.uri(NQN, ""), rig.uri(NQN, "/1"), rig.uri(NQN, "/2"));
+    let absent = rig.uri(NQN, "/9");
+    for args in [
+        &["get-log", &controller, "-i", "0x0d", "-l", "512"][..],
+        &["read", &absent],
+        &["id-ns", &absent],
+        &["write-zeroes", &protected],
+        &["device-self-test", &controller, "-s", "1"],
+        &["sanitize", &controller, "-a", "start-block-erase", "--force"],
+        &["format", &namespace, "--force"],
+        &["fw-commit", &controller, "-a", "1", "-s", "1"],
+        &["attach-ns", &controller, "-n", "1"],
+        &["resv-report", &namespace],
+        &["subsystem-reset", &controller],
+    ] {
+        follow(run, args, &[]);
+    }
+}
+
+#[test]
+fn commands_that_a_drives_refusal_advises_work() {
+    let rig = Drive::new("1G", "");
+    let run = |args: &[&str]| rig.run(args);
+    let (controller, namespace) = (rig.uri(""), rig.uri("/1"));
+    let alice = ["--hostnqn", ALICE];
+    rig.host(ALICE, "create-ns", "", &["-S", "8M", "-m", "1"]).ok();
+    rig.host(ALICE, "attach-ns", "", &["-n", "1"]).ok();
+    let image = rig.directory.path().join("image");
+    std::fs::write(&image, [0; 8192]).unwrap();
+    let image = image.to_str().unwrap();
+    for args in [
+        &["create-ns", &controller, "-s", "10", "-c", "20"][..],
+        &["attach-ns", &controller, "-n", "9"],
+        &["attach-ns", &controller, "-n", "1"],
+        &["delete-ns", &controller, "-n", "9", "--force"],
+        &["format", &namespace, "--lbaf", "9", "--force"],
+        &["fw-commit", &controller, "-a", "1", "-s", "7"],
+        &["persistent-event-log", &controller, "-a", "0", "-l", "512"],
+        &["copy", &namespace, "-d", "0", "-s", "100", "-b", "65535"],
+        &["read", &namespace, "-s", "0", "--prinfo", "4"],
+        &["resv-release", &namespace, "--crkey", "1", "-t", "write-exclusive"],
+        &["get-log", &controller, "-i", "0xee", "-l", "512"],
+    ] {
+        follow(run, &[args, &alice].concat(), &alice);
+    }
+    // A damaged image: it is sent again.
+    rig.host(ALICE, "fw-download", "", &["-f", image]).ok();
+    let refused = rig.host(ALICE, "fw-commit", "", &["-a", "1", "-s", "2"]);
+    let again = advised(refused.failed());
+    assert_eq!(again[0][..1], ["fw-download"], "{}", refused.stderr);
+    let again: Vec<&str> = again[0].iter().map(|word| if word == "FILE" { image } else { word }).chain(alice).collect();
+    rig.run(&again).ok();
+}
+
+#[test]
+fn a_protected_namespace_is_deleted_as_is_advised() {
+    let rig = Drive::new("1G", "");
+    rig.host(ALICE, "create-ns", "", &["-S", "8M"]).ok();
+    rig.host(ALICE, "attach-ns", "", &["-n", "1"]).ok();
+    rig.host(ALICE, "set-feature", "", &["-n", "1", "-f", "0x84", "-V", "1"]).ok();
+    let delete = ["delete-ns", &rig.uri(""), "-n", "1", "--force", "--hostnqn", ALICE];
+    follow(|args| rig.run(args), &delete, &["--hostnqn", ALICE]);
+    rig.run(&delete).ok();
+}
