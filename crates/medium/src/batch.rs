@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, Request};
 use ebof_drive::frame::Record;
 
 use crate::bad::Bad;
-use crate::flows::Long;
+use crate::flows::{Flows, Long};
 use crate::shared::Errand;
 use crate::thin::refused;
 use crate::{Error, Instance, Notice, Store, Thin};
@@ -32,6 +33,17 @@ pub(crate) struct Item {
     pub(crate) gone: Vec<Range<u32>>,
     /// What is done on the backing device.
     pieces: Vec<Piece>,
+    /// It may wait for extents that were given back and that somebody may still reach.
+    may_wait: bool,
+    /// It does.
+    waits: bool,
+}
+
+/// What becomes of a request in one turn.
+enum Outcome {
+    Done(Completion),
+    /// Nothing of it has happened: it is to be tried again.
+    Waits(Arc<Thin>, Request),
 }
 
 /// A part of a request on the backing device.
@@ -47,50 +59,65 @@ impl Piece {
     }
 }
 
+/// How long a write waits for extents that were given back and that somebody may still reach. Others do not wait with it.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// Why a request is refused that has to be in the journal.
 pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the log";
 
 impl Store {
-    /// Does requests that were left with the drive's thread, and slices of long ones; answers those that are over, and gives the
-    /// long ones that are not.
-    pub(crate) fn run_errands(&mut self, errands: Vec<Errand>, mut long: Vec<Long>) -> Vec<Long> {
+    /// Does requests that were left with the drive's thread, and slices of long ones; answers those that are over, and puts back
+    /// those that are not. None is left waiting for space if `may_wait` is false.
+    pub(crate) fn run_errands(&mut self, errands: Vec<Errand>, mut long: Vec<Long>, flows: &mut Flows, may_wait: bool) {
+        let now = Instant::now();
         let mut promises = Vec::with_capacity(errands.len());
         let mut items = Vec::with_capacity(errands.len() + long.len());
-        for Errand { thin, request, promise } in errands {
-            promises.push(promise);
-            items.push((thin, request));
+        for Errand { thin, request, promise, waits_until } in errands {
+            promises.push((promise, waits_until));
+            items.push((thin, request, may_wait && waits_until.is_none_or(|until| now < until)));
         }
-        items.extend(long.iter_mut().map(|long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()))));
+        let slice = |long: &mut Long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()), false);
+        items.extend(long.iter_mut().map(slice));
         if items.is_empty() {
-            return long;
+            return;
         }
         let mut done = self.run_batch(items);
         let slices = done.split_off(promises.len());
-        for (promise, completion) in promises.into_iter().zip(done) {
-            promise.keep(completion);
-        }
-        let mut left = Vec::new();
-        for (long, slice) in long.into_iter().zip(slices) {
-            match slice.result {
-                Ok(()) if !long.is_done() => left.push(long),
-                result => long.finish(result),
+        for ((promise, waits_until), outcome) in promises.into_iter().zip(done) {
+            match outcome {
+                Outcome::Done(completion) => promise.keep(completion),
+                Outcome::Waits(thin, request) => {
+                    let waits_until = waits_until.or(Some(now + PATIENCE));
+                    flows.park(Errand { thin, request, promise, waits_until });
+                }
             }
         }
-        left
+        for (long, slice) in long.into_iter().zip(slices) {
+            match slice {
+                Outcome::Done(Completion { result: Ok(()), .. }) if !long.is_done() => flows.again(long),
+                Outcome::Done(Completion { result, .. }) => long.finish(result),
+                // A slice takes no extents.
+                Outcome::Waits(..) => flows.again(long),
+            }
+        }
     }
 
     /// The same for one request of the drive's own.
     pub(crate) fn execute_on(&mut self, thin: &Arc<Thin>, request: Request) -> Completion {
-        let mut done = self.run_batch(vec![(Arc::clone(thin), request)]);
-        done.pop().expect("one request has one completion")
+        match self.run_batch(vec![(Arc::clone(thin), request, false)]).pop() {
+            Some(Outcome::Done(completion)) => completion,
+            Some(Outcome::Waits(..)) | None => unreachable!("one request that may not wait has one completion"),
+        }
     }
 
-    fn run_batch(&mut self, requests: Vec<(Arc<Thin>, Request)>) -> Vec<Completion> {
+    /// Requests, and whether each of them may wait for space.
+    fn run_batch(&mut self, requests: Vec<(Arc<Thin>, Request, bool)>) -> Vec<Outcome> {
         let mut items: Vec<Item> = (0..)
             .zip(requests)
-            .map(|(number, (thin, request))| {
+            .map(|(number, (thin, request, may_wait))| {
                 let result = thin.check(&request.operation);
-                Item { number, thin, request, result, fresh: BTreeMap::new(), gone: Vec::new(), pieces: Vec::new() }
+                let (fresh, gone, pieces) = (BTreeMap::new(), Vec::new(), Vec::new());
+                Item { number, thin, request, result, fresh, gone, pieces, may_wait, waits: false }
             })
             .collect();
         if self.shared.suspect.load(Ordering::Acquire) && self.make_sure().is_err() {
@@ -109,7 +136,14 @@ impl Store {
         self.publish(items.iter().filter(|item| item.request.operation.action().modifies()).map(|item| &item.thin));
         self.make_durable(&mut items);
         self.count();
-        items.into_iter().map(|item| item.request.complete(item.result)).collect()
+        let outcome = |item: Item| {
+            if item.waits {
+                Outcome::Waits(item.thin, item.request)
+            } else {
+                Outcome::Done(item.request.complete(item.result))
+            }
+        };
+        items.into_iter().map(outcome).collect()
     }
 
     fn run_plain(&mut self, mut items: Vec<Item>) -> Vec<Item> {
@@ -170,6 +204,7 @@ impl Store {
                         thin.used.fetch_add(1, Ordering::Relaxed);
                     }
                     None => {
+                        item.waits = item.may_wait && allowed && self.is_settling();
                         item.result = Err(self.no_space(&thin, allowed, cause, &item.request.operation));
                         break;
                     }

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ebof_backend::{Error, Operation};
 
@@ -42,6 +43,8 @@ pub(crate) struct Flows {
     runs: VecDeque<Message>,
     requests: RoundRobin<Errand>,
     long: RoundRobin<Long>,
+    /// Requests that wait for space.
+    parked: Vec<Errand>,
 }
 
 /// What one turn does.
@@ -112,6 +115,23 @@ impl Flows {
         self.long.push_front(long.errand.thin.instance(), long);
     }
 
+    /// A request waits for space, until [`unpark`](Self::unpark) or its time is over.
+    pub(crate) fn park(&mut self, errand: Errand) {
+        self.parked.push(errand);
+    }
+
+    /// Those that wait for space are tried again, before what was asked later.
+    pub(crate) fn unpark(&mut self) {
+        for errand in self.parked.drain(..).rev() {
+            self.requests.push_front(errand.thin.instance(), errand);
+        }
+    }
+
+    /// Until when the first of those waits; `None` if there is none.
+    pub(crate) fn parked_until(&self) -> Option<Instant> {
+        self.parked.iter().filter_map(|errand| errand.waits_until).min()
+    }
+
     /// What waits beside requests.
     pub(crate) fn take_runs(&mut self) -> VecDeque<Message> {
         std::mem::take(&mut self.runs)
@@ -121,7 +141,7 @@ impl Flows {
         self.runs.is_empty() && !self.has_requests()
     }
 
-    /// Whether requests wait.
+    /// Whether requests wait, other than for space.
     pub(crate) fn has_requests(&self) -> bool {
         !(self.requests.order.is_empty() && self.long.order.is_empty())
     }

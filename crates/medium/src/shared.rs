@@ -21,6 +21,8 @@ pub(crate) struct Errand {
     pub(crate) thin: Arc<Thin>,
     pub(crate) request: Request,
     pub(crate) promise: Promise,
+    /// It has found no space and is tried again; refused from then on.
+    pub(crate) waits_until: Option<Instant>,
 }
 
 /// The way back for the completion of a request. Whoever waits for it gets one also where this is dropped on the way, because
@@ -34,7 +36,7 @@ pub(crate) struct Promise {
 impl Errand {
     pub(crate) fn new(thin: Arc<Thin>, request: Request, remote: Remote) -> Self {
         let promise = Promise { remote: Some(remote), tag: request.tag, action: request.operation.action() };
-        Self { thin, request, promise }
+        Self { thin, request, promise, waits_until: None }
     }
 
     /// Answers it.

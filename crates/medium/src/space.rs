@@ -4,12 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::Record;
 
 use crate::journal::Point;
+use crate::shared::Epoch;
 use crate::{Error, Instance, Notice, Store, Thin};
 
 /// Extents by which the water mark rises: so many are taken for each flush of it.
@@ -18,13 +19,16 @@ const WATER_STEP: u32 = 4096;
 const WASH: usize = 64;
 /// Bytes that are zeroed at a time where it does not.
 const WASH_BYTES: u64 = 4 << 20;
-/// How long a write waits for extents that were given back and that somebody may still reach.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Extents that are taken from a namespace that was removed, or become free, between two looks at what others ask for.
+const PART: u32 = 8192;
+/// Groups of extents without places that are looked at for that.
+const PART_LOOKS: u32 = 1 << 16;
+/// How soon extents are looked at again that somebody may still reach.
+const SETTLE: Duration = Duration::from_millis(5);
 
 impl Store {
     /// Sees to it that `count` extents can be taken that read as zeros: as many as there are.
     pub(crate) fn prepare(&mut self, count: u32) -> Result<(), Error> {
-        let end = Instant::now() + PATIENCE;
         while self.ready() < count {
             let water = self.allocator.water();
             if water < self.shared.layout.extents() {
@@ -32,13 +36,8 @@ impl Store {
                 self.append(&[Record::Water(next)], true)?;
                 self.allocator.raise(next);
             } else if !self.wash()? {
-                // What was just given back may still be read or written by requests that began before.
-                if self.quarantine.is_empty() || Instant::now() > end {
-                    break;
-                }
-                if self.settle() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                // What was just given back may still be read or written by requests that began before: nobody waits for that here.
+                break;
             }
         }
         Ok(())
@@ -138,7 +137,11 @@ impl Store {
         if thin.is_tagged {
             self.forget_tags(thin, &taken);
         }
-        let taken: Vec<u32> = taken.into_iter().map(|(_, place)| place).collect();
+        self.quarantine_extents(thin, taken.into_iter().map(|(_, place)| place).collect());
+    }
+
+    /// These places were a namespace's.
+    fn quarantine_extents(&mut self, thin: &Thin, taken: Vec<u32>) {
         if taken.is_empty() {
             return;
         }
@@ -146,22 +149,52 @@ impl Store {
         self.quarantine.push_back((self.shared.turn(), taken));
     }
 
-    /// Gives back what nobody can reach any more; whether anything still waits for that.
-    pub(crate) fn settle(&mut self) -> bool {
-        while let Some((epoch, _)) = self.quarantine.front()
+    /// Takes some extents from namespaces that were removed, and gives back some that nobody can reach any more: a part that others
+    /// can wait for. How soon there is to be another one; `None` if there is nothing left.
+    pub(crate) fn settle(&mut self) -> Option<Duration> {
+        self.take_apart();
+        let mut part = PART;
+        while part > 0
+            && let Some((epoch, extents)) = self.quarantine.front_mut()
             && Arc::strong_count(epoch) == 1
         {
-            let Some((_, extents)) = self.quarantine.pop_front() else { break };
             // With the end of those who had it everything that they did is over.
             fence(Ordering::Acquire);
-            extents.into_iter().for_each(|extent| self.allocator.give_back(extent));
+            let keep = extents.len().saturating_sub(part as usize);
+            part = part.saturating_sub(u32::try_from(extents.len()).unwrap_or(u32::MAX));
+            extents.drain(keep..).for_each(|extent| self.allocator.give_back(extent));
+            if keep == 0 {
+                self.quarantine.pop_front();
+            }
             self.count();
+            self.gave_back = true;
             if self.full {
                 self.full = false;
                 self.tell(Notice::Room);
             }
         }
-        !self.quarantine.is_empty()
+        let is_over = |(epoch, _): &(Arc<Epoch>, Vec<u32>)| Arc::strong_count(epoch) == 1;
+        match self.quarantine.front() {
+            _ if !self.leaving.is_empty() => Some(Duration::ZERO),
+            Some(front) if is_over(front) => Some(Duration::ZERO),
+            Some(_) => Some(SETTLE),
+            None => None,
+        }
+    }
+
+    /// Takes some extents from the first namespace that was removed.
+    fn take_apart(&mut self) {
+        let Some((thin, next)) = self.leaving.front_mut() else { return };
+        let (thin, begin) = (Arc::clone(thin), *next);
+        let (mut extents, mut looks) = (PART, PART_LOOKS);
+        let end = thin.reach_extents(begin..thin.map.len(), &mut extents, &mut looks);
+        *next = end;
+        if end >= thin.map.len() {
+            self.leaving.pop_front();
+        }
+        // Its tags were forgotten when it was removed: its name may be another one's now.
+        let places = thin.unmap(begin..end).into_iter().map(|(_, place)| place).collect();
+        self.quarantine_extents(&thin, places);
     }
 
     /// Counts what is in use, for other threads.
@@ -172,7 +205,7 @@ impl Store {
 
     /// Whether extents were given back that are not free yet.
     pub(crate) fn is_settling(&self) -> bool {
-        !self.quarantine.is_empty()
+        !self.quarantine.is_empty() || !self.leaving.is_empty()
     }
 
     /// A write found no free extent.

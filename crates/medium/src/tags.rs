@@ -182,6 +182,12 @@ impl Tags {
 
     /// No block of a namespace is of concern any more.
     pub(crate) fn forget_all(&mut self, instance: Instance) {
+        let dirty = &mut self.dirty;
+        self.pages.retain(|_, page| {
+            let stays = page.owner.instance != instance;
+            *dirty -= usize::from(page.dirty && !stays);
+            stays
+        });
         self.resolve(instance, 0..u64::MAX);
     }
 

@@ -226,18 +226,23 @@ impl Thin {
     pub(crate) fn reach(&self, range: Range<u64>, extents: &mut u32, looks: &mut u32) -> u64 {
         let span_bytes = self.grid.span_bytes;
         let last = self.index(range.end.saturating_sub(1)).saturating_add(1);
-        let mut at = self.index(range.start);
-        while at < last && *extents > 0 && *looks > 0 {
-            at = self.map.seek(at, last, true, looks);
-            if at < last && *looks > 0 {
+        let at = self.reach_extents(self.index(range.start)..last, extents, looks);
+        u64::from(at).saturating_mul(span_bytes).min(range.end)
+    }
+
+    /// The same for a range of extents.
+    pub(crate) fn reach_extents(&self, range: Range<u32>, extents: &mut u32, looks: &mut u32) -> u32 {
+        let mut at = range.start;
+        while at < range.end && *extents > 0 && *looks > 0 {
+            at = self.map.seek(at, range.end, true, looks);
+            if at < range.end && *looks > 0 {
                 // This one has a place.
                 *extents -= 1;
                 at += 1;
             }
         }
         // Where looks ended before an extent was found.
-        at = at.max(self.index(range.start).saturating_add(1));
-        u64::from(at).saturating_mul(span_bytes).min(range.end)
+        at.max(range.start.saturating_add(1))
     }
 
     fn place(&self, offset: u64, len: u64) -> Place {

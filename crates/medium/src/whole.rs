@@ -19,7 +19,7 @@ impl Store {
 
     /// Whether no request can reach anything any more that was given back.
     pub fn is_settled(&mut self) -> bool {
-        !self.settle()
+        self.settle().is_none()
     }
 
     /// Zeroes some of what was given back; `true` when there is nothing left to be zeroed, and none of it can be reached.
@@ -37,7 +37,8 @@ impl Store {
     pub fn unclean(&self) -> u32 {
         let settled = self.allocator.free().saturating_sub(self.allocator.clean());
         let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
-        settled.saturating_add(u32::try_from(waiting).unwrap_or(u32::MAX))
+        let leaving: u32 = self.leaving.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
+        settled.saturating_add(u32::try_from(waiting).unwrap_or(u32::MAX)).saturating_add(leaving)
     }
 
     /// What was given back keeps its storage (`true`) until [`fill_free`](Self::fill_free) has overwritten it, instead of being

@@ -15,8 +15,8 @@ use crate::shared::{Errand, Message, Shared};
 use crate::thin::stopped;
 use crate::{Damage, Job, Medium, OpenError, Opened, Options, Progress, Store, flusher, journal};
 
-/// How soon extents are looked at again that somebody may still reach.
-const SETTLE: Duration = Duration::from_millis(5);
+/// How soon extents are looked at again that somebody may still reach, where a write waits for one.
+const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
 
 /// How long the journal rests before a mark says how much of it is flushed: while it is written, its frames say so.
 const MARK: Duration = Duration::from_millis(2);
@@ -129,12 +129,17 @@ fn serve(mut store: Store) {
     // What is in memory may not be what is in the journal then: nothing more is to be written by this process.
     let _vital = Vital::new();
     loop {
-        let unsettled = store.settle();
+        let mut settle = store.settle();
+        if let Some(until) = flows.parked_until() {
+            if std::mem::take(&mut store.gave_back) || settle.is_none() || until <= Instant::now() {
+                flows.unpark();
+            }
+            settle = settle.map(|soon| soon.min(SETTLE_FOR_WRITE));
+        }
         // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
         let stained = store.allocator.is_stained() && store.zeroes_quickly() && !store.is_held;
         let now = Instant::now();
         let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
-        let settle = unsettled.then_some(SETTLE);
         let untidy = stained || !store.is_sure() || store.has_unsettled() || store.owes_keys();
         let tidy = (untidy || !store.tags.reverted.is_empty()).then(|| retry.saturating_duration_since(now));
         let tidy = tidy.filter(|_| !store.is_read_only());
@@ -206,16 +211,18 @@ impl Store {
     /// Does one turn of what is asked for; `false` when that is to end.
     fn serve_turn(&mut self, flows: &mut Flows) -> bool {
         let Turn { requests, long, run } = flows.turn();
-        self.run_errands(requests, long).into_iter().for_each(|long| flows.again(long));
+        self.run_errands(requests, long, flows, true);
         match run {
             Some(Message::Run(work)) => work(self),
             Some(Message::Flushed(point, flushes)) => self.flushed(point, flushes),
             Some(Message::Stop) => {
                 // Nothing is taken any more; what is there is done.
                 refuse(self.shared.stop());
+                flows.unpark();
                 while flows.has_requests() {
-                    let Turn { requests, long, .. } = flows.turn();
-                    self.run_errands(requests, long).into_iter().for_each(|long| flows.again(long));
+                    let Turn { requests, long, run } = flows.turn();
+                    self.run_errands(requests, long, flows, false);
+                    refuse(run.into_iter().collect());
                 }
                 refuse(flows.take_runs());
                 return false;

@@ -154,6 +154,36 @@ fn a_full_namespace_can_write_what_it_has_just_deallocated() {
     thread.join().unwrap();
 }
 
+/// A write that waits for what was just given back holds up nobody else, and is answered when it has waited long enough.
+#[test]
+fn a_write_that_waits_for_space_waits_alone() {
+    let (base, opened) = slow();
+    let mut io = Io::new(4).unwrap();
+    let (first, second) = (create(&opened.medium, 1, 1 << 20), create(&opened.medium, 2, 1 << 20));
+    write(&first, &mut io, 0, &vec![1; 1 << 20]).unwrap();
+    let mut other = Io::new(4).unwrap();
+    base.hold.store(true, Ordering::SeqCst);
+    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    assert!(matches!(first.submit(&mut other, Request::new(9, operation)), Submitted::Pending));
+    base.hold.store(false, Ordering::SeqCst);
+    deallocate(&first, &mut io, 0, EXTENT).unwrap();
+    let block = |offset| Operation::Write { offset, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+    // One of the same namespace that needs space, and what needs none: it is the thread's because it spans extents.
+    assert!(matches!(second.submit(&mut io, Request::new(1, block(0))), Submitted::Pending));
+    let spans = Operation::Write { offset: 3 * EXTENT - 2048, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+    let begin = Instant::now();
+    assert!(matches!(first.submit(&mut other, Request::new(2, spans)), Submitted::Pending | Submitted::Done(_)));
+    let before = on(&opened.medium, |_| Instant::now());
+    let done = io.wait(None).unwrap().unwrap();
+    assert_eq!((done.tag, done.result.unwrap_err().class()), (1, Class::Busy), "it was still being read");
+    assert!(before - begin < begin.elapsed() / 2, "{:?} of {:?}", before - begin, begin.elapsed());
+    // One that waits when the drive is closed is answered, too.
+    assert!(matches!(second.submit(&mut io, Request::new(3, block(0))), Submitted::Pending));
+    opened.medium.stop();
+    let done = io.wait(None).unwrap().unwrap();
+    assert_eq!((done.tag, done.result.unwrap_err().class()), (3, Class::Busy));
+}
+
 /// What somebody may still read is not given to anybody else.
 #[test]
 fn a_slow_request_never_sees_what_others_write() {

@@ -221,6 +221,78 @@ fn a_tenants_discards_of_a_tebibyte_do_not_hold_up_its_neighbour() {
     opened.medium.stop();
 }
 
+/// A device in memory that forgets the data.
+#[derive(Debug)]
+struct Forgetful {
+    below: Memory,
+    data_from: u64,
+}
+
+impl Device for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        match &request.operation {
+            Operation::Write { offset, .. } | Operation::WriteZeroes { offset, .. } if *offset >= self.data_from => {
+                Submitted::Done(request.complete(Ok(())))
+            }
+            _ => self.below.submit(io, request),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "a forgetful device".to_owned()
+    }
+}
+
+/// A namespace that is removed loses its extents some at a time, and others have their turns meanwhile.
+#[test]
+fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
+    let (capacity, extents) = (16_u64 << 30, 60_000);
+    let bytes = medium_bytes(capacity).unwrap();
+    let base = Forgetful { below: Memory::new(bytes, 512, false), data_from: bytes - capacity };
+    let options = Options { create: Some(capacity), zeroed: true, ..Options::default() };
+    let opened = Store::open(Arc::new(base), options).unwrap();
+    let medium = &opened.medium;
+    let used = |medium: &Medium| medium.capacity().used_bytes / EXTENT;
+    let device = create(medium, 1, capacity);
+    let mut io = Io::new(256).unwrap();
+    // Each of these writes lies in two extents.
+    for some in (0..extents / 2).collect::<Vec<u64>>().chunks(200) {
+        for &at in some {
+            let offset = (at * 2 + 1) * EXTENT - 2048;
+            let write = Operation::Write { offset, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+            submit(&device, &mut io, at, write);
+        }
+        order(&mut io, some.len());
+    }
+    assert_eq!(used(medium), extents);
+    // What was asked for before the thread begins is done in turns, one each.
+    let gate = busy(medium);
+    let (sender, turns) = mpsc::channel();
+    medium.run(Box::new(|store| store.remove(Instance(1)).unwrap()));
+    for _ in 0..20 {
+        let (sender, medium) = (sender.clone(), medium.clone());
+        medium.clone().run(Box::new(move |store| sender.send((used(&medium), store.unclean())).unwrap()));
+    }
+    drop(gate);
+    let turns: Vec<(u64, u32)> = turns.iter().take(20).collect();
+    for pair in turns.windows(2) {
+        assert!(pair[0].0 - pair[1].0 <= 10_000, "{turns:?}");
+    }
+    assert!(turns[0].0 > extents - 20_000 && turns[19].0 == 0, "{turns:?}");
+    // Until all of it is washed it is not forgotten that it has to be.
+    assert!(turns[0].1 > 50_000, "{turns:?}");
+    // What was removed is not on the medium, also where that was the last thing to happen.
+    let again = create(medium, 1, capacity);
+    submit(&again, &mut io, 1, block(1));
+    order(&mut io, 1);
+    medium.run(Box::new(|store| store.remove(Instance(1)).unwrap()));
+    medium.stop();
+}
+
 /// A device whose driver has a mistake.
 #[derive(Debug)]
 struct Broken {
