@@ -234,10 +234,11 @@ impl Connection {
     }
 
     /// Has the drive remember which host has which controller.
-    pub(crate) fn take_seat(&self, turn: &Turn<'_>) {
+    pub(crate) fn take_seat(&mut self, turn: &Turn<'_>) {
         let Some(association) = self.queue.association() else { return };
         if let Some(keeper) = turn.shared.drives.keeper(&association.subsystem) {
             keeper.submit(Request::Seat, association.origin(), |_| {});
+            self.took_seat = true;
         }
     }
 }

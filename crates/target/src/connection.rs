@@ -90,6 +90,9 @@ pub(crate) struct Connection {
     pub(crate) at_device: usize,
     /// The connection has ended, and the drive's thread has not said yet that it is done with what it was asked before.
     pub(crate) awaits_drive: bool,
+    /// The drive was asked to remember the controller. Until it has done that the controller stays, as one that drains: there are no
+    /// more of them, however long the drive's thread takes.
+    pub(crate) took_seat: bool,
     /// The registry knows that nothing of the queue can reach the medium any more.
     pub(crate) told_closed: bool,
     /// The largest in-capsule data of a command, bytes.
@@ -156,6 +159,7 @@ impl Connection {
             later: VecDeque::new(),
             at_device: 0,
             awaits_drive: false,
+            took_seat: false,
             told_closed: false,
             in_capsule_bytes,
             buffers: BufferUse::default(),
@@ -563,7 +567,8 @@ impl Connection {
 
     /// Forgets every command that is not at a device.
     fn release(&mut self, turn: &mut Turn<'_>) {
-        if self.commands.iter().any(|(_, command)| command.is_on_drive()) {
+        let seat = std::mem::take(&mut self.took_seat);
+        if seat || self.commands.iter().any(|(_, command)| command.is_on_drive()) {
             self.await_drive(turn);
         }
         self.incoming = None;

@@ -234,7 +234,9 @@ impl Devices {
 
     /// Tells the drives what the configuration now says about them.
     pub(crate) fn configure(&self) {
-        self.keepers.iter().for_each(|kept| kept.keeper.configure(drives::settings(&kept.config, &kept.subsystem)));
+        for kept in &self.keepers {
+            kept.keeper.configure(&kept.config.name, drives::settings(&kept.config, &kept.subsystem));
+        }
     }
 
     /// The open device of a namespace.

@@ -124,6 +124,12 @@ impl Registry {
         draining.map(|entry| &*entry.association)
     }
 
+    /// Controllers that are over but for what their queues have left at devices.
+    #[must_use]
+    pub fn draining_controllers(&self) -> usize {
+        self.entries.values().filter(|entry| entry.association.is_closing()).count()
+    }
+
     /// Whether so many associations of a host drain that it may have no further controller.
     pub(super) fn drains_too_much(&self, subsystem: &Nqn, host: &Nqn) -> bool {
         let draining = self.entries.values().filter(|entry| {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -64,7 +65,7 @@ pub(crate) struct Plan {
 
 /// The keeper of one drive.
 pub(crate) struct Keeper {
-    name: String,
+    name: Mutex<String>,
     /// What it lies on, for the log.
     backing: String,
     medium: Medium,
@@ -73,6 +74,8 @@ pub(crate) struct Keeper {
     /// The target around it, until the drive is stopped.
     around: Mutex<Option<Around>>,
     round: Mutex<Round>,
+    /// A look out of turn was asked for, and has not begun.
+    pub(super) hurries: AtomicBool,
     /// Names on the medium that belong to no namespace any more, and could not be removed yet.
     leftovers: Mutex<BTreeSet<Instance>>,
     pub(super) jobs: Jobs,
@@ -162,13 +165,14 @@ impl Keeper {
         let drive = Mutex::new(drive);
         let round = Mutex::new(Round::new(sensor));
         let keeper = Arc::new(Self {
-            name,
+            name: Mutex::new(name),
             backing: below,
             medium,
             drive,
             opened: Instant::now(),
             around: Mutex::default(),
             round,
+            hurries: AtomicBool::new(false),
             leftovers: Mutex::default(),
             jobs: Jobs::default(),
             log_limit: LogLimit::default(),
@@ -196,9 +200,9 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// What the configuration calls it.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// What the configuration calls it, for the log.
+    pub(crate) fn name(&self) -> String {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What it lies on, for the log.
@@ -236,8 +240,9 @@ impl Keeper {
         *self.around() = Some(around);
     }
 
-    /// Another configuration.
-    pub(crate) fn configure(&self, settings: Settings) {
+    /// Another configuration, which may call it something else.
+    pub(crate) fn configure(&self, name: &str, settings: Settings) {
+        name.clone_into(&mut self.name.lock().unwrap_or_else(PoisonError::into_inner));
         self.drive().configure(settings);
     }
 
@@ -266,7 +271,7 @@ impl Keeper {
             if let Err(refusal) = &answer {
                 let (status, name) = (refusal.status, request.name());
                 if let Some(more) = own.may_log(About::Host(origin.host.clone()), Kind::DriveRefused) {
-                    tracing::info!(drive = own.name, host = %origin.host, request = name, %status, "refused{more}");
+                    tracing::info!(drive = own.name(), host = %origin.host, request = name, %status, "refused{more}");
                 }
             }
             reply.give(answer);
@@ -288,7 +293,7 @@ impl Keeper {
                 && let Some(more) = own.may_log(About::Target, Kind::NotMarked)
             {
                 let instance = instance.0;
-                tracing::error!(drive = own.name, instance, "blocks cannot be marked bad: {error}{more}");
+                tracing::error!(drive = own.name(), instance, "blocks cannot be marked bad: {error}{more}");
             }
             let told = marked.map(|()| Told { answer: Answer::Done(0), abort: Vec::new() });
             reply.give(told.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
@@ -309,7 +314,7 @@ impl Keeper {
             own.upkeep(store, true);
             let changes = own.drive().closed();
             if let Err(error) = own.commit(store, changes) {
-                tracing::error!(drive = own.name, "the drive cannot be closed in order: {error}");
+                tracing::error!(drive = own.name(), "the drive cannot be closed in order: {error}");
             }
             let _waiting = done.send(());
         }));
@@ -364,7 +369,7 @@ impl Keeper {
         let committed = prepared.and_then(|()| self.commit(store, decision.changes));
         if let Err(error) = committed {
             tracing::error!(
-                drive = self.name,
+                drive = self.name(),
                 request = request.name(),
                 "the drive cannot do what it was asked: {error}"
             );
@@ -429,7 +434,7 @@ impl Keeper {
         left.retain(|&instance| match store.remove(instance) {
             Ok(()) | Err(ebof_medium::Error::Unknown(_)) => false,
             Err(error) => {
-                tracing::error!(drive = self.name, instance = instance.0, "left on the medium for now: {error}");
+                tracing::error!(drive = self.name(), instance = instance.0, "left on the medium for now: {error}");
                 true
             }
         });
@@ -458,7 +463,11 @@ impl Keeper {
         }
         let known: Vec<Instance> = self.drive().state().instances().collect();
         for orphan in self.medium.instances().into_iter().filter(|instance| !known.contains(instance)) {
-            tracing::info!(drive = self.name, instance = orphan.0, "removing what was left half made or half removed");
+            tracing::info!(
+                drive = self.name(),
+                instance = orphan.0,
+                "removing what was left half made or half removed"
+            );
             store.remove(orphan)?;
         }
         Ok(())

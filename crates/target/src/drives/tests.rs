@@ -165,7 +165,7 @@ fn a_format_of_all_that_fails_bars_nothing_for_ever() {
     let plain = Settings::default();
     let keeper = keeper(&device, plain.clone());
     assert_eq!(create(&keeper).unwrap(), 1);
-    keeper.configure(Settings { encrypted: true, ..plain });
+    keeper.configure("d0", Settings { encrypted: true, ..plain });
     assert_eq!(create(&keeper).unwrap(), 2);
     let format = Format { erase: SecureErase::Cryptographic, ..Format::new(1) };
     // Two keys are made, each in two tables; destroying the old one fails.

@@ -4,6 +4,7 @@
 //! of them. A drive that is killed loses what was not written down yet, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -255,10 +256,18 @@ impl Keeper {
         }
     }
 
-    /// Something cannot wait for the next look: data was lost, or the medium changed its state.
+    /// Something cannot wait for the next look: data was lost, or the medium changed its state. However often that happens before
+    /// the look begins, there is one.
     pub(crate) fn hurry(self: &Arc<Self>) {
+        if self.hurries.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let own = Arc::clone(self);
-        self.medium().run(Box::new(move |store| own.upkeep(store, false)));
+        self.medium().run(Box::new(move |store| {
+            // What happens from here on may not be seen by this look.
+            own.hurries.store(false, Ordering::Release);
+            own.upkeep(store, false);
+        }));
     }
 
     /// What the medium says by itself. On the drive's thread.

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use ebof_manage::Listen;
+use ebof_manage::api::Target as _;
 use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
 use ebof_nvme::connect::{ConnectData, Property};
 use ebof_nvme::identify::Csi;
@@ -43,6 +44,62 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what} takes longer than a minute");
         std::thread::yield_now();
     }
+}
+
+/// Whoever connects again and again while the drive's thread hangs leaves something there each time: not without end.
+#[test]
+fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, address) = start(directory.path());
+    let (open, gate) = mpsc::channel::<()>();
+    let (_, keeper) = target.shared.drives.keepers().remove(0);
+    keeper.medium().run(Box::new(move |_| _ = gate.recv()));
+    let mut granted = 0_u64;
+    let refusal = loop {
+        let mut admin = Raw::initialized(address);
+        admin.send(connect(0, 32), 0, connect_data(0xffff).as_bytes());
+        let status = admin.completion().status();
+        if !status.is_success() {
+            break status;
+        }
+        granted += 1;
+        drop(admin);
+        until("seeing the end", || target.shared.registry().draining_controllers() == granted as usize);
+        assert!(granted < 1000, "there is no end of it");
+    };
+    assert_eq!((granted, refusal), (64, ebof_nvme::Status::CONNECT_CONTROLLER_BUSY));
+    open.send(()).unwrap();
+    until("draining", || target.shared.registry().draining_controllers() == 0);
+    let (_admin, _controller) = Raw::admin_and_controller(address);
+}
+
+/// What is to be looked at at once is looked at once, however many commands failed before the drive's thread comes to it.
+#[test]
+fn failures_while_the_drives_thread_is_busy_make_one_look() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, _address) = start(directory.path());
+    let (_, keeper) = target.shared.drives.keepers().remove(0);
+    let (open, gate) = mpsc::channel::<()>();
+    keeper.medium().run(Box::new(move |_| _ = gate.recv()));
+    let before = Arc::strong_count(&keeper);
+    (0..1000).for_each(|_| keeper.hurry());
+    assert_eq!(Arc::strong_count(&keeper), before + 1);
+    open.send(()).unwrap();
+    until("the look", || Arc::strong_count(&keeper) == before);
+    keeper.hurry();
+    until("another look", || Arc::strong_count(&keeper) == before);
+}
+
+#[test]
+fn the_log_calls_a_drive_what_the_configuration_calls_it_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, _address) = start(directory.path());
+    let mut config = target.config();
+    config.drives[0].name = "other".to_owned();
+    let nqn = config.subsystems[0].nqn.clone();
+    config.subsystems[0].drive = Some("other".to_owned());
+    target.apply(config).unwrap();
+    assert_eq!(target.shared.drives.keeper(&nqn).unwrap().name(), "other");
 }
 
 #[test]
