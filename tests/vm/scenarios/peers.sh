@@ -72,9 +72,16 @@ on_reload() {
 manages() {
   EBOF_STATE_DIR="$work/state" "$ebof" "$1" "nvme+tcp://127.0.0.1:$port/$drive" "${@:2}"
 }
-# The guest's request: another namespace under the first one's NSID, sooner than its kernel looks.
+# The guest's request: another namespace under the first one's NSID. Its processors stand still meanwhile: it looks afterwards only.
 on_replace() {
-  manages delete-ns -n 1 --force && manages create-ns -S 24Mi -m 1
+  local status=0
+  monitor stop paused || return
+  manages delete-ns -n 1 --force && manages create-ns -S 24Mi -m 1 || status=$?
+  monitor cont running && return "$status"
+}
+# monitor COMMAND STATE: has QEMU do it, and the guest is in that state then.
+monitor() {
+  until_true 30 eval "printf '%s\ninfo status\n' '$1' | socat - 'UNIX-CONNECT:$work/ctl/monitor' | grep -q 'VM status: $2'"
 }
 
 guest() {

@@ -137,12 +137,9 @@ impl Registry {
             return Err(RefusalReason::UnknownController);
         }
         // The same host and port as the Admin Queue's. Deviation: the specification wants the same host identifier too, or zeros.
-        // TrueNAS' Python client says another one for each queue: the Admin Queue's counts, and the log tells.
-        let same_host = match (association.nameless, wish.nameless) {
-            (true, true) => true,
-            (false, false) => association.host == wish.host,
-            _ => false,
-        };
+        // TrueNAS' Python client says another one for each queue: the Admin Queue's counts, and the log tells. Not where the host has no
+        // NQN: nothing but its identifier tells it from others then, and both have the NQN that is made of it.
+        let same_host = association.nameless == wish.nameless && association.host == wish.host;
         if !same_host || association.port.id != arrival.port {
             return Err(RefusalReason::OtherHost);
         }

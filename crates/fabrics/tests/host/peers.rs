@@ -108,6 +108,13 @@ fn spdk_perf_has_no_host_nqn() {
     let io = world.open();
     let (cqe, refusal) = world.connect(io, Connect { qid: QueueId(1), ..admin_connect() }, &nameless(DRIVE, cntlid));
     assert_eq!((cqe.status(), refusal), (Status::SUCCESS, None));
+    // Its identifier is all that tells it from other hosts without a name.
+    for hostid in [[0x99; 16], [0; 16]] {
+        let at = world.open();
+        let connect = Connect { qid: QueueId(2), ..admin_connect() };
+        let (_, refusal) = world.connect(at, connect, &ConnectData { hostid, ..nameless(DRIVE, cntlid) });
+        assert_eq!(refusal.unwrap().reason, RefusalReason::OtherHost);
+    }
     // It is not the host that has a name, and that one is not it.
     let named = world.open();
     let connect = Connect { qid: QueueId(2), ..admin_connect() };
