@@ -167,6 +167,14 @@ impl Run {
         ticket(self.waiting.remove(found).unwrap().1)
     }
 
+    /// Whether the second half of a pair waits as well.
+    fn has_second(&self, at: u64, first: Cid) -> bool {
+        self.waiting.iter().any(|(of, step)| {
+            let step = if let Step::Guarded(_, step) = step { step } else { step };
+            *of == at && matches!(step, Step::WriteSecond(.., named) if *named == first)
+        })
+    }
+
     fn settle(&mut self, at: u64, step: Step) {
         let step = self.end_unpaired(at, step);
         match step {
@@ -249,6 +257,8 @@ impl Run {
         if !self.world.queues.contains_key(&at) {
             return;
         }
+        // A target lets neither half of a pair end before the other.
+        let has_second = matches!(&step, Step::CompareFirst(first, _) if self.has_second(at, first.cid()));
         let queue = self.world.queues.get_mut(&at).unwrap();
         let next = match step {
             Step::Complete(_) | Step::Disconnect(_) | Step::Held => unreachable!("these do not wait"),
@@ -280,7 +290,7 @@ impl Run {
             }
             Step::Unpaired(..) => unreachable!("taken apart at once"),
             // Without its second it can fail only.
-            Step::CompareFirst(..) if good => return self.waiting.push_back((at, step)),
+            Step::CompareFirst(..) if good || has_second => return self.waiting.push_back((at, step)),
             Step::CompareFirst(executing, _) => Step::Complete(queue.complete(executing, status)),
             Step::WriteSecond(executing, extent, first) => {
                 // A queue names no first half that has failed already.

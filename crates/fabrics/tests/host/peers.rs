@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use ebof_fabrics::{CloseReason, Limits, NamespaceTable, Port, RefusalReason, Step, Tolerated};
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property, disconnect};
+use ebof_nvme::firmware::Download;
 use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::identify::field::ctratt;
-use ebof_nvme::log::{DiscoveryEntries, Treq};
+use ebof_nvme::lba_status::{GetLbaStatus, StatusAction};
+use ebof_nvme::log::{DiscoveryEntries, TrType, Treq};
 use ebof_nvme::opcode::{FABRICS, admin, nvm};
 use ebof_nvme::property::{Cc, offset};
-use ebof_nvme::{Cid, ControllerId, Nqn, Nsid, QueueId, Sqe, Status};
+use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::support::*;
@@ -42,6 +44,11 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
     );
     assert!(world.run(at, Property::set(offset::CC, ALL_COMMAND_SETS)).status().is_success());
     assert_eq!(world.run(at, Property::get(offset::CSTS, 4)).result(), 1);
+    // Not of a discovery controller, which has no I/O command sets (Base, CC.CSS).
+    let discovery = world.open();
+    world.connect(discovery, admin_connect(), &connect_data(Nqn::DISCOVERY, ALICE, ControllerId::DYNAMIC));
+    assert_eq!(world.run(discovery, Property::get(offset::CAP, 8)).result() >> 37 & 0xff, 1);
+    assert!(world.run(discovery, Property::set(offset::CC, ALL_COMMAND_SETS)).status().is_success());
     // What a host asks for that has enabled them, each for the NVM command set; a namespace's own structures too.
     world.tell_drive(at, &ebof_drive::Request::Seat);
     for cns in [0x1c, 0x05, 0x06, 0x07, 0x08, 0x1a, 0x1b] {
@@ -287,6 +294,12 @@ fn a_local_port_is_known_by_its_address_however_that_is_written() {
     world.local = "2001:db8::1".to_string();
     let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
     assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY, DRIVE]);
+    // IPv4 as a socket for both families shows it.
+    world.replace_model(|model| model.ports = vec![port(1, "::ffff:192.0.2.1", "8009"), port(2, "192.0.2.1", "4420")]);
+    assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY, DRIVE]);
+    // Another transport is elsewhere, whatever its address.
+    world.replace_model(|model| model.ports[1].trtype = TrType::RDMA);
+    assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY]);
 }
 
 #[test]
@@ -313,6 +326,8 @@ fn a_host_identifier_of_zeros_is_a_host_of_its_own_without_reservations() {
     let io = world.open();
     let connect = Connect { qid: QueueId(1), ..admin_connect() };
     world.connect(io, connect, &ConnectData { cntlid: cntlid.0.into(), ..zeros(ALICE) });
+    let queues = world.registry.queues_of(&nqn(MANAGED), HostId::default());
+    assert!(queues.is_empty(), "who has no identifier is nobody that could be preempted");
     let report = with_data(Sqe::new(nvm::RESERVATION_REPORT).with_cdw(10, 1023).with_cdw(11, 1), 4096);
     let sixteen = |opcode| with_data(Sqe::new(opcode), 16);
     let release = with_data(Sqe::new(nvm::RESERVATION_RELEASE), 8);
@@ -384,6 +399,11 @@ fn more_parameter_data_than_a_command_needs_are_taken_and_ignored() {
         let done = world.run(admin, sqe);
         assert_eq!((done.status(), done.data.len()), (Status::SUCCESS, bytes), "opcode {:02x}h", sqe.opcode);
     }
+    let lba_status = GetLbaStatus { slba: 0, bytes: 64, action: StatusAction::ALLOCATED, blocks: 8 };
+    let done = world.run(admin, with_data(lba_status.encode(Nsid(1)), 4096));
+    assert_eq!((done.status(), done.data.len() <= 64), (Status::SUCCESS, true));
+    let (discovery, _) = world.controller(Nqn::DISCOVERY, ALICE);
+    assert_eq!(world.run(discovery, with_data(identify(1, 0, 0), 8192)).data.len(), 4096);
     let report = of(nvm::RESERVATION_REPORT).with_cdw(10, 15).with_cdw(11, 1);
     assert_eq!(world.run(io, with_data(report, 8192)).data.len(), 64);
     // From the host: what is needed is asked for, and no more.
@@ -402,9 +422,17 @@ fn more_parameter_data_than_a_command_needs_are_taken_and_ignored() {
     assert_eq!(receives(&mut world, io, with_data(of(nvm::COPY), 4096)), 32);
     let behavior = Sqe::new(admin::SET_FEATURES).with_cdw(10, 0x16);
     assert_eq!(receives(&mut world, admin, with_data(behavior, 4096)), 512);
+    let download = Download { offset: 0, bytes: 1024 }.encode();
+    assert_eq!(receives(&mut world, admin, with_data(download, 4096)), 1024);
+    for opcode in [admin::NAMESPACE_MANAGEMENT, admin::NAMESPACE_ATTACHMENT] {
+        let sqe = Sqe::new(opcode).with_nsid(Nsid(u32::from(opcode == admin::NAMESPACE_ATTACHMENT)));
+        assert_eq!(receives(&mut world, admin, with_data(sqe, 8192)), 4096);
+    }
     // Commands without data, with some.
     let commit = with_data(Sqe::new(admin::FIRMWARE_COMMIT).with_cdw(10, 1 | 2 << 3), 4096);
     assert!(!world.run(admin, commit).status().is(Status::DATA_SGL_LENGTH_INVALID));
+    let self_test = with_data(Sqe::new(admin::DEVICE_SELF_TEST).with_cdw(10, 1), 4096);
+    assert_eq!(world.run(admin, self_test).status(), Status::SUCCESS);
     // Less is not enough.
     let short = with_data(of(nvm::RESERVATION_RELEASE), 4);
     assert_eq!(world.run(io, short).status(), Status::DATA_SGL_LENGTH_INVALID.dnr().more());
@@ -415,8 +443,11 @@ fn more_parameter_data_than_a_command_needs_are_taken_and_ignored() {
     }
     // Connect comes before a host can know of SGLS: its data are 1024 bytes.
     let at = world.open();
-    let connect = world.run(at, with_data(admin_connect().encode(), 4096));
-    assert_eq!(connect.status(), Status::DATA_SGL_LENGTH_INVALID.dnr());
+    let connect = with_data(admin_connect().encode(), 4096);
+    let Step::Complete(refused) = world.queues.get_mut(&at).unwrap().submit(&connect, 0) else { panic!("it is taken") };
+    assert_eq!(refused.status(), Status::DATA_SGL_LENGTH_INVALID.dnr());
+    let delete = Sqe::new(admin::NAMESPACE_MANAGEMENT).with_nsid(Nsid(1)).with_cdw(10, 1);
+    assert_eq!(world.run(admin, with_data(delete, 4096)).status(), Status::SUCCESS);
 }
 
 #[test]
