@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
+use ebof_initiator::{Controller, Options};
 use ebof_manage::Listen;
 use ebof_manage::config::{Config, Namespace, Port, Subsystem};
-use ebof_nvme::Nqn;
+use ebof_nvme::{Nqn, Nsid};
 use ebof_target::Settings;
 
 use super::*;
@@ -97,5 +99,49 @@ fn who_may_reach_the_metrics_is_known_by_the_address() {
         ("192.168.1.1:1", true),
     ] {
         assert_eq!(is_public(address.parse().unwrap()), public, "{address}");
+    }
+}
+
+/// A target with a drive, a plain namespace and a host that has read and failed.
+fn busy_target() -> Arc<Target> {
+    let text = "[[ports]]\nlisten = \"tcp://127.0.0.1:0\"\n[[drives]]\nname = \"d0\"\nbacking = \"mem:64Mi\"\n\
+                [[subsystems]]\nnqn = \"nqn.2014-08.org.example:drive0\"\nallow_any_host = true\nnamespaces = [\"mem:1Mi\"]\n\
+                [[subsystems]]\nnqn = \"nqn.2014-08.org.example:\\\"d\\\\0\"\nallow_any_host = true\ndrive = \"d0\"\n";
+    let config = ebof_manage::load("a.toml", text).unwrap().config;
+    let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
+    let target = Arc::new(Target::start(config, settings).unwrap());
+    let (_, address) = &target.addresses()[0];
+    let nqn = Nqn::parse("nqn.2014-08.org.example:drive0").unwrap();
+    let options = Options::new(address.ip().to_string(), address.port(), nqn);
+    let controller = Controller::connect(&options).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.read(0, &mut [0; 4096]).unwrap();
+    assert!(namespace.read(1 << 40, &mut [0; 512]).is_err());
+    controller.disconnect();
+    target
+}
+
+#[test]
+fn promtool_has_nothing_to_say_about_the_metrics() {
+    let address = serve("127.0.0.1:0".parse().unwrap(), busy_target()).unwrap();
+    for path in ["/metrics", "/metrics?detail=queue"] {
+        let (_, body) = get(address, path, "*/*");
+        assert!(
+            body.contains("\nebof_drive_capacity_bytes{") && body.contains("\nebof_command_errors_total{"),
+            "{body}"
+        );
+        let mut promtool = Command::new("promtool");
+        promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut promtool = match promtool.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("SKIPPED: there is no promtool (Debian's package prometheus)");
+                return;
+            }
+            other => other.unwrap(),
+        };
+        promtool.stdin.take().unwrap().write_all(body.as_bytes()).unwrap();
+        let output = promtool.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.is_empty(), "{path}: {told}\n{body}");
     }
 }
