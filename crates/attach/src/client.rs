@@ -205,7 +205,31 @@ pub struct Report {
 /// The state directory cannot be used; a named device that is not there. What goes wrong with single controllers is in the
 /// report.
 pub fn disconnect(select: &Select, force: bool) -> Result<Report, Error> {
-    disconnect_in(&StateDir::standard(), select, force)
+    let root = StateDir::of_root_for_others();
+    disconnect_in(&StateDir::standard(), select, force).map_err(|error| told_of_root(error, root.as_ref()))
+}
+
+/// The controllers that the superuser has connected and `select` means, for a user who is not the superuser: to them these
+/// are there, and cannot be used.
+#[must_use]
+pub fn connected_by_root(select: &Select) -> Vec<String> {
+    StateDir::of_root_for_others().map(|root| live_in(&root, select)).unwrap_or_default()
+}
+
+/// What is live below a state directory; nothing where that cannot be read.
+fn live_in(states: &StateDir, select: &Select) -> Vec<String> {
+    let records = states.records().unwrap_or_default().into_iter();
+    records.filter(|record| record.live && selects(select, record)).map(|record| record.name).collect()
+}
+
+/// What is not connected may be so by the superuser, which is said then.
+fn told_of_root(error: Error, root: Option<&StateDir>) -> Error {
+    match (error, root) {
+        (Error::NotConnected { name }, Some(root)) if !live_in(root, &Select::Device(name.clone())).is_empty() => {
+            Error::OfRoot { name }
+        }
+        (error, _) => error,
+    }
 }
 
 /// As [`disconnect`], with the state at a place of the caller's.
@@ -327,9 +351,10 @@ pub struct Client {
 /// Opens an attached controller (`nvme0`) or namespace (`nvme0n1`, or its block device) by name.
 ///
 /// # Errors
-/// [`Error::NotConnected`], [`Error::Unresponsive`].
+/// [`Error::NotConnected`], [`Error::OfRoot`], [`Error::Unresponsive`].
 pub fn open(name: &str) -> Result<Client, Error> {
-    open_in(&StateDir::standard(), name)
+    let root = StateDir::of_root_for_others();
+    open_in(&StateDir::standard(), name).map_err(|error| told_of_root(error, root.as_ref()))
 }
 
 /// As [`open`], with the state at a place of the caller's.
@@ -458,5 +483,27 @@ impl Client {
 
     fn nonsense(&self) -> Error {
         self.unresponsive(io::Error::new(io::ErrorKind::InvalidData, "an answer that does not fit the question"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_superuser_has_connected_is_told_from_what_is_not_there() {
+        let (own, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (own, root) = (StateDir::at(own.path()), StateDir::at(root.path()));
+        let request = Request { nqn: "nqn.x".to_owned(), ..Request::default() };
+        let guard = root.lock().unwrap();
+        let (record, lock) = root.create(&guard, &request).unwrap();
+        let error = || open_in(&own, &record.name).err().unwrap();
+        let told = |error: Error, root| told_of_root(error, root).to_string();
+        assert!(told(error(), None).contains("is not connected"));
+        assert!(told(error(), Some(&root)).contains("connected by the superuser: this needs root (sudo ebof"));
+        assert_eq!(live_in(&root, &Select::Nqn("nqn.x".into())), [record.name.as_str()]);
+        assert!(live_in(&root, &Select::Nqn("nqn.y".into())).is_empty());
+        drop(lock);
+        assert!(told(error(), Some(&root)).contains("is not connected"), "its holder is dead");
     }
 }

@@ -84,6 +84,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A name of something that the superuser has attached, asked for by somebody else.
+    #[error("{name} is connected by the superuser: this needs root (sudo ebof ...)")]
+    OfRoot {
+        /// The name.
+        name: String,
+    },
     /// A holder that does not answer.
     #[error("the process {pid} that holds {name} does not answer ({error}); its log is {}; `ebof disconnect -d {name}` ends it", log.display())]
     Unresponsive {

@@ -28,7 +28,9 @@ pub mod ublk;
 pub mod usage;
 mod ways;
 
-pub use client::{Client, Report, Select, connect, connect_in, disconnect, disconnect_in, list, open, open_in};
+pub use client::{
+    Client, Report, Select, connect, connect_in, connected_by_root, disconnect, disconnect_in, list, open, open_in,
+};
 pub use error::{Error, Existing};
 pub use repair::{Repaired, repair};
 pub use request::{Attached, Device, Kind, Request};

@@ -181,6 +181,15 @@ impl StateDir {
         Self { base: PathBuf::from("/run/ebof") }
     }
 
+    /// The one of the superuser, for others whose own it is not; `None` for the superuser, and where `$EBOF_STATE_DIR` names
+    /// the only one that is meant.
+    #[must_use]
+    pub fn of_root_for_others() -> Option<Self> {
+        let only = std::env::var_os("EBOF_STATE_DIR").is_some_and(|value| !value.is_empty());
+        let (own, root) = (Self::standard(), Self::of_root());
+        (!only && own.path() != root.path()).then_some(root)
+    }
+
     /// The one at `base`, which need not exist.
     #[must_use]
     pub fn at(base: &Path) -> Self {

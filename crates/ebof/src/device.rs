@@ -42,8 +42,8 @@ pub(crate) trait Device {
     /// Lets the admin commands that follow take this long, unless the user said how long they may.
     fn allow(&mut self, time: Duration);
 
-    /// Whether block devices of this machine hang on it.
-    fn is_attached(&self) -> bool;
+    /// The connected controller that its block devices on this machine belong to (`nvme0`); `None` where it has none.
+    fn attached(&self) -> Option<&str>;
 
     /// The block devices of this machine that are namespaces of its subsystem, by whatever way they came.
     ///

@@ -47,8 +47,8 @@ impl Device for Attached {
         self.timeout.get_or_insert(time);
     }
 
-    fn is_attached(&self) -> bool {
-        true
+    fn attached(&self) -> Option<&str> {
+        Some(&self.client.info().name)
     }
 
     fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {
@@ -70,7 +70,7 @@ pub(crate) fn kind_of(error: &Error) -> &str {
         Error::NoFuse(_) | Error::NoLosetup | Error::NoLoop(_) | Error::NoDevice { .. } => "no-block-device",
         Error::Ublk(_) | Error::Mount { .. } | Error::Losetup { .. } => "no-block-device",
         Error::AlreadyConnected(_) => "already-connected",
-        Error::NotConnected { .. } => "not-connected",
+        Error::NotConnected { .. } | Error::OfRoot { .. } => "not-connected",
         Error::GivenUp { .. } => "given-up",
         Error::Unresponsive { .. } => "holder-unresponsive",
         Error::Holder { kind: Some(kind), .. } => kind,

@@ -94,8 +94,8 @@ impl Device for DryRun {
         self.device.allow(time);
     }
 
-    fn is_attached(&self) -> bool {
-        self.device.is_attached()
+    fn attached(&self) -> Option<&str> {
+        self.device.attached()
     }
 
     fn is_dry_run(&self) -> bool {

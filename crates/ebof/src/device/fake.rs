@@ -63,8 +63,10 @@ pub(crate) struct Fake {
     answers: VecDeque<Answer>,
     /// What came, in order.
     pub(crate) asked: Vec<Asked>,
-    /// Resets and rescans.
+    /// Resets.
     pub(crate) resets: usize,
+    /// Rescans.
+    pub(crate) rescans: usize,
     /// Block devices of this machine.
     pub(crate) local_devices: Vec<LocalDevice>,
 }
@@ -130,8 +132,8 @@ impl Device for Fake {
 
     fn allow(&mut self, _time: Duration) {}
 
-    fn is_attached(&self) -> bool {
-        true
+    fn attached(&self) -> Option<&str> {
+        Some("nvme0")
     }
 
     fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {
@@ -144,6 +146,7 @@ impl Device for Fake {
     }
 
     fn rescan(&mut self) -> anyhow::Result<()> {
+        self.rescans += 1;
         Ok(())
     }
 }

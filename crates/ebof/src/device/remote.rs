@@ -67,8 +67,8 @@ impl Device for Remote {
         self.timeout.get_or_insert(time);
     }
 
-    fn is_attached(&self) -> bool {
-        false
+    fn attached(&self) -> Option<&str> {
+        None
     }
 
     fn local_devices(&self) -> anyhow::Result<Vec<LocalDevice>> {

@@ -223,8 +223,17 @@ impl Disconnect {
         let mut view = DisconnectView { verb: "disconnect", nqns: self.nqn.clone(), ..DisconnectView::default() };
         for select in selects {
             view.add(ebof_attach::disconnect(&select, self.force)?);
+            tell_of_root(&select);
         }
         finish(&view, global)
+    }
+}
+
+/// Says to others what the superuser has connected, and is left alone.
+fn tell_of_root(select: &Select) {
+    let names = ebof_attach::connected_by_root(select);
+    if !names.is_empty() {
+        say(&format!("{}: connected by the superuser; disconnecting needs root (sudo ebof ...)", names.join(", ")));
     }
 }
 
@@ -244,6 +253,7 @@ impl DisconnectAll {
         let mut view = DisconnectView { verb: "disconnect-all", ..DisconnectView::default() };
         // Every connection is over TCP.
         if self.transport.as_deref().is_none_or(|transport| transport == "tcp") {
+            tell_of_root(&Select::All);
             let report: Report = ebof_attach::disconnect(&Select::All, self.force)?;
             view.add(report);
         }

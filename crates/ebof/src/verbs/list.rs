@@ -99,10 +99,7 @@ fn connected(nqn: Option<&str>) -> anyhow::Result<(Vec<Connected>, Vec<State>)> 
 
 /// What the superuser has connected, for others who look.
 fn of_root() -> Vec<Connected> {
-    let (own, root) = (StateDir::standard(), StateDir::of_root());
-    if own.path() == root.path() || std::env::var_os("EBOF_STATE_DIR").is_some() {
-        return Vec::new();
-    }
+    let Some(root) = StateDir::of_root_for_others() else { return Vec::new() };
     let others = others(&root);
     if !others.is_empty() {
         let names = others.iter().map(|other| other.state.name.as_str()).collect::<Vec<_>>().join(", ");

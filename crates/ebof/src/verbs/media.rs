@@ -97,7 +97,7 @@ impl FormatNvm {
         command::admin(device, &format.encode(nsid), AdminData::None)?;
         if self.reset {
             device.reset()?;
-        } else if device.is_attached() {
+        } else if device.attached().is_some() {
             device.rescan()?;
         }
         let line = format!("Success formatting namespace:{:x}", nsid.0);

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ebof_attach::usage::LocalDevice;
 use ebof_initiator::AdminData;
 use ebof_nvme::identify::{Cns, ControllerList, Csi, IdentifyNamespace, LbaFormat, NamespaceGranularityList, field};
 use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManagement, NewNamespace};
@@ -289,16 +290,18 @@ impl AttachNs {
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let done = self.attachment.on("attach-ns", AttachmentSelect::Attach, device)?;
-        if self.no_wait || !device.is_attached() {
+        let Some(disks) = device.attached().map(|controller| format!("{controller}n")).filter(|_| !self.no_wait) else {
             return Ok(done);
-        }
+        };
         // The target has attached it, so that a look at its list finds it: nobody has to wait for the event.
         if let Err(error) = device.rescan() {
             say(&format!("the namespace is attached, and its block device is not there yet: {error}"));
             return Ok(done);
         }
         let nsid = namespace_of(device, self.attachment.namespace_id)?;
-        let found = device.local_devices()?.into_iter().filter(|local| Nsid(local.nsid) == nsid);
+        // The subsystem may be connected more than once: the others' block devices are none of this command's.
+        let own = |local: &LocalDevice| Nsid(local.nsid) == nsid && local.name.starts_with(&disks);
+        let found = device.local_devices()?.into_iter().filter(own);
         Ok(found.fold(done, |done, local| done.with_block_device(&local.name, &local.path)))
     }
 }

@@ -139,6 +139,20 @@ fn what_is_mounted_here_is_neither_deleted_nor_detached() {
 }
 
 #[test]
+fn attaching_shows_the_block_device_of_its_own_controller() {
+    let mut fake = Fake::controller([]).with_local_device(2, None).with_local_device(3, None);
+    let other = LocalDevice { name: "nvme1n2".into(), path: "/dev/loop9".into(), ..fake.local_devices[0].clone() };
+    fake.local_devices.push(other);
+    let attached = "attach-ns: Success, nsid:2\n";
+    let waits: AttachNs = parse("x nvme0 -n 2");
+    assert_eq!(waits.on(&mut fake).unwrap().text(false), format!("{attached}nvme0n2: /dev/loop2\n"));
+    assert_eq!(fake.rescans, 1);
+    let goes_on: AttachNs = parse("x nvme0 -n 2 --no-wait");
+    assert_eq!(goes_on.on(&mut fake).unwrap().text(false), attached);
+    assert_eq!(fake.rescans, 1);
+}
+
+#[test]
 fn attaching_sends_a_list_of_controllers() {
     let verb: Attachment = parse("x nvme0 -n 2 -c 3,0x1,3");
     let mut fake = Fake::controller([]);
