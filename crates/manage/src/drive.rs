@@ -43,6 +43,8 @@ pub struct FileDrive {
     pub direct: Option<bool>,
     /// Whether to open it for reading only; its namespace is write-protected then.
     pub read_only: bool,
+    /// Whether what is in it may be a drive of ebof's: one that a host keeps in its namespace.
+    pub nested: bool,
 }
 
 /// Why a text is not a drive.
@@ -112,7 +114,9 @@ impl DriveError {
             Self::Size { .. } => format!("accepted: {SIZE_FORM}"),
             Self::ZeroSize => "give it a size of at least one block".into(),
             Self::UnknownOption { .. } => {
-                "accepted: size=SIZE, direct[=yes|no], readonly[=yes|no]; a comma in a path is written twice".into()
+                "accepted: size=SIZE, direct[=yes|no], readonly[=yes|no], nested[=yes|no]; a comma in a path is written \
+                 twice"
+                    .into()
             }
             Self::BlockOption => {
                 "write block_size = 512 or 4096 beside the drive; on the command line of serve, --block-size 512 or 4096".into()
@@ -215,6 +219,7 @@ struct Options {
     size_bytes: Option<u64>,
     direct: Option<bool>,
     read_only: Option<bool>,
+    nested: Option<bool>,
 }
 
 impl Options {
@@ -224,6 +229,7 @@ impl Options {
             "size" => self.size(value.unwrap_or_default()),
             "direct" => once("direct", &mut self.direct, switch("direct", value)?),
             "readonly" | "ro" => once("readonly", &mut self.read_only, switch("readonly", value)?),
+            "nested" => once("nested", &mut self.nested, switch("nested", value)?),
             "block" => Err(DriveError::BlockOption),
             _ => Err(DriveError::UnknownOption { option: word.to_owned() }),
         }
@@ -240,6 +246,9 @@ impl Options {
         }
         if self.read_only.is_some() {
             return Err(DriveError::FileOption { option: "readonly" });
+        }
+        if self.nested.is_some() {
+            return Err(DriveError::FileOption { option: "nested" });
         }
         if !text.is_empty() {
             self.size(text)?;
@@ -261,7 +270,8 @@ impl Options {
         }
         let path = checked_path(path)?.to_owned();
         let (size_bytes, direct) = (self.size_bytes, self.direct);
-        Ok(FileDrive { path, size_bytes, direct, read_only: self.read_only.unwrap_or(false) })
+        let (read_only, nested) = (self.read_only.unwrap_or(false), self.nested.unwrap_or(false));
+        Ok(FileDrive { path, size_bytes, direct, read_only, nested })
     }
 }
 
@@ -319,7 +329,8 @@ impl fmt::Display for Drive {
                     Some(true) => f.write_str(",direct")?,
                     Some(false) => f.write_str(",direct=no")?,
                 }
-                f.write_str(if file.read_only { ",readonly" } else { "" })
+                f.write_str(if file.read_only { ",readonly" } else { "" })?;
+                f.write_str(if file.nested { ",nested" } else { "" })
             }
         }
     }
@@ -329,7 +340,7 @@ impl fmt::Display for Drive {
 impl Serialize for Drive {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self::File(file) = self else { return serializer.collect_str(self) };
-        let mut table = serializer.serialize_struct("drive", 4)?;
+        let mut table = serializer.serialize_struct("drive", 5)?;
         table.serialize_field("path", &file.path)?;
         if let Some(size) = file.size_bytes {
             table.serialize_field("size", &format_size(size))?;
@@ -338,6 +349,9 @@ impl Serialize for Drive {
             table.serialize_field("direct", &direct)?;
         }
         table.serialize_field("read_only", &file.read_only)?;
+        if file.nested {
+            table.serialize_field("nested", &file.nested)?;
+        }
         table.end()
     }
 }
@@ -387,7 +401,7 @@ mod tests {
         assert_eq!(
             message("disk.img,drect"),
             "`drect` is not an option of a drive; \
-             accepted: size=SIZE, direct[=yes|no], readonly[=yes|no]; a comma in a path is written twice"
+             accepted: size=SIZE, direct[=yes|no], readonly[=yes|no], nested[=yes|no]; a comma in a path is written twice"
         );
         assert_eq!(message("a:1Gi,size=1Gi,size=2Gi"), "`size` is given twice; write it once");
         assert_eq!(message("a,direct=maybe"), "`direct` is `maybe`; accepted: yes or no");
@@ -397,12 +411,19 @@ mod tests {
              command line of serve, --block-size 512 or 4096"
         );
         assert_eq!(message("mem:1Gi,direct"), "`direct` is for files and block devices; leave it out");
+        assert_eq!(message("null:1Gi,nested"), "`nested` is for files and block devices; leave it out");
         assert!(matches!("mem:8192Pi".parse::<Drive>(), Err(DriveError::Size { source: SizeError::TooLarge, .. })));
     }
 
     #[test]
     fn options_and_commas_read_back_as_written() {
-        for text in ["disk.img,size=10Gi,direct,readonly", "a,,b,direct=no", "mem:1Gi", "/dev/nvme0n1"] {
+        for text in [
+            "disk.img,size=10Gi,direct,readonly,nested",
+            "disk.img,nested",
+            "a,,b,direct=no",
+            "mem:1Gi",
+            "/dev/nvme0n1",
+        ] {
             assert_eq!(text.parse::<Drive>().unwrap().to_string(), text);
         }
         assert_eq!("a,,b".parse::<Drive>().unwrap().path(), Some("a,b"));

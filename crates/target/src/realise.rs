@@ -41,8 +41,8 @@ pub enum StartError {
     /// A plain namespace was to be what holds a drive.
     #[error(
         "namespace {nsid} of {subsystem}: {path} holds a drive with namespaces of its own, which a host that writes to it would \
-         destroy; serve it as one: `--drive name=d0,backing={path}`, or [[drives]] in a configuration; if the drive may go, \
-         overwrite its first MiB with zeros"
+         destroy; serve it as one: `--drive name=d0,backing={path}`, or [[drives]] in a configuration; if a host keeps it \
+         in its namespace, add `nested` ({path},nested); if the drive may go, overwrite its first MiB with zeros"
     )]
     HoldsDrive {
         /// The subsystem.
@@ -177,11 +177,14 @@ impl Devices {
             nsid: namespace.nsid,
             error,
         })?;
-        if let Some(path) = namespace.drive.path() {
+        if let Drive::File(file) = &namespace.drive
+            && !file.nested
+        {
+            let path = &file.path;
             match ebof_medium::has_drive(&device) {
                 Ok(false) => {}
                 Ok(true) => {
-                    let (subsystem, path) = (subsystem.clone(), path.to_owned());
+                    let (subsystem, path) = (subsystem.clone(), path.clone());
                     return Err(StartError::HoldsDrive { subsystem, nsid: namespace.nsid, path });
                 }
                 // Whoever reads it is told; a disk that fails there can be served all the same.

@@ -26,7 +26,11 @@ fn refused(drive: &ManagedDrive) -> String {
 }
 
 fn plain(path: &Path) -> Result<Target, StartError> {
-    let config = config::one_subsystem([path.to_str().unwrap()]);
+    plain_as(path.to_str().unwrap())
+}
+
+fn plain_as(drive: &str) -> Result<Target, StartError> {
+    let config = config::one_subsystem([drive]);
     Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() })
 }
 
@@ -104,6 +108,11 @@ fn the_file_of_a_drive_is_no_plain_drive() {
     // As the message says: it is a drive.
     let backing: ManagedDrive = advice["--drive ".len()..].parse().unwrap();
     let (target, _) = serve(&backing);
+    target.stop(Duration::from_secs(5));
+    drop(target);
+    // Or a host keeps it in its namespace.
+    assert!(error.contains("add `nested`"), "{error}");
+    let target = wait("the lock of the file", || plain_as(&format!("{},nested", path.display())).ok());
     target.stop(Duration::from_secs(5));
     drop(target);
     // Or it may go.

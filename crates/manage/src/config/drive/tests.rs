@@ -84,6 +84,7 @@ fn backings_that_can_remember() {
         ("\"disk.img:10Gi\"", WITHOUT_SIZE, "write backing = \"disk.img\" and size = \"10Gi\""),
         ("{ path = \"a\", size = 512 }", WITHOUT_SIZE, "write backing = \"a\" and size = \"512\""),
         ("{ path = \"a\", read_only = true }", "a drive cannot be read-only", READ_ONLY),
+        ("{ path = \"a\", nested = true }", "`nested` is for plain namespaces", "leave it out"),
         ("\"mem:1Ki\"", "a drive of 1024 bytes", "accepted: 1Mi to 1024Pi"),
         ("\"mem\"", "`mem` needs a size", "write \"mem:1G\""),
         ("7", "`backing` is an integer", "accepted: \"PATH\", \"mem:SIZE\" or { path = \"PATH\" }"),

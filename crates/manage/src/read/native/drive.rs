@@ -104,6 +104,9 @@ fn check_backing(backing: &Drive, span: &Span, out: &mut Collector<'_>) {
         Drive::File(FileDrive { read_only: true, .. }) => {
             out.error(span.clone(), "a drive cannot be read-only", READ_ONLY);
         }
+        Drive::File(FileDrive { nested: true, .. }) => {
+            out.error(span.clone(), "`nested` is for plain namespaces", "leave it out");
+        }
         Drive::File(_) => {}
     }
 }

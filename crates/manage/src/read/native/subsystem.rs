@@ -265,6 +265,7 @@ pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out
             let size_bytes = size.and_then(|node| values::size("size", node, (&(1..=SIZE_BYTES_MAX), 1), out));
             let direct = table.node("direct").map(|_| table.boolean("direct", false, out));
             let read_only = table.boolean("read_only", false, out);
+            let nested = table.boolean("nested", false, out);
             table.finish(out);
             let path_node = path_node?;
             let path = crate::read::table::as_string("path", path_node, out)?;
@@ -272,7 +273,7 @@ pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out
                 out.error(path_node.span.clone(), error.to_string(), error.advice());
                 return None;
             }
-            Some(Drive::File(FileDrive { path: path.to_owned(), size_bytes, direct, read_only }))
+            Some(Drive::File(FileDrive { path: path.to_owned(), size_bytes, direct, read_only, nested }))
         }
         _ => {
             mismatch(key, node, form, out);
