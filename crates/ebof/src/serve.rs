@@ -11,7 +11,7 @@ use ebof_manage::api::{DriveStatus, Status};
 use ebof_manage::{Config, Loaded, Target as _};
 use ebof_target::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::file::Kind;
@@ -119,6 +119,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let settings = settings(args, &config);
     // Signals are caught before anything is opened, so that none can end the process half-way.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).context("catching signals")?;
+    // With a limit on the size of files a write past it is an error of that write, and not the end of all that is served.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("catching signals")?;
     let mut settings = settings;
     settings.connections_max = with_enough_descriptors(settings.connections_max);
     let metrics = args.metrics.or(config.target.metrics);

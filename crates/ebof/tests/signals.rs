@@ -143,3 +143,18 @@ fn a_target_that_cannot_serve_with_every_thread_ends() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("Too many open files"), "{said}");
 }
+
+/// A limit on the size of files makes a write fail, and ends nobody: what was begun is taken back.
+#[test]
+fn a_drive_that_is_larger_than_files_may_be_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_ebof");
+    let script = format!(
+        "ulimit -f 20000; exec {program} serve --listen tcp://127.0.0.1:0 --drive name=d0,backing=d0.img,size=1Gi"
+    );
+    let output = Command::new("sh").args(["-c", &script]).current_dir(&directory).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{}: {said}", output.status);
+    assert!(said.contains("File too large"), "{said}");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "{said}");
+}
