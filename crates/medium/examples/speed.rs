@@ -2,7 +2,8 @@
 //!
 //! 4 KiB at random offsets, 32 in flight, on a file in `DIRECTORY` (default: the directory for temporary files) and on an allocated
 //! namespace of a drive in a file beside it, in turns, buffered and direct; then one whose blocks have checksums, and one whose
-//! blocks are encrypted, against one without, one and 32 in flight; then first writes.
+//! blocks are encrypted, against one without, one and 32 in flight; then first writes. With `flushes` as a second argument, only
+//! what a flush costs behind each write.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -19,12 +20,17 @@ const SIZE: u64 = 256 << 20;
 const DEPTH: usize = 32;
 const TIME: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 9;
+/// Of each sort; fewer than there are extents in the namespace for first writes.
+const FLUSHES: u64 = 1000;
 
 fn main() -> Result<(), Failure> {
     let directory = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, Into::into);
     let place = directory.join(format!("ebof-medium-speed-{}", std::process::id()));
     std::fs::create_dir(&place)?;
-    let measured = measure_all(&place);
+    let measured = match std::env::args().nth(2).as_deref() {
+        Some("flushes") => measure_flushes(&place),
+        _ => measure_all(&place),
+    };
     std::fs::remove_dir_all(&place)?;
     measured
 }
@@ -60,6 +66,45 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
         1e6 * begin.elapsed().as_secs_f64() / extents as f64
     );
     Ok(())
+}
+
+/// 4 KiB written and flushed, one by one: in a file, in blocks of a namespace that have a place, in blocks that get one (which the
+/// journal says), and in blocks with a checksum (which the journal says each time).
+fn measure_flushes(place: &Path) -> Result<(), Failure> {
+    let raw = open(&format!("{}/raw.img,size={SIZE}", place.display()).parse::<Spec>()?)?;
+    let drive = drive(place, "drive.img", SIZE * 8, "")?;
+    let thin = namespace(&drive, 1, SIZE, Coding::plain(12))?;
+    let empty = namespace(&drive, 2, SIZE * 4, Coding::plain(12))?;
+    let checked = namespace(&drive, 3, SIZE, Coding { checked: true, ..Coding::plain(12) })?;
+    for device in [&*raw, &*thin, &*checked] {
+        fill(device)?;
+    }
+    let (mut io, mut times, mut extent) = (Io::new(1)?, [const { Vec::new() }; 4], 0_u64);
+    for round in 0..FLUSHES {
+        for (which, device) in [&*raw, &*thin, &*empty, &*checked].into_iter().enumerate() {
+            let blocks = device.geometry().capacity_bytes / BLOCK as u64;
+            let offset = if which == 2 { extent << 18 } else { round * 7919 % blocks * BLOCK as u64 };
+            let begin = Instant::now();
+            let buffer = Buffer::zeroed(BLOCK);
+            run(device, &mut io, Operation::Write { offset, len: BLOCK, buffer, fua: false })?;
+            run(device, &mut io, Operation::Flush)?;
+            times[which].push(begin.elapsed().as_secs_f64());
+        }
+        extent += 1;
+    }
+    let [raw, thin, empty, checked] = times.each_mut().map(|times| median(times));
+    println!("4K write and flush: file {:.0} us; of that, namespace {:.2}", raw * 1e6, thin / raw);
+    println!("  first writes {:.2}, with checksums {:.2}", empty / raw, checked / raw);
+    drive.stop();
+    Ok(())
+}
+
+fn run(device: &dyn Device, io: &mut Io, operation: Operation) -> Result<(), Failure> {
+    match device.submit(io, Request::new(0, operation)) {
+        Submitted::Done(completion) => Ok(completion.result?),
+        Submitted::Pending => Ok(io.wait(None)?.ok_or("no completion")?.result?),
+        Submitted::Busy(_) => Err("nothing else is in flight".into()),
+    }
 }
 
 /// What checksums cost, and what encryption does.
@@ -131,11 +176,7 @@ fn fill(device: &dyn Device) -> Result<(), Failure> {
         let mut buffer = Buffer::zeroed(1 << 20);
         buffer.as_mut_slice().fill(0x5A);
         let operation = Operation::Write { offset, len: 1 << 20, buffer, fua: false };
-        match device.submit(&mut io, Request::new(0, operation)) {
-            Submitted::Done(completion) => completion.result?,
-            Submitted::Pending => io.wait(None)?.ok_or("no completion")?.result?,
-            Submitted::Busy(_) => return Err("nothing else is in flight".into()),
-        }
+        run(device, &mut io, operation)?;
     }
     Ok(())
 }
