@@ -37,10 +37,11 @@
 #![forbid(unsafe_code)]
 
 pub use ebof_initiator::{
-    AsyncNamespace, ConnectError, Controller, DiscoveryLog, Error, Namespace, Options, QueuePair, Queues, discover,
+    AsyncNamespace, Completion, ConnectError, Controller, Data, DiscoveryLog, Error, Namespace, Options, QueuePair,
+    Queues, discover,
 };
 pub use ebof_manage::{Config, Diagnostics};
 pub use ebof_nvme::uri::Uri;
-pub use ebof_nvme::{Nqn, Nsid};
+pub use ebof_nvme::{Nqn, Nsid, Sqe};
 pub use ebof_target::{Settings, StartError, Target, TextError};
 pub use {ebof_initiator as initiator, ebof_manage as manage, ebof_nvme as nvme, ebof_target as target};

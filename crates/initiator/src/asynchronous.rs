@@ -28,7 +28,7 @@ use crate::controller::{Controller, State, system_error};
 use crate::error::Error;
 use crate::namespace::{Namespace, RETRIES, may_retry};
 use crate::options::Options;
-use crate::queue::{Buffer, Data};
+use crate::queue::{Buffer, Completion, Data};
 use crate::queues::{IoError, Queues, outcome};
 use crate::shared::lock;
 
@@ -185,6 +185,39 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
             self.run("Dataset Management", || (sqe, Data::FromHost(Span::scratch(list.as_bytes().to_vec())))).await?;
         }
         Ok(())
+    }
+
+    /// Copies ranges of (lba, blocks), one behind the other, to the blocks from `to` on, without their data going to the host
+    /// and back.
+    ///
+    /// # Errors
+    /// As [`Namespace::copy`].
+    pub async fn copy(&self, ranges: &[(u64, u64)], to: u64) -> Result<(), Error> {
+        let mut copies = self.namespace.copies(ranges, to)?;
+        while let Some((sqe, list)) = self.namespace.next_copy(&mut copies) {
+            self.run("Copy", || (sqe, Data::FromHost(Span::scratch(list.clone())))).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs one command as it stands, for all that has no call of its own here: reservations, Write Uncorrectable, hints. Its
+    /// NSID is made this namespace's. It is neither split nor sent again: after [`Error::Lost`] it may have been executed.
+    ///
+    /// Any status of the controller is a result, in the completion; `user` of that is 0.
+    pub async fn submit(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
+        let data = match data {
+            Data::None => Data::None,
+            Data::ToHost(buffer) => Data::ToHost(Span::whole(buffer)),
+            Data::FromHost(buffer) => Data::FromHost(Span::whole(buffer)),
+        };
+        let sqe = sqe.with_nsid(self.namespace.nsid());
+        let Completion { user, result, data } = self.queues.submit_bound(self.namespace.binding(), sqe, data).await;
+        let data = match data {
+            Data::None => Data::None,
+            Data::ToHost(span) => span.into_buffer().map_or(Data::None, Data::ToHost),
+            Data::FromHost(span) => span.into_buffer().map_or(Data::None, Data::FromHost),
+        };
+        Completion { user, result, data }
     }
 
     async fn without_data(

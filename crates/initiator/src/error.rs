@@ -89,6 +89,19 @@ pub enum Error {
         /// Size of the namespace in blocks.
         size: u64,
     },
+    /// What is to be copied lies where it would be copied to; nothing was sent.
+    #[error("blocks {lba} to {} cannot be copied to {to} to {}: they overlap",
+        .lba.saturating_add(*.blocks).saturating_sub(1), .to.saturating_add(*.total).saturating_sub(1))]
+    Overlap {
+        /// First block of a range.
+        lba: u64,
+        /// Its blocks.
+        blocks: u64,
+        /// First block of the destination.
+        to: u64,
+        /// Blocks of all ranges together.
+        total: u64,
+    },
     /// The controller's answer contradicts the specification or itself.
     #[error("the controller's answer makes no sense: {0}")]
     Malformed(&'static str),
@@ -122,6 +135,7 @@ impl Error {
             Self::Format { .. } => "unusable-format",
             Self::Unaligned { .. } => "unaligned",
             Self::OutOfRange { .. } => "out-of-range",
+            Self::Overlap { .. } => "overlap",
             Self::Malformed(_) => "malformed-answer",
             Self::Connect(_) => "connect",
             Self::System { .. } => "system",

@@ -25,6 +25,7 @@ mod admin;
 mod asynchronous;
 mod connect_error;
 mod controller;
+mod copies;
 mod discover;
 mod doorbell;
 mod engine;

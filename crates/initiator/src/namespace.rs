@@ -272,6 +272,22 @@ impl Namespace {
         Ok(())
     }
 
+    /// Copies ranges of (lba, blocks), one behind the other, to the blocks from `to` on, without their data going to the host
+    /// and back.
+    ///
+    /// # Errors
+    /// As [`Namespace::read`], and [`Error::Overlap`] where a range has blocks that would be overwritten. A controller without
+    /// Copy says Invalid Command Opcode.
+    pub fn copy(&self, ranges: &[(u64, u64)], to: u64) -> Result<(), Error> {
+        let mut copies = self.copies(ranges, to)?;
+        while let Some((sqe, list)) = self.next_copy(&mut copies) {
+            let length = u32::try_from(list.len()).unwrap_or(u32::MAX);
+            let piece = || std::iter::once(Piece { sqe, start: 0, length });
+            self.run("Copy", piece, &mut AdminData::FromHost(&list))?;
+        }
+        Ok(())
+    }
+
     /// Ranges of (lba, blocks) that are to be deallocated, all of them within the namespace.
     pub(crate) fn ranges_left(&self, ranges: &[(u64, u64)]) -> Result<VecDeque<(u64, u64)>, Error> {
         for &(lba, blocks) in ranges {

@@ -6,7 +6,9 @@ mod peer;
 use std::time::Duration;
 
 use ebof_initiator::queues::IoError;
-use ebof_initiator::{AsyncNamespace, Controller, Error};
+use ebof_initiator::{AsyncNamespace, Controller, Data, Error};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
 use peer::{Action, BLOCK, Peer};
 use pollster::block_on;
@@ -48,6 +50,62 @@ fn every_command_is_split_as_the_blocking_calls_are() {
         }
         let back = namespace.read(403, vec![0; BLOCK]).await.unwrap();
         assert!(back.iter().any(|&byte| byte != 0));
+    });
+}
+
+/// A range of the peer's has 7 blocks at most, a Copy 4 ranges and 20 blocks.
+#[test]
+fn ranges_are_copied_in_parts_and_again_after_a_loss() {
+    let peer = Peer::new();
+    let mut commands = 0;
+    peer.state().on_io = Box::new(move |sqe| {
+        commands += u32::from(sqe.opcode == nvm::COPY);
+        match commands {
+            2 if sqe.opcode == nvm::COPY => Action::Hangup,
+            4 if sqe.opcode == nvm::COPY => Action::Fail(Status::COMMAND_INTERRUPTED),
+            _ => Action::Serve,
+        }
+    });
+    block_on(async {
+        let namespace = open(&peer).await;
+        let first = namespace.write(0, pattern(1, 100 * BLOCK), false).await.unwrap();
+        let ranges = [(3, 50), (90, 0), (60, 2), (70, 1)];
+        namespace.copy(&ranges, 1000).await.unwrap();
+        let wanted = [&first[3 * BLOCK..53 * BLOCK], &first[60 * BLOCK..62 * BLOCK], &first[70 * BLOCK..71 * BLOCK]];
+        let wanted = wanted.concat();
+        assert!(namespace.read(1000, vec![0; 53 * BLOCK]).await.unwrap() == wanted);
+        // The same in a blocking call, which shares nothing with this one but what it says.
+        for (ranges, to) in [(vec![(0, 10)], 9), (vec![(20, 10), (9, 2)], 0)] {
+            let refused = namespace.copy(&ranges, to).await.unwrap_err();
+            assert!(matches!(refused, Error::Overlap { .. }), "{refused}");
+            assert!(matches!(namespace.info().copy(&ranges, to).unwrap_err(), Error::Overlap { .. }));
+        }
+        namespace.copy(&[(0, 10)], 10).await.unwrap();
+        assert!(matches!(namespace.copy(&[(0, 10)], 4090).await.unwrap_err(), Error::OutOfRange { lba: 4090, .. }));
+        assert!(matches!(namespace.copy(&[(4090, 10)], 0).await.unwrap_err(), Error::OutOfRange { lba: 4090, .. }));
+    });
+}
+
+#[test]
+fn a_command_without_a_call_of_its_own_runs_as_it_stands() {
+    let peer = Peer::new();
+    block_on(async {
+        let namespace = open(&peer).await;
+        let block = BlockRange::new(5, 1);
+        let done = namespace.submit(block.encode(nvm::WRITE, Nsid(0)), Data::FromHost(vec![9; BLOCK])).await;
+        assert!(done.result.unwrap().status().is_success());
+        assert_eq!(done.data.into_buffer().unwrap(), [9; BLOCK]);
+        let done = namespace.submit(block.encode(nvm::READ, Nsid(77)), Data::ToHost(vec![0; BLOCK])).await;
+        assert!(matches!(done.data, Data::ToHost(buffer) if buffer == [9; BLOCK]));
+        assert!(namespace.submit(block.encode(nvm::WRITE_UNCORRECTABLE, Nsid(1)), Data::None).await.result.is_ok());
+        // A status is a result; a loss is told and not tried again.
+        let beyond = BlockRange::new(4096, 1).encode(nvm::READ, Nsid(1));
+        let done = namespace.submit(beyond, Data::ToHost(vec![0; BLOCK])).await;
+        assert!(done.result.unwrap().status().is(Status::LBA_OUT_OF_RANGE));
+        peer.state().on_io = Box::new(|_| Action::Hangup);
+        let done = namespace.submit(block.encode(nvm::WRITE, Nsid(1)), Data::FromHost(vec![1; BLOCK])).await;
+        assert!(matches!(done.result, Err(Error::Lost(_))), "{:?}", done.result);
+        assert_eq!(done.data.into_buffer().unwrap(), [1; BLOCK]);
     });
 }
 

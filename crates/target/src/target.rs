@@ -232,6 +232,12 @@ impl Target {
     }
 }
 
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("addresses", &self.addresses()).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Target {
     fn drop(&mut self) {
         self.stop(Duration::ZERO);

@@ -56,3 +56,20 @@ fn a_controller_has_1024_queues_of_1024_entries_and_1024_namespaces() {
         assert!(completion.data.into_buffer().unwrap().iter().all(|&byte| byte == expected), "command {at}");
     }
 }
+
+/// A source range has 16 MiB at most, a Copy four such.
+#[test]
+fn a_host_copies_more_than_one_command_takes() {
+    let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
+    let target = Target::start(one_subsystem(["mem:160Mi"]), settings).unwrap();
+    let address = target.addresses()[0].1;
+    let options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+    let namespace = Controller::connect(&options).unwrap().namespace(Nsid(1)).unwrap();
+    let data: Vec<u8> = (0..68 << 20).map(|at: usize| (at / 7 + at / 512) as u8).collect();
+    namespace.write(7, &data, false).unwrap();
+    let blocks = data.len() as u64 / 512;
+    namespace.copy(&[(7, blocks), (9, 3)], 150_000).unwrap();
+    let mut copied = vec![0; data.len() + 3 * 512];
+    namespace.read(150_000, &mut copied).unwrap();
+    assert!(copied == [&data, &data[2 * 512..5 * 512]].concat());
+}

@@ -517,6 +517,16 @@ fn a_host_without_a_place_for_metadata_leaves_them_to_the_controller() {
             assert!(!namespace.compare(3, &read).unwrap());
             let blocks = (data.len() / bench.data) as u64;
             namespace.verify(3, blocks).unwrap();
+            // What is copied has the tags of where it comes to.
+            namespace.copy(&[(10, 300), (500, 200)], 7000).unwrap();
+            let mut copied = vec![0; 500 * bench.data];
+            namespace.read(7000, &mut copied).unwrap();
+            let of = |first: usize, blocks: usize| &data[(first - 3) * bench.data..][..blocks * bench.data];
+            assert!(copied == [of(10, 300), of(500, 200)].concat());
+            let prinfo = prinfo::CHECK_GUARD | if kind == 3 { 0 } else { prinfo::CHECK_REFERENCE };
+            let checked = BlockRange { prinfo, ..BlockRange::new(7000, 500) };
+            let checked = checked.encode(nvm::VERIFY, Nsid(kind.into())).with_cdw(14, 7000);
+            assert_eq!(bench.run(checked, Data::None).0, Status::SUCCESS);
             namespace.write_zeroes(5, 300, true).unwrap();
             namespace.deallocate(&[(500, 100)]).unwrap();
             namespace.read(3, &mut read).unwrap();

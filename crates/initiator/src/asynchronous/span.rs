@@ -16,6 +16,14 @@ impl<B> Span<B> {
         Self::Part { buffer, start, length }
     }
 
+    pub(super) fn whole(buffer: B) -> Self
+    where
+        B: Buffer,
+    {
+        let length = buffer.as_ref().len();
+        Self::Part { buffer, start: 0, length }
+    }
+
     pub(super) fn scratch(data: Vec<u8>) -> Self {
         Self::Scratch(data)
     }

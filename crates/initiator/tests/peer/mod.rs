@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ebof_initiator::Options;
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
+use ebof_nvme::copy::{CopyFormat, CopySource};
 use ebof_nvme::identify::{
     Cns, ControllerType, DescriptorWriter, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat,
     NamespaceIdDescriptor, NamespaceList, NvmController,
@@ -457,7 +458,7 @@ impl Session {
             data.ioccsz = ((64 + state.in_capsule) / 16).into();
             data.nn = 1024.into();
             data.vwc = state.vwc;
-            data.oncs = 0x0c.into();
+            data.oncs = 0x10c.into();
             return data.as_bytes().to_vec();
         }
         if cns == Cns::ACTIVE_NAMESPACE_LIST {
@@ -478,6 +479,7 @@ impl Session {
         let mut data = IdentifyNamespace::default();
         if state.namespaces.contains(&sqe.nsid.get()) {
             data.nsze = ((state.disk.len() / BLOCK) as u64).into();
+            (data.mssrl, data.mcl, data.msrc) = (7.into(), 20.into(), 3);
             data.lbaf[0] = LbaFormat::data_only(state.lbads);
             (data.nguid, data.eui64) = (ids.nguid, ids.eui64);
         }
@@ -566,7 +568,8 @@ impl Session {
                     state.disk[start..start + range.nlb.get() as usize * BLOCK].fill(0);
                 }
             }
-            nvm::FLUSH | nvm::VERIFY => {}
+            nvm::COPY => copy(&mut state.disk, start, data),
+            nvm::FLUSH | nvm::VERIFY | nvm::WRITE_UNCORRECTABLE => {}
             _ => {
                 drop(state);
                 return self.respond(sqe, Status::LBA_OUT_OF_RANGE.dnr(), 0);
@@ -574,6 +577,15 @@ impl Session {
         }
         drop(state);
         self.respond(sqe, Status::SUCCESS, 0);
+    }
+}
+
+fn copy(disk: &mut [u8], mut to: usize, data: &[u8]) {
+    for source in CopySource::decode_all(CopyFormat::Format0, data) {
+        let from = usize::try_from(source.slba).unwrap() * BLOCK;
+        let length = source.blocks as usize * BLOCK;
+        disk.copy_within(from..from + length, to);
+        to += length;
     }
 }
 

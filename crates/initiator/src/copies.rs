@@ -1,0 +1,123 @@
+//! Copy: the commands that copying ranges of a namespace takes, within its limits. Who runs them is not here.
+
+use std::collections::VecDeque;
+
+use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
+use ebof_nvme::identify::ProtectionType;
+use ebof_nvme::protection::prinfo;
+use ebof_nvme::{Nsid, Sqe};
+
+use crate::error::Error;
+use crate::namespace::Namespace;
+
+/// What is still to be copied: ranges of (lba, blocks), and where the first block goes.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    rest: VecDeque<(u64, u64)>,
+    to: u64,
+}
+
+/// What one command may copy: all of them 1 at least.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    /// Ranges (MSRC).
+    ranges: u16,
+    /// Blocks of a range (MSSRL).
+    range_blocks: u64,
+    /// Blocks of all ranges together (MCL).
+    blocks: u64,
+}
+
+impl Namespace {
+    /// Ranges of (lba, blocks) that are to be copied one behind the other to `to`: all within the namespace, and none of them
+    /// where it is copied to. So any part may be copied again.
+    pub(crate) fn copies(&self, ranges: &[(u64, u64)], to: u64) -> Result<Copies, Error> {
+        let mut total = 0_u64;
+        for &(lba, blocks) in ranges {
+            self.check_range(lba, blocks)?;
+            total = total.saturating_add(blocks);
+        }
+        self.check_range(to, total)?;
+        match ranges.iter().find(|&&(lba, blocks)| lba < to + total && to < lba + blocks) {
+            Some(&(lba, blocks)) if blocks > 0 => Err(Error::Overlap { lba, blocks, to, total }),
+            _ => Ok(Copies { rest: ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect(), to }),
+        }
+    }
+
+    /// The next command, within the limits of now, and its data.
+    pub(crate) fn next_copy(&self, copies: &mut Copies) -> Option<(Sqe, Vec<u8>)> {
+        let identify = self.identify();
+        let most = Most {
+            ranges: u16::from(identify.msrc) + 1,
+            range_blocks: u64::from(identify.mssrl.get()).max(1),
+            blocks: u64::from(identify.mcl.get()).max(1),
+        };
+        copies.next(most, self.nsid(), self.protection())
+    }
+}
+
+impl Copies {
+    fn next(&mut self, most: Most, nsid: Nsid, protection: ProtectionType) -> Option<(Sqe, Vec<u8>)> {
+        let (to, mut left) = (self.to, most.blocks);
+        let (mut list, mut ranges) = (Vec::new(), 0);
+        while ranges < most.ranges && left > 0 {
+            let Some((lba, blocks)) = self.rest.pop_front() else { break };
+            let now = blocks.min(most.range_blocks).min(left);
+            let mut source = CopySource::new(lba, u32::try_from(now).unwrap_or(u32::MAX));
+            source.set_reference_tag(low(lba));
+            source.encode(CopyFormat::Format0, &mut list);
+            (ranges, left, self.to) = (ranges + 1, left - now, self.to + now);
+            if now < blocks {
+                self.rest.push_front((lba + now, blocks - now));
+            }
+        }
+        let mut copy = Copy { slba: to, ranges, format: CopyFormat::Format0.encode(), ..Copy::default() };
+        if protection != ProtectionType::None {
+            // As with Read and Write: the controller checks what it strips, and inserts the destination's.
+            copy.read_protection = prinfo::ACTION | prinfo::CHECK_GUARD;
+            copy.write_protection = prinfo::ACTION;
+            copy.reference_tag = if protection == ProtectionType::Type3 { 0 } else { low(to) };
+        }
+        (ranges > 0).then(|| (copy.encode(nsid), list))
+    }
+}
+
+/// A reference tag: the low 32 bits of the block's address.
+fn low(lba: u64) -> u32 {
+    u32::try_from(lba & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_block_is_copied_once_to_its_place_within_the_limits(
+            ranges in proptest::collection::vec((0u64..1 << 40, 1u64..300), 0..20),
+            to in any::<u32>(),
+            limits in (1u16..=256, 1u64..100, 1u64..500),
+        ) {
+            let most = Most { ranges: limits.0, range_blocks: limits.1, blocks: limits.2 };
+            let mut copies = Copies { rest: ranges.iter().copied().collect(), to: to.into() };
+            let wanted: Vec<u64> = ranges.iter().flat_map(|&(lba, blocks)| lba..lba + blocks).collect();
+            let mut copied = BTreeMap::new();
+            while let Some((sqe, data)) = copies.next(most, Nsid(1), ProtectionType::None) {
+                let copy = Copy::decode(&sqe);
+                let sources = CopySource::decode_all(CopyFormat::Format0, &data);
+                prop_assert_eq!(sources.len(), usize::from(copy.ranges));
+                prop_assert!(copy.ranges <= most.ranges);
+                prop_assert!(sources.iter().all(|source| (1..=most.range_blocks).contains(&source.blocks.into())));
+                let blocks: Vec<u64> =
+                    sources.iter().flat_map(|source| source.slba..source.slba + u64::from(source.blocks)).collect();
+                prop_assert!(blocks.len() as u64 <= most.blocks);
+                copied.extend((copy.slba..).zip(blocks));
+            }
+            prop_assert_eq!(copied, (u64::from(to)..).zip(wanted).collect());
+        }
+    }
+}
