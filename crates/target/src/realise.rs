@@ -81,6 +81,10 @@ pub enum StartError {
     /// What has to be released before it is taken again is still in use.
     #[error("{what} is still in use by requests of hosts after {}", ebof_manage::units::format_duration(*.waited))]
     Busy {
+        /// The subsystem of it.
+        subsystem: Nqn,
+        /// Its NSID; none where it holds a drive.
+        nsid: Option<u32>,
         /// The file, device or socket, as messages name it.
         what: String,
         /// How long that was waited for.

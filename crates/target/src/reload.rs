@@ -203,17 +203,25 @@ impl<'c> Reload<'c> {
         self.release_ports(&released.ports);
         let shown = self.without(&mut released);
         let (places, backings) = (released.places.clone(), released.backings.clone());
-        let drives = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone());
-        let returns = |nqn: &Nqn| self.config.subsystems.iter().any(|subsystem| subsystem.nqn == *nqn);
-        self.returning = drives.filter(returns).collect();
+        let gone: Vec<Nqn> = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone()).collect();
+        let returns = |nqn: &&Nqn| self.config.subsystems.iter().any(|subsystem| subsystem.nqn == **nqn);
+        self.returning = gone.iter().filter(returns).cloned().collect();
         self.released = Some(released);
         let without = self.show(shown.config, shown.devices, shown.ports);
         self.returning.clear();
         without?;
-        let plain = places.iter().filter_map(|place| self.leaving.get(place)).map(|plain| (&plain.device, 1));
+        let end = Instant::now() + DRAIN;
+        let plain = places.iter().filter_map(|place| Some((place, self.leaving.get(place)?)));
+        let plain = plain.map(|((nqn, nsid), plain)| (nqn, Some(*nsid), &plain.device, 1));
         // Two of us have the backing of a drive.
-        let drives = backings.iter().map(|backing| (backing, 2));
-        drain(&plain.chain(drives).collect::<Vec<_>>())
+        let drives = gone.iter().zip(&backings).map(|(nqn, backing)| (nqn, None, backing, 2));
+        for (subsystem, nsid, device, owners) in plain.chain(drives) {
+            if !drain(device, owners, end) {
+                let (subsystem, what) = (subsystem.clone(), device.describe());
+                return Err(StartError::Busy { subsystem, nsid, what, waited: DRAIN });
+            }
+        }
+        Ok(())
     }
 
     /// What there was, without what is released. The drives among that have only their backings
@@ -335,7 +343,11 @@ impl<'c> Reload<'c> {
         // What takes the place of something else under its name goes first, so that hosts see it go
         // and come.
         if let Some(without) = self.without_replaced(plan) {
+            let is_shown = |nqn: &Nqn| without.subsystems.iter().any(|subsystem| subsystem.nqn == *nqn);
+            let nqns = self.config.subsystems.iter().map(|subsystem| &subsystem.nqn);
+            self.returning = nqns.filter(|nqn| !is_shown(nqn)).cloned().collect();
             self.show_or_complain(without, devices.clone(), ports.clone());
+            self.returning.clear();
         }
         self.show_or_complain(self.config.clone(), devices, ports);
         for (before, now) in self.ports_stay.iter().filter(|(before, now)| !Arc::ptr_eq(&before.port, &now.port)) {
@@ -361,8 +373,10 @@ impl<'c> Reload<'c> {
     fn let_go(&mut self) {
         let drives = self.leaving_drives.drain(..).map(|kept| kept.backing);
         let gone: Vec<Arc<dyn Device>> = self.leaving.drain().map(|(_, plain)| plain.device).chain(drives).collect();
-        if let Err(error) = drain(&gone.iter().map(|device| (device, 1)).collect::<Vec<_>>()) {
-            tracing::warn!("what was taken away is not closed yet: {error}");
+        let end = Instant::now() + DRAIN;
+        for device in gone.iter().filter(|device| !drain(device, 1, end)) {
+            let what = device.describe();
+            tracing::warn!(what, "taken away and not closed yet: requests of hosts are still under way");
         }
     }
 
@@ -443,20 +457,16 @@ impl Grown {
     }
 }
 
-/// Waits until nothing is under way on devices that so many have, beside whoever works on them.
-fn drain(devices: &[(&Arc<dyn Device>, usize)]) -> Result<(), StartError> {
-    let end = Instant::now() + DRAIN;
-    for (device, owners) in devices {
-        let is_idle =
-            || Arc::strong_count(device) <= *owners && device.file().is_none_or(ebof_backend::FileDevice::is_idle);
-        while !is_idle() {
-            if Instant::now() >= end {
-                return Err(StartError::Busy { what: device.describe(), waited: DRAIN });
-            }
-            std::thread::sleep(Duration::from_millis(1));
+/// Waits until nothing is under way on a device that so many have, beside whoever works on it; `false` if something is at `end`.
+fn drain(device: &Arc<dyn Device>, owners: usize, end: Instant) -> bool {
+    let is_idle = || Arc::strong_count(device) <= owners && device.file().is_none_or(ebof_backend::FileDevice::is_idle);
+    while !is_idle() {
+        if Instant::now() >= end {
+            return false;
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(())
+    true
 }
 
 fn namespace_at<'c>(config: &'c Config, place: &Place) -> Option<&'c Namespace> {

@@ -6,14 +6,15 @@ mod config;
 mod drive_rig;
 #[allow(dead_code, reason = "not every test with a rude host needs all of it")]
 mod raw;
+#[allow(dead_code, reason = "not every test of reloads needs all of it")]
+mod reload_rig;
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{Controller, Event, Namespace, Options};
+use ebof_initiator::Event;
 use ebof_manage::api::{ApplyError, Target as _};
 use ebof_manage::config::{BlockSize, Port};
 use ebof_manage::{Change, Config, Drive, Listen};
@@ -21,59 +22,11 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Nqn, Nsid, Sgl};
-use ebof_target::{Settings, Target};
 use zerocopy::IntoBytes;
 
-use config::{NQN, one_subsystem};
+use config::one_subsystem;
 use raw::{Raw, connect_data};
-
-fn settings() -> Settings {
-    Settings { threads: Some(2), pin: false, ..Settings::default() }
-}
-
-/// A target with these drives as its namespaces.
-fn start(drives: &[&str]) -> (Target, Config, SocketAddr) {
-    let config = one_subsystem(drives.iter().copied());
-    let target = Target::start(config.clone(), settings()).unwrap();
-    let address = target.addresses()[0].1;
-    (target, config, address)
-}
-
-fn connect(address: SocketAddr) -> Controller {
-    let mut options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
-    options.nr_io_queues = 2;
-    Controller::connect(&options).unwrap()
-}
-
-/// The namespace, once the controller shows it.
-fn namespace(controller: &Controller, nsid: u32) -> Namespace {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        match controller.namespace(Nsid(nsid)) {
-            Ok(namespace) => return namespace,
-            Err(error) => assert!(Instant::now() < end, "namespace {nsid}: {error}"),
-        }
-        std::thread::yield_now();
-    }
-}
-
-fn block(namespace: &Namespace) -> Vec<u8> {
-    let mut data = vec![0; namespace.block_bytes() as usize];
-    namespace.read(0, &mut data).unwrap();
-    data
-}
-
-/// A file of so many bytes whose first block is filled with `first`.
-fn image(directory: &Path, name: &str, bytes: u64, first: u8) -> PathBuf {
-    let path = directory.join(name);
-    std::fs::write(&path, [first; 4096]).unwrap();
-    File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+use reload_rig::{Over, block, connect, image, namespace, start, start_at_a_number, text};
 
 fn drive_of(config: &mut Config, at: usize) -> &mut Drive {
     &mut config.subsystems[0].namespaces[at].drive
@@ -283,21 +236,6 @@ fn a_drive_gets_another_name_and_its_hosts_do_not_notice() {
     assert_eq!(block(&namespace(&moved, nsid.0)), [5; 512]);
 }
 
-/// A configuration with this address for its port, which may be taken by somebody else meanwhile.
-fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr) {
-    for _ in 0..100 {
-        let number = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut config = one_subsystem(drives.iter().copied());
-        config.ports[0] = Port::new(1, Listen::new([127, 0, 0, 1].into(), number));
-        config.subsystems[0].ports = vec![config.ports[0].name.clone()];
-        if let Ok(target) = Target::start(config.clone(), settings()) {
-            let address = target.addresses()[0].1;
-            return (target, config, address);
-        }
-    }
-    unreachable!("a hundred free ports were taken at once")
-}
-
 #[test]
 fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
@@ -319,6 +257,10 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     assert_eq!(block(&seen), [6; 512]);
     let fresh = connect(address);
     assert_eq!((fresh.io_queues(), fresh.cap().mqes()), (1, 64));
+    // More than before may be in a capsule: a host does as it was told, and is understood.
+    config.ports[0].in_capsule_data_bytes = 32 << 10;
+    target.apply(config.clone()).unwrap();
+    namespace(&connect(address), 1).write(0, &[6; 32 << 10], false).unwrap();
     // A port that goes takes the connections with it that came before its limits changed.
     let other = Port::new(2, Listen::new([127, 0, 0, 1].into(), 0));
     config.subsystems[0].ports = vec![other.name.clone()];
@@ -427,6 +369,23 @@ fn what_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration()
     assert_eq!(block(&namespace(&connect(address), 1)), [7; 4096]);
 }
 
+/// What a configuration's reader would have refused.
+#[test]
+fn a_configuration_that_makes_no_table_of_namespaces_changes_nothing() {
+    let (target, config, address) = start(&["mem:1Mi"]);
+    let seen = namespace(&connect(address), 1);
+    seen.write(0, &[7; 512], false).unwrap();
+    let mut other = config.clone();
+    other.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
+    other.subsystems[0]
+        .namespaces
+        .extend(one_subsystem(vec!["null:1Mi"; 1100]).subsystems.remove(0).namespaces.split_off(1));
+    let error = target.apply(other).unwrap_err();
+    assert!(matches!(&error, ApplyError::Failed { .. }), "{error}");
+    assert_eq!(target.config(), config);
+    assert_eq!(block(&seen), [7; 512]);
+}
+
 #[test]
 fn what_is_made_for_a_configuration_that_fails_is_removed() {
     let directory = tempfile::tempdir().unwrap();
@@ -483,13 +442,4 @@ fn input_and_output_of_others_go_on_while_files_move() {
     });
     let controller = connect(address);
     assert_eq!((block(&namespace(&controller, 1))[0], block(&namespace(&controller, 2))[0]), (1, 2));
-}
-
-/// Says so when it goes away.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }

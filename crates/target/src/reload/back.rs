@@ -9,7 +9,7 @@ use ebof_manage::Config;
 use super::{Reload, hide, namespace_at};
 use crate::control::{Listening, Order};
 use crate::port::PortState;
-use crate::realise::{Devices, Plain, listen_at, open_drive};
+use crate::realise::{Devices, listen_at, open_drive};
 
 impl Reload<'_> {
     /// Takes what was released again, and shows hosts what there was. Gives what cannot be had any
@@ -58,11 +58,7 @@ impl Reload<'_> {
             }
         }
         let ports = self.ports_again(&released.ports, &mut config, &mut lost);
-        let before = self.stay.drain().map(|(place, plain)| {
-            let drive = namespace_at(self.old, &place).map_or_else(|| plain.drive.clone(), |old| old.drive.clone());
-            (place, Plain { drive, ..plain })
-        });
-        let open = before.chain(self.leaving.drain()).collect();
+        let open = self.stay.drain().chain(self.leaving.drain()).collect();
         let keepers = self.drives_stay.drain(..).map(|(before, _)| before).chain(self.leaving_drives.drain(..));
         let devices = Devices { open, keepers: keepers.collect(), ids: self.ids.clone() };
         self.show_or_complain(config, devices, ports);

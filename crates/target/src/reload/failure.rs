@@ -20,11 +20,19 @@ pub(super) fn report(plan: &Plan, error: StartError, lost: Vec<String>) -> Apply
 /// The change of the plan that an error is about.
 fn culprit(plan: &Plan, error: &StartError) -> Change {
     let is_it = |change: &&Change| match (error, change) {
-        (StartError::Drive { subsystem, nsid, .. }, Change::AddNamespace { subsystem: nqn, namespace })
-        | (StartError::Drive { subsystem, nsid, .. }, Change::AlterNamespace { subsystem: nqn, to: namespace, .. }) => {
-            nqn.as_str() == subsystem.as_str() && namespace.nsid == *nsid
+        (
+            StartError::Drive { subsystem, nsid, .. } | StartError::HoldsDrive { subsystem, nsid, .. },
+            Change::AddNamespace { subsystem: nqn, namespace }
+            | Change::AlterNamespace { subsystem: nqn, to: namespace, .. },
+        ) => nqn.as_str() == subsystem.as_str() && namespace.nsid == *nsid,
+        (
+            StartError::Drive { subsystem, .. } | StartError::HoldsDrive { subsystem, .. },
+            Change::AddSubsystem { subsystem: added },
+        ) => added.nqn == *subsystem,
+        (StartError::Busy { subsystem, nsid, .. }, Change::RemoveNamespace { subsystem: nqn, nsid: removed }) => {
+            nqn.as_str() == subsystem.as_str() && *nsid == Some(*removed)
         }
-        (StartError::Drive { subsystem, .. }, Change::AddSubsystem { subsystem: added }) => added.nqn == *subsystem,
+        (StartError::Busy { subsystem, .. }, Change::RemoveSubsystem { nqn }) => nqn.as_str() == subsystem.as_str(),
         (StartError::ManagedDrive { name, .. }, Change::AddDrive { drive }) => drive.name == *name,
         (StartError::ManagedDrive { name, .. }, Change::AlterDrive { to, .. }) => to.name == *name,
         (StartError::ManagedDrive { name, .. }, Change::AddSubsystem { subsystem }) => {
@@ -52,5 +60,58 @@ fn culprit(plan: &Plan, error: &StartError) -> Change {
         }
         (_, Some(first)) => first.clone(),
         (_, None) => Change::AlterTarget { to: ebof_manage::config::TargetOptions::default(), differences: Vec::new() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ebof_manage::Listen;
+    use ebof_manage::config::{Namespace, Port, Subsystem};
+    use ebof_nvme::Nqn;
+
+    use super::*;
+
+    fn nqn(name: &str) -> Nqn {
+        Nqn::parse(&format!("nqn.2014-08.org.example:{name}")).expect("legal")
+    }
+
+    #[test]
+    fn the_change_is_named_that_an_error_is_about() {
+        let (a, b) = (nqn("a"), nqn("b"));
+        let add = |nqn: &Nqn, nsid| Change::AddNamespace {
+            subsystem: nqn.to_string(),
+            namespace: Namespace::new(nqn, nsid, "mem:1Mi".parse().expect("a drive")),
+        };
+        let remove = |nqn: &Nqn, nsid| Change::RemoveNamespace { subsystem: nqn.to_string(), nsid };
+        let plan = Plan {
+            changes: vec![
+                remove(&a, 1),
+                remove(&a, 2),
+                Change::RemoveSubsystem { nqn: b.to_string() },
+                Change::AddPort { port: Port::new(1, Listen::new([127, 0, 0, 1].into(), 4420)) },
+                Change::AddSubsystem { subsystem: Subsystem::new(b.clone()) },
+                add(&a, 2),
+                add(&a, 3),
+            ],
+        };
+        let holds = |subsystem: &Nqn, nsid| StartError::HoldsDrive {
+            subsystem: subsystem.clone(),
+            nsid,
+            path: "d.img".to_owned(),
+        };
+        let busy = |subsystem: &Nqn, nsid| StartError::Busy {
+            subsystem: subsystem.clone(),
+            nsid,
+            what: "file".to_owned(),
+            waited: Duration::ZERO,
+        };
+        let of = |error: StartError| plan.changes.iter().position(|change| *change == culprit(&plan, &error));
+        assert_eq!(of(holds(&a, 3)), Some(6));
+        assert_eq!(of(holds(&b, 3)), Some(4));
+        assert_eq!(of(busy(&a, Some(2))), Some(1));
+        assert_eq!(of(busy(&b, Some(1))), Some(2));
+        assert_eq!(of(busy(&b, None)), Some(2));
     }
 }

@@ -1,0 +1,273 @@
+//! A configuration that fails at its last step: what was taken is given up, and what was released is taken again.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test fails by panicking")]
+
+mod config;
+#[allow(dead_code, reason = "not every test of drives needs all of it")]
+mod drive_rig;
+#[allow(dead_code, reason = "not every test with a rude host needs all of it")]
+mod raw;
+#[allow(dead_code, reason = "not every test of reloads needs all of it")]
+mod reload_rig;
+
+use std::fs::Permissions;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ebof_initiator::{Controller, Options};
+use ebof_manage::api::{ApplyError, Target as _};
+use ebof_manage::config::{BlockSize, Port};
+use ebof_manage::{Change, Config, Listen};
+use ebof_nvme::{Nqn, Status};
+use ebof_target::Target;
+use zerocopy::IntoBytes;
+
+use config::NQN;
+use raw::{Raw, connect_data};
+use reload_rig::{Over, block, connect, image, namespace, start_at_a_number, text};
+
+/// A port that covers the one at `at`, and cannot be had as long as the listener lives, which has a part of it. Ports are what
+/// a reload takes last.
+fn out_of_reach(config: &mut Config, at: usize) -> TcpListener {
+    let number = widen(config, at);
+    TcpListener::bind(("127.0.0.2", number)).unwrap()
+}
+
+/// The same port for all addresses.
+fn widen(config: &mut Config, at: usize) -> u16 {
+    let Port { id, listen: Listen { port, .. }, .. } = config.ports[at];
+    config.ports[at] = Port::new(id, Listen::new([0, 0, 0, 0].into(), port));
+    everywhere(config);
+    port
+}
+
+/// All subsystems on all ports.
+fn everywhere(config: &mut Config) {
+    let names: Vec<_> = config.ports.iter().map(|port| port.name.clone()).collect();
+    config.subsystems.iter_mut().for_each(|subsystem| subsystem.ports.clone_from(&names));
+}
+
+/// The configuration fails because of its port, and the one before is in force again, all of it.
+fn fails_and_leaves(target: &Target, config: Config, before: &Config) {
+    let error = target.apply(config).unwrap_err();
+    let ApplyError::Failed { change, .. } = &error else { panic!("{error}") };
+    assert!(matches!(**change, Change::AddPort { .. }), "{change}");
+    assert_eq!(target.config(), *before);
+}
+
+/// A second port at a number.
+fn with_second_port(target: &Target, config: &mut Config) {
+    for _ in 0..100 {
+        let number = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut wanted = config.clone();
+        wanted.ports.push(Port::new(2, Listen::new([127, 0, 0, 1].into(), number)));
+        everywhere(&mut wanted);
+        if target.apply(wanted.clone()).is_ok() {
+            *config = wanted;
+            return;
+        }
+    }
+    unreachable!("a hundred free ports were taken at once")
+}
+
+#[test]
+fn a_file_that_was_opened_in_another_way_is_opened_as_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, config, address) = start_at_a_number(&[text(&path)]);
+    let mut other = config.clone();
+    other.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
+    let _listener = out_of_reach(&mut other, 0);
+    fails_and_leaves(&target, other, &config);
+    assert_eq!(block(&namespace(&connect(address), 1)), [7; 512]);
+}
+
+/// A file that only changes its number is never closed: it need not be possible to open it again.
+#[test]
+fn a_file_that_only_moved_was_never_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, config, address) = start_at_a_number(&[text(&path)]);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    let mut other = config.clone();
+    other.subsystems[0].namespaces[0].nsid = 5;
+    let _listener = out_of_reach(&mut other, 0);
+    fails_and_leaves(&target, other, &config);
+    let seen = namespace(&connect(address), 1);
+    seen.write(0, &[8; 512], false).unwrap();
+    assert_eq!(block(&seen), [8; 512]);
+}
+
+#[test]
+fn ports_are_where_they_were_with_the_limits_that_they_had_and_in_their_order() {
+    let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
+    with_second_port(&target, &mut config);
+    let addresses = target.addresses();
+    // The first can be had, and is given up again; the second cannot.
+    let mut other = config.clone();
+    widen(&mut other, 0);
+    let listener = out_of_reach(&mut other, 1);
+    fails_and_leaves(&target, other, &config);
+    assert_eq!(target.addresses(), addresses);
+    assert!(addresses.iter().all(|(_, address)| connect(*address).io_queues() > 0));
+    // One stays, with other limits that are not in force; it comes behind the other.
+    let mut other = config.clone();
+    other.ports[1].max_queue_size = 64;
+    widen(&mut other, 0);
+    let also = TcpListener::bind(("127.0.0.2", address.port())).unwrap();
+    fails_and_leaves(&target, other, &config);
+    assert_eq!(target.addresses(), addresses);
+    assert!(connect(addresses[1].1).cap().mqes() > 64);
+    // What was in the way leaves: both are widened, one after the other.
+    drop((listener, also));
+    for at in 0..2 {
+        widen(&mut config, at);
+        target.apply(config.clone()).unwrap();
+    }
+    assert!(target.addresses().iter().all(|(_, address)| address.ip().is_unspecified()));
+}
+
+/// Somebody else listens as soon as the port is released.
+#[test]
+fn a_port_that_somebody_else_took_is_not_served_any_more() {
+    let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
+    with_second_port(&target, &mut config);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let thief = scope.spawn(|| {
+            loop {
+                match TcpListener::bind(address) {
+                    Err(_) if !over.load(Relaxed) => {}
+                    outcome => return outcome,
+                }
+            }
+        });
+        let end = Instant::now() + Duration::from_secs(120);
+        let mut other = config.clone();
+        let _listener = out_of_reach(&mut other, 0);
+        let error = loop {
+            let error = target.apply(other.clone()).unwrap_err();
+            if matches!(error, ApplyError::Incomplete { .. }) || Instant::now() > end {
+                break error;
+            }
+        };
+        over.store(true, Relaxed);
+        let _taken = thief.join().unwrap().unwrap();
+        let ApplyError::Incomplete { lost, .. } = &error else { panic!("{error}") };
+        assert!(lost.len() == 1 && lost[0].starts_with("port tcp://127.0.0.1:"), "{lost:?}");
+        assert_eq!(target.config().ports, config.ports[1..]);
+        assert_eq!(target.addresses().len(), 1);
+    });
+    // The next configuration tries it again.
+    target.apply(config.clone()).unwrap();
+    assert_eq!((target.config(), target.addresses()[0].1), (config, address));
+    assert!(connect(address).io_queues() > 0);
+}
+
+const OTHER: &str = "nqn.2014-08.org.example:drive1";
+
+fn connect_to(target: &Target, nqn: &str) -> Result<Controller, ebof_initiator::ConnectError> {
+    let address = target.addresses()[0].1;
+    Controller::connect(&Options::new(address.ip().to_string(), address.port(), Nqn::parse(nqn).unwrap()))
+}
+
+/// A target with a drive on a file, namespace 1 of which holds sevens.
+fn with_drive(path: &Path) -> (Target, Config) {
+    let drive = drive_rig::drive(path, Some(64 << 20));
+    let (target, mut config, _) = start_at_a_number(&[]);
+    let mut subsystem = ebof_manage::config::Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive);
+    subsystem.allow_any_host = true;
+    (config.subsystems, config.drives) = (vec![subsystem], vec![drive]);
+    everywhere(&mut config);
+    target.apply(config.clone()).unwrap();
+    let controller = connect_to(&target, NQN).unwrap();
+    let nsid = drive_rig::create(&controller, 2048);
+    namespace(&controller, nsid.0).write(0, &[7; 512], true).unwrap();
+    (target, config)
+}
+
+/// The same configuration, with the file of the drive by another of its names: the drive has to be opened anew.
+fn by_another_path(config: &Config, directory: &Path) -> (Config, PathBuf) {
+    let link = directory.join("link.img");
+    if !link.exists() {
+        std::fs::hard_link(config.drives[0].backing.path().unwrap(), &link).unwrap();
+    }
+    let mut other = config.clone();
+    other.drives[0].backing = text(&link).parse().unwrap();
+    (other, link)
+}
+
+/// What a host is told that wants the subsystem.
+fn connect_status(address: SocketAddr) -> Status {
+    let mut host = Raw::initialized(address);
+    host.send(raw::connect(0, 32), 1, connect_data(0xffff).as_bytes());
+    host.completion().status()
+}
+
+/// Linux gives a controller up for good where Do Not Retry is said.
+#[test]
+fn while_a_drive_is_opened_anew_nobody_is_told_not_to_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, config) = with_drive(&directory.path().join("d.img"));
+    let (other, _) = by_another_path(&config, directory.path());
+    let address = target.addresses()[0].1;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    assert_ne!(connect_status(address), Status::CONNECT_INVALID_PARAMETERS.dnr());
+                }
+            });
+        }
+        let _at_the_end_whatever_happens = Over(&over);
+        for turn in 0..20 {
+            target.apply(if turn % 2 == 0 { other.clone() } else { config.clone() }).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_drive_that_was_opened_for_another_subsystem_is_opened_as_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, config) = with_drive(&directory.path().join("d.img"));
+    let mut other = config.clone();
+    other.subsystems[0].nqn = Nqn::parse(OTHER).unwrap();
+    let listener = out_of_reach(&mut other, 0);
+    fails_and_leaves(&target, other, &config);
+    let controller = connect_to(&target, NQN).unwrap();
+    assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
+    assert!(connect_to(&target, OTHER).is_err());
+    // One that only gets another name stays open, with the name that it had.
+    let mut other = config.clone();
+    (other.drives[0].name, other.subsystems[0].drive) = ("other".to_owned(), Some("other".to_owned()));
+    widen(&mut other, 0);
+    fails_and_leaves(&target, other, &config);
+    drop(listener);
+    assert_eq!(target.status().drives[0].name, "d0");
+    assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
+}
+
+#[test]
+fn a_drive_that_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("d.img");
+    let (target, config) = with_drive(&path);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    let (mut other, _) = by_another_path(&config, directory.path());
+    // The drive comes first; the port is there to show that it is not the one to blame.
+    let _listener = out_of_reach(&mut other, 0);
+    let error = target.apply(other).unwrap_err();
+    let ApplyError::Incomplete { lost, .. } = &error else { panic!("{error}") };
+    assert!(lost.len() == 1 && lost[0].starts_with(&format!("subsystem {NQN}: ")), "{lost:?}");
+    let now = target.config();
+    assert_eq!((now.subsystems.len(), now.drives.len(), target.status().drives.len()), (0, 0, 0));
+    // It is not about to return: hosts may give up.
+    assert_eq!(connect_status(target.addresses()[0].1), Status::CONNECT_INVALID_PARAMETERS.dnr());
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    target.apply(config.clone()).unwrap();
+    assert_eq!(target.config(), config);
+    assert_eq!(block(&namespace(&connect_to(&target, NQN).unwrap(), 1)), [7; 512]);
+}
