@@ -23,7 +23,7 @@ use crate::discovery;
 use crate::error_log::ErrorLog;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
-pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SLOW_DRAIN_MS};
+pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
 use drain::{Draining, Held};
 pub(crate) use replaced::Look;
 use replaced::Replaced;

@@ -231,8 +231,8 @@ pub enum Step {
     /// Fetch the 1024 bytes of Connect data, then `Registry::connect`.
     Connect(Executing),
     /// Keep the Connect data, and ask `Registry::connect` again at [`Notice::Connect`](crate::Notice::Connect): queues of the
-    /// same host have work at devices that must not end after what this queue will bring. Have the threads of these Admin Queues
-    /// look whether their connections have ended, and call `Registry::looked` for each.
+    /// same host have work at devices that must not end after what this queue will bring. Have the threads of these queues
+    /// look whether their connections have ended, wait for what they have at devices, and call `Registry::looked` for each.
     Hold(Executing, Vec<Handle>),
     /// `Registry::execute`, under the target's lock.
     Shared(Executing),

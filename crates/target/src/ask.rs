@@ -7,7 +7,7 @@ use ebof_fabrics::{Association, Executing, Extent, StatusWish, Step};
 use ebof_medium::Thin;
 use ebof_nvme::{Nsid, Status};
 
-use crate::command::{Command, Phase, Work};
+use crate::command::{Command, Phase, Waiter, Work};
 use crate::connection::{Connection, End};
 use crate::drives::{Keeper, Told};
 use crate::execute::Origin;
@@ -42,9 +42,6 @@ impl Connection {
             Some(Work::WriteUncorrectable(_)) => {
                 let status = answer.err().map_or(Status::SUCCESS, |refusal| refusal.status);
                 self.finish(slot, status, turn);
-                if !self.preempting.is_empty() {
-                    self.settle_preempting(turn);
-                }
                 return Ok(());
             }
             Some(Work::Reset { telling, .. }) if *telling => {
@@ -110,8 +107,7 @@ impl Connection {
                 Phase::Elsewhere => {}
             }
         }
-        self.preempting.push((nsid, reply));
-        self.settle_preempting(turn);
+        self.waiters.push(Waiter::Preempt(nsid, reply));
     }
 
     fn fail_with(&mut self, slot: u32, status: Status) {
@@ -131,8 +127,19 @@ impl Connection {
         keeper.after_all(move || mailbox.post(Message::DriveDone { handle }));
     }
 
-    /// Tells those who wait for it that nothing for a namespace is left at a device.
-    pub(crate) fn settle_preempting(&mut self, turn: &Turn<'_>) {
+    /// A host connects an I/O queue, and this one is of another association of it: what is at a device now may not land behind
+    /// what comes by the new one. Commands that still wait for data do not count: their data may never come.
+    pub(crate) fn await_changes(&mut self, reply: Asker) {
+        let under_way = |command: &Command| {
+            matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
+                || command.phase == Phase::Waiting && !command.work.is_half()
+        };
+        let changes = self.commands.iter().filter(|(_, command)| command.work.may_change() && under_way(command));
+        self.waiters.push(Waiter::Connect(reply, changes.map(|(slot, command)| (slot, command.started_us)).collect()));
+    }
+
+    /// Tells those who wait for it that nothing of what they wait for is left at a device.
+    pub(crate) fn settle_waiters(&mut self, turn: &Turn<'_>) {
         if self.awaits_drive {
             return;
         }
@@ -142,11 +149,13 @@ impl Connection {
             command.phase == Phase::AtDevice
                 || command.phase == Phase::Elsewhere && matches!(command.work, Work::WriteUncorrectable(_))
         };
-        let is_busy = |nsid| commands.iter().any(|(_, command)| command.nsid == nsid && changes(command));
-        self.preempting.retain(|&(nsid, reply)| {
-            let busy = is_busy(nsid);
+        self.waiters.retain(|waiter| {
+            let busy = commands.iter().any(|(slot, command)| match waiter {
+                Waiter::Preempt(nsid, _) => command.nsid == *nsid && changes(command),
+                Waiter::Connect(_, awaited) => awaited.contains(&(slot, command.started_us)),
+            });
             if !busy {
-                turn.shared.post(reply.handle, Message::Preempted { reply });
+                waiter.tell(turn.shared);
             }
             busy
         });

@@ -15,9 +15,6 @@ impl Connection {
         if !matches!(self.state, State::Gone | State::Closing { .. }) {
             return;
         }
-        if !self.preempting.is_empty() {
-            self.settle_preempting(turn);
-        }
         // What an Admin Queue has at devices are flushes.
         let at_device = self.at_device > 0 && !self.queue.is_admin();
         if !(at_device || self.awaits_drive || std::mem::replace(&mut self.told_closed, true)) {

@@ -7,7 +7,8 @@ use ebof_nvme::{Cid, Nsid, Status};
 
 use crate::copy::Copy;
 use crate::fused::Hold;
-use crate::mailbox::Asker;
+use crate::mailbox::{Asker, Message};
+use crate::shared::Shared;
 use crate::stats::Kind;
 
 /// What a command wants done, once its data (if any) are here.
@@ -188,6 +189,11 @@ impl Work {
         !matches!(self, Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. })
     }
 
+    /// Whether it may change the medium.
+    pub(crate) fn may_change(&self) -> bool {
+        matches!(self, Self::Copy(_)) || self.changed_device().is_some()
+    }
+
     /// Whether the host sends data.
     pub(crate) fn takes_data(&self) -> bool {
         matches!(
@@ -199,6 +205,25 @@ impl Work {
                 | Self::Parameter
                 | Self::Connect
         )
+    }
+}
+
+/// Somebody who waits until commands of a connection cannot change the medium any more.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// Reservation Acquire with Preempt and Abort: for all commands to this namespace.
+    Preempt(Nsid, Asker),
+    /// A Connect of the same host: for these, by slot and time of arrival.
+    Connect(Asker, Vec<(u32, u64)>),
+}
+
+impl Waiter {
+    /// There are none any more.
+    pub(crate) fn tell(&self, shared: &Shared) {
+        match *self {
+            Self::Preempt(_, reply) => shared.post(reply.handle, Message::Preempted { reply }),
+            Self::Connect(reply, _) => shared.looked(reply.handle),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use ebof_fabrics::{Handle, Notice, Queue};
 use ebof_nvme::{Cid, Nsid, Status};
 use ebof_tcp::controller::{Connection as Transport, Event};
 
-use crate::command::{AbortRequest, Command, Phase, Work};
+use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
 use crate::mailbox::{Asker, Message};
 use crate::outbox::{Flushed, Outbox};
 use crate::port::PortState;
@@ -104,8 +104,8 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// Resets that wait until nothing of this connection is left at a device.
     pub(crate) close_askers: Vec<Asker>,
-    /// Who waits until nothing for a namespace is left at a device.
-    pub(crate) preempting: Vec<(Nsid, Asker)>,
+    /// Who waits until some of the commands cannot change the medium any more.
+    pub(crate) waiters: Vec<Waiter>,
     incoming: Option<Incoming>,
     /// The data of the last command follow in its capsule.
     data_announced: bool,
@@ -167,7 +167,7 @@ impl Connection {
             stats: Vec::new(),
             state: State::Handshake { deadline_ms },
             close_askers: Vec::new(),
-            preempting: Vec::new(),
+            waiters: Vec::new(),
             incoming: None,
             data_announced: false,
             stash: Vec::new(),

@@ -423,9 +423,6 @@ impl Connection {
         if severe {
             self.hurry_drive(turn);
         }
-        if !self.preempting.is_empty() {
-            self.settle_preempting(turn);
-        }
     }
 
     /// The answer to an Abort that this connection sent to another queue.

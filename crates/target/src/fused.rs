@@ -235,7 +235,7 @@ impl Work {
     }
 
     /// The device whose bytes it changes, if it changes any.
-    fn changed_device(&self) -> Option<DeviceId> {
+    pub(crate) fn changed_device(&self) -> Option<DeviceId> {
         match self {
             Self::Write(extent) | Self::WriteZeroes(extent) | Self::FusedWrite(extent, _) => Some(extent.device),
             Self::WriteUncorrectable(extent) => Some(extent.device),

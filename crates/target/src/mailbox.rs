@@ -43,7 +43,7 @@ pub(crate) enum Message {
     /// The drive's thread has nothing left of the connection `handle`, which has ended.
     DriveDone { handle: Handle },
     /// Look whether the connection `handle` has ended; the registry is told that the Connect `reply` need not wait for that any
-    /// more.
+    /// more, nor for what the connection has at a device now.
     Look { handle: Handle, reply: Asker },
     /// A pair wants to know when no older change of its bytes is left at a device.
     Barrier(Barrier),

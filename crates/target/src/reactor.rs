@@ -291,6 +291,9 @@ impl Reactor {
         if let Err(end) = result {
             end_connection(&mut connection, &end, &mut turn);
         }
+        if !connection.waiters.is_empty() {
+            connection.settle_waiters(&turn);
+        }
         let used = connection.take_charged();
         if used > 0 {
             self.busy.note_use(used);
@@ -299,8 +302,8 @@ impl Reactor {
             // Closing the socket takes it out of the epoll set.
             self.free.push(place);
             self.shared.connection_gone(&connection.port);
-            for &(_, reply) in &connection.preempting {
-                self.shared.post(reply.handle, Message::Preempted { reply });
+            for waiter in &connection.waiters {
+                waiter.tell(&self.shared);
             }
             for &reply in &connection.close_askers {
                 self.shared.post(reply.handle, Message::Closed { reply });

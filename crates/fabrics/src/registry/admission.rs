@@ -31,7 +31,7 @@ struct Granted {
 /// What is decided about a Connect that is not refused.
 enum Verdict {
     Granted(Granted),
-    /// It waits; these Admin Queues are to be looked at.
+    /// It waits; these queues are to be looked at.
     Held(Vec<Handle>),
 }
 

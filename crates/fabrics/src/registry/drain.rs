@@ -5,8 +5,10 @@
 //! target reports it [`closed`](super::Registry::closed). A Connect for an I/O queue is held while a queue of the same host
 //! drains in the same subsystem, for a limited time: then the host is told that the controller is busy.
 //!
-//! Before that, whoever holds the Connect looks at the Admin Queues of the host's other associations: the end of their
-//! connections may have arrived, and not have been read.
+//! Before that, whoever holds the Connect looks at the queues of the host's other associations: the end of their
+//! connections may have arrived, and not have been read; or it never arrives, because the network lost it. So where nothing has
+//! come from an association for longer than a living host is silent, the Connect is also held until what that has at devices is
+//! over.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,6 +21,9 @@ use crate::connect::RefusalReason;
 
 /// How long a Connect is held, milliseconds. Shorter than any host's time-out for it.
 pub const CONNECT_HOLD_MS: u64 = 5_000;
+
+/// How long a host without a keep alive time-out is silent before it may be gone, milliseconds; others half of their time-out.
+pub const SILENT_MS: u64 = 2_000;
 
 /// From when on a queue that drains is reported, milliseconds.
 pub const SLOW_DRAIN_MS: u64 = 10_000;
@@ -34,7 +39,7 @@ pub(super) struct Held {
     until_ms: u64,
     /// Its time was up: it has been told to try again, and is refused then.
     is_overdue: bool,
-    /// Admin Queues of the host that have not been looked at yet.
+    /// Queues of the host that have not been looked at yet.
     looks: usize,
 }
 
@@ -42,7 +47,7 @@ pub(super) struct Held {
 pub(super) enum Hold {
     /// Nothing is in its way.
     Go,
-    /// It waits; these Admin Queues are to be looked at first.
+    /// It waits; these queues are to be looked at first.
     Wait(Vec<Handle>),
 }
 
@@ -71,6 +76,12 @@ impl Entry {
     fn drains(&self, queue: &Attached) -> bool {
         queue.detached || self.association.is_closing()
     }
+
+    /// Whether nothing has come from the host for so long that it may have gone without a word.
+    fn is_silent(&self, now_ms: u64) -> bool {
+        let keep_alive_ms = self.keep_alive.map_or(2 * SILENT_MS, |timer| u64::from(timer.timeout_ms));
+        self.last_command_ms().saturating_add(keep_alive_ms / 2) <= now_ms
+    }
 }
 
 /// Whether both are of one host, as far as can be told: hosts come back with another identifier or another name.
@@ -84,7 +95,7 @@ fn same_host(one: &Association, other: &Association) -> bool {
 impl Registry {
     /// Whether a Connect for an I/O queue of the controller `key` may be granted now.
     pub(super) fn hold(&mut self, handle: Handle, key: Key, now_ms: u64) -> Result<Hold, RefusalReason> {
-        let looks = if self.held.contains_key(&handle) { Vec::new() } else { self.others(key) };
+        let looks = if self.held.contains_key(&handle) { Vec::new() } else { self.others(key, now_ms) };
         let until_ms = now_ms.saturating_add(CONNECT_HOLD_MS);
         let is_draining = self.is_draining(key);
         let first = Held { host: key, until_ms, is_overdue: false, looks: looks.len() };
@@ -100,17 +111,17 @@ impl Registry {
         Ok(Hold::Wait(looks))
     }
 
-    /// The Admin Queues of the host's other associations.
-    fn others(&self, key: Key) -> Vec<Handle> {
+    /// The queues of the host's other associations that are to be looked at.
+    fn others(&self, key: Key, now_ms: u64) -> Vec<Handle> {
         let Some(own) = self.entries.get(&key) else { return Vec::new() };
         let others = self.entries.iter().filter(|(other, entry)| {
             **other != key && !entry.association.is_closing() && same_host(&own.association, &entry.association)
         });
-        others
-            .filter_map(|(_, entry)| entry.queues.first())
-            .filter(|queue| queue.id.is_admin())
-            .map(|q| q.handle)
-            .collect()
+        let queues = others.flat_map(|(_, entry)| {
+            let is_silent = entry.is_silent(now_ms);
+            entry.queues.iter().filter(move |queue| !queue.detached && (queue.id.is_admin() || is_silent))
+        });
+        queues.map(|queue| queue.handle).collect()
     }
 
     /// Whether queues of this controller's host drain.
@@ -165,7 +176,8 @@ impl Registry {
         self.held.len()
     }
 
-    /// The Admin Queue of another association of the host, which a held Connect asked for, has been looked at.
+    /// A queue of another association of the host, which a held Connect asked for, has been looked at, and has nothing left of what
+    /// it had at a device then.
     pub fn looked(&mut self, held: Handle) -> Notices {
         let Some(waiting) = self.held.get_mut(&held) else { return Notices::new() };
         waiting.looks = waiting.looks.saturating_sub(1);

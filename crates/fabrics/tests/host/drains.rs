@@ -1,6 +1,6 @@
 //! Queues that have ended while commands of theirs are at a device: what their host may have meanwhile.
 
-use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SLOW_DRAIN_MS};
+use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAIN_MS};
 use ebof_fabrics::{CloseReason, Executing, Handle, Quiesce, RefusalReason, Step};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
@@ -214,26 +214,60 @@ fn a_device_that_hangs_holds_a_connect_for_a_while_and_is_reported_once() {
 }
 
 #[test]
-fn a_connect_has_the_other_admin_queues_of_its_host_looked_at_first() {
+fn a_connect_has_the_other_admin_queues_of_its_host_looked_at_first_and_all_queues_of_a_silent_one() {
+    for silent_ms in [0, SILENT_MS - 1, SILENT_MS] {
+        let mut world = World::new();
+        let (old, cntlid) = world.controller(DRIVE, ALICE);
+        let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+        let _at_device = write(&mut world, io);
+        // Its end has arrived, but nobody has read it; or it has not arrived.
+        world.now_ms += silent_ms;
+        let (_, cntlid) = world.controller(DRIVE, ALICE);
+        let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
+        let arrival = crate::support::arrival(at, world.port, &world.local);
+        let queue = world.queues.get_mut(&at).unwrap();
+        let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+        let Step::Hold(executing, looks) = step else { panic!("{step:?}") };
+        let is_silent = silent_ms >= SILENT_MS;
+        assert_eq!(looks, [Handle(old), Handle(io)][..if is_silent { 2 } else { 1 }]);
+        if !is_silent {
+            world.close(old);
+        }
+        let notices = world.registry.looked(Handle(at));
+        world.deliver(notices);
+        assert!(world.retries.is_empty(), "the old queue drains, or has something at a device");
+        if is_silent {
+            let notices = world.registry.looked(Handle(at));
+            world.deliver(notices);
+        } else {
+            world.close(io);
+        }
+        assert_eq!(world.retries, [at]);
+        assert!(granted(&decide(&mut world, Waiting { at, data, executing })));
+    }
+}
+
+/// A host that is heard of now and then has its time-out for that.
+#[test]
+fn half_a_keep_alive_time_out_without_a_word_is_silence() {
     let mut world = World::new();
-    let (old, cntlid) = world.controller(DRIVE, ALICE);
-    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
-    let _at_device = write(&mut world, io);
-    // Its end has arrived, but nobody has read it.
-    let (_, cntlid) = world.controller(DRIVE, ALICE);
-    let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
-    let arrival = crate::support::arrival(at, world.port, &world.local);
-    let queue = world.queues.get_mut(&at).unwrap();
-    let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
-    let Step::Hold(executing, looks) = step else { panic!("{step:?}") };
-    assert_eq!(looks, [Handle(old)]);
-    world.close(old);
-    let notices = world.registry.looked(Handle(at));
-    world.deliver(notices);
-    assert!(world.retries.is_empty(), "the old queue drains");
-    world.close(io);
-    assert_eq!(world.retries, [at]);
-    assert!(granted(&decide(&mut world, Waiting { at, data, executing })));
+    let admin = world.open();
+    let connect = Connect { kato_ms: 10_000, ..admin_connect() };
+    let (cqe, _) = world.connect(admin, connect, &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
+    let cntlid = ebof_nvme::connect::ConnectResult::connected(cqe.result()).0;
+    world.run(admin, Property::set(offset::CC, Cc::ENABLE.0));
+    world.io_queue(DRIVE, ALICE, cntlid, 1);
+    for (more_ms, count) in [(4_999, 1), (1, 2)] {
+        world.now_ms += more_ms;
+        let (newest, cntlid) = world.controller(DRIVE, ALICE);
+        let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
+        let arrival = crate::support::arrival(at, world.port, &world.local);
+        let queue = world.queues.get_mut(&at).unwrap();
+        let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+        assert!(matches!(&step, Step::Hold(_, looks) if looks.len() == count), "{step:?}");
+        world.close(at);
+        world.close(newest);
+    }
 }
 
 /// CC is written; what is to be closed, and the ticket.

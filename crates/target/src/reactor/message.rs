@@ -106,12 +106,16 @@ impl Reactor {
         });
     }
 
-    /// Whether the connection of an Admin Queue has ended without anybody having read that.
+    /// Whether the connection of a queue has ended without anybody having read that. The answer waits for what it has at a device.
     fn look(&mut self, handle: Handle, reply: Asker, now_us: u64) {
-        self.with_handle(handle, now_us, |connection, _| {
-            if sockets::peer_is_gone(&connection.socket) { Err(End::PeerClosed) } else { Ok(()) }
+        let known = self.with_known(handle, now_us, |connection, _| {
+            connection.await_changes(reply);
+            let ended = connection.state != State::Gone && sockets::peer_is_gone(&connection.socket);
+            if ended { Err(End::PeerClosed) } else { Ok(()) }
         });
-        self.shared.looked(reply.handle);
+        if !known {
+            self.shared.looked(reply.handle);
+        }
     }
 
     /// Also for a connection whose socket is gone: what it has at devices can still reach the medium.

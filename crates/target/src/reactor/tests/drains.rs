@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebof_backend::{Device, Geometry, Io, Remote, Request, Submitted};
+use ebof_fabrics::registry::SILENT_MS;
 use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cqe, Sgl};
@@ -132,4 +133,23 @@ fn a_reset_during_a_shutdown_keeps_rdy_until_the_old_writes_have_ended() {
         assert!(status_of(&admin.answer().expect("both are done")));
     }
     assert_eq!(csts(&mut admin, &mut rig), 0);
+}
+
+/// The network has lost the end of the old connection.
+#[test]
+fn what_a_silent_association_has_at_a_device_is_over_before_a_new_one_begins() {
+    let (mut rig, device, _admin, mut queue) = rig();
+    rig.turn(1000 * SILENT_MS);
+    let (_new, controller) = Host::admin(&mut rig, Load::writes(4096, 1));
+    let mut io = Host::asking(&mut rig, Load::writes(4096, 1), controller);
+    turns(&mut rig);
+    assert!(io.answer().is_none(), "what it wrote before may still land");
+    device.open();
+    // What it writes from now on is not waited for.
+    device.is_shut.store(true, Ordering::Relaxed);
+    turns(&mut rig);
+    queue.go_on();
+    turns(&mut rig);
+    assert!(status_of(&io.answer().expect("an answer")));
+    assert_eq!(device.kept(), 1, "the old one goes on");
 }
