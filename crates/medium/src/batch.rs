@@ -33,10 +33,20 @@ pub(crate) struct Item {
     pub(crate) gone: Vec<Range<u32>>,
     /// What is done on the backing device.
     pieces: Vec<Piece>,
-    /// It may wait for extents that were given back and that somebody may still reach.
-    may_wait: bool,
-    /// It does.
+    /// Whether it may be tried again later.
+    patience: Patience,
+    /// It is.
     waits: bool,
+}
+
+/// What a request waits for that finds no space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Nothing,
+    /// Extents that are being zeroed: they will be there.
+    Zeroes,
+    /// The same, and extents that were given back and that somebody may still reach.
+    All,
 }
 
 /// What becomes of a request in one turn.
@@ -74,9 +84,14 @@ impl Store {
         let mut items = Vec::with_capacity(errands.len() + long.len());
         for Errand { thin, request, promise, waits_until } in errands {
             promises.push((promise, waits_until));
-            items.push((thin, request, may_wait && waits_until.is_none_or(|until| now < until)));
+            let patience = match waits_until {
+                _ if !may_wait => Patience::Nothing,
+                Some(until) if until <= now => Patience::Zeroes,
+                _ => Patience::All,
+            };
+            items.push((thin, request, patience));
         }
-        let slice = |long: &mut Long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()), false);
+        let slice = |long: &mut Long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()), Patience::Nothing);
         items.extend(long.iter_mut().map(slice));
         if items.is_empty() {
             return;
@@ -104,20 +119,19 @@ impl Store {
 
     /// The same for one request of the drive's own.
     pub(crate) fn execute_on(&mut self, thin: &Arc<Thin>, request: Request) -> Completion {
-        match self.run_batch(vec![(Arc::clone(thin), request, false)]).pop() {
+        match self.run_batch(vec![(Arc::clone(thin), request, Patience::Nothing)]).pop() {
             Some(Outcome::Done(completion)) => completion,
             Some(Outcome::Waits(..)) | None => unreachable!("one request that may not wait has one completion"),
         }
     }
 
-    /// Requests, and whether each of them may wait for space.
-    fn run_batch(&mut self, requests: Vec<(Arc<Thin>, Request, bool)>) -> Vec<Outcome> {
+    fn run_batch(&mut self, requests: Vec<(Arc<Thin>, Request, Patience)>) -> Vec<Outcome> {
         let mut items: Vec<Item> = (0..)
             .zip(requests)
-            .map(|(number, (thin, request, may_wait))| {
+            .map(|(number, (thin, request, patience))| {
                 let result = thin.check(&request.operation);
                 let (fresh, gone, pieces) = (BTreeMap::new(), Vec::new(), Vec::new());
-                Item { number, thin, request, result, fresh, gone, pieces, may_wait, waits: false }
+                Item { number, thin, request, result, fresh, gone, pieces, patience, waits: false }
             })
             .collect();
         if self.shared.suspect.load(Ordering::Acquire) && self.make_sure().is_err() {
@@ -181,7 +195,10 @@ impl Store {
     /// Takes the extents that first writes need.
     pub(crate) fn allocate(&mut self, items: &mut [Item]) {
         let wanted: usize = items.iter().filter(|item| item.result.is_ok()).map(|item| item.missing().len()).sum();
-        let prepared = if wanted > 0 { self.prepare(u32::try_from(wanted).unwrap_or(u32::MAX)) } else { Ok(()) };
+        let waits = |item: &Item| item.patience != Patience::Nothing || item.missing().is_empty();
+        let may_wait = items.iter().filter(|item| item.result.is_ok()).all(waits);
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let prepared = if wanted > 0 { self.prepare(wanted, may_wait) } else { Ok(()) };
         let cause = prepared.as_ref().err().map(Error::class);
         if let Err(error) = prepared
             && !self.is_troubled()
@@ -204,7 +221,12 @@ impl Store {
                         thin.used.fetch_add(1, Ordering::Relaxed);
                     }
                     None => {
-                        item.waits = item.may_wait && allowed && self.is_settling();
+                        item.waits = allowed
+                            && match item.patience {
+                                Patience::Nothing => false,
+                                Patience::Zeroes => self.washing > 0,
+                                Patience::All => self.is_settling(),
+                            };
                         item.result = Err(self.no_space(&thin, allowed, cause, &item.request.operation));
                         break;
                     }

@@ -54,6 +54,7 @@ mod tagged;
 mod tags;
 mod thin;
 mod trouble;
+mod washer;
 mod whole;
 mod worker;
 

@@ -75,6 +75,8 @@ pub(crate) enum Message {
     Run(Box<dyn FnOnce(&mut Store) + Send>),
     /// These flushes are over, and everything up to there is durable.
     Flushed(Point, Vec<Errand>),
+    /// These extents read as zeros, durably, unless there is an error.
+    Washed(Vec<u32>, Result<(), Error>),
     Stop,
 }
 

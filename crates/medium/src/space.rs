@@ -4,13 +4,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::SendError;
 use std::time::Duration;
 
-use ebof_backend::Error as DeviceError;
+use ebof_backend::{Class, Error as DeviceError, Operation};
 use ebof_drive::frame::Record;
 
 use crate::journal::Point;
 use crate::shared::Epoch;
+use crate::thin::refused;
+use crate::washer::Load;
 use crate::{Error, Instance, Notice, Store, Thin};
 
 /// Extents by which the water mark rises: so many are taken for each flush of it.
@@ -27,15 +30,16 @@ const PART_LOOKS: u32 = 1 << 16;
 const SETTLE: Duration = Duration::from_millis(5);
 
 impl Store {
-    /// Sees to it that `count` extents can be taken that read as zeros: as many as there are.
-    pub(crate) fn prepare(&mut self, count: u32) -> Result<(), Error> {
+    /// Sees to it that `count` extents can be taken that read as zeros: as many as there are. If whoever needs them `may_wait`, what
+    /// has to be zeroed first is so in the background, and is there later.
+    pub(crate) fn prepare(&mut self, count: u32, may_wait: bool) -> Result<(), Error> {
         while self.ready() < count {
             let water = self.allocator.water();
             if water < self.shared.layout.extents() {
                 let next = water.saturating_add(WATER_STEP.max(count)).min(self.shared.layout.extents());
                 self.append(&[Record::Water(next)], true)?;
                 self.allocator.raise(next);
-            } else if !self.wash()? {
+            } else if may_wait && self.start_wash()? || !self.wash()? {
                 // What was just given back may still be read or written by requests that began before: nobody waits for that here.
                 break;
             }
@@ -62,14 +66,68 @@ impl Store {
         }
         self.settle_some();
         self.journal_reverted()?;
-        if self.is_held { Ok(()) } else { self.wash().map(|_some| ()) }
+        if self.is_held { Ok(()) } else { self.start_wash().map(|_some| ()) }
+    }
+
+    /// Some of the free extents that may hold old bytes, and where they are.
+    fn stained(&self) -> Load {
+        let layout = self.shared.layout;
+        let slowly = usize::try_from(WASH_BYTES / layout.extent_bytes).unwrap_or(WASH).clamp(1, WASH);
+        let extents = self.allocator.stained(if self.zeroes_quickly() { WASH } else { slowly });
+        let runs = extents.chunk_by(|one, next| one + 1 == *next);
+        let ranges = runs.map(|run| (layout.extent(run[0]), layout.extent_bytes * run.len() as u64)).collect();
+        Load { extents, ranges }
+    }
+
+    /// Has some of the free extents that may hold old bytes zeroed in the background; `false` if there are none, and none are being
+    /// zeroed.
+    pub(crate) fn start_wash(&mut self) -> Result<bool, Error> {
+        if let Some(error) = self.wash_failed.take() {
+            return Err(error.into());
+        }
+        if self.washing > 0 {
+            return Ok(true);
+        }
+        let Some(washer) = self.washer.clone() else { return self.wash() };
+        let load = self.stained();
+        if load.extents.is_empty() {
+            return Ok(false);
+        }
+        // A record that failed may be in the journal all the same, and give one of them to somebody.
+        if !self.is_sure() {
+            self.make_sure()?;
+        }
+        // Nobody is given them meanwhile.
+        for &extent in &load.extents {
+            self.allocator.claim(extent);
+        }
+        self.washing = load.extents.len();
+        if let Err(SendError(load)) = washer.send(load) {
+            // It has panicked, and the process is about to end.
+            let reason = "the thread that zeroes has ended";
+            self.washed(load.extents, Err(refused(&Operation::Flush, Class::Gone, reason)));
+        }
+        Ok(true)
+    }
+
+    /// These extents were being zeroed, and are free again.
+    pub(crate) fn washed(&mut self, extents: Vec<u32>, result: Result<(), DeviceError>) {
+        self.washing = 0;
+        for extent in extents {
+            if result.is_ok() {
+                self.allocator.give_back_clean(extent);
+            } else {
+                self.allocator.give_back(extent);
+            }
+        }
+        self.wash_failed = result.err();
+        self.gave_back = true;
+        self.count();
     }
 
     /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.
     pub(crate) fn wash(&mut self) -> Result<bool, Error> {
-        let layout = self.shared.layout;
-        let slowly = usize::try_from(WASH_BYTES / layout.extent_bytes).unwrap_or(WASH).clamp(1, WASH);
-        let stained = self.allocator.stained(if self.zeroes_quickly() { WASH } else { slowly });
+        let Load { extents: stained, ranges } = self.stained();
         if stained.is_empty() {
             return Ok(false);
         }
@@ -77,9 +135,7 @@ impl Store {
         if !self.is_sure() {
             self.make_sure()?;
         }
-        let runs = stained.chunk_by(|one, next| one + 1 == *next);
-        let ranges = runs.map(|run| (layout.extent(run[0]), layout.extent_bytes * run.len() as u64));
-        self.disk.zero(ranges, true)?;
+        self.disk.zero(ranges.into_iter(), true)?;
         // Before one of them can be in the journal, it must not come back with its old bytes after a power loss; and that it
         // was taken from where it was must not be forgotten.
         self.flush()?;
@@ -205,7 +261,7 @@ impl Store {
 
     /// Whether extents were given back that are not free yet.
     pub(crate) fn is_settling(&self) -> bool {
-        !self.quarantine.is_empty() || !self.leaving.is_empty()
+        !self.quarantine.is_empty() || !self.leaving.is_empty() || self.washing > 0
     }
 
     /// A write found no free extent.

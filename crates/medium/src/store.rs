@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use ebof_backend::{Class, Completion, Device, Error as DeviceError, Operation, Request};
@@ -21,6 +22,7 @@ use crate::shared::{Epoch, Shared};
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
 use crate::trouble::Ongoing;
+use crate::washer::Load;
 use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
 
 /// Namespaces on a medium at most.
@@ -42,6 +44,12 @@ pub struct Store {
     pub(crate) quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
     /// Namespaces that were removed and have extents from there on, by number.
     pub(crate) leaving: VecDeque<(Arc<Thin>, u32)>,
+    /// How many extents are being zeroed in the background; nobody else has them.
+    pub(crate) washing: usize,
+    /// Who does that, while the drive is served.
+    pub(crate) washer: Option<Sender<Load>>,
+    /// Why the last of it failed.
+    pub(crate) wash_failed: Option<DeviceError>,
     /// Extents became free since somebody looked.
     pub(crate) gave_back: bool,
     pub(crate) jobs: Vec<worker::Due>,
@@ -100,6 +108,9 @@ impl Store {
             keys,
             quarantine: VecDeque::new(),
             leaving: VecDeque::new(),
+            washing: 0,
+            washer: None,
+            wash_failed: None,
             gave_back: false,
             jobs: Vec::new(),
             tags: Tags::new(options.tag_cache_bytes),

@@ -17,19 +17,19 @@ impl Store {
         self.shared.layout.extents()
     }
 
-    /// Whether no request can reach anything any more that was given back.
+    /// Whether no request can reach anything any more that was given back, and none of it is being zeroed.
     pub fn is_settled(&mut self) -> bool {
-        self.settle().is_none()
+        self.settle().is_none() && self.washing == 0
     }
 
-    /// Zeroes some of what was given back; `true` when there is nothing left to be zeroed, and none of it can be reached.
+    /// Has some of what was given back zeroed in the background; `true` when there is nothing left to be zeroed, and none of it can be reached.
     ///
     /// # Errors
     /// `Device`.
     pub fn clean(&mut self) -> Result<bool, Error> {
         // In this order: what has just come out of reach is to be zeroed, too.
         let settled = self.is_settled();
-        Ok(!self.wash()? && settled)
+        Ok(!self.start_wash()? && settled)
     }
 
     /// Extents that were given back and may still hold what was in them.
@@ -38,7 +38,8 @@ impl Store {
         let settled = self.allocator.free().saturating_sub(self.allocator.clean());
         let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
         let leaving: u32 = self.leaving.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
-        settled.saturating_add(u32::try_from(waiting).unwrap_or(u32::MAX)).saturating_add(leaving)
+        let waiting = u32::try_from(waiting + self.washing).unwrap_or(u32::MAX);
+        settled.saturating_add(waiting).saturating_add(leaving)
     }
 
     /// What was given back keeps its storage (`true`) until [`fill_free`](Self::fill_free) has overwritten it, instead of being

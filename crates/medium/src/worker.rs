@@ -13,7 +13,7 @@ use crate::flows::{Flows, Turn};
 use crate::journal::Point;
 use crate::shared::{Errand, Message, Shared};
 use crate::thin::stopped;
-use crate::{Damage, Job, Medium, OpenError, Opened, Options, Progress, Store, flusher, journal};
+use crate::{Damage, Job, Medium, OpenError, Opened, Options, Progress, Store, flusher, journal, washer};
 
 /// How soon extents are looked at again that somebody may still reach, where a write waits for one.
 const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
@@ -40,15 +40,26 @@ impl Due {
 pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened, OpenError> {
     let (sender, receiver) = mpsc::channel();
     let run = move || match open(backing, &options) {
-        Ok((store, opened)) => {
+        Ok((mut store, opened)) => {
             let shared = Arc::clone(&store.shared);
             let flusher = match flusher::start(&shared, options.engine) {
                 Ok(flusher) => flusher,
                 Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
             };
-            let ended = Ended(shared, Some(flusher));
+            let mut ended = Ended { shared: Arc::clone(&shared), threads: vec![flusher] };
+            match washer::start(&shared, options.engine) {
+                Ok((loads, washer)) => {
+                    store.washer = Some(loads);
+                    ended.threads.push(washer);
+                }
+                Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
+            }
+            drop(shared);
             if sender.send(Ok(opened)).is_ok() {
                 serve(store);
+            } else {
+                // With the way to the thread that zeroes.
+                drop(store);
             }
             drop(ended);
         }
@@ -92,18 +103,22 @@ fn open(backing: Arc<dyn Device>, options: &Options) -> Result<(Store, Ready), O
     Ok((store, Ready { shared, snapshot, changes, was_clean, created, damage }))
 }
 
-/// However the thread ends: nobody waits for it any more.
-struct Ended(Arc<Shared>, Option<JoinHandle<()>>);
+/// However the thread ends: nobody waits for it any more, and the threads beside it have ended.
+struct Ended {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        self.0.stop_flushes();
-        refuse(self.0.stop());
-        if self.1.take().is_some_and(|flusher| flusher.join().is_err()) {
-            tracing::error!("the thread for flushes panicked");
+        self.shared.stop_flushes();
+        refuse(self.shared.stop());
+        for thread in self.threads.drain(..) {
+            // It cannot have panicked: that ends the process.
+            let _ended = thread.join();
         }
         // They hold what holds them: the backing device is to be closed with the last of them that somebody else has.
-        self.0.forget();
+        self.shared.forget();
     }
 }
 
@@ -112,7 +127,7 @@ fn refuse(messages: VecDeque<Message>) {
         match message {
             Message::Errand(errand) => errand.finish(Err(stopped)),
             Message::Flushed(_, errands) => errands.into_iter().for_each(|errand| errand.answer(Ok(()))),
-            Message::Run(_) | Message::Stop => {}
+            Message::Run(_) | Message::Washed(..) | Message::Stop => {}
         }
     }
 }
@@ -131,13 +146,15 @@ fn serve(mut store: Store) {
     loop {
         let mut settle = store.settle();
         if let Some(until) = flows.parked_until() {
-            if std::mem::take(&mut store.gave_back) || settle.is_none() || until <= Instant::now() {
+            // What is being zeroed is told of when it is there.
+            let is_over = store.washing == 0 && (settle.is_none() || until <= Instant::now());
+            if std::mem::take(&mut store.gave_back) || is_over {
                 flows.unpark();
             }
             settle = settle.map(|soon| soon.min(SETTLE_FOR_WRITE));
         }
         // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
-        let stained = store.allocator.is_stained() && store.zeroes_quickly() && !store.is_held;
+        let stained = store.allocator.is_stained() && store.zeroes_quickly() && !store.is_held && store.washing == 0;
         let now = Instant::now();
         let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
         let untidy = stained || !store.is_sure() || store.has_unsettled() || store.owes_keys();
@@ -215,6 +232,7 @@ impl Store {
         match run {
             Some(Message::Run(work)) => work(self),
             Some(Message::Flushed(point, flushes)) => self.flushed(point, flushes),
+            Some(Message::Washed(extents, result)) => self.washed(extents, result),
             Some(Message::Stop) => {
                 // Nothing is taken any more; what is there is done.
                 refuse(self.shared.stop());

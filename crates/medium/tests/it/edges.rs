@@ -184,6 +184,78 @@ fn a_write_that_waits_for_space_waits_alone() {
     assert_eq!((done.tag, done.result.unwrap_err().class()), (3, Class::Busy));
 }
 
+/// A device that takes its time to take storage back.
+#[derive(Debug)]
+struct Reluctant {
+    memory: Memory,
+    is_armed: AtomicBool,
+    waiting: AtomicBool,
+    gate: std::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+impl Device for Reluctant {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if self.is_armed.load(Ordering::SeqCst) && matches!(request.operation, Operation::WriteZeroes { .. }) {
+            self.waiting.store(true, Ordering::SeqCst);
+            let _opened = self.gate.lock().unwrap().recv_timeout(Duration::from_secs(10));
+            self.is_armed.store(false, Ordering::SeqCst);
+        }
+        self.memory.submit(io, request)
+    }
+
+    fn describe(&self) -> String {
+        "reluctant".to_owned()
+    }
+}
+
+/// What one gives back is zeroed while others go on, and is there when it is needed.
+#[test]
+fn others_do_not_wait_while_what_was_given_back_is_zeroed() {
+    let (open, gate) = mpsc::channel();
+    let memory = Memory::new(medium_bytes(2 << 20).unwrap(), 512, false);
+    let (is_armed, waiting) = (AtomicBool::new(false), AtomicBool::new(false));
+    let base = Arc::new(Reluctant { memory, is_armed, waiting, gate: std::sync::Mutex::new(gate) });
+    let opened = Store::open(Arc::clone(&base) as _, Options { create: Some(2 << 20), ..options() }).unwrap();
+    let medium = &opened.medium;
+    let (first, second) = (create(medium, 1, 2 << 20), create(medium, 2, 2 << 20));
+    let mut io = Io::new(4).unwrap();
+    write(&first, &mut io, 0, &vec![1; 1 << 20]).unwrap();
+    base.is_armed.store(true, Ordering::SeqCst);
+    deallocate(&first, &mut io, 0, 1 << 20).unwrap();
+    while !base.waiting.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    // Nobody has what is being zeroed, and it is not forgotten.
+    assert_eq!(on(medium, |store| (store.unclean(), store.is_settled(), store.clean().unwrap())), (4, false, false));
+    write(&second, &mut io, 0, &vec![2; 1 << 20]).unwrap();
+    assert!(base.is_armed.load(Ordering::SeqCst), "it waited until the storage was taken back");
+    // The rest is what is being zeroed: whoever needs it waits, and gets it.
+    let more = Operation::Write { offset: 1 << 20, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+    assert!(matches!(second.submit(&mut io, Request::new(7, more)), Submitted::Pending));
+    on(medium, |_| ());
+    open.send(()).unwrap();
+    assert!(io.wait(None).unwrap().unwrap().result.is_ok());
+    while !on(medium, |store| store.clean().unwrap()) {}
+    assert_eq!(on(medium, |store| store.unclean()), 0);
+    assert_eq!(read(&second, &mut io, 1 << 20, 1 << 20).unwrap(), vec![0; 1 << 20]);
+    // A drive that is closed meanwhile has ended with it: nothing is zeroed later.
+    base.waiting.store(false, Ordering::SeqCst);
+    base.is_armed.store(true, Ordering::SeqCst);
+    deallocate(&second, &mut io, 0, 1 << 20).unwrap();
+    while !base.waiting.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    let medium = medium.clone();
+    let ending = std::thread::spawn(move || medium.stop());
+    open.send(()).unwrap();
+    ending.join().unwrap();
+    assert!(!base.is_armed.load(Ordering::SeqCst));
+}
+
 /// What somebody may still read is not given to anybody else.
 #[test]
 fn a_slow_request_never_sees_what_others_write() {
