@@ -115,3 +115,53 @@ fn mistakes_of_a_command_line_get_a_hint() {
         assert!(told && run.stderr.contains("disconnect-all"), "{}", run.stderr);
     }
 }
+
+/// In mounts of its own, so that the state directory of this machine's superuser is left alone.
+const TWO_USERS: &str = r#"
+set -e
+trap '/mnt/ebof disconnect-all --force >/dev/null' EXIT
+mount -t tmpfs tmpfs /mnt
+touch /mnt/ebof
+mount --bind "$EBOF" /mnt/ebof
+mkdir -p /run/ebof
+mount -t tmpfs -o mode=755 tmpfs /run/ebof
+other() { echo "== $*"; setpriv --reuid 65534 --regid 65534 --clear-groups /mnt/ebof "$@" 2>&1 || echo "ends with $?"; }
+/mnt/ebof connect -t tcp -a 127.0.0.1 -s "$PORT" -n "$NQN" -i 1 --front loop >/dev/null
+cd /
+for verb in list list-subsys "id-ctrl nvme0" "flush nvme0n1" "disconnect -d nvme0" "disconnect -n $NQN" disconnect-all; do
+  other $verb
+done
+echo "== root"
+/mnt/ebof list-subsys 2>&1
+"#;
+
+#[test]
+fn another_user_is_told_what_the_superuser_has_connected() {
+    let tools = || std::process::Command::new("unshare").args(["-m", "setpriv", "--version"]).output();
+    if !rustix::process::geteuid().is_root() || !can_attach() || !tools().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: no root, no unshare, or no block devices here");
+        return;
+    }
+    let rig = Rig::new();
+    let mut script = std::process::Command::new("unshare");
+    script.args(["-m", "--propagation", "private", "sh", "-c", TWO_USERS]).env_remove("EBOF_STATE_DIR");
+    script.env_remove("XDG_RUNTIME_DIR").env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("NQN", NQN);
+    let output = script.env("PORT", rig.address("any").port().to_string()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let said = |verb: &str| text.split("== ").find_map(|part| part.strip_prefix(&format!("{verb}\n"))).unwrap();
+    for verb in ["list", "list-subsys"] {
+        let said = said(verb);
+        assert!(said.starts_with("nvme0: connected by the superuser; commands to it need root"), "{text}");
+        assert!(said.contains("nvme0n1") || said.contains(" +- nvme0 tcp traddr=127.0.0.1"), "{text}");
+    }
+    for (verb, name) in [("id-ctrl nvme0", "nvme0"), ("flush nvme0n1", "nvme0n1"), ("disconnect -d nvme0", "nvme0")] {
+        let error =
+            format!("error: {name} is connected by the superuser: this needs root (sudo ebof ...)\nends with 1\n");
+        assert_eq!(said(verb), error, "{text}");
+    }
+    for verb in [&format!("disconnect -n {NQN}"), "disconnect-all"] {
+        assert!(said(verb).starts_with("nvme0: connected by the superuser; disconnecting needs root"), "{text}");
+    }
+    assert!(said("root").contains(" +- nvme0 tcp") && said("root").contains(" live"), "{text}");
+}
