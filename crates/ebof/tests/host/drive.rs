@@ -16,6 +16,7 @@ pub(crate) mod server;
 pub(crate) use server::Server;
 
 mod kill;
+mod lost;
 
 pub(super) const NQN: &str = "nqn.2014-08.org.example:drive0";
 pub(super) const ALICE: &str = "nqn.2014-08.org.example:alice";
