@@ -121,6 +121,11 @@ fn header(bytes: &[u8]) -> Result<DiscoveryHeader, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_that_does_not_come_says_the_time_that_it_had() {
+        assert_eq!(log_kind(Error::Timeout { after_ms: 700 }), Kind::TimedOut { after_ms: 700 });
+    }
     use ebof_nvme::Status;
     use zerocopy::IntoBytes;
 

@@ -247,3 +247,28 @@ impl<B> std::fmt::Display for SubmitError<B> {
 }
 
 impl<B> std::error::Error for SubmitError<B> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_connected_says_where_since_when_and_for_how_long_still() {
+        let text = |state, lost_s, limit_s: Option<u64>| {
+            let (lost_for, limit) = (Duration::from_secs(lost_s), limit_s.map(Duration::from_secs));
+            NotConnected { state, address: "192.0.2.1:4420".into(), lost_for, limit }.to_string()
+        };
+        let lost = "the connection to 192.0.2.1:4420 was lost 4 s ago; trying to reconnect ";
+        assert_eq!(text(State::Reconnecting, 4, Some(600)), format!("{lost}for 596 s more"));
+        assert_eq!(text(State::Live, 4, Some(3)), format!("{lost}for 0 s more"));
+        assert_eq!(text(State::Reconnecting, 4, None), format!("{lost}without a limit of time"));
+        assert_eq!(text(State::Dead, 4, Some(3)), "192.0.2.1:4420 did not come back in time and was given up");
+        assert_eq!(text(State::Disconnected, 4, None), "disconnected from 192.0.2.1:4420 on request");
+    }
+
+    #[test]
+    fn a_command_without_an_answer_says_the_time_that_it_had() {
+        let error = crate::establish::Stop::TimedOut.into_error(Duration::from_millis(1500));
+        assert_eq!(error.to_string(), "no answer within 1500 ms");
+    }
+}

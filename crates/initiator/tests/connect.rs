@@ -6,6 +6,7 @@ mod peer;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ebof_initiator::{ConnectError, ConnectErrorKind, Controller, Options, discover};
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
@@ -14,6 +15,7 @@ use ebof_nvme::log::{DiscoveryEntry, TrType};
 use ebof_nvme::{Nqn, Status};
 use ebof_tcp::Digest;
 use peer::{NQN, Peer, options};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 fn fail(options: &Options) -> ConnectError {
     Controller::connect(options).expect_err("this must not connect")
@@ -91,6 +93,23 @@ fn the_peer_is_silent() {
   to do:  something accepts connections there but does not speak: check that the port is an NVMe/TCP port, and that the target is not stopped or overloaded"
     );
     thread.join().unwrap();
+}
+
+#[test]
+fn the_peer_accepts_no_connection() {
+    // A queue of connections that is full: the kernel lets further ones wait, as a firewall that swallows packets does.
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    listen(&socket, 0).unwrap();
+    let address: SocketAddr = getsockname(&socket).unwrap().try_into().unwrap();
+    let soon = Duration::from_millis(50);
+    let waiting: Vec<_> = std::iter::from_fn(|| TcpStream::connect_timeout(&address, soon).ok()).take(64).collect();
+    assert!(waiting.len() < 64);
+    let mut options = options(address);
+    options.connect_timeout_ms = 100;
+    let error = fail(&options);
+    assert_eq!(error.kind(), &ConnectErrorKind::TimedOut { after_ms: 100 });
+    assert!(text(&error, address).contains("\n  answer: none within 100 ms\n  to do:  check the address"), "{error:#}");
 }
 
 #[test]
