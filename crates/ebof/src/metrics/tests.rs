@@ -145,3 +145,17 @@ fn promtool_has_nothing_to_say_about_the_metrics() {
         assert!(output.status.success() && told.is_empty(), "{path}: {told}\n{body}");
     }
 }
+
+#[test]
+fn queues_are_told_apart_where_that_is_asked_for() {
+    let address = serve("127.0.0.1:0".parse().unwrap(), busy_target()).unwrap();
+    for accept in ["*/*", "application/openmetrics-text"] {
+        for path in ["/metrics", "/metrics?"] {
+            let (_, body) = get(address, path, accept);
+            assert!(body.contains("\nebof_commands_total{") && !body.contains("queue="), "{path}: {body}");
+        }
+        assert!(get(address, "/metrics?detail=queue", accept).1.contains(",queue=\"1\","));
+    }
+    let (head, body) = get(address, "/metrics?detail=all", "*/*");
+    assert!(head.starts_with("HTTP/1.1 400") && body.contains("accepted: /metrics, /metrics?detail=queue"), "{head}");
+}
