@@ -7,9 +7,11 @@ mod raw;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use ebof_manage::api::{RefusalReason, Target as _};
+use ebof_nvme::connect::ConnectData;
 use ebof_target::{Settings, Target};
 use tracing_subscriber::fmt::MakeWriter;
 use zerocopy::IntoBytes;
@@ -41,8 +43,12 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+
     fn count(&self) -> usize {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).lines().count()
+        self.text().lines().count()
     }
 }
 
@@ -63,11 +69,58 @@ fn stranger(address: SocketAddr) {
     assert!(!raw.completion().status().is_success());
 }
 
+/// The log of this process, for one test at a time.
+fn log() -> (Lines, MutexGuard<'static, ()>) {
+    static LINES: OnceLock<Lines> = OnceLock::new();
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lines = LINES.get_or_init(|| {
+        let lines = Lines::default();
+        tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).init();
+        lines
+    });
+    (lines.clone(), alone)
+}
+
+/// TrueNAS' Python client, SPDK's perf, and a host that takes another one's controller.
+#[test]
+fn what_was_accepted_although_something_is_wrong_is_in_the_log_and_refusals_say_why() {
+    let (lines, _alone) = log();
+    let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
+    let target = Target::start(one_subsystem(["mem:1Mi"]), settings).unwrap();
+    let address = target.addresses()[0].1;
+    let (_admin, controller) = Raw::admin_and_controller(address);
+    let own = connect_data(controller);
+    let nameless = ConnectData { hostnqn: [0; 256], hostid: [9; 16], ..connect_data(0xffff) };
+    let thief = ConnectData { hostnqn: ebof_nvme::Nqn::parse("nqn.another").unwrap().to_field(), ..own };
+    let connects = [
+        (
+            1,
+            ConnectData { hostid: [9; 16], ..own },
+            "accepted although the host identifier is not that of the Admin Queue",
+        ),
+        (0, nameless, "accepted although the host said no NQN"),
+        (2, thief, "the controller belongs to another host"),
+    ];
+    let mut open = Vec::new();
+    for (queue, data, told) in connects {
+        let mut host = Raw::initialized(address);
+        host.send(connect(queue, 32), 1, data.as_bytes());
+        let done = host.completion();
+        assert_eq!(done.status().is_success(), queue != 2, "{}", done.status());
+        let text = lines.text();
+        assert!(text.contains(told), "{told}: {text}");
+        open.push(host);
+    }
+    let refusals = target.refused();
+    let reasons: Vec<_> = refusals.iter().map(|refusal| refusal.reason).collect();
+    assert_eq!(reasons, [RefusalReason::ControllerOfOtherHost]);
+}
+
 #[test]
 fn one_peer_cannot_fill_the_log() {
     const CONNECTIONS: usize = 300;
-    let lines = Lines::default();
-    tracing_subscriber::fmt().with_writer(lines.clone()).init();
+    let (lines, _alone) = log();
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
     let target = Target::start(one_subsystem(["mem:1Mi"]), settings).unwrap();
     let address = target.addresses()[0].1;
