@@ -53,7 +53,13 @@ fn identify(world: &mut World, host: &Host, cns: u32, nsid: u32) -> ebof_nvme::S
 }
 
 fn list(world: &mut World, host: &Host) -> Vec<u32> {
-    let data = world.run(host.admin, with_data(Sqe::new(admin::IDENTIFY), 4096).with_cdw(10, 2)).data;
+    list_after(world, host, 2, 0)
+}
+
+/// The namespaces behind an NSID: the attached ones (CNS 02h), or all that there are (10h).
+fn list_after(world: &mut World, host: &Host, cns: u32, after: u32) -> Vec<u32> {
+    let sqe = with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(after)), 4096).with_cdw(10, cns);
+    let data = world.run(host.admin, sqe).data;
     NamespaceList::ref_from_bytes(&data).unwrap().iter().map(|nsid| nsid.0).collect()
 }
 
@@ -114,6 +120,41 @@ fn a_look_before_the_log_was_read_does_not_count() {
     assert_eq!(list(&mut world, &host), NONE);
     assert_eq!(list(&mut world, &host), [1]);
     assert_eq!(world.events.len(), 2);
+}
+
+#[test]
+fn a_look_is_at_what_it_names_only() {
+    let mut world = World::new();
+    let renewed = |byte: u8| [1, 2].map(|nsid| Namespace { uuid: Uuid([byte; 16]), ..namespace(nsid) });
+    reload(&mut world, &renewed(0x50));
+    let host = connect(&mut world, ALICE, 4);
+    reload(&mut world, &renewed(0x51));
+    assert_eq!(changed(&mut world, &host), [1, 2]);
+    // By its number, the other one's, and by a list that begins behind it.
+    assert_eq!(identify(&mut world, &host, 3, 1), ABSENT);
+    assert_eq!(changed(&mut world, &host), [1]);
+    assert_eq!(list(&mut world, &host), [1]);
+    assert_eq!(identify(&mut world, &host, 3, 2), Status::SUCCESS);
+    assert_eq!(write(&mut world, &host).0, NOT_YET);
+    assert_eq!(identify(&mut world, &host, 3, 1), Status::SUCCESS);
+    assert!(write(&mut world, &host).0.is_success());
+    reload(&mut world, &renewed(0x52));
+    assert_eq!(changed(&mut world, &host), [1, 2]);
+    assert_eq!(list_after(&mut world, &host, 2, 1), NONE);
+    assert_eq!(list(&mut world, &host), [2]);
+}
+
+/// Nothing is left of it once the host has seen that it is gone.
+#[test]
+fn what_comes_after_the_host_has_seen_it_gone_is_new() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    let host = connect(&mut world, ALICE, 4);
+    reload(&mut world, &[namespace(2)]);
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![2]));
+    reload(&mut world, &[other(), namespace(2)]);
+    assert!(write(&mut world, &host).0.is_success());
+    assert_eq!(list(&mut world, &host), [1, 2]);
 }
 
 #[test]
@@ -225,6 +266,7 @@ fn what_one_host_replaces_comes_to_the_others_by_two_events() {
     recreate(&mut world, &alice, &[&alice, &bob]);
     assert_eq!(events(&world, &bob), before + 1);
     assert_eq!(write(&mut world, &bob).0, ABSENT);
+    assert_eq!(list_after(&mut world, &bob, 0x10, 0), [1], "it is not attached, as far as this host is concerned");
     assert_eq!((changed(&mut world, &bob), list(&mut world, &bob)), (vec![1], vec![0_u32; 0]));
     assert_eq!(events(&world, &bob), before + 2);
     assert_eq!((changed(&mut world, &bob), list(&mut world, &bob)), (vec![1], vec![1]));
