@@ -488,7 +488,11 @@ impl Admin {
             return;
         }
         while let Ok(cqe) = run(&mut self.engine, Property::get(offset::CSTS, 4)) {
-            if !cqe.status().is_success() || Csts(cqe.dw0.get()).shutdown_complete() || Instant::now() >= deadline {
+            if Csts(cqe.dw0.get()).shutdown_complete() {
+                self.engine.end_in_order();
+                return;
+            }
+            if !cqe.status().is_success() || Instant::now() >= deadline {
                 return;
             }
             never.sleep(Duration::from_millis(5));

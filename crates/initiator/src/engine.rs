@@ -461,6 +461,17 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     }
 }
 
+impl<B> Engine<B> {
+    /// The peer has all that was sent: the end of the connection is no reset then, although there may be commands that wait for the
+    /// peer.
+    pub(crate) fn end_in_order(&self) {
+        if let Some(link) = &self.link {
+            // What is no TCP socket resets nothing.
+            let _not_tcp = socket2::SockRef::from(&link.socket).set_linger(None);
+        }
+    }
+}
+
 enum Filled {
     /// The socket holds nothing.
     Nothing,

@@ -101,6 +101,11 @@ impl<B> Slots<B> {
         unsent.map(|slot| std::mem::forget(std::mem::replace(&mut slot.place, Place::None))).count()
     }
 
+    /// Commands that are not collected yet.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     fn over(&mut self, index: u16) {
         let slot = self.at(index);
         slot.state = State::Over;
@@ -168,11 +173,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
     /// Lowers (or raises, up to what was made) how many commands may be outstanding.
     pub(crate) fn set_limit(&mut self, limit: u16) {
         self.limit = usize::from(limit).clamp(1, self.slots.len());
-    }
-
-    /// Commands that are not collected yet.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
     }
 
     /// Commands with lent buffers that are not over.

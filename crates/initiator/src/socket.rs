@@ -60,6 +60,9 @@ fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, can
     }
     // Commands are gathered before they are sent; Nagle would only hold the last of a batch back.
     socket.set_tcp_nodelay(true).map_err(|error| system("setting TCP_NODELAY", &error))?;
+    // What is unsent when the connection is given up, or this process ends, must not arrive once the network is back: commands are
+    // repeated on the next connection by then. `Engine` takes it back where nothing is on its way.
+    socket.set_linger(Some(Duration::ZERO)).map_err(|error| system("setting SO_LINGER", &error))?;
     set_options(options, &socket, address.is_ipv4())?;
     match socket.connect(&SockAddr::from(address)) {
         Ok(()) => {}
@@ -193,5 +196,27 @@ mod tests {
             Err(Kind::SocketOption { option, .. }) => assert_eq!(option, "--busy-poll-budget 65535"),
             Err(other) => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_is_unsent_when_a_connection_is_given_up_never_arrives() {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        listener.set_recv_buffer_size(4096).unwrap();
+        listener.bind(&SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
+        listener.listen(1).unwrap();
+        let port = listener.local_addr().unwrap().as_socket().unwrap().port();
+        let options = Options::new("127.0.0.1", port, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
+        let (socket, _) = connect(&options, &mut Tried::new(&options, 0), &Cancel::new().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        // As much as both ends take: the peer does not read.
+        let mut sent = 0;
+        while let Ok(more) = rustix::io::write(&socket, &[7; 4096]) {
+            sent += more;
+        }
+        drop(socket);
+        let mut arrived = Vec::new();
+        let end = std::io::Read::read_to_end(&mut peer, &mut arrived);
+        assert!(end.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset));
+        assert!(arrived.len() < sent, "all {sent} bytes arrived");
     }
 }

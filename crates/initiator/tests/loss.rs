@@ -260,3 +260,33 @@ fn a_reset_comes_back_and_dropping_everything_disconnects() {
     while events.recv_timeout(LONG).is_ok() {}
     assert_eq!(peer.state().shutdowns, 1);
 }
+
+/// What is unsent when a connection is given up must not arrive later, behind what is sent on the next one: the kernel is told to
+/// forget it. A connection on which nothing is under way ends as any other.
+#[test]
+fn connections_that_are_given_up_are_reset_and_others_end_in_order() {
+    let peer = Peer::new();
+    let ends = |wanted: (usize, usize)| {
+        let deadline = Instant::now() + LONG;
+        while peer.state().ends != wanted {
+            assert!(Instant::now() < deadline, "{:?}, not {wanted:?}", peer.state().ends);
+            std::thread::yield_now();
+        }
+    };
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    assert!(queue.execute(read(), AdminData::ToHost(&mut [0; BLOCK])).unwrap().status().is_success());
+    drop(queue);
+    ends((1, 0));
+    controller.disconnect();
+    ends((2, 0));
+    let controller = Controller::connect(&peer.options()).unwrap();
+    let mut queue: QueuePair = controller.queue_pair().unwrap();
+    peer.state().on_io = Box::new(|_| Action::Ignore);
+    queue.submit(read(), Data::ToHost(vec![0; BLOCK]), 1).unwrap();
+    queue.flush().unwrap();
+    drop(queue);
+    ends((2, 1));
+    controller.disconnect();
+    ends((3, 1));
+}

@@ -50,6 +50,9 @@ impl<B> Engine<B> {
     /// Takes the connection away. Buffers go back to their owners next: nothing may be read from them any more. Those that a network
     /// card does not give back are never used again.
     pub(super) fn let_go(&mut self) {
+        if self.slots.in_flight() == 0 && self.link.as_ref().is_some_and(|link| link.out.queued() == 0) {
+            self.end_in_order();
+        }
         let Some(mut link) = self.link.take() else { return };
         let (Some(pinned), slots) = (&mut link.pinned, &mut self.slots) else { return };
         if !pinned.abort_and_wait(&link.socket, SETTLE_TIME, |slot| slots.payload_sent(slot)) {

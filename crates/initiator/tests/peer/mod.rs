@@ -93,6 +93,8 @@ pub struct State {
     pub aborts: Vec<(u16, u16)>,
     pub keep_alives: usize,
     pub shutdowns: usize,
+    /// How connections of hosts ended: in order, and by a reset.
+    pub ends: (usize, usize),
     /// The longest data of one PDU.
     pub longest_data: u32,
     pub connects: Vec<(u16, u32)>,
@@ -138,6 +140,7 @@ impl Peer {
             aborts: Vec::new(),
             keep_alives: 0,
             shutdowns: 0,
+            ends: (0, 0),
             longest_data: 0,
             connects: Vec::new(),
             log: Vec::new(),
@@ -248,10 +251,16 @@ impl Session {
         let mut buffer = vec![0; 64 << 10];
         while !self.over && !self.shared.stop.load(Ordering::Acquire) {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return,
+                Ok(0) => {
+                    self.shared.state.lock().unwrap().ends.0 += 1;
+                    return;
+                }
                 Ok(read) => self.take(&buffer[..read]),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(_) => return,
+                Err(_) => {
+                    self.shared.state.lock().unwrap().ends.1 += 1;
+                    return;
+                }
             }
             self.send_events();
             if self.shared.state.lock().unwrap().epoch != self.epoch {
