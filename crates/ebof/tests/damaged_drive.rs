@@ -134,6 +134,8 @@ fn what_is_left_of_a_damaged_drive_is_served_for_reading_and_hosts_are_told() {
     }
     let refused = ebof(server.port, "create-ns", &["-S", "4Mi"]);
     assert!(!refused.status.success());
+    let advice = String::from_utf8_lossy(&refused.stderr);
+    assert!(advice.contains("the drive is open for reading only") && !advice.contains("set-feature"), "{advice}");
     let errors = ebof(server.port, "error-log", &["-o", "json"]);
     let errors: serde_json::Value = serde_json::from_slice(&errors.stdout).unwrap();
     assert!(errors.to_string().contains("65535"), "an entry that is no command's: {errors}");

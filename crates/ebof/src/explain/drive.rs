@@ -86,6 +86,10 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
         }
         code if code == Status::ANA_GROUP_INVALID.0 => "there is no such ANA group: leave --anagrp-id away".to_owned(),
         code if code == Status::INVALID_NAMESPACE.0 => allocated(&name, nsid),
+        // Nothing is made on a drive that is open for reading only, and no namespace is in the way.
+        code if code == Status::NAMESPACE_WRITE_PROTECTED.0 && nsid == Nsid::NONE => format!(
+            "the drive is open for reading only: see critical_warning in `ebof smart-log {name}`, and the target's log for why"
+        ),
         code if code == Status::NAMESPACE_WRITE_PROTECTED.0 => {
             format!("namespace {nsid} is write protected: `ebof set-feature {name} -n {nsid} -f 0x84 -V 0` lifts it")
         }
