@@ -50,7 +50,10 @@ pub(crate) fn check(disk: &mut Disk, options: &Options) -> Result<(), OpenError>
 }
 
 /// What is left of a drive without superblocks.
-fn remains(disk: &mut Disk) -> Result<Option<&'static str>, DeviceError> {
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn remains(disk: &mut Disk) -> Result<Option<&'static str>, DeviceError> {
     // Where these lie is the same for all drives.
     let Ok(layout) = Layout::new(1 << 20, [0; 16]) else { return Ok(None) };
     let capacity_bytes = disk.base().geometry().capacity_bytes;

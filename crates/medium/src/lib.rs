@@ -80,6 +80,15 @@ pub fn has_drive(device: &Arc<dyn Device>) -> Result<bool, ebof_backend::Error> 
     blank::has_drive(&mut disk::Disk::new(Arc::clone(device), Engine::default())?)
 }
 
+/// What a device has of a drive whose superblocks are gone, if anything: with them it can be restored, as long as nobody writes
+/// over it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn remains(device: &Arc<dyn Device>) -> Result<Option<&'static str>, ebof_backend::Error> {
+    blank::remains(&mut disk::Disk::new(Arc::clone(device), Engine::default())?)
+}
+
 /// Bytes that a backing device must have for a drive of `capacity_bytes` (rounded up to extents): what
 /// [`Options::create`] then makes of it.
 ///

@@ -186,7 +186,7 @@ impl Devices {
         {
             let path = &file.path;
             match ebof_medium::has_drive(&device) {
-                Ok(false) => {}
+                Ok(false) => warn_of_remains(&device, path),
                 Ok(true) => {
                     let (subsystem, path) = (subsystem.clone(), path.clone());
                     return Err(StartError::HoldsDrive { subsystem, nsid: namespace.nsid, path });
@@ -426,5 +426,15 @@ fn socket_address(listen: &Listen) -> io::Result<SocketAddr> {
             Ok(SocketAddrV6::new(*v6.ip(), v6.port(), 0, scope).into())
         }
         (address, _) => Ok(address),
+    }
+}
+
+/// A disk that was a drive's once may serve for something else; a drive that has lost its beginning by mistake may not.
+fn warn_of_remains(device: &Arc<dyn Device>, path: &str) {
+    if let Ok(Some(what)) = ebof_medium::remains(device) {
+        tracing::warn!(
+            path,
+            "{what} of a drive is there, whose superblocks are gone; as a plain namespace it is written over, and cannot be restored then"
+        );
     }
 }

@@ -17,8 +17,10 @@ use ebof_nvme::log::{
 use ebof_nvme::media::SelfTest;
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
+use ebof_target::{Settings, Target};
 use zerocopy::FromBytes;
 
+mod config;
 #[allow(dead_code, reason = "not every test uses all of it")]
 mod drive_rig;
 
@@ -321,4 +323,22 @@ fn a_block_device_that_fails_is_told_and_forgotten_when_it_does_not() {
     cut.set_len(400 << 20).unwrap();
     wait("the disk to be seen", || (health(&host).cw == 0).then_some(()));
     assert!(write(&namespace, 191, 5).is_success() && reads(&namespace, 191, 5));
+}
+
+#[test]
+fn what_is_left_of_a_drive_is_not_written_over_without_a_word() {
+    listen();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("drive.img");
+    let (target, _) = start(&file, Some(64 << 20));
+    target.stop(Duration::from_secs(5));
+    drop(target);
+    let image = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, &[0; 8192], 0).unwrap();
+    drop(image);
+    let config = config::one_subsystem([file.to_str().unwrap()]);
+    let settings = || Settings { threads: Some(1), pin: false, ..Settings::default() };
+    let target = wait("the lock of the file", || Target::start(config.clone(), settings()).ok());
+    assert_eq!(logged(&file, "of a drive is there, whose superblocks are gone"), 1);
+    target.stop(Duration::from_secs(5));
 }
