@@ -172,6 +172,16 @@ impl Drive {
         }
     }
 
+    /// Whether both store their data in the same place, however they get at it. What has no name is the same where all of it
+    /// is equal.
+    #[must_use]
+    pub fn has_same_data(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(file), Self::File(other)) => file.path == other.path,
+            _ => self == other,
+        }
+    }
+
     /// Puts `base` in front of a relative path.
     pub(crate) fn rebase(&mut self, base: &Path) {
         if let Self::File(file) = self

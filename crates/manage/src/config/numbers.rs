@@ -67,7 +67,7 @@ fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace], assign: impl 
         namespaces.iter().filter(|namespace| !namespace.assigned.0).map(|namespace| namespace.nsid).collect();
     let mut new = Vec::new();
     for namespace in namespaces.iter_mut().filter(|namespace| namespace.assigned.0) {
-        let is_it = |before: &&Namespace| before.drive.is_same(&namespace.drive) && !taken.contains(&before.nsid);
+        let is_it = |before: &&Namespace| before.drive.has_same_data(&namespace.drive) && !taken.contains(&before.nsid);
         match current.iter().find(is_it) {
             Some(before) => {
                 taken.insert(before.nsid);
@@ -144,6 +144,18 @@ mod tests {
         // Whoever says a number gets it.
         let said = after(&before, &disks("\"a.img\", { nsid = 2, drive = \"c.img\" }, \"b.img\""));
         assert_eq!(namespaces(&said), [(1, "a.img".to_owned()), (2, "c.img".to_owned()), (5, "b.img".to_owned())]);
+    }
+
+    #[test]
+    fn a_file_that_is_opened_in_another_way_keeps_its_nsid() {
+        for (before, then) in [("a.img", "a.img,direct"), ("a.img,direct", "a.img"), ("a.img", "a.img,readonly")] {
+            let lists = [before, then].map(|drive| disks(&format!("\"c.img\", \"{drive}\", \"b.img\"")));
+            let (before, then) = (config(&lists[0]), after(&lists[0], &lists[1]));
+            let who = |config: &Config| {
+                config.subsystems[0].namespaces.iter().map(|ns| (ns.nsid, ns.uuid)).collect::<Vec<_>>()
+            };
+            assert_eq!(who(&then), who(&before), "{}", lists[1]);
+        }
     }
 
     #[test]
