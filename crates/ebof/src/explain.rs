@@ -3,12 +3,14 @@
 mod drive;
 
 use ebof_nvme::feature::Fid;
+use ebof_nvme::identify::{Cns, NvmController};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::Lid;
 use ebof_nvme::opcode::{admin as opcode, nvm};
+use ebof_nvme::property::{Cap, offset};
 use ebof_nvme::{Nsid, Sqe, Status};
 
-use crate::command;
+use crate::command::{self, Identify};
 use crate::device::Device;
 
 /// What is known about the namespace and the controller when an I/O command was refused.
@@ -18,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) blocks: Option<u64>,
     /// The most bytes that one command may transfer.
     pub(crate) max_transfer_bytes: Option<u64>,
+    /// The most blocks that such a command may name, where it has a limit of its own.
+    pub(crate) max_blocks: Option<u64>,
     /// Bytes that the command transferred.
     pub(crate) bytes: usize,
 }
@@ -31,9 +35,26 @@ impl Facts {
         }
         if status.is(Status::INVALID_FIELD) {
             facts.max_transfer_bytes = command::max_transfer_bytes(device).ok().flatten();
+            facts.max_blocks = max_blocks(device, sqe);
         }
         facts
     }
+}
+
+/// The most blocks that a Verify, Write Zeroes or Write Uncorrectable may name (VSL, WZSL, WUSL).
+fn max_blocks(device: &mut dyn Device, sqe: &Sqe) -> Option<u64> {
+    if !matches!(sqe.opcode, nvm::VERIFY | nvm::WRITE_ZEROES | nvm::WRITE_UNCORRECTABLE) {
+        return None;
+    }
+    let limits: Box<NvmController> = command::identify(device, Identify::new(Cns::IOCS_CONTROLLER)).ok()?;
+    let power = match sqe.opcode {
+        nvm::VERIFY => limits.vsl,
+        nvm::WRITE_ZEROES => limits.wzsl,
+        _ => limits.wusl,
+    };
+    let unit = command::property(device, offset::CAP, 8).ok()?.map_or(4096, |cap| Cap(cap).page_min_bytes());
+    let block_bytes = command::identify_namespace(device, sqe.nsid()).ok()?.format().block_bytes()?;
+    (power != 0).then(|| unit.checked_shl(power.into()).unwrap_or(u64::MAX) / u64::from(block_bytes))
 }
 
 /// What `status` means for an admin command to `device`.
@@ -93,6 +114,14 @@ pub(crate) fn io(device: &str, sqe: &Sqe, status: Status, facts: &Facts) -> Opti
     {
         let bytes = facts.bytes;
         return Some(format!("{bytes} bytes are more than one command may carry: at most {limit}; use several"));
+    }
+    if let (true, Some(limit)) = (status.is(Status::INVALID_FIELD), facts.max_blocks)
+        && u64::from(range.blocks) > limit
+    {
+        let blocks = range.blocks;
+        return Some(format!(
+            "{blocks} blocks are more than one such command may name: at most {limit} (`ebof nvm-id-ctrl {device}`); use several"
+        ));
     }
     if status.is(Status::COMPARE_FAILURE) {
         let last = range.slba.saturating_add(u64::from(range.blocks) - 1);

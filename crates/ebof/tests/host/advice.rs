@@ -102,6 +102,9 @@ fn commands_that_a_drives_refusal_advises_work() {
     let alice = ["--hostnqn", ALICE];
     rig.host(ALICE, "create-ns", "", &["-S", "8M", "-m", "1"]).ok();
     rig.host(ALICE, "attach-ns", "", &["-n", "1"]).ok();
+    rig.host(ALICE, "create-ns", "", &["-S", "64Mi"]).ok();
+    rig.host(ALICE, "attach-ns", "", &["-n", "2"]).ok();
+    let large = rig.uri("/2");
     let image = rig.directory.path().join("image");
     std::fs::write(&image, [0; 8192]).unwrap();
     let image = image.to_str().unwrap();
@@ -115,10 +118,23 @@ fn commands_that_a_drives_refusal_advises_work() {
         &["persistent-event-log", &controller, "-a", "0", "-l", "512"],
         &["copy", &namespace, "-d", "0", "-s", "100", "-b", "65535"],
         &["read", &namespace, "-s", "0", "--prinfo", "4"],
+        &["verify", &large, "-c", "65535"],
+        &["write-zeroes", &large, "-c", "65535"],
         &["resv-release", &namespace, "--crkey", "1", "-t", "write-exclusive"],
         &["get-log", &controller, "-i", "0xee", "-l", "512"],
     ] {
         follow(run, &[args, &alice].concat(), &alice);
+    }
+    // What is more than one command may name is told with how much that is, which goes.
+    for verb in ["verify", "write-zeroes"] {
+        let refused = rig.host(ALICE, verb, "/2", &["-c", "65535"]);
+        assert!(
+            refused.failed().contains("65536 blocks are more than one such command may name: at most 32768"),
+            "{}",
+            refused.stderr
+        );
+        rig.host(ALICE, verb, "/2", &["-c", "32767"]).ok();
+        rig.host(ALICE, verb, "/2", &["-s", "32768", "-c", "32767"]).ok();
     }
     // A damaged image: it is sent again.
     rig.host(ALICE, "fw-download", "", &["-f", image]).ok();
