@@ -275,3 +275,38 @@ fn finish(view: &DisconnectView, global: &Global) -> Outcome {
 fn safe_lines(text: &str) -> String {
     text.lines().map(safe).collect::<Vec<_>>().join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::discover::parse_conf;
+
+    fn record(port: u16) -> DiscoveryEntry {
+        let mut entry =
+            DiscoveryEntry { trtype: TrType::TCP.0, subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
+        let put = |field: &mut [u8], text: &str| field[..text.len()].copy_from_slice(text.as_bytes());
+        put(&mut entry.subnqn, "nqn.2014-08.org.example:x");
+        put(&mut entry.traddr, "127.0.0.1");
+        entry.trsvcid.fill(b' ');
+        put(&mut entry.trsvcid, &port.to_string());
+        entry
+    }
+
+    #[test]
+    fn a_list_that_repeats_itself_is_followed_once_and_not_without_end() {
+        let service = parse_conf("-t tcp -a 127.0.0.1").unwrap().remove(0);
+        let mut run = Everything::default();
+        // As if it had been connected: nothing is connected here.
+        run.connected.insert("nqn.2014-08.org.example:x".to_owned(), "nvme0".to_owned());
+        let mut waiting = Vec::new();
+        run.follow_all(&service, &vec![record(4420); 4096], &mut waiting);
+        assert_eq!((run.view.skipped.len(), run.tried, waiting.len()), (1, 0, 0));
+        assert!(run.view.skipped[0].1.contains("nvme0"), "{:?}", run.view.skipped);
+        run.tried = CONNECTS_MAX;
+        run.follow_all(&service, &[record(4421), record(4422)], &mut waiting);
+        assert_eq!(run.view.skipped.len(), 1, "no more than that are tried");
+        run.tried -= 1;
+        run.follow_all(&service, &[record(4421), record(4422)], &mut waiting);
+        assert_eq!(run.view.skipped.len(), 3);
+    }
+}

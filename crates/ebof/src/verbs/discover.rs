@@ -74,7 +74,7 @@ pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
 }
 
 /// Reads nvme-cli's `discovery.conf`: the options of one discovery service to a line.
-fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
+pub(super) fn parse_conf(text: &str) -> Result<Vec<FabricArgs>, Failure> {
     #[derive(Parser)]
     #[command(no_binary_name = true, disable_help_flag = true)]
     struct Line {
