@@ -10,13 +10,13 @@ mod raw;
 mod reload_rig;
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ebof_initiator::Event;
+use ebof_initiator::{Controller, Event};
 use ebof_manage::api::{ApplyError, Target as _};
-use ebof_manage::config::{BlockSize, Port};
+use ebof_manage::config::{BlockSize, Digest, Port};
 use ebof_manage::{Change, Config, Drive, Listen};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -40,8 +40,11 @@ fn a_file_gets_another_nsid_and_keeps_its_data() {
     let controller = connect(address);
     namespace(&controller, 1).write(0, &[9; 512], false).unwrap();
     config.subsystems[0].namespaces[0].nsid = 5;
+    // Whatever it is called, it is looked at.
+    File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
     target.apply(config).unwrap();
-    assert_eq!(block(&namespace(&controller, 5)), [9; 512]);
+    let moved = namespace(&controller, 5);
+    assert_eq!((block(&moved), moved.blocks()), (vec![9; 512], 4096));
     assert_eq!(controller.namespaces().unwrap(), [Nsid(5)]);
 }
 
@@ -227,6 +230,11 @@ fn a_drive_gets_another_name_and_its_hosts_do_not_notice() {
     assert_eq!(block(&seen), [5; 512]);
     assert_eq!(target.status().drives[0].name, "other");
     assert_eq!(target.status().controllers.len(), 1);
+    // What hosts may do with it is so from now on: more than the drive has room for.
+    config.drives[0].overcommit = true;
+    target.apply(config.clone()).unwrap();
+    let large = drive_rig::create(&controller, 1 << 20);
+    assert_eq!(namespace(&controller, large.0).blocks(), 1 << 20);
     // Another subsystem is something else: its hosts go, the drive and its data stay.
     config.subsystems[0].nqn = Nqn::parse("nqn.2014-08.org.example:drive1").unwrap();
     target.apply(config).unwrap();
@@ -257,10 +265,14 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     assert_eq!(block(&seen), [6; 512]);
     let fresh = connect(address);
     assert_eq!((fresh.io_queues(), fresh.cap().mqes()), (1, 64));
-    // More than before may be in a capsule: a host does as it was told, and is understood.
-    config.ports[0].in_capsule_data_bytes = 32 << 10;
+    // So it is with the transport's rules.
+    config.ports[0].header_digest = Digest::Required;
     target.apply(config.clone()).unwrap();
-    namespace(&connect(address), 1).write(0, &[6; 32 << 10], false).unwrap();
+    assert_eq!(block(&seen), [6; 512]);
+    let mut options = fresh.options().clone();
+    assert!(Controller::connect(&options).is_err(), "it has no digest");
+    options.hdr_digest = true;
+    assert!(Controller::connect(&options).is_ok());
     // A port that goes takes the connections with it that came before its limits changed.
     let other = Port::new(2, Listen::new([127, 0, 0, 1].into(), 0));
     config.subsystems[0].ports = vec![other.name.clone()];
@@ -269,6 +281,10 @@ fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     let end = Instant::now() + Duration::from_secs(30);
     while target.status().connections > 0 {
         assert!(Instant::now() < end, "{:?}", target.status());
+        std::thread::yield_now();
+    }
+    while TcpStream::connect(address).is_ok() {
+        assert!(Instant::now() < end, "it still listens");
         std::thread::yield_now();
     }
 }
@@ -306,6 +322,13 @@ fn a_port_gets_another_id_and_an_address_that_covers_its_own() {
     config.subsystems[0].ports = vec![config.ports[0].name.clone()];
     target.apply(config).unwrap();
     assert_eq!(target.addresses()[0].1, SocketAddr::from(([0, 0, 0, 0], address.port())));
+    assert_eq!(block(&namespace(&connect(address), 1)), [0; 512]);
+    // And to one that its own covers.
+    let mut config = target.config();
+    config.ports[0] = Port::new(9, Listen::new([127, 0, 0, 1].into(), address.port()));
+    config.subsystems[0].ports = vec![config.ports[0].name.clone()];
+    target.apply(config).unwrap();
+    assert_eq!(target.addresses()[0].1, address);
     assert_eq!(block(&namespace(&connect(address), 1)), [0; 512]);
 }
 
@@ -367,6 +390,25 @@ fn what_cannot_be_had_again_is_said_and_comes_back_with_the_next_configuration()
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     target.apply(blocks).unwrap();
     assert_eq!(block(&namespace(&connect(address), 1)), [7; 4096]);
+}
+
+/// Under the same name, and yet another one: its hosts begin anew.
+#[test]
+fn a_subsystem_that_becomes_a_drives_ends_its_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, mut config, address) = start(&["mem:1Mi"]);
+    let controller = connect(address);
+    let events = controller.events();
+    let drive = drive_rig::drive(&directory.path().join("d.img"), Some(64 << 20));
+    let before = config.subsystems.remove(0);
+    let mut subsystem = ebof_manage::config::Subsystem::of_drive(before.nqn, &drive);
+    (subsystem.allow_any_host, subsystem.ports) = (true, before.ports);
+    (config.subsystems, config.drives) = (vec![subsystem], vec![drive]);
+    target.apply(config).unwrap();
+    let lost = || events.recv_timeout(Duration::from_secs(30)).expect("the connection is lost");
+    while !matches!(lost(), Event::ConnectionLost(_)) {}
+    assert!(controller.wait_live(Some(Instant::now() + Duration::from_secs(30))));
+    assert!(controller.identify().tnvmcap.get() > 0, "it is the drive's");
 }
 
 /// What a configuration's reader would have refused.
