@@ -38,9 +38,10 @@ impl Namespace {
             total = total.saturating_add(blocks);
         }
         self.check_range(to, total)?;
-        match ranges.iter().find(|&&(lba, blocks)| lba < to + total && to < lba + blocks) {
-            Some(&(lba, blocks)) if blocks > 0 => Err(Error::Overlap { lba, blocks, to, total }),
-            _ => Ok(Copies { rest: ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect(), to }),
+        let rest: VecDeque<(u64, u64)> = ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect();
+        match rest.iter().find(|&&(lba, blocks)| lba < to + total && to < lba + blocks) {
+            Some(&(lba, blocks)) => Err(Error::Overlap { lba, blocks, to, total }),
+            None => Ok(Copies { rest, to }),
         }
     }
 

@@ -75,7 +75,8 @@ fn ranges_are_copied_in_parts_and_again_after_a_loss() {
         let wanted = wanted.concat();
         assert!(namespace.read(1000, vec![0; 53 * BLOCK]).await.unwrap() == wanted);
         // The same in a blocking call, which shares nothing with this one but what it says.
-        for (ranges, to) in [(vec![(0, 10)], 9), (vec![(20, 10), (9, 2)], 0)] {
+        // A range of nothing is in nobody's way, and hides none that is.
+        for (ranges, to) in [(vec![(0, 10)], 9), (vec![(20, 10), (9, 2)], 0), (vec![(12, 0), (20, 10)], 11)] {
             let refused = namespace.copy(&ranges, to).await.unwrap_err();
             assert!(matches!(refused, Error::Overlap { .. }), "{refused}");
             assert!(matches!(namespace.info().copy(&ranges, to).unwrap_err(), Error::Overlap { .. }));
