@@ -154,7 +154,7 @@ pub struct Device {
     /// NGUID, EUI-64 and UUID, as far as it has them: tells it from all other namespaces.
     #[serde(default)]
     pub identifiers: String,
-    /// The name of the file behind a loop device, which no other file has: see [`crate::Front::file`]. `None` where it is
+    /// The name of the file behind a loop device, which no other file has: see [`crate::device::Front::file`]. `None` where it is
     /// no loop device, and in what an earlier version wrote.
     #[serde(default)]
     pub file: Option<String>,
