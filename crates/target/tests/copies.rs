@@ -4,7 +4,7 @@
 mod config;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ebof_initiator::{AdminData, Controller, Data, Options, QueuePair};
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
@@ -106,34 +106,43 @@ fn long(slba: u64) -> (Sqe, Vec<u8>) {
     copy(CopyFormat::Format0, 1, slba, &[CopySource::new(0, LONG); 4])
 }
 
+/// So many long copies at once.
+const COPIES: u64 = 24;
+
+/// How often somebody else reads a block, one after the other, while one host copies.
+fn reads_beside_copies(copier: &mut QueuePair, reader: &mut QueuePair) -> u64 {
+    for user in 0..COPIES {
+        let (sqe, data) = long(u64::from(LONG));
+        copier.submit(sqe, Data::FromHost(data), user).unwrap();
+    }
+    copier.flush().unwrap();
+    let mut reads = 0;
+    while copier.in_flight() > 0 {
+        let sqe = BlockRange::new(9, 1).encode(nvm::READ, Nsid(1));
+        reader.submit(sqe, Data::ToHost(vec![0; BLOCK]), 0).unwrap();
+        assert!(reader.wait(None).unwrap().unwrap().result.unwrap().status().is_success());
+        reads += 1;
+        while let Some(done) = copier.poll().unwrap() {
+            assert_eq!(done.result.unwrap().status(), Status::SUCCESS);
+        }
+    }
+    reads
+}
+
 #[test]
 fn a_host_that_copies_much_keeps_nobody_waiting_and_stays_within_its_buffers() {
     let (_target, address) = start(&["mem:96Mi"], 2 << 20);
     let (controller, mut queue) = host(address);
     let namespace = controller.namespace(Nsid(1)).unwrap();
     namespace.write(0, &pattern(LONG as usize, 3), false).unwrap();
-    for user in 0..24 {
-        let (sqe, data) = long(u64::from(LONG));
-        queue.submit(sqe, Data::FromHost(data), user).unwrap();
-    }
-    queue.flush().unwrap();
     let (_other, mut reader) = host(address);
-    let mut reads = 0;
-    let mut worst = Duration::ZERO;
-    while queue.in_flight() > 0 {
-        let began = Instant::now();
-        let sqe = BlockRange::new(9, 1).encode(nvm::READ, Nsid(1));
-        reader.submit(sqe, Data::ToHost(vec![0; BLOCK]), 0).unwrap();
-        assert!(reader.wait(None).unwrap().unwrap().result.unwrap().status().is_success());
-        worst = worst.max(began.elapsed());
-        reads += 1;
-        while let Some(done) = queue.poll().unwrap() {
-            assert_eq!(done.result.unwrap().status(), Status::SUCCESS);
-        }
-    }
-    println!("{reads} reads beside 24 copies of 64 MiB, the slowest took {worst:?}");
-    // In one turn as good as nothing is copied; as many as this are read even where the processors have much else to do.
-    assert!(reads > 24, "{reads} reads beside 24 copies of 64 MiB, the slowest took {worst:?}");
+    // In one turn as good as nothing is copied. Whoever had to wait for whole copies would never read more often than there are some;
+    // where the processors have much else to do, it takes more than one try to see it.
+    let mut tries = (0..20).map(|_| reads_beside_copies(&mut queue, &mut reader));
+    assert!(
+        tries.any(|reads| reads > COPIES),
+        "in none of 20 tries more than {COPIES} reads beside as many copies of 64 MiB"
+    );
     let mut back = vec![0; 16 << 20];
     namespace.read(u64::from(4 * LONG), &mut back).unwrap();
     assert!(back == pattern(LONG as usize, 3));

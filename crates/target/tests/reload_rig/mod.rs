@@ -1,9 +1,11 @@
 //! Targets whose configuration changes, and a host that looks at them.
 
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{Controller, Namespace, Options};
@@ -65,7 +67,7 @@ pub(crate) fn text(path: &Path) -> &str {
 /// A configuration with this address for its port, which may be taken by somebody else meanwhile.
 pub(crate) fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr) {
     for _ in 0..100 {
-        let number = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let number = a_number();
         let mut config = one_subsystem(drives.iter().copied());
         config.ports[0] = Port::new(1, Listen::new([127, 0, 0, 1].into(), number));
         config.subsystems[0].ports = vec![config.ports[0].name.clone()];
@@ -75,6 +77,16 @@ pub(crate) fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr)
         }
     }
     unreachable!("a hundred free ports were taken at once")
+}
+
+/// A port that the system gives to nobody who asks for any, in this process or beside it: below those that it chooses from
+/// (`net.ipv4.ip_local_port_range`). One that is given up for a moment is not another's then.
+fn a_number() -> u16 {
+    // Each process begins somewhere else.
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
+    let numbers = std::iter::repeat_with(|| 16_384 + NEXT.fetch_add(1, Relaxed) % 16_384);
+    let mut numbers = numbers.filter_map(|number| u16::try_from(number).ok()).take(1000);
+    numbers.find(|&number| TcpListener::bind(("0.0.0.0", number)).is_ok()).expect("a thousand ports are taken")
 }
 
 /// Says so when it goes away.
