@@ -26,7 +26,7 @@ use zerocopy::IntoBytes;
 
 use config::NQN;
 use raw::{Raw, connect_data};
-use reload_rig::{Over, block, connect, image, namespace, start_at_a_number, text};
+use reload_rig::{Over, a_number, block, connect, image, namespace, start_at_a_number, text};
 
 /// A port that covers the one at `at`, and cannot be had as long as the listener lives, which has a part of it. Ports are what
 /// a reload takes last.
@@ -60,7 +60,7 @@ fn fails_and_leaves(target: &Target, config: Config, before: &Config) {
 /// A second port at a number.
 fn with_second_port(target: &Target, config: &mut Config) {
     for _ in 0..100 {
-        let number = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let number = a_number();
         let mut wanted = config.clone();
         wanted.ports.push(Port::new(2, Listen::new([127, 0, 0, 1].into(), number)));
         everywhere(&mut wanted);

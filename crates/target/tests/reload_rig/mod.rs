@@ -81,7 +81,7 @@ pub(crate) fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr)
 
 /// A port that the system gives to nobody who asks for any, in this process or beside it: below those that it chooses from
 /// (`net.ipv4.ip_local_port_range`). One that is given up for a moment is not another's then.
-fn a_number() -> u16 {
+pub(crate) fn a_number() -> u16 {
     // Each process begins somewhere else.
     static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
     let numbers = std::iter::repeat_with(|| 16_384 + NEXT.fetch_add(1, Relaxed) % 16_384);
