@@ -97,9 +97,9 @@ pub(crate) struct Args {
     /// Threads that serve queues [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<u16>,
-    /// Let these threads move between processors
+    /// Keep each of these threads on a processor of its own, for machines that do nothing else
     #[arg(long)]
-    no_pin: bool,
+    pin: bool,
     /// How long a thread without work looks for some before it sleeps, at least, microseconds; 0 never looks
     #[arg(long, value_name = "US", default_value_t = Settings::default().spin_us)]
     spin: u64,
@@ -174,7 +174,7 @@ fn load(args: &Args, kind: Kind) -> anyhow::Result<Loaded> {
 }
 
 fn settings(args: &Args, config: &Config) -> Settings {
-    Settings { pin: !args.no_pin, spin_us: args.spin, ..Settings::of(config) }
+    Settings { pin: args.pin, spin_us: args.spin, ..Settings::of(config) }
 }
 
 /// How many connections there may be at a time. Each needs a descriptor, and the usual limit (1024) is far below the

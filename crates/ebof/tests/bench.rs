@@ -26,7 +26,7 @@ fn document(arguments: &[&str]) -> Value {
 }
 
 fn target() -> (Server, String) {
-    let server = Server::start(NQN, &["mem:64Mi", "--no-pin"]);
+    let server = Server::start(NQN, &["mem:64Mi"]);
     let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", server.port);
     (server, uri)
 }

@@ -53,7 +53,7 @@ fn frames(file: &File) -> Vec<u64> {
 
 /// A drive with two namespaces, of which blocks were written and flushed; killed. Gives where its journal was damaged.
 fn make(file: &Path) -> u64 {
-    let server = Server::start(NQN, &["--no-pin", "--drive", &drive(file, "")]);
+    let server = Server::start(NQN, &["--drive", &drive(file, "")]);
     create(server.port);
     let controller = connect(server.port);
     let namespace = controller.namespace(Nsid(1)).unwrap();
@@ -81,7 +81,7 @@ fn a_damaged_drive_is_refused_with_what_was_found_and_what_can_be_done() {
     let at = make(&file);
     let before = std::fs::read(&file).unwrap();
     let run = Command::new(env!("CARGO_BIN_EXE_ebof"))
-        .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "--no-pin", "--drive", &drive(&file, "")])
+        .args(["serve", "--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "--drive", &drive(&file, "")])
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -104,8 +104,7 @@ fn what_is_left_of_a_damaged_drive_is_served_for_reading_and_hosts_are_told() {
     let at = make(&file);
     let before = std::fs::read(&file).unwrap();
     let stderr = File::create(&log).unwrap();
-    let server =
-        Server::start_with(NQN, &["--no-pin", "--drive", &drive(&file, ",read-only-if-damaged")], stderr.into());
+    let server = Server::start_with(NQN, &["--drive", &drive(&file, ",read-only-if-damaged")], stderr.into());
     let told = std::fs::read_to_string(&log).unwrap();
     assert!(told.contains("open for reading only") && told.contains(&at.to_string()), "{told}");
     let controller = connect(server.port);

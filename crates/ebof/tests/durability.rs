@@ -23,14 +23,14 @@ const ROUNDS: u64 = 25;
 
 /// A file as one namespace.
 fn start_plain(file: &Path) -> Server {
-    Server::start(NQN, &["--no-pin", &format!("{},size=8Mi", file.display())])
+    Server::start(NQN, &[&format!("{},size=8Mi", file.display())])
 }
 
 /// A drive in a file, with a thin namespace that is made at the first start.
 fn start_managed(file: &Path) -> Server {
     let new = !file.exists();
     let drive = format!("name=d0,backing={},size=16Mi,attach=everyone", file.display());
-    let server = Server::start(NQN, &["--no-pin", "--drive", &drive]);
+    let server = Server::start(NQN, &["--drive", &drive]);
     if new {
         let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}", server.port);
         let run = Command::new(env!("CARGO_BIN_EXE_ebof")).args(["create-ns", &uri, "-S", "8Mi"]).output().unwrap();

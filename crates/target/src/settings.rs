@@ -7,7 +7,9 @@ use ebof_manage::Config;
 pub struct Settings {
     /// Threads that own queue pairs; `None` is one for each processor the process may run on.
     pub threads: Option<usize>,
-    /// Whether each of these threads stays on a processor of its own.
+    /// Whether each of these threads stays on a processor of its own, and connections go to the thread of the processor that
+    /// their packets arrive on. For machines that do nothing else: whoever polls on one of the processors, as many hosts of
+    /// the same machine do, takes it from the thread, which cannot go elsewhere.
     pub pin: bool,
     /// How long a thread without work looks for some before it sleeps, at least, microseconds: up to 4 ms
     /// where wake-ups are late. 0 sleeps at once.
@@ -56,7 +58,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             threads: None,
-            pin: true,
+            pin: false,
             spin_us: 50,
             connections_max: 16_384,
             host_share_percent: 85,

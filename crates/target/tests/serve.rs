@@ -313,3 +313,25 @@ fn metrics_count_by_host_namespace_and_queue() {
     let reads = text.lines().filter(|line| line.starts_with("ebof_commands_total") && line.contains("kind=\"read\""));
     assert_eq!(reads.collect::<Vec<_>>().len(), 1, "{text}");
 }
+
+/// Whoever polls on a processor would take it from a thread that cannot leave it.
+#[test]
+fn the_system_may_move_the_threads_of_a_target() {
+    let allowed = |status: String| {
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(|list| list.trim().to_owned())
+    };
+    let own = allowed(std::fs::read_to_string("/proc/thread-self/status").unwrap());
+    let _target = Target::start(one_subsystem(["mem:1Mi"]), Settings::default()).unwrap();
+    let mut seen = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        // Threads of other tests may end meanwhile.
+        let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+        if read("comm").starts_with("ebof-reactor") {
+            let threads = allowed(read("status"));
+            assert!(threads.is_none() || threads == own, "{threads:?} of {own:?}");
+            seen += usize::from(threads.is_some());
+        }
+    }
+    assert!(seen > 0);
+}

@@ -102,7 +102,7 @@ fn shows_properties(rig: &Rig, controller: &str, namespace: &str) {
 
 /// `ebof serve` with these arguments on a free port; what it says when it does not start.
 fn serve_refuses(rig: &Rig, args: &[&str]) -> String {
-    let run = rig.run(&[&["serve", "--no-pin", "--threads", "1"], args].concat());
+    let run = rig.run(&[&["serve", "--threads", "1"], args].concat());
     // 2 where the command line is at fault, 1 where a file is; which it is has tests of its own.
     if run.code == Some(2) { run.misused().to_owned() } else { run.failed().to_owned() }
 }
@@ -111,7 +111,7 @@ fn serve_refuses(rig: &Rig, args: &[&str]) -> String {
 #[test]
 fn advice_of_serve_is_followed() {
     let rig = Rig::new();
-    let serves = |args: &[&str]| drop(Server::start(NQN, &[args, &["--no-pin", "--threads", "1"]].concat()));
+    let serves = |args: &[&str]| drop(Server::start(NQN, &[args, &["--threads", "1"]].concat()));
     let path = |name: &str| rig.path(name);
 
     // A file that may not be written: with `readonly`, as the message says.

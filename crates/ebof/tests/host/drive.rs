@@ -39,7 +39,7 @@ impl Rig {
     fn start(&mut self, size: &str, keys: &str) {
         let backing = self.directory.path().join("disk.img");
         let drive = format!("name=d0,backing={},size={size}{keys}", backing.display());
-        self.server = Some(Server::start(NQN, &["--no-pin", "--threads", "1", "--allow-any-host", "--drive", &drive]));
+        self.server = Some(Server::start(NQN, &["--threads", "1", "--allow-any-host", "--drive", &drive]));
     }
 
     fn kill(&mut self) {
