@@ -34,6 +34,11 @@ const WORTH: u64 = 8;
 /// thread is woken.
 const PROBE_US: u64 = 50;
 
+/// After a wait of this length, microseconds, what was learned is forgotten, and the next sleep is not bounded: looking on
+/// would not have been worth it, and a longer look and a second wake-up for each message are what an idle thread would
+/// spend most on. Two ends that put each other to sleep do so more often.
+const SPARSE_US: u64 = 2 * SPIN_MAX_US;
+
 /// One sample of what a wake-up costs counts as this at most, microseconds: a thread that was
 /// stopped for a second says nothing about wake-ups.
 const SAMPLE_MAX_US: u64 = 1_000;
@@ -41,9 +46,6 @@ const SAMPLE_MAX_US: u64 = 1_000;
 /// Of so many waits that were longer than the configured time, one sleeps after that time, so that the
 /// cost of a wake-up is measured again.
 const REMEASURE_EVERY: u32 = 64;
-
-/// What was learned is forgotten after a wait of this length, microseconds.
-const FORGET_US: u64 = 1_000_000;
 
 /// What a thread that found no work does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub struct Idle {
     shares_processor: bool,
     /// Waits beyond `base_us` since a wake-up was last measured.
     unmeasured: u32,
+    /// The last wait was as long as [`SPARSE_US`].
+    is_sparse: bool,
 }
 
 /// A time without work.
@@ -95,7 +99,15 @@ impl Idle {
     /// beyond 4 ms nothing is learned, and [`u64::MAX`] never sleeps.
     #[must_use]
     pub const fn new(base_us: u64) -> Self {
-        Self { base_us, spin_us: base_us, wake_cost_us: 0, wait: None, shares_processor: false, unmeasured: 0 }
+        Self {
+            base_us,
+            spin_us: base_us,
+            wake_cost_us: 0,
+            wait: None,
+            shares_processor: false,
+            unmeasured: 0,
+            is_sparse: false,
+        }
     }
 
     /// How many looks to take before [`Idle::step`] is asked.
@@ -125,7 +137,7 @@ impl Idle {
         if wait.sleep.is_none() && now_us.saturating_sub(wait.since_us) < wait.spin_us {
             return Step::GiveWay;
         }
-        let bound_us = if wait.sleep.is_none() { Some(PROBE_US) } else { None };
+        let bound_us = if wait.sleep.is_none() && !self.is_sparse { Some(PROBE_US) } else { None };
         wait.sleep = Some(Sleep { at_us: now_us, bound_us });
         Step::Sleep(bound_us)
     }
@@ -196,6 +208,7 @@ impl Idle {
 
     fn learn(&mut self, wait: &Wait, now_us: u64) {
         let waited_us = now_us.saturating_sub(wait.since_us);
+        self.is_sparse = waited_us >= SPARSE_US;
         let Some(sleep) = wait.sleep else {
             self.unmeasured += u32::from(waited_us > self.base_us);
             return;
@@ -206,7 +219,7 @@ impl Idle {
             // Had this thread looked for that long, it would not have slept. Twice that, as waits vary.
             let enough_us = came_us.saturating_mul(2).min(SPIN_MAX_US);
             self.spin_us = self.spin_us.max(enough_us);
-        } else if came_us < FORGET_US {
+        } else if waited_us < SPARSE_US {
             self.spin_us -= self.spin_us.saturating_sub(self.base_us).div_ceil(2);
         } else {
             self.spin_us = self.base_us;

@@ -113,6 +113,31 @@ fn without_traffic_nothing_is_left_of_it() {
     assert_eq!(awake_us, 50);
 }
 
+/// Keep Alives of many connections: there is nothing to learn from them, and each costs one wake-up.
+#[test]
+fn rare_work_wakes_a_thread_once() {
+    let mut idle = Idle::new(50);
+    let mut now_us = 0;
+    let mut sleeps = |idle: &mut Idle, after_us: u64| {
+        let (mut sleeps, arrival_us) = (0, now_us + after_us);
+        while now_us < arrival_us {
+            match idle.step(now_us) {
+                Step::GiveWay => now_us += 1,
+                Step::Sleep(bound_us) => {
+                    now_us = bound_us.map_or(arrival_us, |bound_us| arrival_us.min(now_us + bound_us)) + 20;
+                    idle.woke(now_us, now_us >= arrival_us);
+                    sleeps += 1;
+                }
+            }
+        }
+        sleeps
+    };
+    assert_eq!(sleeps(&mut idle, 40_000), 2, "the first one measures");
+    assert!((0..100).all(|_| sleeps(&mut idle, 40_000) == 1));
+    // Work that comes sooner is worth another look.
+    assert_eq!((sleeps(&mut idle, 1_000), sleeps(&mut idle, 1_000)), (1, 2));
+}
+
 #[test]
 fn what_comes_too_late_is_looked_for_less_and_less() {
     let mut idle = Idle::new(50);
