@@ -100,7 +100,7 @@ pub(crate) struct Args {
     /// Keep each of these threads on a processor of its own, for machines that do nothing else
     #[arg(long)]
     pin: bool,
-    /// How long a thread without work looks for some before it sleeps, at least, microseconds; 0 never looks
+    /// How long a thread without work looks for some before it sleeps, microseconds: at least, unless work is rare; 0 never looks
     #[arg(long, value_name = "US", default_value_t = Settings::default().spin_us)]
     spin: u64,
     /// Connections at a time

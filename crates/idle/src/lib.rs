@@ -34,18 +34,30 @@ const WORTH: u64 = 8;
 /// thread is woken.
 const PROBE_US: u64 = 50;
 
-/// After a wait of this length, microseconds, what was learned is forgotten, and the next sleep is not bounded: looking on
-/// would not have been worth it, and a longer look and a second wake-up for each message are what an idle thread would
-/// spend most on. Two ends that put each other to sleep do so more often.
-const SPARSE_US: u64 = 2 * SPIN_MAX_US;
+/// A wait of this length, microseconds, or of twice the configured time if that is longer, was too long to be looked for,
+/// unless wake-ups are so late that it was worth it even so. What was learned is forgotten, and the next sleep is not
+/// bounded: a longer look and a second wake-up for each message are what an idle thread would spend most on.
+const SPARSE_US: u64 = 1_000;
+
+/// After so many of these waits in a row a thread sleeps at once: what comes is Keep Alives, or commands for a slow device,
+/// and looking for them would be most of what each of them costs. One such wait says nothing yet: bursts, and commands of
+/// several messages, have one before each of them.
+const SPARSE_WAITS: u8 = 2;
 
 /// One sample of what a wake-up costs counts as this at most, microseconds: a thread that was
 /// stopped for a second says nothing about wake-ups.
 const SAMPLE_MAX_US: u64 = 1_000;
 
-/// Of so many waits that were longer than the configured time, one sleeps after that time, so that the
-/// cost of a wake-up is measured again.
+/// Of so many waits in which it was not measured what a wake-up costs, one looks for the configured time and measures it: a
+/// machine may have become quick, or slow.
 const REMEASURE_EVERY: u32 = 64;
+
+/// A thread looks for longer than the configured time only while it waits at least so often...
+const TRAFFIC_WAITS: u32 = 100;
+
+/// ...in this time, microseconds: Keep Alives that come together are soon over, and would be looked for at the cost of more
+/// than all the rest of an idle thread. Two ends that take 2 ms to wake wait for each other as often as that.
+const TRAFFIC_US: u64 = 500_000;
 
 /// What a thread that found no work does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +84,11 @@ pub struct Idle {
     wait: Option<Wait>,
     /// Another thread ran when this one last gave way.
     shares_processor: bool,
-    /// Waits beyond `base_us` since a wake-up was last measured.
+    /// Waits since a wake-up was last measured, without those within `base_us`.
     unmeasured: u32,
-    /// The last wait was as long as [`SPARSE_US`].
-    is_sparse: bool,
+    /// The last so many waits were too long; not counted beyond [`SPARSE_WAITS`].
+    sparse_waits: u8,
+    traffic: Traffic,
 }
 
 /// A time without work.
@@ -87,6 +100,31 @@ struct Wait {
     sleep: Option<Sleep>,
 }
 
+/// How often a thread waits.
+#[derive(Clone, Debug)]
+struct Traffic {
+    since_us: u64,
+    /// Since then.
+    waits: u32,
+    /// The [`TRAFFIC_US`] before had [`TRAFFIC_WAITS`].
+    was_busy: bool,
+}
+
+impl Traffic {
+    fn count(&mut self, now_us: u64) {
+        let age_us = now_us.saturating_sub(self.since_us);
+        if age_us >= TRAFFIC_US {
+            self.was_busy = age_us < 2 * TRAFFIC_US && self.waits >= TRAFFIC_WAITS;
+            (self.since_us, self.waits) = (now_us, 0);
+        }
+        self.waits = self.waits.saturating_add(1);
+    }
+
+    const fn is_busy(&self) -> bool {
+        self.was_busy || self.waits >= TRAFFIC_WAITS
+    }
+}
+
 /// The last sleep of a wait.
 #[derive(Clone, Copy, Debug)]
 struct Sleep {
@@ -95,8 +133,8 @@ struct Sleep {
 }
 
 impl Idle {
-    /// `base_us`: how long to look for work in any case, microseconds. 0 always sleeps at once;
-    /// beyond 4 ms nothing is learned, and [`u64::MAX`] never sleeps.
+    /// `base_us`: how long to look for work at least, microseconds, unless work has become rare. 0 always sleeps at
+    /// once; beyond 4 ms nothing is learned, and [`u64::MAX`] never sleeps.
     #[must_use]
     pub const fn new(base_us: u64) -> Self {
         Self {
@@ -106,20 +144,28 @@ impl Idle {
             wait: None,
             shares_processor: false,
             unmeasured: 0,
-            is_sparse: false,
+            sparse_waits: 0,
+            traffic: Traffic { since_us: 0, waits: 0, was_busy: false },
         }
     }
 
     /// How many looks to take before [`Idle::step`] is asked.
     #[must_use]
     pub const fn looks_per_step(&self) -> u32 {
-        if self.shares_processor || self.base_us == 0 { 1 } else { LOOKS_PER_STEP }
+        if self.shares_processor || self.sleeps_at_once() { 1 } else { LOOKS_PER_STEP }
     }
 
     /// For how long work is looked for at present, microseconds.
     #[must_use]
     pub fn spin_us(&self) -> u64 {
+        if self.sleeps_at_once() {
+            return 0;
+        }
         self.spin_us.min(self.reach_us()).max(self.base_us)
+    }
+
+    const fn sleeps_at_once(&self) -> bool {
+        self.base_us == 0 || self.sparse_waits >= SPARSE_WAITS
     }
 
     /// How long looking for work is at most worth it, microseconds.
@@ -132,12 +178,14 @@ impl Idle {
         if self.base_us == 0 {
             return Step::Sleep(None);
         }
-        let spin_us = if self.unmeasured >= REMEASURE_EVERY { self.base_us } else { self.spin_us() };
+        let measure = self.unmeasured >= REMEASURE_EVERY;
+        let spin_us = if measure { self.base_us } else { self.spin_us() };
         let wait = self.wait.get_or_insert(Wait { since_us: now_us, spin_us, sleep: None });
         if wait.sleep.is_none() && now_us.saturating_sub(wait.since_us) < wait.spin_us {
             return Step::GiveWay;
         }
-        let bound_us = if wait.sleep.is_none() && !self.is_sparse { Some(PROBE_US) } else { None };
+        let measure = wait.sleep.is_none() && (measure || self.sparse_waits == 0);
+        let bound_us = if measure { Some(PROBE_US) } else { None };
         wait.sleep = Some(Sleep { at_us: now_us, bound_us });
         Step::Sleep(bound_us)
     }
@@ -207,22 +255,29 @@ impl Idle {
     }
 
     fn learn(&mut self, wait: &Wait, now_us: u64) {
+        self.traffic.count(now_us);
         let waited_us = now_us.saturating_sub(wait.since_us);
-        self.is_sparse = waited_us >= SPARSE_US;
         let Some(sleep) = wait.sleep else {
+            self.sparse_waits = 0;
             self.unmeasured += u32::from(waited_us > self.base_us);
             return;
         };
+        self.unmeasured += u32::from(sleep.bound_us.is_none());
         let late_us = self.wake_cost_us.min(now_us.saturating_sub(sleep.at_us));
         let came_us = waited_us - late_us.min(waited_us);
-        if came_us <= self.reach_us() {
+        let is_worth_it = came_us <= self.reach_us();
+        if !is_worth_it && waited_us >= SPARSE_US.max(self.base_us.saturating_mul(2)) {
+            self.sparse_waits = SPARSE_WAITS.min(self.sparse_waits + 1);
+            self.spin_us = self.base_us;
+            return;
+        }
+        self.sparse_waits = 0;
+        if is_worth_it && self.traffic.is_busy() {
             // Had this thread looked for that long, it would not have slept. Twice that, as waits vary.
             let enough_us = came_us.saturating_mul(2).min(SPIN_MAX_US);
             self.spin_us = self.spin_us.max(enough_us);
-        } else if waited_us < SPARSE_US {
-            self.spin_us -= self.spin_us.saturating_sub(self.base_us).div_ceil(2);
         } else {
-            self.spin_us = self.base_us;
+            self.spin_us -= self.spin_us.saturating_sub(self.base_us).div_ceil(2);
         }
     }
 }

@@ -88,7 +88,8 @@ pub struct Options {
     pub batch_nr: u16,
     /// Held requests that transfer as many bytes are sent without waiting any longer (`--batch-bytes`).
     pub batch_bytes: u32,
-    /// How long a waiting queue pair spins before it sleeps, at least, in microseconds: up to 4 ms where
+    /// How long a waiting queue pair spins before it sleeps, in microseconds: not at all where answers take a
+    /// millisecond or more, up to 4 ms where
     /// wake-ups are late. 0 sleeps at once.
     pub spin_us: u32,
 }

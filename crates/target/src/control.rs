@@ -37,6 +37,10 @@ const REST: Duration = Duration::from_millis(100);
 /// A silent peer is probed after this time, then every tenth of it, and given up after three probes.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 
+/// Deadlines of controllers are seen to this much later at most, milliseconds, so that the Keep Alive Timers of many
+/// controllers take one look.
+const TICK_MS: u64 = 50;
+
 const BELL: u64 = u64::MAX;
 
 /// What the control thread is told.
@@ -206,7 +210,7 @@ impl Control {
         }
         let of_registry = self.shared.registry().next_deadline();
         let of_log = self.shared.log_limit.next_us().map(|us| us / 1000);
-        let deadline_ms = of_registry.into_iter().chain(of_log).min()?;
+        let deadline_ms = of_registry.into_iter().chain(of_log).min()?.next_multiple_of(TICK_MS);
         // One millisecond more than the rest, so that the clock has passed the deadline on waking.
         Some(Duration::from_millis(deadline_ms.saturating_sub(self.shared.clock.now_ms()) + 1))
     }

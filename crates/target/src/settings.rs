@@ -11,7 +11,7 @@ pub struct Settings {
     /// their packets arrive on. For machines that do nothing else: whoever polls on one of the processors, as many hosts of
     /// the same machine do, takes it from the thread, which cannot go elsewhere.
     pub pin: bool,
-    /// How long a thread without work looks for some before it sleeps, at least, microseconds: up to 4 ms
+    /// How long a thread without work looks for some before it sleeps, microseconds: not at all where work is rare, up to 4 ms
     /// where wake-ups are late. 0 sleeps at once.
     pub spin_us: u64,
     /// Connections at a time, over all ports.
