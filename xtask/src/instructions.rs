@@ -23,7 +23,7 @@ const SLACK: f64 = 3.0;
 const PROGRAMS: [(&str, &str, &str, &[&str]); 3] = [
     ("instructions", "bench", "ebof-testkit", &[]),
     ("ebof_initiator", "lib", "ebof-initiator", &["--exact", "engine::counted::cases"]),
-    ("ebof_target", "lib", "ebof-target", &["--exact", "reactor::tests::counted::cases"]),
+    ("ebof_server", "lib", "ebof-server", &["--exact", "reactor::tests::counted::cases"]),
 ];
 
 /// Commands per call of a case: `BATCH` in the programs.

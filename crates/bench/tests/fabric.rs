@@ -9,7 +9,7 @@ use ebof_initiator::Options;
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::{Nqn, Nsid};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 
 fn quiet(_: &Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())

@@ -43,5 +43,5 @@ pub use ebof_initiator::{
 pub use ebof_manage::{Config, Diagnostics};
 pub use ebof_nvme::uri::Uri;
 pub use ebof_nvme::{Nqn, Nsid, Sqe};
-pub use ebof_target::{Settings, StartError, Target, TextError};
-pub use {ebof_initiator as initiator, ebof_manage as manage, ebof_nvme as nvme, ebof_target as target};
+pub use ebof_server::{Settings, StartError, Target, TextError};
+pub use {ebof_initiator as initiator, ebof_manage as manage, ebof_nvme as nvme, ebof_server as target};

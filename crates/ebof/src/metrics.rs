@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use ebof_manage::Target as _;
-use ebof_target::{Exposition, MetricsDetail, Target};
+use ebof_server::{Exposition, MetricsDetail, Target};
 use tokio::net::TcpSocket;
 
 /// The type of the OpenMetrics text format (OpenMetrics 1.0, Protocol Negotiation).

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ebof_manage::api::{DriveStatus, Status};
 use ebof_manage::{Config, Loaded, Target as _};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use serde_json::Value;
 
 const NQN: &str = "nqn.2014-08.org.example:drive0";
@@ -245,7 +245,7 @@ fn a_target_that_goes_away_ends_the_job_with_its_reason() {
     let Bench { target, directory: _kept, .. } = bench;
     let waited = Instant::now();
     let reads = || {
-        let metrics = target.metrics(ebof_target::Exposition::OpenMetrics, ebof_target::MetricsDetail::Queue);
+        let metrics = target.metrics(ebof_server::Exposition::OpenMetrics, ebof_server::MetricsDetail::Queue);
         let mut lines = metrics.lines();
         lines.any(|line| line.starts_with("ebof_commands_total") && !line.ends_with(" 0"))
     };

@@ -49,7 +49,7 @@ fn real_arrows(packages: &[Package]) -> BTreeSet<Arrow> {
     arrows.collect()
 }
 
-/// Lines of the form `target -> nvme tcp`.
+/// Lines of the form `server -> nvme tcp`.
 fn drawn_arrows(block: &str) -> BTreeSet<Arrow> {
     let lines = block.lines().filter_map(|line| line.split_once("->"));
     let arrows = lines.flat_map(|(from, to)| to.split_whitespace().map(|to| (from.trim().to_owned(), to.to_owned())));
@@ -94,11 +94,11 @@ mod tests {
             package("ebof-nvme", &["zerocopy"]),
             package("ebof-tcp", &["ebof-nvme", "crc-fast"]),
             package("ebof-fabrics", &["ebof-nvme"]),
-            package("ebof-target", &["ebof-tcp", "libc"]),
+            package("ebof-server", &["ebof-tcp", "libc"]),
         ]
     }
 
-    const ARROWS: &str = "# A\n\n```arrows\ntcp -> nvme\nfabrics -> nvme\ntarget -> tcp\n```\n";
+    const ARROWS: &str = "# A\n\n```arrows\ntcp -> nvme\nfabrics -> nvme\nserver -> tcp\n```\n";
     const PURE_LIBRARY: &str = "//! A.\n#![no_std]\n#![forbid(unsafe_code)]\n";
 
     fn broken(architecture: &str, library: &str, packages: &[Package]) -> Vec<String> {
@@ -116,10 +116,10 @@ mod tests {
     #[test]
     fn arrows_and_manifests_agree_in_both_directions() {
         assert_eq!(broken(ARROWS, PURE_LIBRARY, &house()), Vec::<String>::new());
-        let missing = ARROWS.replace("target -> tcp\n", "");
+        let missing = ARROWS.replace("server -> tcp\n", "");
         assert_eq!(broken(&missing, PURE_LIBRARY, &house()).len(), 1);
-        let invented = ARROWS.replace("target -> tcp", "target -> tcp nvme");
-        assert_eq!(broken(&invented, PURE_LIBRARY, &house()), ["target does not depend on nvme"]);
+        let invented = ARROWS.replace("server -> tcp", "server -> tcp nvme");
+        assert_eq!(broken(&invented, PURE_LIBRARY, &house()), ["server does not depend on nvme"]);
         assert_eq!(broken("# A\n", PURE_LIBRARY, &house()), ["has no block ```arrows"]);
     }
 

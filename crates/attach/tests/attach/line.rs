@@ -18,7 +18,7 @@ use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nqn, Nsid, Sqe};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use rustix::process::{Pid, Signal};
 use zerocopy::FromBytes;
 

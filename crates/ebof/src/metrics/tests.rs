@@ -8,7 +8,7 @@ use ebof_initiator::{Controller, Options};
 use ebof_manage::Listen;
 use ebof_manage::config::{Config, Namespace, Port, Subsystem};
 use ebof_nvme::{Nqn, Nsid};
-use ebof_target::Settings;
+use ebof_server::Settings;
 
 use super::*;
 

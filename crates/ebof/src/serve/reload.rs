@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::Context as _;
 use ebof_manage::api::ApplyError;
 use ebof_manage::{Diagnostic, Plan, Severity, Target as _};
-use ebof_target::Target;
+use ebof_server::Target;
 
 use super::{Args, load};
 use crate::file::Kind;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ebof_target::firmware::{Image, Personality};
+use ebof_server::firmware::{Image, Personality};
 
 use super::Outcome;
 use crate::failure::Failure;

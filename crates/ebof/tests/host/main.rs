@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 use ebof_manage::config::{BlockSize, Digest, Host, Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 
 const NQN: &str = "nqn.2014-08.org.example:drive0";
 const PRIVATE_NQN: &str = "nqn.2014-08.org.example:private";

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use ebof_manage::config::{ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use serde_json::Value;
 
 use super::{FRIEND_NQN, NQN, Rig};

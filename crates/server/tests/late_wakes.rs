@@ -11,7 +11,7 @@ use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 
 use config::{NQN, one_subsystem};
 

@@ -18,7 +18,7 @@ use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase, SelfTest};
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::opcode::admin as opcode;
 use ebof_nvme::{Nsid, Sqe, Status};
-use ebof_target::Target;
+use ebof_server::Target;
 use zerocopy::{FromBytes, IntoBytes};
 
 #[allow(dead_code, reason = "not every test uses all of it")]

@@ -22,7 +22,7 @@ use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::protection::blocks::guard;
 use ebof_nvme::protection::{Guard16, Tags, prinfo};
 use ebof_nvme::{Nsid, Sqe, Status};
-use ebof_target::Target;
+use ebof_server::Target;
 use zerocopy::{FromBytes, IntoBytes};
 
 #[allow(dead_code, reason = "not every test uses all of it")]

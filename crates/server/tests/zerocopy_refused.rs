@@ -8,7 +8,7 @@ use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
@@ -55,7 +55,7 @@ fn what_the_kernel_cannot_pin_is_copied() {
             assert!(completion.data.into_buffer().unwrap() == fill(completion.user), "place {}", completion.user);
         }
     }
-    let metrics = target.metrics(ebof_target::Exposition::OpenMetrics, ebof_target::MetricsDetail::Queue);
+    let metrics = target.metrics(ebof_server::Exposition::OpenMetrics, ebof_server::MetricsDetail::Queue);
     let refused = metrics.lines().find_map(|line| line.strip_prefix("ebof_zerocopy_refused_total ")).unwrap();
     assert!(refused.parse::<u64>().unwrap() > 0, "{metrics}");
 }

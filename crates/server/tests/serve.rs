@@ -14,7 +14,7 @@ use ebof_manage::config::{BlockSize, Host};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Status};
-use ebof_target::{Exposition, MetricsDetail, Settings, Target};
+use ebof_server::{Exposition, MetricsDetail, Settings, Target};
 
 use config::{NQN, one_subsystem};
 

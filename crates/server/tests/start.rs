@@ -7,7 +7,7 @@ mod raw;
 
 use std::time::{Duration, Instant};
 
-use ebof_target::{Settings, StartError, Target};
+use ebof_server::{Settings, StartError, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use config::one_subsystem;

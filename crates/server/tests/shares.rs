@@ -15,7 +15,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Nqn, Nsid, Sgl};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use zerocopy::IntoBytes;
 
 use config::{NQN, one_subsystem};

@@ -21,7 +21,7 @@ use ebof_manage::api::{ApplyError, Target as _};
 use ebof_manage::config::{BlockSize, Port};
 use ebof_manage::{Change, Config, Listen};
 use ebof_nvme::{Nqn, Status};
-use ebof_target::Target;
+use ebof_server::Target;
 use zerocopy::IntoBytes;
 
 use config::NQN;

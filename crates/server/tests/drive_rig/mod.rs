@@ -10,7 +10,7 @@ use ebof_manage::{Config, Listen};
 use ebof_nvme::log::{ErrorInformation, GetLogPage, Lid, SmartHealth};
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
 use ebof_nvme::{Nqn, Nsid, Sqe, Status};
-use ebof_target::{Settings, StartError, Target};
+use ebof_server::{Settings, StartError, Target};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:drive0";

@@ -10,7 +10,7 @@ use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 use config::{NQN, one_subsystem};

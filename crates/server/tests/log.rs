@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ebof_manage::api::{RefusalReason, Target as _};
 use ebof_nvme::connect::ConnectData;
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use tracing_subscriber::fmt::MakeWriter;
 use zerocopy::IntoBytes;
 

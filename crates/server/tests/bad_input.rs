@@ -149,7 +149,7 @@ fn check(line: &Line, (what, to, sqe, data, becomes): &Case) {
 }
 
 /// A drive whose namespace 1 this host has, and namespace 2 nobody.
-fn drive(directory: &std::path::Path) -> (ebof_target::Target, Line) {
+fn drive(directory: &std::path::Path) -> (ebof_server::Target, Line) {
     let (target, address) = start(&directory.join("drive.img"), Some(64 << 20));
     let host = connect(address);
     create(&host, BLOCKS);

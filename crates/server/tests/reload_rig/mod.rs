@@ -12,7 +12,7 @@ use ebof_initiator::{Controller, Namespace, Options};
 use ebof_manage::config::Port;
 use ebof_manage::{Config, Listen};
 use ebof_nvme::{Nqn, Nsid};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 
 use crate::config::{NQN, one_subsystem};
 

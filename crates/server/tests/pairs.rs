@@ -13,7 +13,7 @@ use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Sqe, Status};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 
 use config::{NQN, one_subsystem};
 

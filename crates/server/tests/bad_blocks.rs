@@ -11,7 +11,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, read_status_list};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
-use ebof_target::Target;
+use ebof_server::Target;
 
 #[allow(dead_code, reason = "not every test uses all of it")]
 mod drive_rig;

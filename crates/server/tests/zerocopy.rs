@@ -11,7 +11,7 @@ use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 
 use config::{NQN, one_subsystem};
 
@@ -63,7 +63,7 @@ impl World {
 
     /// A figure of the target.
     fn figure(&self, name: &str) -> u64 {
-        let metrics = self.target.metrics(ebof_target::Exposition::OpenMetrics, ebof_target::MetricsDetail::Queue);
+        let metrics = self.target.metrics(ebof_server::Exposition::OpenMetrics, ebof_server::MetricsDetail::Queue);
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix("_total "));
         line.expect(name).parse().unwrap()
     }

@@ -17,7 +17,7 @@ use ebof_nvme::log::{
 use ebof_nvme::media::SelfTest;
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use zerocopy::FromBytes;
 
 mod config;

@@ -12,7 +12,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cqe, Nqn, Nsid, Sgl, Sqe, Status};
-use ebof_target::{Settings, Target};
+use ebof_server::{Settings, Target};
 use zerocopy::{FromBytes, IntoBytes};
 
 use config::{NQN, one_subsystem};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebof_manage::config::ManagedDrive;
-use ebof_target::{Settings, StartError, Target};
+use ebof_server::{Settings, StartError, Target};
 
 mod config;
 #[allow(dead_code, reason = "not every test uses all of it")]
