@@ -5,10 +5,13 @@
 //! written last, and a body with a CRC-32C of its own. Whatever is read here may be garbage: it is found out, and no length is
 //! believed.
 
+mod kind;
+
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crc_fast::CrcAlgorithm;
+pub use kind::Kind;
 
 use crate::coding::Coding;
 use crate::mark::{FLUSHED_BYTES, Flushed};
@@ -157,7 +160,7 @@ impl Frames {
             Record::Map { instance, first, extents } => {
                 for (at, part) in (0_u32..).zip(extents.chunks(MAP_EXTENTS_MAX)) {
                     let first = first + at * u32::try_from(MAP_EXTENTS_MAX).unwrap_or_default();
-                    self.put(4, |out| {
+                    self.put(Kind::Map, |out| {
                         out.extend(instance.0.to_le_bytes());
                         out.extend(first.to_le_bytes());
                         out.extend(length(part.len()));
@@ -169,7 +172,7 @@ impl Frames {
                 let total = length(change.len());
                 let parts = change.chunks(PART_BYTES_MAX).chain(change.is_empty().then_some(&change[..]));
                 for (at, part) in parts.enumerate() {
-                    self.put(8, |out| {
+                    self.put(Kind::Change, |out| {
                         out.extend(total);
                         out.extend(length(at * PART_BYTES_MAX));
                         out.extend(length(part.len()));
@@ -177,27 +180,27 @@ impl Frames {
                     });
                 }
             }
-            Record::Create { instance, blocks, quota, coding } => self.put(1, |out| {
+            Record::Create { instance, blocks, quota, coding } => self.put(Kind::Create, |out| {
                 out.extend(instance.0.to_le_bytes());
                 out.extend(blocks.to_le_bytes());
                 out.extend(quota.to_le_bytes());
                 out.extend(coding.encode().to_le_bytes());
             }),
-            Record::Remove(instance) => self.put(2, |out| out.extend(instance.0.to_le_bytes())),
-            Record::Clear(instance) => self.put(3, |out| out.extend(instance.0.to_le_bytes())),
-            Record::Unmap { instance, first, count } => self.put(5, |out| {
+            Record::Remove(instance) => self.put(Kind::Remove, |out| out.extend(instance.0.to_le_bytes())),
+            Record::Clear(instance) => self.put(Kind::Clear, |out| out.extend(instance.0.to_le_bytes())),
+            Record::Unmap { instance, first, count } => self.put(Kind::Unmap, |out| {
                 out.extend(instance.0.to_le_bytes());
                 out.extend(first.to_le_bytes());
                 out.extend(count.to_le_bytes());
             }),
-            Record::Bad { instance, start, blocks, bad } => self.put(6, |out| {
+            Record::Bad { instance, start, blocks, bad } => self.put(Kind::Bad, |out| {
                 out.extend(instance.0.to_le_bytes());
                 out.extend(start.to_le_bytes());
                 out.extend(blocks.to_le_bytes());
                 out.push(u8::from(*bad));
             }),
             Record::Tags { instance, first, tags } | Record::OnlyTags { instance, first, tags } => {
-                let kind = if matches!(record, Record::Tags { .. }) { 9 } else { 10 };
+                let kind = if matches!(record, Record::Tags { .. }) { Kind::Tags } else { Kind::OnlyTags };
                 for (at, part) in (0_u64..).zip(tags.chunks(TAGS_MAX)) {
                     self.put(kind, |out| {
                         out.extend(instance.0.to_le_bytes());
@@ -207,13 +210,13 @@ impl Frames {
                     });
                 }
             }
-            Record::Water(extent) => self.put(7, |out| out.extend(extent.to_le_bytes())),
+            Record::Water(extent) => self.put(Kind::Water, |out| out.extend(extent.to_le_bytes())),
         }
     }
 
     /// A record goes into one frame, whole.
-    fn put(&mut self, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut record = vec![kind];
+    fn put(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut record = vec![kind.number()];
         write(&mut record);
         if self.payload.len() + record.len() > PAYLOAD_BYTES {
             self.seal();
@@ -382,34 +385,35 @@ impl<'a> Reader<'a> {
     }
 
     fn piece(&mut self) -> Option<Piece> {
-        let [kind] = self.array()?;
-        if kind == 8 {
-            let (total, at, bytes) = (self.size()?, self.size()?, self.size()?);
-            let bytes = self.take(bytes)?.to_vec();
-            let fits = total <= CHANGE_BYTES_MAX && at.checked_add(bytes.len())? <= total;
-            return fits.then_some(Piece::Part { total, at, bytes });
-        }
-        let record = match kind {
-            1 => Record::Create {
+        let [number] = self.array()?;
+        let record = match Kind::with_number(number)? {
+            Kind::Create => Record::Create {
                 instance: Instance(self.u64()?),
                 blocks: self.u64()?,
                 quota: self.u32()?,
                 coding: Coding::decode(self.u32()?)?,
             },
-            2 => Record::Remove(Instance(self.u64()?)),
-            3 => Record::Clear(Instance(self.u64()?)),
-            4 => Record::Map { instance: Instance(self.u64()?), first: self.u32()?, extents: self.extents()? },
-            5 => Record::Unmap { instance: Instance(self.u64()?), first: self.u32()?, count: self.u32()? },
-            6 => Record::Bad {
+            Kind::Remove => Record::Remove(Instance(self.u64()?)),
+            Kind::Clear => Record::Clear(Instance(self.u64()?)),
+            Kind::Map => Record::Map { instance: Instance(self.u64()?), first: self.u32()?, extents: self.extents()? },
+            Kind::Unmap => Record::Unmap { instance: Instance(self.u64()?), first: self.u32()?, count: self.u32()? },
+            Kind::Bad => Record::Bad {
                 instance: Instance(self.u64()?),
                 start: self.u64()?,
                 blocks: self.u64()?,
                 bad: self.array::<1>()? != [0],
             },
-            7 => Record::Water(self.u32()?),
-            9 => Record::Tags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? },
-            10 => Record::OnlyTags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? },
-            _ => return None,
+            Kind::Water => Record::Water(self.u32()?),
+            Kind::Change => {
+                let (total, at, bytes) = (self.size()?, self.size()?, self.size()?);
+                let bytes = self.take(bytes)?.to_vec();
+                let fits = total <= CHANGE_BYTES_MAX && at.checked_add(bytes.len())? <= total;
+                return fits.then_some(Piece::Part { total, at, bytes });
+            }
+            Kind::Tags => Record::Tags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? },
+            Kind::OnlyTags => {
+                Record::OnlyTags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? }
+            }
         };
         Some(Piece::Whole(record))
     }

@@ -129,3 +129,61 @@ fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
     assert!(decode_frame(Series { generation: 4, ..SERIES }, 3, &frame).is_none());
     assert!(decode_frame(Series { id: [8; 16], ..SERIES }, 3, &frame).is_none());
 }
+
+#[test]
+fn kinds_are_numbered_from_1_on_without_holes() {
+    let numbers: Vec<u8> = Kind::ALL.iter().map(|kind| kind.number()).collect();
+    assert_eq!(numbers, (1..=10).collect::<Vec<u8>>(), "none is retired so far");
+    for number in 0..=u8::MAX {
+        assert_eq!(Kind::with_number(number).map(Kind::number), numbers.contains(&number).then_some(number));
+    }
+}
+
+/// A record of each kind, with the bytes that drives in the field have.
+fn golden() -> Vec<(Record, &'static str)> {
+    let (instance, first) = (Instance(0x1122), 0x0304);
+    let coding = Coding { block_shift: 12, metadata_bytes: 8, checked: true, encrypted: true };
+    let tags = vec![Tag([0x5a; 16]), Tag::UNWRITTEN];
+    vec![
+        (
+            Record::Create { instance, blocks: 0x0506, quota: 7, coding },
+            "01 2211000000000000 0605000000000000 07000000 0c080003",
+        ),
+        (Record::Remove(instance), "02 2211000000000000"),
+        (Record::Clear(instance), "03 2211000000000000"),
+        (
+            Record::Map { instance, first, extents: vec![9, 0x0a0b] },
+            "04 2211000000000000 04030000 02000000 09000000 0b0a0000",
+        ),
+        (Record::Unmap { instance, first, count: 3 }, "05 2211000000000000 04030000 03000000"),
+        (
+            Record::Bad { instance, start: 5, blocks: 6, bad: true },
+            "06 2211000000000000 0500000000000000 0600000000000000 01",
+        ),
+        (Record::Water(0x1000), "07 00100000"),
+        (Record::Change(b"{}".to_vec()), "08 02000000 00000000 02000000 7b7d"),
+        (
+            Record::Tags { instance, first: 8, tags: tags.clone() },
+            "09 2211000000000000 0800000000000000 02000000 \
+             5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a 00000000000000000000000000000000",
+        ),
+        (
+            Record::OnlyTags { instance, first: 8, tags },
+            "0a 2211000000000000 0800000000000000 02000000 \
+             5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a 00000000000000000000000000000000",
+        ),
+    ]
+}
+
+#[test]
+fn every_kind_of_record_has_its_bytes() {
+    assert_eq!(golden().len(), Kind::ALL.len());
+    for ((record, hex), kind) in golden().into_iter().zip(Kind::ALL) {
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let digit = |at: usize| u8::try_from(char::from(digits[at]).to_digit(16).unwrap()).unwrap();
+        let bytes: Vec<u8> = (0..digits.len() / 2).map(|at| digit(2 * at) << 4 | digit(2 * at + 1)).collect();
+        let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[record]);
+        let used = usize::from(u16::from_le_bytes([frame[USED_AT], frame[USED_AT + 1]]));
+        assert_eq!((&frame[HEADER_BYTES..HEADER_BYTES + used], bytes[0]), (&bytes[..], kind.number()), "{kind:?}");
+    }
+}

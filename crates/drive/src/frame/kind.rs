@@ -1,0 +1,57 @@
+//! The kinds of records in journal frames and checkpoints, and their numbers on the medium. What a record of each kind holds is
+//! in `frame.rs`; `docs/data-file.md` has the bytes.
+
+/// What a record is: the number that it begins with. A number is never used again for something else, and a reader refuses
+/// those that it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A namespace is on the medium.
+    Create = 1,
+    /// A namespace is not on the medium any more.
+    Remove = 2,
+    /// A namespace has no extents and no bad blocks any more.
+    Clear = 3,
+    /// Extents of a namespace have places.
+    Map = 4,
+    /// Extents of a namespace have none any more.
+    Unmap = 5,
+    /// Blocks of a namespace are bad, or are not any more.
+    Bad = 6,
+    /// From an extent on none was ever used.
+    Water = 7,
+    /// A change of the owner's state, or a part of one.
+    Change = 8,
+    /// Tags that blocks are about to get.
+    Tags = 9,
+    /// Tags of blocks that cannot have earlier ones. Only in checkpoints.
+    OnlyTags = 10,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Create,
+        Self::Remove,
+        Self::Clear,
+        Self::Map,
+        Self::Unmap,
+        Self::Bad,
+        Self::Water,
+        Self::Change,
+        Self::Tags,
+        Self::OnlyTags,
+    ];
+
+    /// The number that a record of this kind begins with.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind with this number; `None` for those of later versions.
+    #[must_use]
+    pub fn with_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+}
