@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 macro_rules! golden {
     ($name:literal) => {
-        hex::read(include_str!(concat!("../testdata/", $name, ".hex")))
+        hex::read(include_str!(concat!("../../testdata/", $name, ".hex")))
     };
 }
 
