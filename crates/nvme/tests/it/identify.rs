@@ -11,12 +11,12 @@ use ebof_testkit::hex;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
-const CONTROLLER: &str = include_str!("../testdata/identify_controller.hex");
-const EVERY_FIELD: &str = include_str!("../testdata/identify_controller_every_field.hex");
-const NAMESPACE: &str = include_str!("../testdata/identify_namespace.hex");
-const INDEPENDENT: &str = include_str!("../testdata/independent_namespace.hex");
-const COMMAND_SET: &str = include_str!("../testdata/nvm_command_set.hex");
-const DESCRIPTORS: &str = include_str!("../testdata/namespace_descriptors.hex");
+const CONTROLLER: &str = include_str!("../../testdata/identify_controller.hex");
+const EVERY_FIELD: &str = include_str!("../../testdata/identify_controller_every_field.hex");
+const NAMESPACE: &str = include_str!("../../testdata/identify_namespace.hex");
+const INDEPENDENT: &str = include_str!("../../testdata/independent_namespace.hex");
+const COMMAND_SET: &str = include_str!("../../testdata/nvm_command_set.hex");
+const DESCRIPTORS: &str = include_str!("../../testdata/namespace_descriptors.hex");
 
 fn linux_controller() -> IdentifyController {
     let mut id = IdentifyController {

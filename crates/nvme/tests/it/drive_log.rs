@@ -13,11 +13,11 @@ use ebof_testkit::hex;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
-const PERSISTENT: &str = include_str!("../testdata/persistent_event_log.hex");
-const SELF_TEST: &str = include_str!("../testdata/self_test_log.hex");
-const ENDURANCE: &str = include_str!("../testdata/endurance_group.hex");
-const SANITIZE: &str = include_str!("../testdata/sanitize_log.hex");
-const TELEMETRY: &str = include_str!("../testdata/telemetry_header.hex");
+const PERSISTENT: &str = include_str!("../../testdata/persistent_event_log.hex");
+const SELF_TEST: &str = include_str!("../../testdata/self_test_log.hex");
+const ENDURANCE: &str = include_str!("../../testdata/endurance_group.hex");
+const SANITIZE: &str = include_str!("../../testdata/sanitize_log.hex");
+const TELEMETRY: &str = include_str!("../../testdata/telemetry_header.hex");
 
 fn persistent_log() -> Vec<u8> {
     let commit = FirmwareCommitEvent {

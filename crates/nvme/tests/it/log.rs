@@ -13,11 +13,11 @@ use ebof_testkit::hex;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
-const DISCOVERY: &str = include_str!("../testdata/discovery_log.hex");
-const SMART: &str = include_str!("../testdata/smart_health.hex");
-const ERROR: &str = include_str!("../testdata/error_information.hex");
-const FIRMWARE: &str = include_str!("../testdata/firmware_slots.hex");
-const ANA: &str = include_str!("../testdata/ana_log.hex");
+const DISCOVERY: &str = include_str!("../../testdata/discovery_log.hex");
+const SMART: &str = include_str!("../../testdata/smart_health.hex");
+const ERROR: &str = include_str!("../../testdata/error_information.hex");
+const FIRMWARE: &str = include_str!("../../testdata/firmware_slots.hex");
+const ANA: &str = include_str!("../../testdata/ana_log.hex");
 
 fn tcp_entry() -> DiscoveryEntry {
     let mut entry = DiscoveryEntry {
