@@ -1,20 +1,18 @@
 //! Every way in which connecting fails, and the exact words that are said about it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-mod peer;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::peer::{NQN, Peer, options};
 use ebof_initiator::{ConnectError, ConnectErrorKind, Controller, Options, discover};
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
 use ebof_nvme::identify::ControllerType;
 use ebof_nvme::log::{DiscoveryEntry, TrType};
 use ebof_nvme::{Nqn, Status};
 use ebof_tcp::Digest;
-use peer::{NQN, Peer, options};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 fn fail(options: &Options) -> ConnectError {

@@ -1,8 +1,6 @@
 //! Queues that threads and futures share: data stay whose they are, room is given in order, nobody waits for ever.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-mod peer;
-
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,12 +8,12 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::peer::{Action, BLOCK, Peer};
 use ebof_initiator::queues::Drive;
 use ebof_initiator::{Controller, Data, Error, QueueMaps, Queues};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
-use peer::{Action, BLOCK, Peer};
 
 fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| u8::try_from((i * 7 + i / 256 + seed * 13) % 251).unwrap()).collect()

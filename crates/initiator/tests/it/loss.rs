@@ -1,17 +1,15 @@
 //! What happens when connections break, commands are not answered, and namespaces come and go.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-mod peer;
-
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use crate::peer::{Action, BLOCK, Peer};
 use ebof_initiator::{AdminData, Controller, Data, Error, Event, QueuePair, State};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
-use peer::{Action, BLOCK, Peer};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -1,16 +1,14 @@
 //! Admin commands, reads and writes against a scripted peer, in every way data can travel.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-mod peer;
-
 use std::time::{Duration, Instant};
 
+use crate::peer::{Action, BLOCK, NQN, Peer};
 use ebof_initiator::{AdminData, Controller, Data, Error, QueueClass, QueueMaps, QueuePair, State};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::property::offset;
 use ebof_nvme::{Nsid, Sqe, Status};
-use peer::{Action, BLOCK, Peer};
 
 fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| u8::try_from((i * 7 + i / 256 + seed) % 251).unwrap()).collect()
@@ -99,7 +97,7 @@ fn identify_properties_and_queues_are_known() {
     options.nr_io_queues = 9;
     options.queue_size = 16;
     let controller = Controller::connect(&options).unwrap();
-    assert_eq!(controller.identify().subsystem_nqn().to_string(), peer::NQN);
+    assert_eq!(controller.identify().subsystem_nqn().to_string(), NQN);
     assert_eq!((controller.io_queues(), controller.state(), controller.id().0), (4, State::Live, 7));
     assert_eq!(controller.max_transfer_bytes(), Some(32 * 4096));
     assert_eq!(controller.property_get(offset::VS, 4).unwrap(), 0x2_0000);

@@ -1,18 +1,16 @@
 //! A namespace that becomes another one under an open handle, and limits that change: at a reconnect and while connected.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-mod peer;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::peer::{Action, BLOCK, Ids, Peer};
 use ebof_initiator::{AdminData, Controller, Data, Error, Event, Namespace, QueuePair, Queues};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
-use peer::{Action, BLOCK, Ids, Peer};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -1,16 +1,14 @@
 //! A namespace as futures does what the blocking one does: split, retried, and with every buffer given back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-mod peer;
-
 use std::time::Duration;
 
+use crate::peer::{Action, BLOCK, Peer};
 use ebof_initiator::queues::IoError;
 use ebof_initiator::{AsyncNamespace, Controller, Data, Error};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
-use peer::{Action, BLOCK, Peer};
 use pollster::block_on;
 
 fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
@@ -175,7 +173,7 @@ fn a_controller_that_does_not_return_ends_what_waits() {
 
 #[test]
 fn connecting_to_nothing_says_what_was_tried() {
-    let mut options = peer::options("127.0.0.1:1".parse().unwrap());
+    let mut options = crate::peer::options("127.0.0.1:1".parse().unwrap());
     options.connect_timeout_ms = 2000;
     let error = block_on(Controller::connect_async(&options)).unwrap_err();
     let (short, long) = (format!("{error}"), format!("{error:#}"));

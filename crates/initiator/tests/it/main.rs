@@ -1,0 +1,9 @@
+//! The host's side against a scripted peer, which also misbehaves.
+
+mod asynchronous;
+mod connect;
+mod identity;
+mod io;
+mod loss;
+mod peer;
+mod queues;
