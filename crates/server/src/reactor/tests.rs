@@ -1,7 +1,7 @@
 //! Fairness among the connections of one reactor: what bad ones take of a turn, and what is left to the others. Counts work
 //! turn by turn, without a thread and with a clock of its own, so that it comes out the same on every machine.
 
-#[path = "../../tests/config/mod.rs"]
+#[path = "../../tests/it/config.rs"]
 mod config;
 mod counted;
 mod drains;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 #[allow(dead_code, reason = "not every test uses all of it")]
-#[path = "../../tests/raw/mod.rs"]
+#[path = "../../tests/it/raw.rs"]
 mod raw;
 
 use std::sync::mpsc;

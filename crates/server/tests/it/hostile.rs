@@ -1,8 +1,4 @@
 //! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a socket.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
-
-mod config;
-mod raw;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,8 +11,8 @@ use ebof_nvme::{Cqe, Nqn, Nsid, Sgl, Sqe, Status};
 use ebof_server::{Settings, Target};
 use zerocopy::{FromBytes, IntoBytes};
 
-use config::{NQN, one_subsystem};
-use raw::{Raw, connect, connect_data};
+use crate::config::{NQN, one_subsystem};
+use crate::raw::{Raw, connect, connect_data};
 
 fn start() -> (Target, SocketAddr) {
     let config = one_subsystem(["mem:4Mi"]);

@@ -1,23 +1,22 @@
-//! A target either serves with all its threads or does not start: alone in its process, whose limit of open files it changes.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
-
-mod config;
-#[expect(dead_code, reason = "these hosts send no data")]
-mod raw;
+//! A target either serves with all its threads or does not start. The limit of open files is the process's.
 
 use std::time::{Duration, Instant};
 
 use ebof_server::{Settings, StartError, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use config::one_subsystem;
-use raw::Raw;
+use crate::config::one_subsystem;
+use crate::is_alone;
+use crate::raw::Raw;
 
 /// Threads that serve queues.
 const THREADS: usize = 2;
 
 #[test]
 fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
+    if !is_alone("start::a_target_that_cannot_serve_with_every_thread_does_not_start") {
+        return;
+    }
     let before = getrlimit(Resource::Nofile);
     let open = descriptors();
     let mut reactor_errors = 0;

@@ -1,11 +1,5 @@
 //! Reservations of a drive's namespace where they meet other commands: those of another host that are under way when it is
 //! preempted, and those that erase.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::cast_possible_truncation,
-    reason = "a test fails by panicking; sizes are small"
-)]
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -18,13 +12,8 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Nsid, Sgl, Sqe, Status};
 use zerocopy::IntoBytes;
 
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod raw;
-
-use drive_rig::{ALICE, BOB, admin, connect, connect_as, create, errors, start, status};
-use raw::{Raw, connect_data};
+use crate::drive_rig::{self, ALICE, BOB, admin, connect, connect_as, create, errors, start, status};
+use crate::raw::{self, Raw, connect_data};
 
 const BLOCKS: u64 = 16 << 11;
 /// Exclusive Access.

@@ -1,13 +1,8 @@
-//! What peers can make a target log: alone in its process, whose log it collects.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
-
-mod config;
-#[expect(dead_code, reason = "these hosts send no data")]
-mod raw;
+//! What peers can make a target log. The log is the process's.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebof_manage::api::{RefusalReason, Target as _};
@@ -16,8 +11,9 @@ use ebof_server::{Settings, Target};
 use tracing_subscriber::fmt::MakeWriter;
 use zerocopy::IntoBytes;
 
-use config::one_subsystem;
-use raw::{Raw, connect, connect_data};
+use crate::config::one_subsystem;
+use crate::is_alone;
+use crate::raw::{Raw, connect, connect_data};
 
 /// The log.
 #[derive(Clone, Default)]
@@ -69,23 +65,20 @@ fn stranger(address: SocketAddr) {
     assert!(!raw.completion().status().is_success());
 }
 
-/// The log of this process, for one test at a time.
-fn log() -> (Lines, MutexGuard<'static, ()>) {
-    static LINES: OnceLock<Lines> = OnceLock::new();
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let lines = LINES.get_or_init(|| {
-        let lines = Lines::default();
-        tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).init();
-        lines
-    });
-    (lines.clone(), alone)
+/// The log of this process.
+fn log() -> Lines {
+    let lines = Lines::default();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).init();
+    lines
 }
 
 /// TrueNAS' Python client, SPDK's perf, and a host that takes another one's controller.
 #[test]
 fn what_was_accepted_although_something_is_wrong_is_in_the_log_and_refusals_say_why() {
-    let (lines, _alone) = log();
+    if !is_alone("log::what_was_accepted_although_something_is_wrong_is_in_the_log_and_refusals_say_why") {
+        return;
+    }
+    let lines = log();
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
     let target = Target::start(one_subsystem(["mem:1Mi"]), settings).unwrap();
     let address = target.addresses()[0].1;
@@ -119,8 +112,11 @@ fn what_was_accepted_although_something_is_wrong_is_in_the_log_and_refusals_say_
 
 #[test]
 fn one_peer_cannot_fill_the_log() {
+    if !is_alone("log::one_peer_cannot_fill_the_log") {
+        return;
+    }
     const CONNECTIONS: usize = 300;
-    let (lines, _alone) = log();
+    let lines = log();
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
     let target = Target::start(one_subsystem(["mem:1Mi"]), settings).unwrap();
     let address = target.addresses()[0].1;

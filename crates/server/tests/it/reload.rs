@@ -1,13 +1,4 @@
 //! Another configuration for a running target: what stays, what is released before it is taken again, and the way back.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test fails by panicking")]
-
-mod config;
-#[allow(dead_code, reason = "not every test of drives needs all of it")]
-mod drive_rig;
-#[allow(dead_code, reason = "not every test with a rude host needs all of it")]
-mod raw;
-#[allow(dead_code, reason = "not every test of reloads needs all of it")]
-mod reload_rig;
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,9 +15,10 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Nqn, Nsid, Sgl};
 use zerocopy::IntoBytes;
 
-use config::one_subsystem;
-use raw::{Raw, connect_data};
-use reload_rig::{Over, block, connect, image, namespace, start, start_at_a_number, text};
+use crate::config::one_subsystem;
+use crate::drive_rig;
+use crate::raw::{self, Raw, connect_data};
+use crate::reload_rig::{Over, block, connect, image, namespace, start, start_at_a_number, text};
 
 fn drive_of(config: &mut Config, at: usize) -> &mut Drive {
     &mut config.subsystems[0].namespaces[at].drive

@@ -1,6 +1,5 @@
 //! What a target makes a drive on, and what it leaves behind when it cannot; and what it does not
 //! take for a plain drive.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -9,11 +8,8 @@ use std::time::Duration;
 use ebof_manage::config::ManagedDrive;
 use ebof_server::{Settings, StartError, Target};
 
-mod config;
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
-
-use drive_rig::{SmallFileSystem, connect, create, drive, serve, try_serve, wait};
+use crate::config;
+use crate::drive_rig::{SmallFileSystem, connect, create, drive, serve, try_serve, wait};
 
 const CAPACITY: u64 = 64 << 20;
 

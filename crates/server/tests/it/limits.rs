@@ -1,7 +1,4 @@
 //! The limits that are promised are reached: queues of a controller, entries of a queue, namespaces of a subsystem.
-#![expect(clippy::cast_possible_truncation, reason = "sizes are small")]
-
-mod config;
 
 use ebof_initiator::{AdminData, Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
@@ -10,7 +7,7 @@ use ebof_nvme::{Nqn, Nsid};
 use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
 
 const QUEUES: u16 = 1024;
 const NAMESPACES: u32 = 1024;

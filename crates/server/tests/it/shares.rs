@@ -1,9 +1,4 @@
 //! What one host takes leaves something for the others.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
-
-mod config;
-#[expect(dead_code, reason = "these hosts send no data")]
-mod raw;
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -18,8 +13,8 @@ use ebof_nvme::{Nqn, Nsid, Sgl};
 use ebof_server::{Settings, Target};
 use zerocopy::IntoBytes;
 
-use config::{NQN, one_subsystem};
-use raw::{Raw, connect, connect_data};
+use crate::config::{NQN, one_subsystem};
+use crate::raw::{Raw, connect, connect_data};
 
 fn serve(connections_max: u32, controllers_max: u32) -> (Target, SocketAddr) {
     let settings = Settings { threads: Some(1), pin: false, connections_max, controllers_max, ..Settings::default() };

@@ -1,5 +1,4 @@
 //! A file that is changed behind the drive's back: with checksums hosts are told, and never given what is wrong.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -10,10 +9,7 @@ use ebof_nvme::feature::{AsyncEventConfig, Fid};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Sqe, Status, opcode};
 
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
-
-use drive_rig::{admin, connect, create, errors, health, serve, status, wait};
+use crate::drive_rig::{self, admin, connect, create, errors, health, serve, status, wait};
 
 const BLOCK: usize = 512;
 

@@ -1,7 +1,4 @@
 //! Compare and Write over real sockets: one operation, whoever else changes the same block, on whichever queue.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod config;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +12,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Sqe, Status};
 use ebof_server::{Settings, Target};
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
 
 const BLOCK: usize = 512;
 

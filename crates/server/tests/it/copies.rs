@@ -1,7 +1,4 @@
 //! Copy over real sockets: the bytes are where they belong, and whoever copies much keeps nobody waiting.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
-
-mod config;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +12,7 @@ use ebof_nvme::{Nqn, Nsid, Sqe, Status};
 use ebof_server::{Settings, Target};
 use zerocopy::IntoBytes;
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
 
 const BLOCK: usize = 512;
 /// Blocks of 16 MiB: the longest source range.

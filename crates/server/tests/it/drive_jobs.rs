@@ -1,5 +1,4 @@
 //! What a host sees of a drive that tests, formats and sanitizes itself: the initiator against a target over loopback.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,10 +20,7 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use ebof_server::Target;
 use zerocopy::{FromBytes, IntoBytes};
 
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
-
-use drive_rig::{admin, create, log, serve, try_serve, wait};
+use crate::drive_rig::{self, admin, create, log, serve, try_serve, wait};
 
 const BLOCKS: u64 = 32 << 11;
 const OLD: u8 = 0xa7;

@@ -1,8 +1,5 @@
 //! Zero-copy send at both ends over loopback, where what the receiver has not taken yet is sent from where it is: a buffer that is used
 //! again too early would be seen in what arrives.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
-
-mod config;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +10,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
 use ebof_server::{Settings, Target};
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
 
 const DRIVE_BYTES: usize = 64 << 20;
 const LARGE: usize = 256 << 10;

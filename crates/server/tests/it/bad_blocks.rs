@@ -1,5 +1,4 @@
 //! Write Uncorrectable and Get LBA Status on a drive over real sockets: what cannot be read stays so, also after a restart.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,10 +12,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
 use ebof_server::Target;
 
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
-
-use drive_rig::{create, io, wait};
+use crate::drive_rig::{self, create, io, wait};
 
 const BLOCKS: u64 = 32 << 11;
 

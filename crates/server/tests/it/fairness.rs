@@ -1,9 +1,6 @@
 //! How much of their rate hosts keep beside ones that misbehave, in time. Work is counted in `src/reactor/tests.rs`; here
 //! another program on the machine can spoil the result, so it runs only when asked to:
-//! `cargo test --release -p ebof-server --test fairness -- --ignored --nocapture`
-#![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test fails by panicking; counts are small")]
-
-mod config;
+//! `cargo test --release -p ebof-server --test it fairness -- --ignored --nocapture`
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,7 +11,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
 use ebof_server::{Settings, Target};
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
 
 /// Hosts that behave.
 const BEHAVED: u16 = 32;

@@ -1,8 +1,5 @@
 //! Both ends on a machine that wakes sleeping threads late, as a busy hypervisor does: they must not put each other to
-//! sleep with every batch. Alone in its program, because being late is a property of the process.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod config;
+//! sleep with every batch. Being late is a property of the process.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +10,8 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
 use ebof_server::{Settings, Target};
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
+use crate::is_alone;
 
 /// One measurement.
 const TIME: Duration = Duration::from_millis(200);
@@ -68,6 +66,9 @@ fn connect(address: SocketAddr) -> Controller {
 
 #[test]
 fn wake_ups_that_are_late_cost_a_busy_pair_less_than_half() {
+    if !is_alone("late_wakes::wake_ups_that_are_late_cost_a_busy_pair_less_than_half") {
+        return;
+    }
     let settings = Settings { threads: Some(1), ..Settings::default() };
     let target = Target::start(one_subsystem(["mem:64Mi"]), settings).unwrap();
     let controller = connect(target.addresses()[0].1);

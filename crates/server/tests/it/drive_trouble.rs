@@ -1,6 +1,5 @@
 //! What hosts see when the device below a drive fails: the right statuses, a warning and an event, errors in the log, a line each in
 //! the target's log; and that everything works again, without a restart, when the cause is gone.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::Write;
 use std::path::Path;
@@ -20,11 +19,8 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use ebof_server::{Settings, Target};
 use zerocopy::FromBytes;
 
-mod config;
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
-
-use drive_rig::{LoopDevice, SmallFileSystem, connect, create, errors, health, start, status, wait};
+use crate::config;
+use crate::drive_rig::{self, LoopDevice, SmallFileSystem, connect, create, errors, health, start, status, wait};
 
 /// What the targets of this process have logged.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());

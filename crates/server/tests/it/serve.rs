@@ -1,7 +1,4 @@
 //! What a host sees of a running target: the initiator against the target over loopback.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking")]
-
-mod config;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +13,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Status};
 use ebof_server::{Exposition, MetricsDetail, Settings, Target};
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
 
 fn log() {
     use tracing_subscriber::EnvFilter;

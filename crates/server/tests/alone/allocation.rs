@@ -1,8 +1,4 @@
 //! Reading and writing allocates nothing once it is under way: target and host in this process, whose allocator counts.
-//! One test, so that nothing else runs.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
-
-mod config;
 
 use std::alloc::System;
 
@@ -13,7 +9,8 @@ use ebof_nvme::{Nqn, Nsid};
 use ebof_server::{Settings, Target};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-use config::{NQN, one_subsystem};
+use crate::config::{NQN, one_subsystem};
+use crate::is_alone;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -75,6 +72,9 @@ fn rounds(queue: &mut QueuePair<Vec<u8>>, corner: Corner) -> Vec<usize> {
 
 #[test]
 fn reads_and_writes_allocate_nothing_once_they_are_under_way() {
+    if !is_alone("allocation::reads_and_writes_allocate_nothing_once_they_are_under_way") {
+        return;
+    }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("drive");
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();

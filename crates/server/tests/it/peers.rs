@@ -1,10 +1,4 @@
 //! Hosts that send more data than their commands need, or say who they are in unusual ways, byte by byte as they do it.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::cast_possible_truncation,
-    reason = "a test fails by panicking; sizes are small"
-)]
 
 use std::io::Write;
 
@@ -16,13 +10,8 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Nsid, Sgl, Sqe};
 use zerocopy::IntoBytes;
 
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod raw;
-
-use drive_rig::{BOB, connect_as, create, start};
-use raw::{Raw, connect_data};
+use crate::drive_rig::{BOB, connect_as, create, start};
+use crate::raw::{self, Raw, connect_data};
 
 fn command(opcode: u8, cdw10: u32) -> Sqe {
     Sqe::new(opcode).with_nsid(Nsid(1)).with_cdw(10, cdw10)

@@ -1,13 +1,4 @@
 //! A configuration that fails at its last step: what was taken is given up, and what was released is taken again.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test fails by panicking")]
-
-mod config;
-#[allow(dead_code, reason = "not every test of drives needs all of it")]
-mod drive_rig;
-#[allow(dead_code, reason = "not every test with a rude host needs all of it")]
-mod raw;
-#[allow(dead_code, reason = "not every test of reloads needs all of it")]
-mod reload_rig;
 
 use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
@@ -24,9 +15,10 @@ use ebof_nvme::{Nqn, Status};
 use ebof_server::Target;
 use zerocopy::IntoBytes;
 
-use config::NQN;
-use raw::{Raw, connect_data};
-use reload_rig::{Over, a_number, block, connect, image, namespace, start_at_a_number, text};
+use crate::config::NQN;
+use crate::drive_rig;
+use crate::raw::{self, Raw, connect_data};
+use crate::reload_rig::{Over, a_number, block, connect, image, namespace, start_at_a_number, text};
 
 /// A port that covers the one at `at`, and cannot be had as long as the listener lives, which has a part of it. Ports are what
 /// a reload takes last.

@@ -1,16 +1,11 @@
 //! Protection information from end to end: what a host sees of every check of every command, over the wire and from a drive's
 //! medium.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::cast_possible_truncation,
-    reason = "a test fails by panicking; sizes are small"
-)]
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::drive_rig;
 use ebof_initiator::{AdminData, Controller, Data, QueuePair};
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
 use ebof_nvme::feature::HostBehaviorSupport;
@@ -24,9 +19,6 @@ use ebof_nvme::protection::{Guard16, Tags, prinfo};
 use ebof_nvme::{Nsid, Sqe, Status};
 use ebof_server::Target;
 use zerocopy::{FromBytes, IntoBytes};
-
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod drive_rig;
 
 const BLOCKS: u64 = 8192;
 const ACT: u8 = prinfo::ACTION;

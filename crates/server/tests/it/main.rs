@@ -1,0 +1,31 @@
+//! What hosts see of a target, over loopback.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking; sizes are small"
+)]
+
+mod bad_blocks;
+mod bad_input;
+mod config;
+mod copies;
+mod damage;
+mod drive_jobs;
+mod drive_making;
+mod drive_rig;
+mod drive_trouble;
+mod fairness;
+mod going_back;
+mod hostile;
+mod limits;
+mod pairs;
+mod peers;
+mod protection;
+mod raw;
+mod reload;
+mod reload_rig;
+mod reservations;
+mod serve;
+mod shares;
+mod zerocopy;
