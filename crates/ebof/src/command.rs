@@ -4,7 +4,7 @@ use ebof_initiator::AdminData;
 use ebof_nvme::connect::Property;
 use ebof_nvme::feature::{Fid, GetFeature, Select, SetFeature};
 use ebof_nvme::identify::{Cns, IdentifyController, IdentifyNamespace};
-use ebof_nvme::log::Lid;
+use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::opcode::{admin as opcode, admin_name, fabrics_name, nvm_name};
 use ebof_nvme::property::{Cap, offset};
 use ebof_nvme::{Cqe, Nsid, Sqe, Status};
@@ -15,7 +15,7 @@ use crate::explain;
 use crate::failure::Failure;
 
 /// Bytes of a log page that one command reads, as nvme-cli does it: what every controller takes.
-const LOG_CHUNK_BYTES: usize = 4096;
+const LOG_CHUNK_BYTES: u64 = 4096;
 
 /// Runs an admin command that has to succeed.
 ///
@@ -126,90 +126,30 @@ pub(crate) fn max_transfer_bytes(device: &mut dyn Device) -> anyhow::Result<Opti
     Ok(identify_controller(device)?.max_transfer_bytes(cap))
 }
 
-/// What Get Log Page is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogPage {
-    /// Which log page.
-    pub(crate) lid: Lid,
-    /// The namespace; FFFFFFFFh is the controller.
-    pub(crate) nsid: Nsid,
-    /// Where in the page to begin.
-    pub(crate) offset: u64,
-    /// Log Specific Parameter, 7 bits.
-    pub(crate) lsp: u8,
-    /// Log Specific Identifier.
-    pub(crate) lsi: u16,
-    /// Retain Asynchronous Event: reading does not clear it.
-    pub(crate) retain_event: bool,
-    /// UUID Index, 7 bits.
-    pub(crate) uuid_index: u8,
-    /// I/O command set.
-    pub(crate) csi: u8,
-    /// Offset Type: `offset` counts entries.
-    pub(crate) index_offset: bool,
-    /// Bytes that one command reads; 0 for what every controller takes.
-    pub(crate) chunk_bytes: usize,
+/// Get Log Page of all of `lid`, as [`read_log`] takes it.
+pub(crate) const fn log_page(lid: Lid) -> GetLogPage {
+    GetLogPage::new(lid, LOG_CHUNK_BYTES)
 }
 
-impl LogPage {
-    /// A whole log page of the controller.
-    pub(crate) const fn new(lid: Lid) -> Self {
-        Self {
-            lid,
-            nsid: Nsid::ALL,
-            offset: 0,
-            lsp: 0,
-            lsi: 0,
-            retain_event: false,
-            uuid_index: 0,
-            csi: 0,
-            index_offset: false,
-            chunk_bytes: 0,
-        }
-    }
-
-    /// The command for `bytes` (a multiple of 4, not 0) at `offset`.
-    fn encode(&self, offset: u64, bytes: usize, retain_event: bool) -> Sqe {
-        let dwords = u32::try_from(bytes / 4).unwrap_or(u32::MAX).saturating_sub(1);
-        let (low, high) = (offset & 0xffff_ffff, offset >> 32);
-        let half = |half: u64| u32::try_from(half).unwrap_or_default();
-        Sqe::new(opcode::GET_LOG_PAGE)
-            .with_nsid(self.nsid)
-            .with_cdw(
-                10,
-                u32::from(self.lid.0)
-                    | u32::from(self.lsp & 0x7f) << 8
-                    | u32::from(retain_event) << 15
-                    | (dwords & 0xffff) << 16,
-            )
-            .with_cdw(11, dwords >> 16 | u32::from(self.lsi) << 16)
-            .with_cdw(12, half(low))
-            .with_cdw(13, half(high))
-            .with_cdw(
-                14,
-                u32::from(self.uuid_index & 0x7f) | u32::from(self.index_offset) << 23 | u32::from(self.csi) << 24,
-            )
-    }
-}
-
-/// Reads `data.len()` bytes (a multiple of 4) of a log page, in as many commands as it takes; the event is retained until
-/// the last one.
+/// Reads `data.len()` bytes (a multiple of 4) of a log page from `page.offset`, in as many commands of at most `page.bytes`
+/// as it takes; the event is retained until the last one.
 ///
 /// # Errors
 /// As [`admin`].
-pub(crate) fn read_log(device: &mut dyn Device, page: &LogPage, data: &mut [u8]) -> anyhow::Result<()> {
-    let chunk_bytes = match page.chunk_bytes {
-        // Entries cannot be cut at bytes.
-        _ if page.index_offset => data.len().max(4),
-        0 => LOG_CHUNK_BYTES,
-        bytes => bytes,
-    };
+pub(crate) fn read_log(device: &mut dyn Device, nsid: Nsid, page: GetLogPage, data: &mut [u8]) -> anyhow::Result<()> {
+    // Entries cannot be cut at bytes.
+    let one = page.index_offset || page.bytes >= data.len() as u64;
+    let chunk_bytes = if one { data.len() } else { usize::try_from(page.bytes).unwrap_or(usize::MAX) }.max(4);
     let chunks = data.len().div_ceil(chunk_bytes);
     for (index, chunk) in data.chunks_mut(chunk_bytes).enumerate() {
         let last = index + 1 == chunks;
-        let at = page.offset + (index * chunk_bytes) as u64;
-        let sqe = page.encode(at, chunk.len(), page.retain_event || !last);
-        admin(device, &sqe, AdminData::ToHost(chunk))?;
+        let piece = GetLogPage {
+            bytes: chunk.len() as u64,
+            offset: page.offset.saturating_add((index * chunk_bytes) as u64),
+            retain_event: page.retain_event || !last,
+            ..page
+        };
+        admin(device, &piece.encode(nsid), AdminData::ToHost(chunk))?;
     }
     Ok(())
 }
@@ -218,9 +158,13 @@ pub(crate) fn read_log(device: &mut dyn Device, page: &LogPage, data: &mut [u8])
 ///
 /// # Errors
 /// As [`admin`].
-pub(crate) fn log<T: FromBytes + IntoBytes>(device: &mut dyn Device, page: &LogPage) -> anyhow::Result<Box<T>> {
+pub(crate) fn log<T: FromBytes + IntoBytes>(
+    device: &mut dyn Device,
+    nsid: Nsid,
+    page: GetLogPage,
+) -> anyhow::Result<Box<T>> {
     let mut data = Box::new(T::new_zeroed());
-    read_log(device, page, data.as_mut_bytes())?;
+    read_log(device, nsid, page, data.as_mut_bytes())?;
     Ok(data)
 }
 
@@ -274,19 +218,4 @@ pub(crate) fn property(device: &mut dyn Device, offset: u32, bytes: u8) -> anyho
     }
     let meaning = explain::admin_command(device, &sqe, status);
     Err(Failure::refused("Property Get", status, meaning).into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn get_log_page_is_encoded_as_nvme_cli_sends_it() {
-        let page = LogPage { lsp: 1, lsi: 2, uuid_index: 3, csi: 4, ..LogPage::new(Lid::DISCOVERY) };
-        let sqe = page.encode(0x1_0000_0400, 0x8_0000, true);
-        assert_eq!(sqe.cdw10.get(), 0xffff_8170);
-        assert_eq!(sqe.cdw11.get(), 0x0002_0001);
-        assert_eq!((sqe.cdw12.get(), sqe.cdw13.get(), sqe.cdw14.get()), (0x400, 1, 0x0400_0003));
-        assert_eq!(sqe.nsid(), Nsid::ALL);
-    }
 }

@@ -17,7 +17,7 @@ use zerocopy::FromBytes;
 
 use crate::association::Association;
 use crate::controller::Controller;
-use crate::log::LogRequest;
+use crate::log;
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::queue::Queue;
 use crate::step::{Executing, Step};
@@ -103,8 +103,8 @@ pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
 }
 
 /// Get Log Page of a page that the drive keeps, checked as far as all pages are.
-pub(crate) fn log(controller: &mut Controller, sqe: &Sqe, executing: Executing) -> Outcome {
-    let GetLogPage { lid, lsp, retain_event, bytes, lsi, offset, .. } = GetLogPage::decode(sqe);
+pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, executing: Executing) -> Action {
+    let GetLogPage { lid, lsp, retain_event, bytes, lsi, offset, .. } = *log;
     if !retain_event {
         controller.events.log_read(lid);
         // Whoever has read about the group knows what its entry in the aggregate log is about.
@@ -114,14 +114,14 @@ pub(crate) fn log(controller: &mut Controller, sqe: &Sqe, executing: Executing) 
         lid,
         parameter: lsp,
         identifier: lsi,
-        nsid: sqe.nsid(),
+        nsid: executing.nsid,
         offset,
         bytes,
         retain: retain_event,
         thresholds: controller.features.thresholds(),
         transport: controller.association.port.trtype.0,
     };
-    Ok(Action::Go(Step::Drive(executing, Box::new(Request::Log(wish)))))
+    Action::Go(Step::Drive(executing, Box::new(Request::Log(wish))))
 }
 
 fn download(association: &Association, sqe: &Sqe) -> Outcome {
@@ -224,7 +224,7 @@ impl Queue {
             Ok(Answer::Part(part)) if part.is_empty() => Ok(Action::Done(0)),
             Ok(Answer::Part(part)) => Ok(Action::Go(Step::Reply(executing.carried(), part))),
             Ok(Answer::Data(page)) if executing.opcode == admin::GET_LOG_PAGE => {
-                LogRequest::of(&executing).answer(executing.carried(), page)
+                log::answer(&log::command_of(&executing), executing.carried(), page)
             }
             Ok(Answer::Data(mut data)) => {
                 data.truncate(executing.length as usize);

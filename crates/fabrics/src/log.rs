@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 
 use ebof_drive::firmware::Personality;
 use ebof_nvme::feature::Fid;
+use ebof_nvme::identify::Csi;
 use ebof_nvme::log::{
     ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, FeatureEffects, FeaturesSupportedAndEffects,
-    FirmwareSlots, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, endurance_aggregate, lsp, scope,
+    FirmwareSlots, GetLogPage, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, endurance_aggregate, lsp,
+    scope,
 };
 use ebof_nvme::opcode::{Direction, FABRICS, admin, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -20,53 +22,25 @@ use crate::model::{Health, Subsystem};
 use crate::outcome::{Action, Fault, Outcome, byte};
 use crate::step::{Executing, Step};
 
-/// The fields of Get Log Page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogRequest {
-    pub(crate) lid: Lid,
-    /// Log Specific Field.
-    pub(crate) lsp: u8,
-    /// Retain Asynchronous Event.
-    pub(crate) retain: bool,
-    /// NUMD, in bytes.
-    pub(crate) bytes: u64,
-    /// LPO.
-    pub(crate) offset: u64,
+/// The command that `executing` is.
+pub(crate) fn command_of(executing: &Executing) -> GetLogPage {
+    GetLogPage::decode(&executing.dwords())
 }
 
-impl LogRequest {
-    pub(crate) fn decode(cdw10: u32, cdw11: u32, cdw12: u32, cdw13: u32) -> Self {
-        let [lid, high, ..] = cdw10.to_le_bytes();
-        let dwords = u64::from(cdw10 >> 16) | u64::from(cdw11 & 0xffff) << 16;
-        Self {
-            lid: Lid(lid),
-            lsp: high & 0x7f,
-            retain: high & 0x80 != 0,
-            bytes: (dwords + 1) * 4,
-            offset: u64::from(cdw12) | u64::from(cdw13) << 32,
-        }
-    }
-
-    pub(crate) fn of(executing: &Executing) -> Self {
-        Self::decode(executing.cdw10, executing.cdw11, executing.cdw12, executing.cdw13)
-    }
-
-    /// The part of `page` that was asked for, at most MDTS. What lies behind the end of the page is zeros, as Linux' target has
-    /// it: the results there are undefined, but a host may insist on all the data that it asked for.
-    pub(crate) fn answer(self, executing: Executing, mut page: Vec<u8>) -> Outcome {
-        let Some(start) = usize::try_from(self.offset).ok().filter(|&start| start <= page.len()) else {
-            return Err(Fault::field(byte::CDW12));
-        };
-        page.drain(..start);
-        page.resize(usize::try_from(self.bytes).map_err(|_| Fault::field(byte::CDW10))?, 0);
-        Ok(Action::Go(Step::Reply(executing, page)))
-    }
+/// The part of `page` that was asked for, at most MDTS. What lies behind the end of the page is zeros, as Linux' target has
+/// it: the results there are undefined, but a host may insist on all the data that it asked for.
+pub(crate) fn answer(log: &GetLogPage, executing: Executing, mut page: Vec<u8>) -> Outcome {
+    let Some(start) = usize::try_from(log.offset).ok().filter(|&start| start <= page.len()) else {
+        return Err(Fault::field(byte::CDW12));
+    };
+    page.drain(..start);
+    page.resize(usize::try_from(log.bytes).map_err(|_| Fault::field(byte::CDW10))?, 0);
+    Ok(Action::Go(Step::Reply(executing, page)))
 }
 
 /// Get Log Page.
 pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
-    let [cdw10, cdw11, cdw12, cdw13] = [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13].map(|dword| dword.get());
-    let log = LogRequest::decode(cdw10, cdw11, cdw12, cdw13);
+    let log = GetLogPage::decode(sqe);
     if !pages(&controller.kind).any(|lid| lid == log.lid) {
         return Err(Fault::at(Status::INVALID_LOG_PAGE, byte::CDW10));
     }
@@ -75,10 +49,10 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         return Err(Fault::field(byte::CDW10 + 2));
     }
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, log.bytes)?;
-    check(controller, sqe, log)?;
+    check(controller, sqe.nsid(), &log)?;
     let executing = Executing::new(sqe, length);
     if drive::of(controller).is_some() && ebof_drive::keeps(log.lid) {
-        return drive::log(controller, sqe, executing);
+        return Ok(drive::log(controller, &log, executing));
     }
     let page = match log.lid {
         Lid::SMART_HEALTH | Lid::DISCOVERY => return Ok(Action::Go(Step::Shared(executing))),
@@ -98,15 +72,15 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             let mut effects = command_effects(drive::of(controller).map(|drive| &drive.personality));
             // Deviation: nvme-cli 2.x asks for the zoned commands, too, of every controller that has command sets to choose
             // from, and shows nothing when that is refused: of other sets than NVM no I/O command is supported.
-            if sqe.cdw14.to_bytes()[3] != 0 {
+            if log.csi != Csi::NVM {
                 effects.iocs.fill(0.into());
             }
             effects.as_bytes().to_vec()
         }
         _ => feature_effects(&controller.kind).as_bytes().to_vec(),
     };
-    let answer = log.answer(executing, page)?;
-    if !log.retain {
+    let answer = answer(&log, executing, page)?;
+    if !log.retain_event {
         if log.lid == Lid::RESERVATION_NOTIFICATION {
             controller.take_reservation_notice();
             return Ok(answer);
@@ -122,9 +96,8 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 }
 
 /// Checks of NSID, offset and index that are the same for all log pages.
-fn check(controller: &Controller, sqe: &Sqe, log: LogRequest) -> Result<(), Fault> {
+fn check(controller: &Controller, nsid: Nsid, log: &GetLogPage) -> Result<(), Fault> {
     // A drive keeps health for each namespace; no other page is (LPA).
-    let nsid = sqe.nsid();
     let of_namespaces = log.lid == Lid::SMART_HEALTH && drive::of(controller).is_some();
     if nsid != Nsid::NONE && nsid != Nsid::ALL && !of_namespaces {
         let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.nsid_max());
@@ -132,7 +105,7 @@ fn check(controller: &Controller, sqe: &Sqe, log: LogRequest) -> Result<(), Faul
         return Err(Fault::at(status, byte::NSID));
     }
     // OT: no log page has an index.
-    if sqe.cdw14.get() & 1 << 23 != 0 {
+    if log.index_offset {
         return Err(Fault::field(byte::CDW14 + 2));
     }
     if !log.offset.is_multiple_of(4) {

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use ebof_nvme::connect::Property;
 use ebof_nvme::event::{AsyncEvent, EventType};
+use ebof_nvme::log::GetLogPage;
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::connect_error::ConnectError;
-use crate::controller::{AdminData, State, get_log_page};
+use crate::controller::{AdminData, State};
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::establish::{self, Info};
@@ -325,7 +326,7 @@ impl Admin {
         });
         // Reading the log page clears the event: only then may the controller send the next of its kind.
         if matches!(event.kind, EventType::Error | EventType::SmartHealth | EventType::Notice) {
-            let sqe = get_log_page(ebof_nvme::Nsid::ALL, event.log_page.0, 0, 512, false);
+            let sqe = GetLogPage::new(event.log_page, 512).encode(ebof_nvme::Nsid::ALL);
             self.submit(sqe, Data::ToHost(vec![0; 512]), tag::CLEAR, self.admin_timeout_ms());
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebof_nvme::connect::Property;
 use ebof_nvme::identify::{Cns, IdentifyController, IdentifyNamespace, NamespaceList};
+use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::Cap;
 use ebof_nvme::{ControllerId, Cqe, Nsid, Sqe, Status};
@@ -266,7 +267,8 @@ impl Controller {
             let length = rest.len().min(piece);
             let (now, later) = rest.split_at_mut(length);
             // The asynchronous event stays until the last piece is read.
-            let sqe = get_log_page(nsid, lid, at, now.len(), !later.is_empty());
+            let get = GetLogPage::new(Lid(lid), now.len() as u64);
+            let sqe = GetLogPage { offset: at, retain_event: !later.is_empty(), ..get }.encode(nsid);
             self.checked("Get Log Page", sqe, AdminData::ToHost(now))?;
             at = at.saturating_add(length as u64);
             rest = later;
@@ -433,18 +435,6 @@ impl<B> From<SubmitError<B>> for Error {
     fn from(error: SubmitError<B>) -> Self {
         error.reason
     }
-}
-
-/// Get Log Page of `bytes` (a multiple of 4) from `offset`; `retain`: keep the asynchronous event (RAE).
-pub(crate) fn get_log_page(nsid: Nsid, lid: u8, offset: u64, bytes: usize, retain: bool) -> Sqe {
-    let dwords = u32::try_from(bytes / 4).unwrap_or(u32::MAX).saturating_sub(1);
-    let [a, b, c, d, e, f, g, h] = offset.to_le_bytes();
-    Sqe::new(admin::GET_LOG_PAGE)
-        .with_nsid(nsid)
-        .with_cdw(10, u32::from(lid) | u32::from(retain) << 15 | (dwords & 0xffff) << 16)
-        .with_cdw(11, dwords >> 16)
-        .with_cdw(12, u32::from_le_bytes([a, b, c, d]))
-        .with_cdw(13, u32::from_le_bytes([e, f, g, h]))
 }
 
 /// Bytes of a log page to ask for at once, where a command may transfer `max` bytes.

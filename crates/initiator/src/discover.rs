@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, Lid};
+use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, GetLogPage, Lid};
 use ebof_nvme::{Cqe, Nsid, Sqe};
 use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 
 use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
-use crate::controller::{AdminData, get_log_page, log_piece};
+use crate::controller::{AdminData, log_piece};
 use crate::error::Error;
 use crate::establish;
 use crate::options::Options;
@@ -84,8 +84,9 @@ pub(crate) fn read_log(
         let mut at = from;
         while at < bytes.len() {
             let end = bytes.len().min(at + piece);
-            let sqe = get_log_page(Nsid::NONE, Lid::DISCOVERY.0, at as u64, end - at, end < bytes.len());
-            run(sqe, &mut bytes[at..end])?;
+            let get = GetLogPage::new(Lid::DISCOVERY, (end - at) as u64);
+            let get = GetLogPage { offset: at as u64, retain_event: end < bytes.len(), ..get };
+            run(get.encode(Nsid::NONE), &mut bytes[at..end])?;
             at = end;
         }
         Ok(())
@@ -148,7 +149,7 @@ mod tests {
             }
             log.resize(8 << 20, 0);
             let from = usize::try_from(sqe.cdw12.get()).unwrap();
-            assert_eq!(usize::try_from((sqe.cdw10.get() >> 16) + 1).unwrap() * 4, data.len());
+            assert_eq!(GetLogPage::decode(&sqe).bytes, data.len() as u64);
             data.copy_from_slice(&log[from..from + data.len()]);
             Ok(Cqe::new(sqe.cid(), Status::SUCCESS))
         }

@@ -4,12 +4,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ebof_nvme::identify::{Cns, IdentifyNamespace, NamespaceList};
-use ebof_nvme::log::{ChangedNamespaces, Lid};
+use ebof_nvme::log::{ChangedNamespaces, GetLogPage, Lid};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
-use crate::controller::get_log_page;
 use crate::event::Event;
 use crate::opened::{Looked, Refusal, refusal};
 
@@ -94,7 +93,7 @@ impl Rescan {
             State::Changed { sent } if !*sent => {
                 *sent = true;
                 // Read without RAE: it clears the event.
-                Some(get_log_page(Nsid::ALL, Lid::CHANGED_NAMESPACES.0, 0, 4096, false))
+                Some(GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL))
             }
             State::List { after, sent, .. } if !*sent => {
                 *sent = true;

@@ -1,7 +1,7 @@
 //! What a status means for the commands that manage, change and test a drive, and for those of reservations and copies.
 
 use ebof_nvme::identify::field::oacs;
-use ebof_nvme::log::{Lid, persistent_event_lsp};
+use ebof_nvme::log::{GetLogPage, Lid, persistent_event_lsp};
 use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::{admin as opcode, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -217,8 +217,8 @@ fn firmware(device: &str, status: Status) -> Option<String> {
 }
 
 fn log_page(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
-    let [lid, lsp, ..] = sqe.cdw10.to_bytes();
-    if Lid(lid) != Lid::PERSISTENT_EVENT || !status.is(Status::COMMAND_SEQUENCE_ERROR) {
+    let GetLogPage { lid, lsp, .. } = GetLogPage::decode(sqe);
+    if lid != Lid::PERSISTENT_EVENT || !status.is(Status::COMMAND_SEQUENCE_ERROR) {
         return None;
     }
     Some(if lsp & persistent_event_lsp::ACTION_MASK == persistent_event_lsp::READ {

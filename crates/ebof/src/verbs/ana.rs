@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use ebof_nvme::Nsid;
 use ebof_nvme::identify::field;
-use ebof_nvme::log::Lid;
+use ebof_nvme::log::{GetLogPage, Lid};
 
 use super::Outcome;
-use crate::command::{self, LogPage};
+use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::{Format, Global};
@@ -60,8 +61,8 @@ impl AnaLog {
         let namespaces = if self.groups { 0 } else { namespaces.saturating_mul(4) };
         let bytes = groups.saturating_mul(GROUP_BYTES).saturating_add(namespaces).saturating_add(HEADER_BYTES);
         let mut data = vec![0; bytes.min(LOG_BYTES_MAX).next_multiple_of(4)];
-        let page = LogPage { lsp: if self.groups { GROUPS_ONLY } else { 0 }, ..LogPage::new(Lid::ANA) };
-        command::read_log(device, &page, &mut data)?;
+        let page = GetLogPage { lsp: if self.groups { GROUPS_ONLY } else { 0 }, ..command::log_page(Lid::ANA) };
+        command::read_log(device, Nsid::ALL, page, &mut data)?;
         AnaView::new(device.name(), data).map_err(|truncated| {
             let advice = "read all of it with `ebof get-log DEVICE --log-id 0x0c --log-len BYTES -o binary`";
             Failure::new("log-too-large", truncated, advice).into()

@@ -10,13 +10,13 @@ use anyhow::Context as _;
 use ebof_nvme::Nsid;
 use ebof_nvme::feature::{Fid, HostBehaviorSupport, Select, SetFeature};
 use ebof_nvme::identify::field::lpa;
-use ebof_nvme::log::{Lid, PersistentEventHeader, TelemetryHeader, persistent_event_lsp, telemetry_lsp};
+use ebof_nvme::log::{GetLogPage, Lid, PersistentEventHeader, TelemetryHeader, persistent_event_lsp, telemetry_lsp};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
 use super::identify::Shown;
 use super::number;
-use crate::command::{self, LogPage};
+use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::{Format, Global};
@@ -98,7 +98,7 @@ impl PersistentEventLog {
             Failure::usage(message, format!("give --log-len at most {PERSISTENT_BYTES_MAX}"))
         })?;
         let mut data = vec![0; bytes.next_multiple_of(4)];
-        command::read_log(device, &page(persistent_event_lsp::READ), &mut data)?;
+        command::read_log(device, Nsid::ALL, page(persistent_event_lsp::READ), &mut data)?;
         data.truncate(bytes);
         Ok(Read::Log(data))
     }
@@ -111,13 +111,13 @@ enum Read {
     Nothing(&'static str),
 }
 
-fn page(action: u8) -> LogPage {
-    LogPage { lsp: action, ..LogPage::new(Lid::PERSISTENT_EVENT) }
+fn page(action: u8) -> GetLogPage {
+    GetLogPage { lsp: action, ..command::log_page(Lid::PERSISTENT_EVENT) }
 }
 
 /// Does something to the reporting context, and reads the header.
 fn act(device: &mut dyn Device, action: u8) -> anyhow::Result<Box<PersistentEventHeader>> {
-    command::log(device, &page(action))
+    command::log(device, Nsid::ALL, page(action))
 }
 
 /// Telemetry data, into a file.
@@ -166,11 +166,11 @@ impl TelemetryLog {
             allow_area_4(device)?;
         }
         let lid = if self.controller_init { Lid::TELEMETRY_CONTROLLER } else { Lid::TELEMETRY_HOST };
-        let page = LogPage { retain_event: true, ..LogPage::new(lid) };
+        let page = GetLogPage { retain_event: true, ..command::log_page(lid) };
         let create = !self.controller_init && self.host_generate != 0;
         let lsp = telemetry_lsp::CREATE | self.mcda.unwrap_or(0) << telemetry_lsp::AREA_SHIFT;
-        let first = LogPage { lsp: if create { lsp } else { 0 }, ..page };
-        let header: Box<TelemetryHeader> = command::log(device, &first)?;
+        let first = GetLogPage { lsp: if create { lsp } else { 0 }, ..page };
+        let header: Box<TelemetryHeader> = command::log(device, Nsid::ALL, first)?;
         let total = header.bytes_up_to(area);
         if total > TELEMETRY_BYTES_MAX {
             let message = format!("data area {area} ends after {total} bytes, which is more than is read");
@@ -183,11 +183,11 @@ impl TelemetryLog {
             let bytes = (total - offset).min(TELEMETRY_CHUNK);
             buffer.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
             let retain_event = self.rae || !self.controller_init || offset + bytes < total;
-            command::read_log(device, &LogPage { offset, retain_event, ..page }, &mut buffer)?;
+            command::read_log(device, Nsid::ALL, GetLogPage { offset, retain_event, ..page }, &mut buffer)?;
             write(&buffer)?;
             offset += bytes;
         }
-        let again: Box<TelemetryHeader> = command::log(device, &page)?;
+        let again: Box<TelemetryHeader> = command::log(device, Nsid::ALL, page)?;
         let generation = |header: &TelemetryHeader| {
             if self.controller_init { header.tcdgn } else { header.thdgn_or_tcs }
         };
@@ -233,8 +233,8 @@ pub(crate) struct SanitizeLogVerb {
 impl SanitizeLogVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Admin, global)?;
-        let page = LogPage { retain_event: self.rae, ..LogPage::new(Lid::SANITIZE_STATUS) };
-        let data = command::log(&mut *device, &page)?;
+        let page = GetLogPage { retain_event: self.rae, ..command::log_page(Lid::SANITIZE_STATUS) };
+        let data = command::log(&mut *device, Nsid::ALL, page)?;
         show(&self.shown.apply(global), &SanitizeView { device: device.name().to_owned(), data })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -255,8 +255,8 @@ pub(crate) struct EnduranceLog {
 impl EnduranceLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Admin, global)?;
-        let page = LogPage { lsi: self.group_id, ..LogPage::new(Lid::ENDURANCE_GROUP) };
-        let data = command::log(&mut *device, &page)?;
+        let page = GetLogPage { lsi: self.group_id, ..command::log_page(Lid::ENDURANCE_GROUP) };
+        let data = command::log(&mut *device, Nsid::ALL, page)?;
         let view = EnduranceView { device: device.name().to_owned(), group: self.group_id, data };
         show(&self.shown.apply(global), &view)?;
         Ok(ExitCode::SUCCESS)
@@ -279,7 +279,7 @@ impl ResvNotifLog {
         if global.is_verbose() {
             say("reading this log takes the notification away");
         }
-        let data = command::log(&mut *device, &LogPage::new(Lid::RESERVATION_NOTIFICATION))?;
+        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::RESERVATION_NOTIFICATION))?;
         let mut global = global.clone();
         if self.raw_binary {
             global.format = Format::Binary;
@@ -301,7 +301,7 @@ pub(crate) struct ChangedAllocNsListLog {
 impl ChangedAllocNsListLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::log(&mut *device, &LogPage::new(Lid::CHANGED_ALLOCATED_NAMESPACES))?;
+        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::CHANGED_ALLOCATED_NAMESPACES))?;
         let view = ChangedView { verb: "changed-alloc-ns-list-log", data };
         show(&self.shown.apply(global), &view)?;
         Ok(ExitCode::SUCCESS)
@@ -314,7 +314,6 @@ mod tests {
     use crate::device::fake::{Answer, Fake};
     use clap::Parser;
     use ebof_nvme::identify::IdentifyController;
-    use ebof_nvme::log::GetLogPage;
 
     #[derive(Parser)]
     struct Line<T: clap::Args> {

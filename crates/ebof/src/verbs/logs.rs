@@ -4,13 +4,14 @@
 use std::process::ExitCode;
 
 use ebof_nvme::Nsid;
-use ebof_nvme::log::{ErrorInformation, Lid};
+use ebof_nvme::identify::Csi;
+use ebof_nvme::log::{ErrorInformation, GetLogPage, Lid};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::Outcome;
 use super::identify::Shown;
 use super::number;
-use crate::command::{self, LogPage};
+use crate::command;
 use crate::device::{DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::{Format, Global};
@@ -71,7 +72,7 @@ impl GetLog {
         let bytes = self.bytes()?;
         let mut device = self.device.open(Needs::Admin, global)?;
         let mut data = vec![0; bytes];
-        command::read_log(&mut *device, &self.page(), &mut data)?;
+        command::read_log(&mut *device, self.namespace_id.map_or(Nsid::ALL, Nsid), self.page(), &mut data)?;
         let mut global = global.clone();
         if self.raw_binary {
             global.format = Format::Binary;
@@ -95,18 +96,17 @@ impl GetLog {
         usize::try_from(self.log_len).map_err(|_too_large| Failure::usage("too many bytes", advice))
     }
 
-    fn page(&self) -> LogPage {
-        LogPage {
-            nsid: self.namespace_id.map_or(Nsid::ALL, Nsid),
-            offset: self.lpo,
+    fn page(&self) -> GetLogPage {
+        GetLogPage {
+            lid: Lid(self.log_id),
             lsp: self.lsp,
-            lsi: self.lsi,
             retain_event: self.rae,
-            uuid_index: self.uuid_index,
-            csi: self.csi,
+            bytes: self.xfer_len,
+            lsi: self.lsi,
+            offset: self.lpo,
             index_offset: self.offset_type,
-            chunk_bytes: usize::try_from(self.xfer_len).unwrap_or(usize::MAX),
-            ..LogPage::new(Lid(self.log_id))
+            uuid_index: self.uuid_index,
+            csi: Csi(self.csi),
         }
     }
 }
@@ -128,7 +128,7 @@ impl SmartLog {
         let mut device = self.device.open(Needs::Admin, global)?;
         // As nvme-cli: a namespace only where it is asked for, since few controllers keep health for each.
         let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
-        let data = command::log(&mut *device, &LogPage { nsid, ..LogPage::new(Lid::SMART_HEALTH) })?;
+        let data = command::log(&mut *device, nsid, command::log_page(Lid::SMART_HEALTH))?;
         show(&self.shown.apply(global), &SmartView { device: device.name().to_owned(), nsid, data })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -155,7 +155,7 @@ impl ErrorLog {
         let kept = command::identify_controller(&mut *device)?.error_log_entries();
         let count = usize::from(self.log_entries.min(kept));
         let mut entries = vec![ErrorInformation::new_zeroed(); count];
-        command::read_log(&mut *device, &LogPage::new(Lid::ERROR_INFORMATION), entries.as_mut_bytes())?;
+        command::read_log(&mut *device, Nsid::ALL, command::log_page(Lid::ERROR_INFORMATION), entries.as_mut_bytes())?;
         show(&self.shown.apply(global), &ErrorLogView { device: device.name().to_owned(), entries })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -174,7 +174,7 @@ impl PlainLog {
     /// Firmware Slot Information.
     pub(crate) fn firmware(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::log(&mut *device, &LogPage::new(Lid::FIRMWARE_SLOTS))?;
+        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::FIRMWARE_SLOTS))?;
         show(&self.shown.apply(global), &FirmwareView { device: device.name().to_owned(), data })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -185,7 +185,7 @@ impl PlainLog {
         if global.is_verbose() {
             say("reading this log clears it");
         }
-        let data = command::log(&mut *device, &LogPage::new(Lid::CHANGED_NAMESPACES))?;
+        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::CHANGED_NAMESPACES))?;
         show(&self.shown.apply(global), &ChangedView { verb: "changed-ns-list-log", data })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -193,7 +193,7 @@ impl PlainLog {
     /// Supported Log Pages.
     pub(crate) fn supported(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::log(&mut *device, &LogPage::new(Lid::SUPPORTED_LOG_PAGES))?;
+        let data = command::log(&mut *device, Nsid::ALL, command::log_page(Lid::SUPPORTED_LOG_PAGES))?;
         show(&self.shown.apply(global), &SupportedView { device: device.name().to_owned(), data })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -214,7 +214,8 @@ pub(crate) struct EffectsLog {
 impl EffectsLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Admin, global)?;
-        let data = command::log(&mut *device, &LogPage { csi: self.csi, ..LogPage::new(Lid::COMMAND_EFFECTS) })?;
+        let page = GetLogPage { csi: Csi(self.csi), ..command::log_page(Lid::COMMAND_EFFECTS) };
+        let data = command::log(&mut *device, Nsid::ALL, page)?;
         show(&self.shown.apply(global), &EffectsView { data, csi: self.csi })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -11,7 +11,7 @@ use ebof_nvme::media::SelfTest;
 use super::Outcome;
 use super::identify::Shown;
 use super::number;
-use crate::command::{self, LogPage};
+use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
@@ -131,7 +131,7 @@ impl DeviceSelfTest {
 }
 
 fn read_log(device: &mut dyn Device) -> anyhow::Result<Box<SelfTestLog>> {
-    command::log(device, &LogPage::new(Lid::DEVICE_SELF_TEST))
+    command::log(device, Nsid::ALL, command::log_page(Lid::DEVICE_SELF_TEST))
 }
 
 /// The Device Self-test log.

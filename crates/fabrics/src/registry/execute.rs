@@ -15,7 +15,7 @@ use super::replaced::Look;
 use super::{Entry, Handle, Key, Notice, Notices, ProtectionChange, Registry};
 use crate::association::Association;
 use crate::controller::{Controller, Kind};
-use crate::log::{self, LogRequest};
+use crate::log;
 use crate::model::Subsystem;
 use crate::outcome::{Action, Fault, Outcome};
 use crate::property::Phase;
@@ -96,7 +96,7 @@ impl Registry {
     }
 
     fn log_page(&self, key: Key, controller: &mut Controller, executing: &Executing) -> Outcome {
-        let log = LogRequest::of(executing);
+        let log = log::command_of(executing);
         let association = &controller.association;
         let page = match &controller.kind {
             Kind::Io(subsystem) => {
@@ -109,8 +109,8 @@ impl Registry {
                 discovery::page(&self.model, view, log.lsp)
             }
         };
-        let answer = log.answer(executing.carried(), page)?;
-        if !log.retain {
+        let answer = log::answer(&log, executing.carried(), page)?;
+        if !log.retain_event {
             controller.events.log_read(log.lid);
         }
         debug_assert!(matches!(log.lid, Lid::SMART_HEALTH | Lid::DISCOVERY), "other pages need no view of the whole");

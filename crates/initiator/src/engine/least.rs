@@ -1,7 +1,7 @@
 //! How much data a success has to come with, for the commands that say so. Knows opcodes, and nothing of connections.
 
 use ebof_nvme::Sqe;
-use ebof_nvme::log::Lid;
+use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::opcode::{admin, nvm};
 
 /// Bytes of `length` that have to be transferred for success; the rest of a buffer would be taken for what the controller
@@ -21,7 +21,7 @@ fn least_of_admin(sqe: &Sqe, length: u32, to_host: bool) -> u32 {
     match sqe.opcode {
         _ if !to_host => 0,
         // Actions on its reporting context come in Get Log Page too, and have no data.
-        admin::GET_LOG_PAGE if sqe.cdw10.get() & 0xff == u32::from(Lid::PERSISTENT_EVENT.0) => 0,
+        admin::GET_LOG_PAGE if GetLogPage::decode(sqe).lid == Lid::PERSISTENT_EVENT => 0,
         admin::IDENTIFY | admin::GET_LOG_PAGE => length,
         // What these have to say may be shorter than the room for it.
         opcode if opcode >= VENDOR || sqe.fctype().is_some() => 0,

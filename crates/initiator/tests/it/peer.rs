@@ -18,7 +18,7 @@ use ebof_nvme::identify::{
     NamespaceIdDescriptor, NamespaceList, NvmController,
 };
 use ebof_nvme::io::{BlockRange, DsmRange};
-use ebof_nvme::log::{ChangedNamespaces, DiscoveryEntry, DiscoveryHeader};
+use ebof_nvme::log::{ChangedNamespaces, DiscoveryEntry, DiscoveryHeader, GetLogPage, Lid};
 use ebof_nvme::opcode::{admin, fabrics, nvm};
 use ebof_nvme::property::{Cap, Cc, Csts, Version, offset};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status, Uuid};
@@ -497,9 +497,9 @@ impl Session {
 
     fn log_page(&self, sqe: &Sqe) -> Vec<u8> {
         let state = self.shared.state.lock().unwrap();
-        let length = (usize::try_from(sqe.cdw10.get() >> 16).unwrap() + 1) * 4;
-        let mut page = match sqe.cdw10.to_bytes()[0] {
-            0x70 => {
+        let get = GetLogPage::decode(sqe);
+        let mut page = match get.lid {
+            Lid::DISCOVERY => {
                 let header = DiscoveryHeader {
                     genctr: 9.into(),
                     numrec: (state.log.len() as u64).into(),
@@ -507,12 +507,14 @@ impl Session {
                 };
                 let mut page = header.as_bytes().to_vec();
                 page.extend_from_slice(state.log.as_bytes());
-                page.split_off(usize::try_from(sqe.cdw12.get()).unwrap().min(page.len()))
+                page.split_off(usize::try_from(get.offset).unwrap().min(page.len()))
             }
-            0x04 => ChangedNamespaces::new(state.changed.iter().copied().map(Nsid)).as_bytes().to_vec(),
+            Lid::CHANGED_NAMESPACES => {
+                ChangedNamespaces::new(state.changed.iter().copied().map(Nsid)).as_bytes().to_vec()
+            }
             _ => Vec::new(),
         };
-        page.resize(length, 0);
+        page.resize(usize::try_from(get.bytes).unwrap(), 0);
         page
     }
 

@@ -238,6 +238,21 @@ fn get_log_page_has_the_places_of_the_specification() {
 
 proptest! {
     #[test]
+    fn get_log_page_is_read_as_it_was_written(
+        (lid, lsp, retain_event, dwords) in (any::<u8>(), 0..=0x7f_u8, any::<bool>(), 1..=1_u64 << 32),
+        (lsi, offset, index_offset, uuid_index, csi) in
+            (any::<u16>(), any::<u64>(), any::<bool>(), 0..=0x7f_u8, any::<u8>()),
+        nsid in any::<u32>(),
+    ) {
+        let get = GetLogPage {
+            lid: Lid(lid), lsp, retain_event, bytes: dwords * 4, lsi, offset, index_offset, uuid_index, csi: Csi(csi),
+        };
+        let sqe = get.encode(Nsid(nsid));
+        prop_assert_eq!(sqe.nsid(), Nsid(nsid));
+        prop_assert_eq!(GetLogPage::decode(&sqe), get);
+    }
+
+    #[test]
     fn any_get_log_page_decodes_and_comes_back(dwords in any::<[u32; 5]>()) {
         let mut sqe = Sqe::new(2);
         for (at, dword) in (10..).zip(dwords) {

@@ -15,7 +15,7 @@ use ebof_fabrics::{
 use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm};
-use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, GetLogPage, Lid, SecType, TrType};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::offset;
 use ebof_nvme::sgl::SglDescriptor;
@@ -399,7 +399,7 @@ fn template(number: u8) -> Sqe {
         |opcode: u8, slba, blocks: u32| with_data(BlockRange::new(slba, blocks).encode(opcode, Nsid(1)), blocks * 512);
     let bare = |opcode: u8| Sqe::new(opcode).with_nsid(Nsid(1));
     let identify = |cns: u32| with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(1)).with_cdw(10, cns), 4096);
-    let log = |lid: u32| with_data(Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, lid | 127 << 16), 512);
+    let log = |lid: Lid| with_data(GetLogPage::new(lid, 512).encode(Nsid::NONE), 512);
     let feature = |opcode: u8, fid: u32| Sqe::new(opcode).with_nsid(Nsid(1)).with_cdw(10, fid);
     let connect = |qid: u16| {
         let connect = Connect { recfmt: 0, qid: QueueId(qid), entries: 16, cattr: 0, kato_ms: 5000 };
@@ -416,8 +416,8 @@ fn template(number: u8) -> Sqe {
         6 => BlockRange::new(0, 16).encode(nvm::VERIFY, Nsid(1)),
         7..=12 => identify(u32::from(number - 7)),
         13 => identify(0x1c),
-        14..=17 => log(u32::from(number - 14)),
-        18 => log(0x70),
+        14..=17 => log(Lid(number - 14)),
+        18 => log(Lid::DISCOVERY),
         19 => feature(admin::GET_FEATURES, 7),
         20 => feature(admin::SET_FEATURES, 7).with_cdw(11, 0x0007_0007),
         21 => feature(admin::SET_FEATURES, 0x0b).with_cdw(11, 0xffff_ffff),
