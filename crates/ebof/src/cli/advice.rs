@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{command, parse};
+use super::Program;
 
 /// Commands that are none of this program's verbs: the process that `connect` starts, as a decision tells.
 const NO_VERBS: [&str; 1] = ["hold"];
@@ -175,7 +175,7 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
         return None;
     }
     if !whole && options.iter().all(|word| word.starts_with('-')) && !verb.starts_with('-') {
-        let mut command = command();
+        let mut command = Program::shipped().command();
         command.build();
         let Some(found) = command.find_subcommand(verb) else {
             return Some(format!("there is no verb {verb}"));
@@ -191,7 +191,7 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
         return options.iter().find(|word| !known(word)).map(|word| format!("{verb} has no {word}"));
     }
     let args: Vec<OsString> = words.iter().map(OsString::from).collect();
-    match parse(&args) {
+    match Program::shipped().parse(&args) {
         Err(error) if error.use_stderr() => Some(error.to_string()),
         _ => None,
     }
@@ -218,7 +218,7 @@ fn commands_that_texts_advise_are_understood() {
 
 #[test]
 fn options_that_texts_name_are_there() {
-    let mut command = command();
+    let mut command = Program::shipped().command();
     command.build();
     let mut known: Vec<String> = vec!["--help".into(), "--version".into()];
     for verb in command.get_subcommands().chain(command.find_subcommand("config").unwrap().get_subcommands()) {

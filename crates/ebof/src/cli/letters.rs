@@ -1,28 +1,10 @@
-//! The letters of options that differ from verb to verb, as nvme-cli has them, and what an older letter means today.
+//! The letter of `--timeout`, which differs from verb to verb, and what letters of older nvme-cli mean today. Letters of single
+//! verbs are in their rows.
 
 use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
-
-/// Letters of arguments that several verbs share: verb, argument, letter.
-const LETTERS: [(&str, &str, char); 15] = [
-    ("read", "storage_tag", 'g'),
-    ("write", "storage_tag", 'g'),
-    ("compare", "storage_tag", 'g'),
-    ("write-zeroes", "storage_tag", 'S'),
-    ("verify", "storage_tag", 'S'),
-    ("read", "dir_spec", 'S'),
-    ("write", "dir_spec", 'S'),
-    ("compare", "dir_spec", 'S'),
-    ("write-uncor", "dir_spec", 'S'),
-    ("write-zeroes", "dir_spec", 'D'),
-    ("read", "dry_run", 'w'),
-    ("write", "dry_run", 'w'),
-    ("compare", "dry_run", 'w'),
-    ("admin-passthru", "dry_run", 'd'),
-    ("io-passthru", "dry_run", 'd'),
-];
 
 /// Letters that nvme-cli up to 2.5 (Debian 12 has 2.3) had for something else than it and ebof have today: verb, letter,
 /// the option's name, and its letter today. Where the old letter is understood otherwise without a mistake (`-v` of `read`,
@@ -42,12 +24,8 @@ const FORMER: [(&str, char, &str, Option<char>); 12] = [
     ("connect-all", 'S', "quiet", None),
 ];
 
-/// The command line with the letters of each verb.
-pub(super) fn add(mut command: Command) -> Command {
-    for (verb, argument, letter) in LETTERS {
-        command = command.mut_subcommand(verb, |verb| verb.mut_arg(argument, |argument| argument.short(letter)));
-    }
-    // -t is --timeout wherever a verb has no -t of its own.
+/// Gives `-t` to `--timeout` wherever a verb has no `-t` of its own.
+pub(super) fn add_timeout(mut command: Command) -> Command {
     let timeout = command.get_arguments().find(|argument| argument.get_id() == "timeout").cloned();
     let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     for (verb, timeout) in verbs.into_iter().zip(std::iter::repeat(timeout).flatten()) {

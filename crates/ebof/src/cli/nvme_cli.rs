@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::{command, letters, parse};
+use super::{Program, letters};
 
 /// The options of nvme-cli 2.13, extracted from its sources.
 const TABLE: &str = include_str!("../../testdata/nvme-cli-2.13.txt");
@@ -38,7 +38,7 @@ fn letters_of(argument: &clap::Arg) -> Vec<char> {
 
 #[test]
 fn options_have_the_names_and_letters_that_they_have_in_nvme_cli() {
-    let mut command = command();
+    let mut command = Program::shipped().command();
     command.build();
     let (mut mistakes, mut absent) = (Vec::new(), Vec::new());
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
@@ -68,7 +68,7 @@ fn options_have_the_names_and_letters_that_they_have_in_nvme_cli() {
 
 fn tip(line: &str) -> Option<String> {
     let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    let mut error = parse(&args).err()?;
+    let mut error = Program::shipped().parse(&args).err()?;
     letters::hint(&mut error, &args);
     letters::hinted(&error)
 }
@@ -97,7 +97,7 @@ fn letters_of_earlier_releases_get_a_hint() {
         let tip = tip(&format!("ebof {line}")).unwrap_or_else(|| panic!("no hint: {line}"));
         assert!(tip.contains(&format!("is {today} here")), "{line}: {tip}");
         let args: Vec<OsString> = format!("ebof {followed}").split(' ').map(OsString::from).collect();
-        assert!(parse(&args).is_ok(), "{followed}");
+        assert!(Program::shipped().parse(&args).is_ok(), "{followed}");
     }
     // Not where something else is wrong.
     for line in ["get-log nvme0 -o json", "set-feature nvme0 -f 7", "id-ctrl nvme0 -o xml", "get-log nvme0 -i x"] {
@@ -109,7 +109,7 @@ fn letters_of_earlier_releases_get_a_hint() {
 fn minus_t_is_the_time_out_wherever_a_verb_has_no_other() {
     let timeout = |line: &str| {
         let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        parse(&args).unwrap_or_else(|error| panic!("{line}: {error}")).global.timeout()
+        Program::shipped().parse(&args).unwrap_or_else(|error| panic!("{line}: {error}")).global.timeout()
     };
     let seconds = |seconds| Some(std::time::Duration::from_secs(seconds));
     assert_eq!(timeout("ebof id-ctrl nvme0 -t 5000"), seconds(5));

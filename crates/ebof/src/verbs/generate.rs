@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap_complete::Shell;
 
 use super::Outcome;
-use crate::cli::{asked, command};
+use crate::cli::Program;
 use crate::output::{print, say};
 
 /// Shell completions.
@@ -20,9 +20,9 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, program: &Program) -> Outcome {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut command(), "ebof", &mut text);
+        clap_complete::generate(self.shell, &mut program.command(), "ebof", &mut text);
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -38,9 +38,9 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(self) -> Outcome {
+    pub(crate) fn run(self, program: &Program) -> Outcome {
         // As it is for all pages: names with `ebof` before them, and the global options with each verb.
-        let mut pages = command();
+        let mut pages = program.command();
         pages.build();
         let Some(directory) = self.what else {
             return page(pages);
@@ -50,7 +50,7 @@ impl Man {
         }
         let writing = || format!("writing man pages to {}", directory.display());
         std::fs::create_dir_all(&directory).with_context(writing)?;
-        clap_mangen::generate_to(command(), &directory).with_context(writing)?;
+        clap_mangen::generate_to(program.command(), &directory).with_context(writing)?;
         say(&format!("man pages are in {}", directory.display()));
         Ok(ExitCode::SUCCESS)
     }
@@ -85,11 +85,11 @@ pub(crate) struct Help {
 }
 
 impl Help {
-    pub(crate) fn run(self) -> ExitCode {
-        match self.verb.as_deref() {
-            Some(verb) => asked(&[verb, "--help"]),
-            None => asked(&["--help"]),
-        }
+    pub(crate) fn run(self, program: &Program) -> Outcome {
+        Ok(match self.verb.as_deref() {
+            Some(verb) => program.asked(&[verb, "--help"]),
+            None => program.asked(&["--help"]),
+        })
     }
 }
 
@@ -98,7 +98,7 @@ impl Help {
 pub(crate) struct Version {}
 
 impl Version {
-    pub(crate) fn run(self) -> ExitCode {
-        asked(&["--version"])
+    pub(crate) fn run(self, program: &Program) -> Outcome {
+        Ok(program.asked(&["--version"]))
     }
 }
