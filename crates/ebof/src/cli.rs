@@ -210,6 +210,8 @@ impl Program {
 #[cfg(test)]
 mod advice;
 #[cfg(test)]
+mod manual;
+#[cfg(test)]
 mod nvme_cli;
 
 #[cfg(test)]
@@ -251,25 +253,6 @@ mod tests {
             assert!(named, "{}: {:?}", verb.example, parsed.err());
         }
         assert!(SHOWN.iter().all(|name| names.contains(name)));
-    }
-
-    #[test]
-    fn every_verb_is_in_the_manual() {
-        let read = |name| std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-        let (manual, json) = (read("cli.md"), read("json.md"));
-        // Without a document of their own: they print text for a shell.
-        let without = ["completions", "man", "help", "version"];
-        for Verb { name, .. } in Program::shipped().shown() {
-            assert!(
-                manual.contains(&format!("`{name}")) || manual.contains(&format!("ebof {name}")),
-                "docs/cli.md: {name}"
-            );
-            let schema = [format!("ebof/{name}/"), format!("ebof/{name}-")];
-            assert!(
-                without.contains(name) || schema.iter().any(|schema| json.contains(schema)),
-                "docs/json.md: {name}"
-            );
-        }
     }
 
     #[test]

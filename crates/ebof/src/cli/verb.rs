@@ -40,6 +40,15 @@ impl Group {
             Self::ThisMachine => "This machine",
         }
     }
+
+    /// The section of the manual (docs/cli.md) that tells more.
+    pub(crate) const fn section(self) -> &'static str {
+        match self {
+            Self::Namespaces => "Namespaces of a drive",
+            Self::Media => "Media, firmware, security",
+            other => other.title(),
+        }
+    }
 }
 
 /// One verb: all that the parser, the help, the man pages, the completions and the manual's list know about it.
@@ -90,6 +99,8 @@ impl Verb {
     pub(crate) fn command(&self) -> Command {
         let command = self.takes.describe(Command::new(self.name));
         let command = command.about(self.about).long_about(None).hide(self.hidden);
+        let section = self.group.section();
+        let command = command.after_help(format!("Example: {}\n\nManual: docs/cli.md, {section}", self.example));
         self.letters
             .iter()
             .fold(command, |command, &(argument, letter)| command.mut_arg(argument, |argument| argument.short(letter)))
