@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 picture=$PWD/docs/tour.svg
 before=$(stat -c %Y.%i "$picture" 2>/dev/null || true)
-EBOF_TOUR_PICTURE=$picture cargo test --locked -p ebof --test readme -- --nocapture the_tour_of_the_readme_prints_what_it_says
+EBOF_TOUR_PICTURE=$picture cargo test --locked -p ebof --test it -- --nocapture the_tour_of_the_readme_prints_what_it_says
 if [[ $(stat -c %Y.%i "$picture" 2>/dev/null || true) == "$before" ]]; then
   echo "tour-picture: the tour was not run: $picture is as it was" >&2
   exit 1

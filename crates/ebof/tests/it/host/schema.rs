@@ -147,7 +147,7 @@ fn every_schema_is_documented() {
     let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let manual = read("../../docs/json.md");
     let snapshots = ["keys_stay", "keys_of_a_drives_verbs_stay"]
-        .map(|name| read(&format!("tests/host/snapshots/host__schema__{name}.snap")))
+        .map(|name| read(&format!("tests/it/host/snapshots/it__host__schema__{name}.snap")))
         .concat();
     let schemas = snapshots.lines().filter(|line| line.starts_with("ebof/"));
     for schema in schemas.chain(["ebof/serve/1", "ebof/error/1", "ebof/connect/1", "ebof/connect-all/1"]) {

@@ -1,5 +1,4 @@
 //! Signals of a target whose configuration is not what it was: it ends when it is told to, whatever the file has become.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;

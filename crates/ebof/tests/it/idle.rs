@@ -1,14 +1,11 @@
 //! A target with 64 connections and nothing to do: little memory, no processor.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use ebof_initiator::{Controller, Options, QueuePair};
 use ebof_nvme::Nqn;
 
-mod server;
-
-use server::Server;
+use crate::server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:idle";
 

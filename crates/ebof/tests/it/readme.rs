@@ -7,9 +7,6 @@
 //!
 //! With `EBOF_TOUR_PICTURE=FILE` the first commands and what they printed become a picture of a terminal: the one in
 //! README (`scripts/tour-picture.sh`).
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod picture;
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,6 +14,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::picture;
 
 /// How long a target is waited for.
 const LONG: Duration = Duration::from_secs(60);

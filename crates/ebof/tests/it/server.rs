@@ -1,5 +1,4 @@
 //! A target in a process of its own, for tests that kill or watch it.
-#![expect(clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -38,7 +37,6 @@ impl Server {
     }
 
     /// Ends it in order (SIGTERM), and waits until it is gone.
-    #[allow(dead_code, reason = "most tests kill it")]
     pub(crate) fn terminate(mut self) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
@@ -46,7 +44,6 @@ impl Server {
         assert!(status.success(), "{status}");
     }
 
-    #[allow(dead_code, reason = "not every test that starts a target watches it")]
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }

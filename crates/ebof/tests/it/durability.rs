@@ -1,5 +1,4 @@
 //! What was acknowledged after a flush or with FUA survives `kill -9` of the target in the middle of writing.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 use std::path::Path;
 use std::process::Command;
@@ -10,9 +9,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid, Sqe};
 
-mod server;
-
-use server::Server;
+use crate::server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:durable";
 /// Places that are written, each of this many blocks of 512 bytes.

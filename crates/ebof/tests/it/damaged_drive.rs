@@ -1,6 +1,5 @@
 //! A drive whose journal is damaged behind its back: `ebof serve` refuses it with what was found and what can be done, or serves
 //! what is left of it for reading only. It is never written.
-#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -11,9 +10,7 @@ use std::time::{Duration, Instant};
 use ebof_initiator::{Controller, Options};
 use ebof_nvme::{Nqn, Nsid, Status};
 
-mod server;
-
-use server::Server;
+use crate::server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:damaged";
 

@@ -1,5 +1,4 @@
 //! What a person and a script see of the host verbs: the program against a target over loopback.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod advice;
 mod commands;

@@ -1,7 +1,5 @@
 //! `ebof demo` and `ebof bench` as a user sees them: what they print, how they end, and that nothing stays behind.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

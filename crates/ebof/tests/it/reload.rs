@@ -1,6 +1,5 @@
 //! SIGHUP and its kin, as an administrator sees them: the program, its configuration file and its
 //! log.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

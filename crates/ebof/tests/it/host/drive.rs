@@ -10,10 +10,7 @@ use serde_json::Value;
 use super::Run;
 use super::devices::can_attach;
 
-#[path = "../server/mod.rs"]
-pub(crate) mod server;
-
-pub(crate) use server::Server;
+pub(crate) use crate::server::Server;
 
 mod kill;
 mod lost;

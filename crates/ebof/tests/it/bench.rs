@@ -1,12 +1,9 @@
 //! `ebof bench` as a user sees it: groups that run together, queues as `connect` has them, sources side by side.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
-
-mod server;
 
 use std::process::{Command, Output};
 
+use crate::server::Server;
 use serde_json::Value;
-use server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:bench";
 

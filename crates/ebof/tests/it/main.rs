@@ -1,0 +1,19 @@
+//! The program as a person, a script and an administrator see it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking; sizes are small"
+)]
+
+mod bench;
+mod damaged_drive;
+mod demo;
+mod durability;
+mod host;
+mod idle;
+mod picture;
+mod readme;
+mod reload;
+mod server;
+mod signals;
