@@ -1,4 +1,4 @@
-//! Rules for single Rust files: the header, unsafe code, notes about work to do. Lengths are in lengths.rs.
+//! Rules for single Rust files: the header, unsafe code, notes about work to do, the programs that tests are. Lengths are in lengths.rs.
 
 use super::Violation;
 use super::source::{Source, has_word};
@@ -12,12 +12,17 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/fio/src/trampoline.rs",
 ];
 
+/// The programs that a crate's tests are: directories with a `main.rs`. Each one more is linked with everything that the crate uses;
+/// `alone` is for tests that need a process of their own.
+const TEST_PROGRAMS: &[&str] = &["it", "alone"];
+
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     for (path, source) in tree.rust() {
         if !source.first_line().starts_with("//!") {
             violations.push(Violation::new(path, 1, "does not start with `//!`: what it owns, and what it does not"));
         }
         unsafe_code(path, source, violations);
+        test_program(path, violations);
         for (line, comment) in source.comments() {
             note(path, line, comment, violations);
         }
@@ -41,6 +46,18 @@ fn unsafe_code(path: &str, source: &Source, violations: &mut Vec<Violation>) {
                 violations.push(Violation::new(path, line, format!("unsafe code without `// {word}` above it")));
             }
         }
+    }
+}
+
+/// Tests of a crate are modules of `tests/it/main.rs`.
+fn test_program(path: &str, violations: &mut Vec<Violation>) {
+    let mut parts = path.split('/');
+    let (Some("crates"), Some(_), Some("tests"), Some(name)) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return;
+    };
+    if !TEST_PROGRAMS.contains(&name) {
+        violations.push(Violation::new(path, 0, "not a module of tests/it/main.rs, nor of tests/alone/main.rs"));
     }
 }
 
@@ -89,6 +106,17 @@ mod tests {
         assert_eq!(broken("crates/backend/src/uring.rs", bare), [3, 3]);
         assert_eq!(broken("crates/backend/src/file.rs", whole), [5]);
         assert_eq!(broken("crates/backend/src/file.rs", "//! The word unsafe.\n#![forbid(unsafe_code)]\n"), [0; 0]);
+    }
+
+    #[test]
+    fn tests_of_a_crate_are_one_program() {
+        for path in
+            ["crates/a/tests/it/main.rs", "crates/a/tests/alone/log.rs", "crates/a/src/tests/b.rs", "tests/b.rs"]
+        {
+            assert_eq!(broken(path, "//! A.\n"), [0; 0], "{path}");
+        }
+        assert_eq!(broken("crates/a/tests/b.rs", "//! A.\n"), [0]);
+        assert_eq!(broken("crates/a/tests/b/main.rs", "//! A.\n"), [0]);
     }
 
     #[test]

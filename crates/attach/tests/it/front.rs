@@ -298,7 +298,7 @@ pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
     assert!(used < Duration::from_millis(300), "{used:?} of processor time in a second of waiting");
 }
 
-/// `cargo test --test attach -- measure`: what FUSE and the loop device cost, with fio on the loop device.
+/// `cargo test -p ebof-attach --test it -- measure`: what FUSE and the loop device cost, with fio on the loop device.
 pub(crate) fn measure(kind: Kind) {
     if let Some(reason) = missing(kind) {
         println!("cannot measure: {reason}");
