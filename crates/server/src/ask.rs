@@ -8,51 +8,54 @@ use ebof_medium::Thin;
 use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Waiter, Work};
-use crate::connection::{Connection, End};
+use crate::commands::Commands;
 use crate::drives::{Keeper, Told};
 use crate::execute::Origin;
+use crate::link::Link;
 use crate::mailbox::{Asker, Message};
 use crate::turn::Turn;
 
-impl Connection {
+impl Commands {
     /// Has the drive of the subsystem answer; the command waits.
-    pub(crate) fn ask_drive(&mut self, origin: Origin, executing: Executing, request: Request, turn: &mut Turn<'_>) {
+    pub(crate) fn ask_drive(
+        &mut self,
+        origin: Origin,
+        executing: Executing,
+        request: Request,
+        link: &mut Link,
+        turn: &mut Turn<'_>,
+    ) {
         let association = self.queue.association().cloned();
         let keeper = association.as_ref().and_then(|association| turn.shared.drives.keeper(&association.subsystem));
         let (Some(association), Some(keeper)) = (association, keeper) else {
             // The drive went away between the decision and now.
             let cqe = self.queue.complete(executing, Status::INVALID_FIELD.dnr());
-            self.respond(&cqe, turn);
+            link.respond(&cqe, turn);
             return;
         };
         let command = self.command(origin, executing, Work::Drive { waiting: 0, answer: None }, 0, turn);
-        let slot = self.commands.insert(command);
+        let slot = self.slots.insert(command);
         self.submit_request(slot, request, &association, &keeper, turn);
     }
 
     /// The drive's answer to a request of this connection.
-    pub(crate) fn on_answer(
-        &mut self,
-        slot: u32,
-        answer: Result<Told, Refusal>,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), End> {
-        let (waiting, kept) = match self.commands.get_mut(slot).map(|command| &mut command.work) {
+    pub(crate) fn on_answer(&mut self, slot: u32, answer: Result<Told, Refusal>, link: &mut Link, turn: &mut Turn<'_>) {
+        let (waiting, kept) = match self.slots.get_mut(slot).map(|command| &mut command.work) {
             Some(Work::Drive { waiting, answer }) => (waiting, answer),
             Some(Work::WriteUncorrectable(_)) => {
                 let status = answer.err().map_or(Status::SUCCESS, |refusal| refusal.status);
-                self.finish(slot, status, turn);
-                return Ok(());
+                self.finish(slot, status, link, turn);
+                return;
             }
             Some(Work::Reset { telling, .. }) if *telling => {
-                self.finish(slot, Status::SUCCESS, turn);
-                return Ok(());
+                self.finish(slot, Status::SUCCESS, link, turn);
+                return;
             }
-            _ => return Ok(()),
+            _ => return,
         };
         let Told { answer, abort } = match answer {
             Ok(told) => told,
-            Err(refusal) => return self.settle_answer(slot, Err(refusal), turn),
+            Err(refusal) => return self.settle_answer(slot, Err(refusal), link, turn),
         };
         let subsystem = self.queue.association().map(|association| association.subsystem.clone());
         let reply = Asker { handle: self.handle, slot };
@@ -63,7 +66,7 @@ impl Connection {
             preempted.extend(queues.into_iter().map(|handle| (handle, nsid)));
         }
         if preempted.is_empty() {
-            return self.settle_answer(slot, Ok(answer), turn);
+            return self.settle_answer(slot, Ok(answer), link, turn);
         }
         // Reservation Acquire, Preempt and Abort: it completes when those commands cannot reach the medium any more.
         *waiting = preempted.len();
@@ -71,31 +74,29 @@ impl Connection {
         for (handle, nsid) in preempted {
             turn.shared.post(handle, Message::Preempt { handle, nsid, reply });
         }
-        Ok(())
     }
 
     /// One of the queues whose commands are preempted has nothing left at a device.
-    pub(crate) fn on_preempted(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
-        let Some(Command { work: Work::Drive { waiting, answer }, .. }) = self.commands.get_mut(slot) else {
-            return Ok(());
+    pub(crate) fn on_preempted(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(Command { work: Work::Drive { waiting, answer }, .. }) = self.slots.get_mut(slot) else {
+            return;
         };
         *waiting = waiting.saturating_sub(1);
-        match answer.take_if(|_| *waiting == 0) {
-            Some(answer) => self.settle_answer(slot, Ok(answer), turn),
-            None => Ok(()),
+        if let Some(answer) = answer.take_if(|_| *waiting == 0) {
+            self.settle_answer(slot, Ok(answer), link, turn);
         }
     }
 
-    fn settle_answer(&mut self, slot: u32, answer: Result<Answer, Refusal>, turn: &mut Turn<'_>) -> Result<(), End> {
-        let Some(command) = self.commands.remove(slot) else { return Ok(()) };
+    fn settle_answer(&mut self, slot: u32, answer: Result<Answer, Refusal>, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.remove(slot) else { return };
         let origin = Origin::without_data(command.cid, command.nsid);
         let step = self.queue.answer(command.executing, answer);
-        self.advance(step, origin, turn).map(|_| ())
+        self.advance(step, origin, link, turn);
     }
 
     /// Another host has preempted this one and wants its commands to `nsid` ended.
-    pub(crate) fn on_preempt(&mut self, nsid: Nsid, reply: Asker, turn: &mut Turn<'_>) {
-        let concerned = self.commands.iter().filter(|(_, command)| command.nsid == nsid && command.work.is_io());
+    pub(crate) fn on_preempt(&mut self, nsid: Nsid, reply: Asker, link: &mut Link, turn: &mut Turn<'_>) {
+        let concerned = self.slots.iter().filter(|(_, command)| command.nsid == nsid && command.work.is_io());
         let concerned: Vec<_> = concerned.map(|(slot, command)| (slot, command.phase)).collect();
         for (slot, phase) in concerned {
             match phase {
@@ -103,7 +104,7 @@ impl Connection {
                     self.fail_with(slot, Status::PREEMPT_ABORT);
                     turn.io.cancel(turn.tag(self.handle, slot));
                 }
-                Phase::Parked | Phase::Receiving | Phase::Waiting => self.stop(slot, Status::PREEMPT_ABORT, turn),
+                Phase::Parked | Phase::Receiving | Phase::Waiting => self.stop(slot, Status::PREEMPT_ABORT, link, turn),
                 Phase::Elsewhere => {}
             }
         }
@@ -111,7 +112,7 @@ impl Connection {
     }
 
     fn fail_with(&mut self, slot: u32, status: Status) {
-        if let Some(command) = self.commands.get_mut(slot) {
+        if let Some(command) = self.slots.get_mut(slot) {
             command.failed = Some(status);
         }
     }
@@ -134,7 +135,7 @@ impl Connection {
             matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
                 || command.phase == Phase::Waiting && !command.work.is_half()
         };
-        let changes = self.commands.iter().filter(|(_, command)| command.work.may_change() && under_way(command));
+        let changes = self.slots.iter().filter(|(_, command)| command.work.may_change() && under_way(command));
         self.waiters.push(Waiter::Connect(reply, changes.map(|(slot, command)| (slot, command.started_us)).collect()));
     }
 
@@ -143,7 +144,7 @@ impl Connection {
         if self.awaits_drive {
             return;
         }
-        let commands = &self.commands;
+        let commands = &self.slots;
         // What only a drive's thread changes is elsewhere meanwhile.
         let changes = |command: &Command| {
             command.phase == Phase::AtDevice
@@ -162,14 +163,14 @@ impl Connection {
     }
 
     /// A reset is done as far as queues and devices go: the drive may make something of it before it completes.
-    pub(crate) fn tell_reset(&mut self, slot: u32, turn: &mut Turn<'_>) {
+    pub(crate) fn tell_reset(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
         let association = self.queue.association().cloned();
         let keeper = association.as_ref().and_then(|association| turn.shared.drives.keeper(&association.subsystem));
         let (Some(association), Some(keeper)) = (association, keeper) else {
-            self.finish(slot, Status::SUCCESS, turn);
+            self.finish(slot, Status::SUCCESS, link, turn);
             return;
         };
-        if let Some(Command { work: Work::Reset { telling, .. }, .. }) = self.commands.get_mut(slot) {
+        if let Some(Command { work: Work::Reset { telling, .. }, .. }) = self.slots.get_mut(slot) {
             *telling = true;
         }
         self.submit_request(slot, Request::Reset, &association, &keeper, turn);
@@ -201,13 +202,13 @@ impl Connection {
     }
 
     /// Has the drive remember that blocks cannot be read; the command waits.
-    pub(crate) fn mark_bad(&mut self, slot: u32, extent: Extent, turn: &mut Turn<'_>) {
+    pub(crate) fn mark_bad(&mut self, slot: u32, extent: Extent, link: &mut Link, turn: &mut Turn<'_>) {
         let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, extent.device));
         let devices = turn.devices;
         let (Some((keeper, thin)), Some(device)) = (kept, devices.device(extent.device)) else {
-            return self.finish(slot, Status::INVALID_NAMESPACE.dnr(), turn);
+            return self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, turn);
         };
-        if let Some(command) = self.commands.get_mut(slot) {
+        if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::Elsewhere;
         }
         let reply = Asker { handle: self.handle, slot };
@@ -228,8 +229,9 @@ impl Connection {
         origin: Origin,
         executing: Executing,
         wish: &StatusWish,
+        link: &mut Link,
         turn: &mut Turn<'_>,
-    ) -> Result<bool, End> {
+    ) {
         let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, wish.device));
         let block = turn.devices.device(wish.device).map(|device| u64::from(device.geometry().logical_block_bytes));
         let step = match kept.zip(block) {
@@ -239,7 +241,7 @@ impl Connection {
             }
             None => Step::Complete(self.queue.complete(executing, Status::INVALID_NAMESPACE.dnr())),
         };
-        self.advance(step, origin, turn)
+        self.advance(step, origin, link, turn);
     }
 
     /// Has the drive remember which host has which controller.

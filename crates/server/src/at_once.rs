@@ -5,20 +5,22 @@ use ebof_backend::{Action, Error};
 use ebof_fabrics::{Executing, Extent, Step};
 use ebof_nvme::Status;
 
-use crate::connection::Connection;
+use crate::commands::Commands;
 use crate::device::status_of;
 use crate::execute::Origin;
+use crate::link::Link;
 use crate::log_limit;
 use crate::stats::Kind;
 use crate::turn::Turn;
 
-impl Connection {
+impl Commands {
     /// Answers a read from the device's memory; gives it back where that is not possible.
     pub(crate) fn read_resident(
         &mut self,
         executing: Executing,
         extent: Extent,
         origin: Origin,
+        link: &mut Link,
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
         let devices = turn.devices;
@@ -28,24 +30,12 @@ impl Connection {
         let (offset, length) = (extent.offset_bytes, extent.length_bytes);
         let checked = device.geometry().check_transfer(Action::Read, offset, length.into());
         if let Err(error) = checked {
-            self.fail_at_once(executing, &error, Kind::Read, origin, turn);
+            self.fail_at_once(executing, &error, Kind::Read, origin, link, turn);
             return None;
         }
         self.count_at_once(Kind::Read, length, false, origin, turn);
         let cqe = self.queue.complete(executing, Status::SUCCESS);
-        let success = self.transport.success_allowed(&cqe);
-        self.transport.send_data_header(origin.cid, 0, length, true, success, self.outbox.arena());
-        if self.transport.uses_data_digest() {
-            // The digest is of the bytes as they are now, so those must be sent.
-            let trailer = self.transport.trailer(self.outbox.copy_lent(device, offset, length as usize));
-            self.outbox.arena().extend(trailer.iter().flatten());
-        } else {
-            self.outbox.push_lent(device, offset, length as usize);
-        }
-        if !success {
-            self.transport.send_response(&cqe, self.outbox.arena());
-        }
-        turn.mark_dirty(self);
+        link.lend(origin.cid, device, (offset, length), &cqe, turn);
         None
     }
 
@@ -57,6 +47,7 @@ impl Connection {
         extent: Extent,
         origin: Origin,
         input: &mut &[u8],
+        link: &mut Link,
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
         if turn.shared.pairs.are_there() {
@@ -66,34 +57,42 @@ impl Connection {
         let Some(resident) = devices.device(extent.device).and_then(|device| device.resident()) else {
             return Some(Step::Write(executing, extent));
         };
-        let Some(data) = self.transport.take_in_capsule(input) else {
+        let Some(data) = link.take_inline(input) else {
             return Some(Step::Write(executing, extent));
         };
         if !data.digest_ok {
             self.count_at_once(Kind::Write, 0, true, origin, turn);
             let cqe = self.queue.complete(executing, Status::TRANSIENT_TRANSPORT_ERROR);
-            self.respond(&cqe, turn);
+            link.respond(&cqe, turn);
             return None;
         }
         match resident.store(extent.offset_bytes, data.bytes) {
             Ok(()) => {
                 self.count_at_once(Kind::Write, extent.length_bytes, false, origin, turn);
                 let cqe = self.queue.complete(executing, Status::SUCCESS);
-                self.respond(&cqe, turn);
+                link.respond(&cqe, turn);
             }
-            Err(error) => self.fail_at_once(executing, &error, Kind::Write, origin, turn),
+            Err(error) => self.fail_at_once(executing, &error, Kind::Write, origin, link, turn),
         }
         None
     }
 
-    fn fail_at_once(&mut self, executing: Executing, error: &Error, kind: Kind, origin: Origin, turn: &mut Turn<'_>) {
+    fn fail_at_once(
+        &mut self,
+        executing: Executing,
+        error: &Error,
+        kind: Kind,
+        origin: Origin,
+        link: &mut Link,
+        turn: &mut Turn<'_>,
+    ) {
         let status = status_of(error, kind);
-        if let Some(more) = turn.shared.may_log(self.peer.ip().into(), log_limit::Kind::Device(error.class())) {
+        if let Some(more) = turn.shared.may_log(link.peer().ip().into(), log_limit::Kind::Device(error.class())) {
             tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}{more}");
         }
         self.count_at_once(kind, 0, true, origin, turn);
         let cqe = self.queue.complete(executing, status);
-        self.respond(&cqe, turn);
+        link.respond(&cqe, turn);
     }
 
     /// Its latency is nothing: it came and ended in the same turn.

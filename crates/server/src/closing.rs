@@ -4,15 +4,16 @@ use ebof_backend::Operation;
 use ebof_fabrics::{Executing, Quiesce};
 
 use crate::command::{Command, Work};
-use crate::connection::{Connection, State};
+use crate::commands::Commands;
 use crate::execute::Origin;
+use crate::link::Link;
 use crate::mailbox::{Asker, Message};
 use crate::turn::Turn;
 
-impl Connection {
+impl Commands {
     /// Tells the registry, once, that nothing of the queue can reach the medium any more, when that is so.
-    pub(crate) fn tell_closed(&mut self, turn: &mut Turn<'_>) {
-        if !matches!(self.state, State::Gone | State::Closing { .. }) {
+    pub(crate) fn tell_closed(&mut self, link: &Link, turn: &mut Turn<'_>) {
+        if !link.has_ended() {
             return;
         }
         // What an Admin Queue has at devices are flushes.
@@ -28,36 +29,43 @@ impl Connection {
     }
 
     /// Has the I/O queues closed that a reset or shutdown of the controller names.
-    pub(crate) fn reset(&mut self, origin: Origin, executing: Executing, quiesce: Quiesce, turn: &mut Turn<'_>) {
+    pub(crate) fn reset(
+        &mut self,
+        origin: Origin,
+        executing: Executing,
+        quiesce: Quiesce,
+        link: &mut Link,
+        turn: &mut Turn<'_>,
+    ) {
         let work = Work::Reset { closing: quiesce.close.len(), flush: quiesce.flush, telling: false };
         let command = self.command(origin, executing, work, 0, turn);
-        let slot = self.commands.insert(command);
+        let slot = self.slots.insert(command);
         for handle in quiesce.close {
             let reply = Asker { handle: self.handle, slot };
             turn.shared.post(handle, Message::Close { handle, reply });
         }
-        self.go_on_resetting(slot, turn);
+        self.go_on_resetting(slot, link, turn);
     }
 
     /// One of the connections that a reset closes is gone.
-    pub(crate) fn on_closed(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        if let Some(Command { work: Work::Reset { closing, .. }, .. }) = self.commands.get_mut(slot) {
+    pub(crate) fn on_closed(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        if let Some(Command { work: Work::Reset { closing, .. }, .. }) = self.slots.get_mut(slot) {
             *closing = closing.saturating_sub(1);
-            self.go_on_resetting(slot, turn);
+            self.go_on_resetting(slot, link, turn);
         }
     }
 
     /// A reset completes when the other queues are gone, and what it names is flushed.
-    pub(crate) fn go_on_resetting(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Reset { closing: 0, flush, .. }, .. }) = self.commands.get_mut(slot) else {
+    pub(crate) fn go_on_resetting(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(Command { work: Work::Reset { closing: 0, flush, .. }, .. }) = self.slots.get_mut(slot) else {
             return;
         };
         let devices = turn.devices;
         // A device whose namespace was removed meanwhile has nothing to flush for anybody.
         let next = std::iter::from_fn(|| flush.pop()).find(|device| devices.device(*device).is_some());
         match next {
-            Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), turn),
-            None => self.tell_reset(slot, turn),
+            Some(device) => self.send_to_device(slot, device, Some(Operation::Flush), link, turn),
+            None => self.tell_reset(slot, link, turn),
         }
     }
 }

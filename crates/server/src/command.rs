@@ -48,7 +48,7 @@ pub(crate) enum Work {
     },
 }
 
-/// Where a command stands. Each leaves exactly once, through `Connection::finish` or `Connection::forget`.
+/// Where a command stands. Each leaves exactly once, through `Commands::finish` or `Commands::forget`.
 ///
 /// ```text
 /// submit -> Parked (no buffer) -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> AtDevice -> finish

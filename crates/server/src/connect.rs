@@ -6,42 +6,39 @@ use ebof_fabrics::{Arrival, Executing, Handle, Step};
 use ebof_nvme::Status;
 
 use crate::command::{Phase, Work};
-use crate::connection::{Connection, State};
+use crate::commands::Commands;
 use crate::execute::{CONNECT_BYTES, Origin, text};
+use crate::link::{Link, Opening};
 use crate::log_limit::Kind;
 use crate::mailbox::{Asker, Message};
 use crate::port::PortState;
 use crate::turn::Turn;
 
-impl Connection {
+impl Commands {
     /// Has the registry decide about Connect, and becomes the queue that it grants.
-    pub(crate) fn connect(&mut self, executing: Executing, data: &[u8], turn: &mut Turn<'_>) -> Step {
+    pub(crate) fn connect(&mut self, executing: Executing, data: &[u8], link: &mut Link, turn: &mut Turn<'_>) -> Step {
+        let peer = link.peer().clone();
         let arrival = Arrival {
             handle: self.handle,
-            port: self.port.id,
-            local: self.local.ip().to_canonical().to_string(),
-            peer: self.peer.to_string(),
+            port: peer.port.id,
+            local: peer.local.ip().to_canonical().to_string(),
+            peer: peer.remote.to_string(),
         };
         let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
         if let Some(refusal) = refusal {
-            turn.shared.refuse_connect(self.peer, &self.port, &refusal);
+            turn.shared.refuse_connect(&peer, &refusal);
         } else if let Step::Hold(..) = step {
-            tracing::debug!(peer = %self.peer, "Connect waits for the host's earlier queues");
+            tracing::debug!(peer = %peer.remote, "Connect waits for the host's earlier queues");
         } else if let Some(id) = self.queue.id() {
             let entries = self.queue.entries();
-            if let Some(association) = self.queue.association() {
-                // The port may have got another limit since the controller was told its own.
-                let bytes = association.port.in_capsule_bytes;
-                self.transport.set_in_capsule_bytes(bytes);
+            // The port may have got another limit since the controller was told its own.
+            let in_capsule_bytes = self.queue.association().map(|association| association.port.in_capsule_bytes);
+            if let Some(bytes) = in_capsule_bytes {
                 self.in_capsule_bytes = PortState::in_capsule_bytes(bytes);
             }
-            self.transport.set_queue(id, entries);
-            self.transport.set_sq_flow_disabled(self.queue.sq_flow_disabled());
-            self.commands.set_max(entries);
-            if matches!(self.state, State::Handshake { .. }) {
-                self.state = State::Open;
-                self.waiting = None;
-            }
+            let sq_flow_disabled = self.queue.sq_flow_disabled();
+            link.open(&Opening { id, entries, sq_flow_disabled, in_capsule_bytes }, turn);
+            self.slots.set_max(entries);
             if let Some(host) = self.queue.host() {
                 self.buffers.join(host, turn.host_buffers);
             }
@@ -49,17 +46,15 @@ impl Connection {
                 self.take_seat(turn);
             }
             turn.shared.wake_control();
-            if let Some(parameters) = self.transport.initialized() {
-                turn.shared.set_digests(self.handle, parameters.header_digest, parameters.data_digest);
-            }
             let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
-            if let Some(more) = turn.shared.may_log(self.peer.ip().into(), Kind::Connected) {
-                tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, entries, "connected{more}");
+            let (ip, peer) = (peer.ip(), peer.remote);
+            if let Some(more) = turn.shared.may_log(ip.into(), Kind::Connected) {
+                tracing::info!(%peer, host, subsystem, queue = id.0, entries, "connected{more}");
             }
             if let Some(tolerated) = self.queue.tolerated()
-                && let Some(more) = turn.shared.may_log(self.peer.ip().into(), Kind::Tolerated)
+                && let Some(more) = turn.shared.may_log(ip.into(), Kind::Tolerated)
             {
-                tracing::info!(peer = %self.peer, host, subsystem, queue = id.0, "accepted although {tolerated}{more}");
+                tracing::info!(%peer, host, subsystem, queue = id.0, "accepted although {tolerated}{more}");
             }
         }
         step
@@ -72,15 +67,13 @@ impl Connection {
         buffer: Option<Buffer>,
         looks: &[Handle],
         origin: Origin,
+        link: &mut Link,
         turn: &mut Turn<'_>,
     ) {
-        if let State::Handshake { deadline_ms } = &mut self.state {
-            // Waiting is not the host's fault.
-            *deadline_ms = (*deadline_ms).max(turn.now_ms + 2 * CONNECT_HOLD_MS);
-        }
+        link.extend_handshake(turn.now_ms + 2 * CONNECT_HOLD_MS);
         let mut command = self.command(origin, executing, Work::Connect, CONNECT_BYTES, turn);
         (command.phase, command.buffer) = (Phase::Waiting, buffer);
-        let reply = Asker { handle: self.handle, slot: self.commands.insert(command) };
+        let reply = Asker { handle: self.handle, slot: self.slots.insert(command) };
         for &handle in looks {
             turn.shared.post(handle, Message::Look { handle, reply });
         }
@@ -93,13 +86,13 @@ impl Connection {
         let held = |(_, command): &(u32, &crate::command::Command)| {
             matches!(command.work, Work::Connect) && command.phase == Phase::Waiting
         };
-        self.commands.iter().find(held).map(|(slot, _)| slot)
+        self.slots.iter().find(held).map(|(slot, _)| slot)
     }
 
     /// The target shuts down: no Connect waits any more.
-    pub(crate) fn give_up_connect(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn give_up_connect(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
         if let Some(slot) = self.held_connect() {
-            self.stop(slot, Status::CONNECT_CONTROLLER_BUSY, turn);
+            self.stop(slot, Status::CONNECT_CONTROLLER_BUSY, link, turn);
         }
     }
 }

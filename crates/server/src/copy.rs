@@ -9,7 +9,8 @@ use ebof_nvme::protection::Rules;
 use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Work};
-use crate::connection::Connection;
+use crate::commands::Commands;
+use crate::link::Link;
 use crate::stats::Kind;
 use crate::turn::Turn;
 
@@ -106,88 +107,87 @@ impl Copy {
     }
 }
 
-impl Connection {
+impl Commands {
     /// It is read on in the next turn.
     pub(crate) fn copy_later(&mut self, slot: u32) {
-        if let Some(command) = self.commands.get_mut(slot) {
+        if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::Waiting;
             self.later.push_back(slot);
         }
     }
 
     /// Copies go on, as far as the share of the turn reaches.
-    pub(crate) fn go_on_copying(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn go_on_copying(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
         for _ in 0..self.later.len().min(PIECES_MAX) {
-            if !self.has_share() {
+            if !link.has_share() {
                 return;
             }
             let Some(slot) = self.later.pop_front() else { return };
-            let Some(Command { work: Work::Copy(copy), phase: Phase::Waiting, buffer, .. }) =
-                self.commands.get_mut(slot)
+            let Some(Command { work: Work::Copy(copy), phase: Phase::Waiting, buffer, .. }) = self.slots.get_mut(slot)
             else {
                 continue;
             };
             let Some((from, length)) = copy.piece() else { continue };
             let operation =
                 buffer.take().map(|buffer| Operation::Read { offset: from.offset_bytes, len: length, buffer });
-            self.charge(2 * length);
-            self.send_to_device(slot, from.device, operation, turn);
+            link.charge(2 * length);
+            self.send_to_device(slot, from.device, operation, link, turn);
         }
     }
 
     /// A device has done its part of a copy, with `status`.
-    pub(crate) fn copy_done(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Copy(copy), failed, buffer, .. }) = self.commands.get_mut(slot) else { return };
+    pub(crate) fn copy_done(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(Command { work: Work::Copy(copy), failed, buffer, .. }) = self.slots.get_mut(slot) else { return };
         if let Some(status) = failed.or(Some(status)).filter(|status| !status.is_success()) {
-            return self.finish(slot, status, turn);
+            return self.finish(slot, status, link, turn);
         }
         if !copy.writing {
             let length = copy.piece().map_or(0, |(_, length)| length);
             let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
             if let Some(Err(status)) = piece.map(|piece| copy.guard(piece, turn.shared)) {
-                self.finish(slot, status, turn);
+                self.finish(slot, status, link, turn);
                 return self.hurry_drive(turn);
             }
             copy.writing = true;
             if !(turn.shared.pairs.are_there() && self.is_held_up(slot, turn)) {
-                self.write_piece(slot, turn);
+                self.write_piece(slot, link, turn);
             }
             return;
         }
         if copy.advance() {
-            self.finish_copy(slot, turn);
+            self.finish_copy(slot, link, turn);
         } else {
             self.copy_later(slot);
         }
     }
 
     /// Nothing is in the way of a copy: it begins, or writes what it has read.
-    pub(crate) fn copy_on(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        match self.commands.get(slot).map(|command| &command.work) {
-            Some(Work::Copy(copy)) if copy.writing => self.write_piece(slot, turn),
+    pub(crate) fn copy_on(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        match self.slots.get(slot).map(|command| &command.work) {
+            Some(Work::Copy(copy)) if copy.writing => self.write_piece(slot, link, turn),
             _ => self.copy_later(slot),
         }
     }
 
-    fn write_piece(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Copy(copy), buffer, .. }) = self.commands.get_mut(slot) else { return };
+    fn write_piece(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(Command { work: Work::Copy(copy), buffer, .. }) = self.slots.get_mut(slot) else { return };
         let (device, fua) = (copy.target_device(), copy.plan.fua);
         let operation = copy.changed().and_then(|changed| {
             let len = usize::try_from(changed.end - changed.start).ok()?;
             Some(Operation::Write { offset: changed.start, len, buffer: buffer.take()?, fua })
         });
-        self.send_to_device(slot, device, operation, turn);
+        self.send_to_device(slot, device, operation, link, turn);
     }
 
     /// What was copied counts as read from the sources' namespaces too.
-    fn finish_copy(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Copy(copy), started_us, .. }) = self.commands.get(slot) else { return };
+    fn finish_copy(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(Command { work: Work::Copy(copy), started_us, .. }) = self.slots.get(slot) else { return };
         let (read, latency_us) = (copy.read_bytes(), turn.now_us.saturating_sub(*started_us));
         for (nsid, bytes) in read {
             if let Some((_, stats)) = self.stats_of(nsid, turn).and_then(|at| self.stats.get(at)) {
                 stats.count(Kind::Read, bytes, false, latency_us);
             }
         }
-        self.finish(slot, Status::SUCCESS, turn);
+        self.finish(slot, Status::SUCCESS, link, turn);
     }
 }

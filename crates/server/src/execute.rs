@@ -1,17 +1,18 @@
-//! What a connection does with a command: from the queue's decision over buffer, data and device to the answer.
+//! What is done with a command: from the queue's decision over buffer, data and device to the answer.
 
 use std::sync::Arc;
 
-use ebof_backend::{Class, Completion, Device, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Class, Completion, Device, Operation, Request, Submitted};
 use ebof_drive::error_log::is_severe;
 use ebof_fabrics::{DeviceId, Executing, Extent, Step};
 use ebof_nvme::connect::ConnectData;
-use ebof_nvme::{Cid, Cqe, Nqn, Nsid, Sgl, Sqe, Status};
+use ebof_nvme::{Cid, Nqn, Nsid, Sgl, Sqe, Status};
 
 use crate::command::{Command, Phase, Work};
-use crate::connection::{Connection, End, State};
+use crate::commands::Commands;
 use crate::copy::Copy;
 use crate::device::status_of;
+use crate::link::{Fetch, Link};
 use crate::log_limit::{self, About};
 use crate::mailbox::{Asker, Message};
 use crate::stats::{QueueStats, SERIES_MAX};
@@ -38,62 +39,48 @@ impl Origin {
     }
 }
 
-impl Connection {
-    /// Takes a command. Returns whether it takes the data that follow in its capsule, and did not find them in `input`.
+impl Commands {
+    /// Takes a command; `input` is what follows it in the stream, as far as it has come.
     pub(crate) fn on_command(
         &mut self,
         sqe: &Sqe,
         in_capsule: u32,
         input: &mut &[u8],
+        link: &mut Link,
         turn: &mut Turn<'_>,
-    ) -> Result<bool, End> {
+    ) {
         let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), sgl: sqe.sgl(), in_capsule };
         let step = self.queue.submit(sqe, turn.now_ms);
         if let Step::Read(_, extent) = &step {
-            self.charge(extent.length_bytes as usize);
+            link.charge(extent.length_bytes as usize);
         }
         let step = match step {
-            Step::Read(executing, extent) => match self.read_resident(executing, extent, origin, turn) {
-                Some(step) => step,
-                None => return Ok(false),
-            },
+            Step::Read(executing, extent) => self.read_resident(executing, extent, origin, link, turn),
             Step::Write(executing, extent)
                 if in_capsule == extent.length_bytes && matches!(origin.sgl, Sgl::InCapsule { .. }) =>
             {
-                match self.write_resident(executing, extent, origin, input, turn) {
-                    Some(step) => step,
-                    None => return Ok(false),
-                }
+                self.write_resident(executing, extent, origin, input, link, turn)
             }
-            step => step,
+            step => Some(step),
         };
-        let takes_data = self.advance(step, origin, turn)?;
-        if in_capsule > 0 && !takes_data {
-            self.transport.skip_data();
+        if let Some(step) = step {
+            self.advance(step, origin, link, turn);
         }
-        Ok(takes_data)
     }
 
-    /// Does the next thing for a command. Returns whether the command takes the data in its capsule.
-    pub(crate) fn advance(&mut self, step: Step, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
+    /// Does the next thing for a command.
+    pub(crate) fn advance(&mut self, step: Step, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
         let (executing, work, length) = match step {
-            Step::Complete(cqe) => {
-                self.respond(&cqe, turn);
-                return Ok(false);
-            }
+            Step::Complete(cqe) => return link.respond(&cqe, turn),
             Step::Disconnect(cqe) => {
-                self.respond(&cqe, turn);
-                self.state = State::Draining;
-                return Ok(false);
+                link.respond(&cqe, turn);
+                return link.drain();
             }
-            Step::Held => {
-                // An event may wait for exactly this request: it is asked for at the flush.
-                turn.mark_dirty(self);
-                return Ok(false);
-            }
+            // An event may wait for exactly this request: it is asked for at the flush.
+            Step::Held => return link.mark_dirty(turn),
             Step::Reply(executing, data) => {
-                self.reply(origin.cid, executing, &data, turn);
-                return Ok(false);
+                let cqe = self.queue.complete(executing, Status::SUCCESS);
+                return link.send_bytes(origin.cid, &data, &cqe, turn);
             }
             Step::Shared(executing) => {
                 let shared = turn.shared;
@@ -103,29 +90,22 @@ impl Connection {
                 shared.deliver(notices);
                 drop(registry);
                 shared.wake_control();
-                return self.advance(step, origin, turn);
+                return self.advance(step, origin, link, turn);
             }
-            Step::Drive(executing, request) => {
-                self.ask_drive(origin, executing, *request, turn);
-                return Ok(false);
-            }
+            Step::Drive(executing, request) => return self.ask_drive(origin, executing, *request, link, turn),
             // The registry holds nothing but Connects, and those are taken care of where they are decided.
-            Step::Hold(executing, _) => return self.give_up(executing, turn),
+            Step::Hold(executing, _) => return self.give_up(executing, link, turn),
             Step::Abort(executing, handle, cid) => {
                 let command = self.command(origin, executing, Work::Abort, 0, turn);
-                let reply = Asker { handle: self.handle, slot: self.commands.insert(command) };
-                turn.shared.post(handle, Message::Abort { handle, cid, reply });
-                return Ok(false);
+                let reply = Asker { handle: self.handle, slot: self.slots.insert(command) };
+                return turn.shared.post(handle, Message::Abort { handle, cid, reply });
             }
-            Step::Reset(executing, quiesce) => {
-                self.reset(origin, executing, quiesce, turn);
-                return Ok(false);
-            }
+            Step::Reset(executing, quiesce) => return self.reset(origin, executing, quiesce, link, turn),
             Step::Unpaired(first, status, next) => {
-                self.fail_unpaired(first, status, turn);
-                return self.advance(*next, origin, turn);
+                self.fail_unpaired(first, status, link, turn);
+                return self.advance(*next, origin, link, turn);
             }
-            Step::Guarded(guarding, step) => return self.advance_guarded(guarding, *step, origin, turn),
+            Step::Guarded(guarding, step) => return self.advance_guarded(guarding, *step, origin, link, turn),
             Step::Receive(executing, bytes) => (executing, Work::Parameter, bytes),
             Step::Connect(executing) => (executing, Work::Connect, CONNECT_BYTES),
             Step::Read(executing, extent) => (executing, Work::Read(extent), extent.length_bytes),
@@ -143,18 +123,17 @@ impl Connection {
                 (executing, Work::Copy(Copy::new(plan)), length)
             }
             Step::WriteUncorrectable(executing, extent) => (executing, Work::WriteUncorrectable(extent), 0),
-            Step::LbaStatus(executing, wish) => return self.lba_status(origin, executing, &wish, turn),
+            Step::LbaStatus(executing, wish) => return self.lba_status(origin, executing, &wish, link, turn),
             Step::Flush(executing, device) => (executing, Work::Flush(device), 0),
             Step::Deallocate(executing, device, ranges) => (executing, Work::Deallocate(device, ranges), 0),
         };
         let command = self.command(origin, executing, work, length, turn);
-        self.start(command, origin, turn)
+        self.start(command, origin, link, turn);
     }
 
-    fn give_up(&mut self, executing: Executing, turn: &mut Turn<'_>) -> Result<bool, End> {
+    fn give_up(&mut self, executing: Executing, link: &mut Link, turn: &mut Turn<'_>) {
         let cqe = self.queue.complete(executing, Status::INTERNAL_ERROR);
-        self.respond(&cqe, turn);
-        Ok(false)
+        link.respond(&cqe, turn);
     }
 
     pub(crate) fn command(
@@ -186,14 +165,13 @@ impl Connection {
     }
 
     /// Gets the command a buffer and its data under way.
-    pub(crate) fn start(&mut self, mut command: Command, origin: Origin, turn: &mut Turn<'_>) -> Result<bool, End> {
+    pub(crate) fn start(&mut self, mut command: Command, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
         let in_capsule = command.work.takes_data() && matches!(origin.sgl, Sgl::InCapsule { .. });
         // Parameters may come with more behind them; blocks and Connect data have their length.
         let more = matches!(command.work, Work::Parameter) && origin.in_capsule > command.length;
         if in_capsule && origin.in_capsule != command.length && !more {
             let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
-            self.respond(&cqe, turn);
-            return Ok(false);
+            return link.respond(&cqe, turn);
         }
         let bytes = command.buffer_bytes();
         if bytes > 0 {
@@ -203,87 +181,104 @@ impl Connection {
                 if in_capsule {
                     // `can_take` saw room for twice the largest capsule a moment ago.
                     let cqe = self.queue.complete(command.executing, Status::INTERNAL_ERROR);
-                    self.respond(&cqe, turn);
-                    return Ok(false);
+                    return link.respond(&cqe, turn);
                 }
                 command.phase = Phase::Parked;
-                let slot = self.commands.insert(command);
-                self.parked.push_back(slot);
-                return Ok(false);
+                let slot = self.slots.insert(command);
+                return self.parked.push_back(slot);
             }
         }
-        let slot = self.commands.insert(command);
+        let slot = self.slots.insert(command);
         if in_capsule {
-            if let Some(command) = self.commands.get_mut(slot) {
-                command.phase = Phase::Receiving;
-                self.awaiting.push((command.cid, slot));
+            if let Some(fetch) = self.fetch(slot) {
+                link.fetch_inline(fetch);
             }
-            return Ok(true);
+            return;
         }
-        self.set_off(slot, turn)?;
-        Ok(false)
+        self.set_off(slot, link, turn);
     }
 
     /// A command that has its buffer: asks the host for the data, or goes to the device.
-    fn set_off(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
-        let Some(command) = self.commands.get_mut(slot) else { return Ok(()) };
+    fn set_off(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.get_mut(slot) else { return };
         if !command.work.takes_data() {
-            return self.data_complete(slot, turn);
+            return self.data_complete(slot, link, turn);
         }
+        if let Some(fetch) = self.fetch(slot)
+            && let Err(buffer) = link.fetch(fetch, turn)
+        {
+            self.give_buffer(buffer, turn);
+            self.finish(slot, Status::COMMAND_INTERRUPTED, link, turn);
+        }
+    }
+
+    /// The command waits for its data from now on, and the link has its buffer.
+    fn fetch(&mut self, slot: u32) -> Option<Fetch> {
+        let command = self.slots.get_mut(slot)?;
         command.phase = Phase::Receiving;
         let (cid, length) = (command.cid, command.length);
-        match self.transport.request_data(cid, length, self.outbox.arena()) {
-            Ok(()) => self.awaiting.push((cid, slot)),
-            Err(_) => self.finish(slot, Status::COMMAND_INTERRUPTED, turn),
+        let offset = command.work.data_offset(length);
+        Some(Fetch { cid, slot, buffer: command.buffer.take()?, offset, length })
+    }
+
+    /// The data of a command have come.
+    pub(crate) fn on_fetched(
+        &mut self,
+        slot: u32,
+        buffer: Buffer,
+        is_intact: bool,
+        link: &mut Link,
+        turn: &mut Turn<'_>,
+    ) {
+        let Some(command) = self.slots.get_mut(slot) else { return self.give_buffer(buffer, turn) };
+        command.buffer = Some(buffer);
+        if !is_intact {
+            command.failed = Some(Status::TRANSIENT_TRANSPORT_ERROR);
         }
-        turn.mark_dirty(self);
-        Ok(())
+        self.data_complete(slot, link, turn);
     }
 
     /// Starts parked commands for which there is a buffer now.
-    pub(crate) fn unpark(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+    pub(crate) fn unpark(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
         while let Some(&slot) = self.parked.front() {
-            let bytes = self.commands.get(slot).map_or(0, Command::buffer_bytes);
+            let bytes = self.slots.get(slot).map_or(0, Command::buffer_bytes);
             let Some(buffer) = self.take_buffer(bytes, false, turn) else { break };
             self.parked.pop_front();
-            match self.commands.get_mut(slot) {
+            match self.slots.get_mut(slot) {
                 Some(command) => command.buffer = Some(buffer),
                 None => self.give_buffer(buffer, turn),
             }
-            self.set_off(slot, turn)?;
+            self.set_off(slot, link, turn);
         }
-        Ok(())
     }
 
     /// Everything that the host sends with the command is here (or it sends nothing): do the work.
-    pub(crate) fn data_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
-        let Some(command) = self.commands.get_mut(slot) else { return Ok(()) };
+    pub(crate) fn data_complete(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.get_mut(slot) else { return };
         if let Some(status) = command.failed {
             command.phase = Phase::Waiting;
-            self.stop(slot, status, turn);
-            return Ok(());
+            return self.stop(slot, status, link, turn);
         }
         if matches!(command.work, Work::Parameter | Work::Connect) {
-            return self.parameters_complete(slot, turn);
+            return self.parameters_complete(slot, link, turn);
         }
         if !(turn.shared.pairs.are_there() && self.is_held_up(slot, turn)) {
-            self.go_to_device(slot, turn);
+            self.go_to_device(slot, link, turn);
         }
-        Ok(())
     }
 
     /// Nothing is in the way of a command any more.
-    pub(crate) fn go_to_device(&mut self, slot: u32, turn: &mut Turn<'_>) {
-        let Some(command) = self.commands.get_mut(slot) else { return };
+    pub(crate) fn go_to_device(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.get_mut(slot) else { return };
         if command.guarding.is_some()
             && let Err(status) = command.guard_outbound(turn.shared)
         {
-            return self.end(slot, status, turn);
+            return self.end(slot, status, link, turn);
         }
         match command.work {
             Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_complete(slot, turn),
-            Work::Copy(_) => self.copy_on(slot, turn),
-            Work::WriteUncorrectable(extent) => self.mark_bad(slot, extent, turn),
+            Work::Copy(_) => self.copy_on(slot, link, turn),
+            Work::WriteUncorrectable(extent) => self.mark_bad(slot, extent, link, turn),
             Work::Parameter | Work::Connect | Work::Abort | Work::Drive { .. } | Work::Reset { .. } => {}
             Work::Read(extent) | Work::Verify(extent) | Work::Compare(extent) => {
                 let buffer = command.buffer.take();
@@ -292,7 +287,7 @@ impl Connection {
                     len: extent.length_bytes as usize,
                     buffer,
                 });
-                self.send_to_device(slot, extent.device, operation, turn);
+                self.send_to_device(slot, extent.device, operation, link, turn);
             }
             Work::Write(extent) => {
                 let buffer = command.buffer.take();
@@ -302,7 +297,7 @@ impl Connection {
                     buffer,
                     fua: extent.fua,
                 });
-                self.send_to_device(slot, extent.device, operation, turn);
+                self.send_to_device(slot, extent.device, operation, link, turn);
             }
             Work::WriteZeroes(extent) => {
                 let Extent { offset_bytes: offset, deallocate, fua, .. } = extent;
@@ -310,38 +305,37 @@ impl Connection {
                     Some(buffer) => Operation::Write { offset, len: extent.length_bytes as usize, buffer, fua },
                     None => Operation::WriteZeroes { offset, len: extent.length_bytes.into(), deallocate, fua },
                 };
-                self.send_to_device(slot, extent.device, Some(operation), turn);
+                self.send_to_device(slot, extent.device, Some(operation), link, turn);
             }
             Work::Flush(device) => {
-                self.send_to_device(slot, device, Some(Operation::Flush), turn);
+                self.send_to_device(slot, device, Some(Operation::Flush), link, turn);
             }
             Work::Deallocate(device, ref ranges) => {
                 let ranges = ranges
                     .iter()
                     .map(|range| range.offset_bytes..range.offset_bytes.saturating_add(range.length_bytes))
                     .collect();
-                self.send_to_device(slot, device, Some(Operation::Deallocate { ranges }), turn);
+                self.send_to_device(slot, device, Some(Operation::Deallocate { ranges }), link, turn);
             }
         }
     }
 
-    pub(crate) fn parameters_complete(&mut self, slot: u32, turn: &mut Turn<'_>) -> Result<(), End> {
-        let Some(mut command) = self.commands.remove(slot) else { return Ok(()) };
+    pub(crate) fn parameters_complete(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(mut command) = self.slots.remove(slot) else { return };
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
         let origin = Origin::without_data(command.cid, command.nsid);
         let step = match command.work {
-            Work::Connect => self.connect(command.executing, data, turn),
+            Work::Connect => self.connect(command.executing, data, link, turn),
             _ => self.queue.resume(command.executing, data, turn.now_ms),
         };
         if let Step::Hold(executing, looks) = step {
-            self.hold_connect(executing, buffer, &looks, origin, turn);
-            return Ok(());
+            return self.hold_connect(executing, buffer, &looks, origin, link, turn);
         }
         if let Some(buffer) = buffer {
             self.give_buffer(buffer, turn);
         }
-        self.advance(step, origin, turn).map(|_| ())
+        self.advance(step, origin, link, turn);
     }
 
     pub(crate) fn send_to_device(
@@ -349,41 +343,42 @@ impl Connection {
         slot: u32,
         device: DeviceId,
         operation: Option<Operation>,
+        link: &mut Link,
         turn: &mut Turn<'_>,
     ) {
         let devices = turn.devices;
         let (Some(operation), Some(device)) = (operation, devices.device(device)) else {
             // The namespace went away between the decision and now.
-            self.finish(slot, Status::INVALID_NAMESPACE.dnr(), turn);
+            self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, turn);
             return;
         };
-        if let Some(command) = self.commands.get_mut(slot) {
+        if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::AtDevice;
             self.at_device += 1;
         }
         let request = Request::new(turn.tag(self.handle, slot), operation);
-        self.submit(device, request, turn);
+        self.submit(device, request, link, turn);
     }
 
     /// Hands a request to the device, now or when the thread's `Io` has room.
-    fn submit(&mut self, device: &Arc<dyn Device>, request: Request, turn: &mut Turn<'_>) {
+    fn submit(&mut self, device: &Arc<dyn Device>, request: Request, link: &mut Link, turn: &mut Turn<'_>) {
         match device.submit(turn.io, request) {
-            Submitted::Done(completion) => self.on_device(completion, turn),
+            Submitted::Done(completion) => self.on_device(completion, link, turn),
             Submitted::Pending => {}
             Submitted::Busy(request) => turn.retry.push_back((Arc::clone(device), request)),
         }
     }
 
     /// A device has done its part.
-    pub(crate) fn on_device(&mut self, completion: Completion, turn: &mut Turn<'_>) {
+    pub(crate) fn on_device(&mut self, completion: Completion, link: &mut Link, turn: &mut Turn<'_>) {
         let slot = Turn::slot_of(completion.tag);
         self.at_device = self.at_device.saturating_sub(1);
-        let Some(command) = self.commands.get_mut(slot) else { return };
+        let Some(command) = self.slots.get_mut(slot) else { return };
         command.buffer = completion.buffer;
         command.phase = Phase::Elsewhere;
-        if matches!(self.state, State::Gone | State::Closing { .. }) {
+        if link.has_ended() {
             self.forget(slot, turn);
-            self.tell_closed(turn);
+            self.tell_closed(link, turn);
             return;
         }
         if matches!(command.work, Work::Reset { .. }) {
@@ -393,7 +388,7 @@ impl Connection {
                     tracing::error!("flushing at the reset of a controller: {error}{more}");
                 }
             }
-            self.go_on_resetting(slot, turn);
+            self.go_on_resetting(slot, link, turn);
             return;
         }
         let mut severe = false;
@@ -416,9 +411,9 @@ impl Connection {
             }
         };
         match command.work {
-            Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_done(slot, status, turn),
-            Work::Copy(_) => self.copy_done(slot, status, turn),
-            _ => self.finish(slot, status, turn),
+            Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_done(slot, status, link, turn),
+            Work::Copy(_) => self.copy_done(slot, status, link, turn),
+            _ => self.finish(slot, status, link, turn),
         }
         if severe {
             self.hurry_drive(turn);
@@ -426,19 +421,19 @@ impl Connection {
     }
 
     /// The answer to an Abort that this connection sent to another queue.
-    pub(crate) fn on_abort_answer(&mut self, slot: u32, aborted: bool, turn: &mut Turn<'_>) {
-        if self.commands.get(slot).is_some_and(|command| matches!(command.work, Work::Abort))
-            && let Some(command) = self.commands.remove(slot)
+    pub(crate) fn on_abort_answer(&mut self, slot: u32, aborted: bool, link: &mut Link, turn: &mut Turn<'_>) {
+        if self.slots.get(slot).is_some_and(|command| matches!(command.work, Work::Abort))
+            && let Some(command) = self.slots.remove(slot)
         {
             // Abort, Command Completion: dword 0 bit 0 is set when the command was not aborted.
             let cqe = self.queue.complete_with(command.executing, Status::SUCCESS, u64::from(!aborted));
-            self.respond(&cqe, turn);
+            link.respond(&cqe, turn);
         }
     }
 
     /// Completes a command: its data and its response are queued for sending.
-    pub(crate) fn finish(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
-        let Some(command) = self.commands.remove(slot) else { return };
+    pub(crate) fn finish(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.remove(slot) else { return };
         let moved = if status.is_success() && command.work.moves_data() { u64::from(command.length) } else { 0 };
         if let Some((_, stats)) = command.stats.and_then(|at| self.stats.get(at)) {
             let latency_us = turn.now_us.saturating_sub(command.started_us);
@@ -447,49 +442,18 @@ impl Connection {
         let cqe = self.queue.complete_with(command.executing, status, command.work.result(status));
         match (command.work, command.buffer) {
             (Work::Read(_), Some(buffer)) if status.is_success() => {
-                let length = command.length as usize;
-                let success = self.transport.success_allowed(&cqe);
-                let payload = &buffer.as_slice()[..length];
-                let trailer = self.transport.send_data(command.cid, 0, payload, true, success, self.outbox.arena());
-                // A copied payload leaves the buffer at once; the others are given back by `flush`.
-                let capacity = buffer.capacity();
+                // A copied payload leaves the buffer at once; the others are given back by `Link::flush`.
                 let before = turn.pool.outstanding_bytes();
-                self.outbox.push_payload(buffer, length, turn.pool);
-                if turn.pool.outstanding_bytes() < before {
-                    self.buffers.give(capacity);
-                }
-                self.outbox.arena().extend(trailer.iter().flatten());
-                if !success {
-                    self.transport.send_response(&cqe, self.outbox.arena());
-                }
+                link.send_buffer(command.cid, buffer, command.length, &cqe, turn);
+                self.buffers.give(before - turn.pool.outstanding_bytes());
             }
             (_, buffer) => {
                 if let Some(buffer) = buffer {
                     self.give_buffer(buffer, turn);
                 }
-                self.transport.send_response(&cqe, self.outbox.arena());
+                link.respond(&cqe, turn);
             }
         }
-        turn.mark_dirty(self);
-    }
-
-    pub(crate) fn respond(&mut self, cqe: &Cqe, turn: &mut Turn<'_>) {
-        self.transport.send_response(cqe, self.outbox.arena());
-        turn.mark_dirty(self);
-    }
-
-    /// Data to the host that did not come from a device, and the response.
-    fn reply(&mut self, cid: Cid, executing: Executing, data: &[u8], turn: &mut Turn<'_>) {
-        let cqe = self.queue.complete(executing, Status::SUCCESS);
-        let success = self.transport.success_allowed(&cqe);
-        let arena = self.outbox.arena();
-        let trailer = self.transport.send_data(cid, 0, data, true, success, arena);
-        arena.extend_from_slice(data);
-        arena.extend(trailer.iter().flatten());
-        if !success {
-            self.transport.send_response(&cqe, arena);
-        }
-        turn.mark_dirty(self);
     }
 
     /// The counters for commands about `nsid` on this queue: their place in `stats`.

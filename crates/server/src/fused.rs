@@ -22,7 +22,8 @@ use ebof_fabrics::{DeviceId, Extent};
 use ebof_nvme::{Cid, Status};
 
 use crate::command::{Command, Phase, Work};
-use crate::connection::{Connection, State};
+use crate::commands::Commands;
+use crate::link::{Link, Stopped};
 use crate::mailbox::{Asker, Mailbox, Message};
 use crate::reactor::Reactor;
 use crate::turn::{Turn, reactor_of};
@@ -207,7 +208,7 @@ impl Reactor {
         let connections = &self.connections;
         let shared = &self.shared;
         self.barriers.retain(|barrier| {
-            let mut commands = connections.iter().flatten().flat_map(|connection| connection.commands.iter());
+            let mut commands = connections.iter().flatten().flat_map(|connection| connection.commands.slots.iter());
             let is_left = commands.any(|(_, command)| {
                 // What only a drive's thread changes is elsewhere meanwhile.
                 matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
@@ -267,12 +268,12 @@ impl Work {
     }
 }
 
-impl Connection {
+impl Commands {
     /// Whether a command has to wait until a pair has ended before it changes what it is about; it then goes on by itself.
     #[cold]
     pub(crate) fn is_held_up(&mut self, slot: u32, turn: &Turn<'_>) -> bool {
         let asker = Asker { handle: self.handle, slot };
-        let Some(command) = self.commands.get_mut(slot) else { return false };
+        let Some(command) = self.slots.get_mut(slot) else { return false };
         let Some(hold) = turn.shared.pairs.enter_change(&command.work, asker) else { return false };
         command.hold = Some(Box::new(hold));
         command.phase = Phase::Waiting;
@@ -280,33 +281,33 @@ impl Connection {
     }
 
     /// It is the turn of a command that stood in line.
-    pub(crate) fn on_turn(&mut self, slot: u32, number: u64, turn: &mut Turn<'_>) {
-        let Some(command) = self.commands.get_mut(slot) else { return };
+    pub(crate) fn on_turn(&mut self, slot: u32, number: u64, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.get_mut(slot) else { return };
         // The slot may have a new command: this one was aborted.
         if command.hold.as_ref().is_none_or(|hold| hold.number != number) {
             return;
         }
         let Work::FusedCompare(extent, _) = command.work else {
             command.hold = None;
-            return self.go_to_device(slot, turn);
+            return self.go_to_device(slot, link, turn);
         };
         let operation = command.buffer.take().map(|buffer| {
             let len = extent.length_bytes as usize;
             Operation::Read { offset: extent.offset_bytes, len, buffer }
         });
-        self.send_to_device(slot, extent.device, operation, turn);
+        self.send_to_device(slot, extent.device, operation, link, turn);
     }
 
     /// A half of a pair has its data. When the other one has, too, the pair lines up.
     pub(crate) fn half_complete(&mut self, slot: u32, turn: &Turn<'_>) {
-        let Some(command) = self.commands.get_mut(slot) else { return };
+        let Some(command) = self.slots.get_mut(slot) else { return };
         command.phase = Phase::Waiting;
         let Some(other) = self.other_half(slot) else { return };
-        if self.commands.get(other).is_none_or(|other| other.phase != Phase::Waiting) {
+        if self.slots.get(other).is_none_or(|other| other.phase != Phase::Waiting) {
             return;
         }
         for slot in [slot, other] {
-            if let Some(Command { work: Work::FusedCompare(extent, _), hold, .. }) = self.commands.get_mut(slot) {
+            if let Some(Command { work: Work::FusedCompare(extent, _), hold, .. }) = self.slots.get_mut(slot) {
                 let asker = Asker { handle: self.handle, slot };
                 *hold = Some(Box::new(turn.shared.pairs.enter(extent, asker)));
             }
@@ -316,32 +317,32 @@ impl Connection {
     /// The second half has come: the first one knows of it from now on.
     pub(crate) fn join_halves(&mut self, first: Cid, second: Cid) {
         if let Some(Command { work: Work::FusedCompare(_, other), .. }) =
-            self.slot_of(first).and_then(|slot| self.commands.get_mut(slot))
+            self.slot_of(first).and_then(|slot| self.slots.get_mut(slot))
         {
             *other = Some(second);
         }
     }
 
     /// The first half has no second.
-    pub(crate) fn fail_unpaired(&mut self, first: Cid, status: Status, turn: &mut Turn<'_>) {
+    pub(crate) fn fail_unpaired(&mut self, first: Cid, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
         if let Some(slot) = self.slot_of(first) {
-            self.stop(slot, status, turn);
+            self.stop(slot, status, link, turn);
         }
     }
 
     /// A device has done its part of a pair, with `status`.
-    pub(crate) fn half_done(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
-        let Some(command) = self.commands.get_mut(slot) else { return };
+    pub(crate) fn half_done(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.get_mut(slot) else { return };
         let status = command.failed.filter(|_| status.is_success()).unwrap_or(status);
         if !matches!(command.work, Work::FusedCompare(..)) || !status.is_success() {
-            return self.finish_half(slot, status, turn);
+            return self.finish_half(slot, status, link, turn);
         }
         let hold = command.hold.take();
-        let Some(second) = self.other_half(slot) else { return self.finish_half(slot, status, turn) };
+        let Some(second) = self.other_half(slot) else { return self.finish_half(slot, status, link, turn) };
         let Some(Command { work: Work::FusedWrite(extent, _), buffer, hold: of_second, .. }) =
-            self.commands.get_mut(second)
+            self.slots.get_mut(second)
         else {
-            return self.finish_half(slot, status, turn);
+            return self.finish_half(slot, status, link, turn);
         };
         // Whoever is at the device holds: the other half may be given up meanwhile.
         *of_second = hold;
@@ -352,29 +353,29 @@ impl Connection {
             buffer,
             fua: extent.fua,
         });
-        self.finish(slot, Status::SUCCESS, turn);
-        self.send_to_device(second, extent.device, operation, turn);
+        self.finish(slot, Status::SUCCESS, link, turn);
+        self.send_to_device(second, extent.device, operation, link, turn);
     }
 
     /// Completes a half; if it has failed, the other one as well.
-    pub(crate) fn finish_half(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
+    pub(crate) fn finish_half(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
         let other = self.other_half(slot).filter(|_| !status.is_success());
-        self.finish(slot, status, turn);
+        self.finish(slot, status, link, turn);
         if let Some(other) = other {
-            self.stop(other, Status::ABORTED_FAILED_FUSED, turn);
+            self.stop(other, Status::ABORTED_FAILED_FUSED, link, turn);
         }
     }
 
     /// The half that belongs to the half in `slot`, if it is still there.
     fn other_half(&self, slot: u32) -> Option<u32> {
-        let command = self.commands.get(slot)?;
+        let command = self.slots.get(slot)?;
         let other = match command.work {
             Work::FusedCompare(_, other) => self.slot_of(other?)?,
             Work::FusedWrite(_, other) => self.slot_of(other)?,
             _ => return None,
         };
         // Identifiers are used again: both have to know of each other.
-        match self.commands.get(other)?.work {
+        match self.slots.get(other)?.work {
             Work::FusedCompare(_, back) if back == Some(command.cid) => Some(other),
             Work::FusedWrite(_, back) if back == command.cid => Some(other),
             _ => None,
@@ -383,41 +384,42 @@ impl Connection {
 
     /// Ends a command with `status`. Where data of the host are on their way, the response follows them; what is at a device
     /// ends when that is done with it.
-    pub(crate) fn stop(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
-        let Some(command) = self.commands.get_mut(slot) else { return };
+    pub(crate) fn stop(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+        let Some(command) = self.slots.get_mut(slot) else { return };
         if command.phase == Phase::AtDevice {
             command.failed = Some(status);
             turn.io.cancel(turn.tag(self.handle, slot));
             return;
         }
-        if command.phase == Phase::Receiving && self.transport.stop_requesting(command.cid) {
-            command.failed = Some(status);
-            return;
+        if command.phase == Phase::Receiving {
+            match link.stop_fetching(command.cid, slot) {
+                Stopped::Arriving => return command.failed = Some(status),
+                Stopped::Ended(buffer) => command.buffer = buffer,
+            }
         }
-        self.awaiting.retain(|&(_, awaiting)| awaiting != slot);
         self.parked.retain(|&parked| parked != slot);
         self.later.retain(|&later| later != slot);
-        self.end(slot, status, turn);
+        self.end(slot, status, link, turn);
     }
 
     /// Completes a command that nothing waits for; of a half of a pair, the other one as well.
-    pub(crate) fn end(&mut self, slot: u32, status: Status, turn: &mut Turn<'_>) {
-        if self.commands.get(slot).is_some_and(|command| command.work.is_half()) {
-            self.finish_half(slot, status, turn);
+    pub(crate) fn end(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
+        if self.slots.get(slot).is_some_and(|command| command.work.is_half()) {
+            self.finish_half(slot, status, link, turn);
         } else {
-            self.finish(slot, status, turn);
+            self.finish(slot, status, link, turn);
         }
     }
 
     fn slot_of(&self, cid: Cid) -> Option<u32> {
-        self.commands.iter().find(|(_, command)| command.cid == cid).map(|(slot, _)| slot)
+        self.slots.iter().find(|(_, command)| command.cid == cid).map(|(slot, _)| slot)
     }
 
     /// The target shuts down: no second half will come any more.
-    pub(crate) fn give_up_halves(&mut self, turn: &mut Turn<'_>) {
-        let lone = self.commands.iter().find(|(_, command)| matches!(command.work, Work::FusedCompare(_, None)));
-        if let Some((slot, _)) = lone.filter(|_| self.state == State::Draining) {
-            self.stop(slot, Status::ABORTED_MISSING_FUSED, turn);
+    pub(crate) fn give_up_halves(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+        let lone = self.slots.iter().find(|(_, command)| matches!(command.work, Work::FusedCompare(_, None)));
+        if let Some((slot, _)) = lone.filter(|_| link.is_draining()) {
+            self.stop(slot, Status::ABORTED_MISSING_FUSED, link, turn);
         }
     }
 }

@@ -12,14 +12,15 @@ use ebof_nvme::protection::blocks::{same_data, spread, strip};
 use ebof_nvme::protection::{Bad, INFORMATION_BYTES};
 
 use crate::command::{Command, Work};
-use crate::connection::{Connection, End};
+use crate::commands::Commands;
 use crate::copy::Copy;
 use crate::execute::Origin;
+use crate::link::Link;
 use crate::log_limit::{About, Kind};
 use crate::shared::Shared;
 use crate::turn::Turn;
 
-impl Connection {
+impl Commands {
     /// A command for blocks with protection information.
     #[cold]
     pub(crate) fn advance_guarded(
@@ -27,8 +28,9 @@ impl Connection {
         guarding: Box<Guarding>,
         step: Step,
         origin: Origin,
+        link: &mut Link,
         turn: &mut Turn<'_>,
-    ) -> Result<bool, End> {
+    ) {
         let (executing, work) = match step {
             Step::Read(executing, extent) => (executing, Work::Read(extent)),
             Step::Write(executing, extent) => (executing, Work::Write(extent)),
@@ -40,14 +42,14 @@ impl Connection {
             }
             Step::Verify(executing, extent) => (executing, Work::Verify(extent)),
             Step::WriteZeroes(executing, extent) => (executing, Work::WriteZeroes(extent)),
-            other => return self.advance(other, origin, turn),
+            other => return self.advance(other, origin, link, turn),
         };
         if matches!(work, Work::Read(_)) {
-            self.charge(guarding.transfer_bytes as usize);
+            link.charge(guarding.transfer_bytes as usize);
         }
         let mut command = self.command(origin, executing, work, guarding.transfer_bytes, turn);
         command.guarding = Some(guarding);
-        self.start(command, origin, turn)
+        self.start(command, origin, link, turn);
     }
 }
 

@@ -22,9 +22,10 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::buffer::Pool;
 use crate::busy::Busy;
-use crate::connection::{Connection, End, State};
+use crate::connection::{Connection, End};
 use crate::device::DeviceTable;
 use crate::fused::Barrier;
+use crate::link::State;
 use crate::log_limit::Kind;
 use crate::mailbox::{Mailbox, Message};
 use crate::outbox::Flushed;
@@ -286,31 +287,31 @@ impl Reactor {
             now_ms: now_us / 1000,
             now_us,
         };
-        let state_before = connection.state;
+        let state_before = connection.link.state;
         let result = work(&mut connection, &mut turn);
         if let Err(end) = result {
             end_connection(&mut connection, &end, &mut turn);
         }
-        if !connection.waiters.is_empty() {
-            connection.settle_waiters(&turn);
+        if !connection.commands.waiters.is_empty() {
+            connection.commands.settle_waiters(&turn);
         }
-        let used = connection.take_charged();
+        let used = connection.link.take_charged();
         if used > 0 {
             self.busy.note_use(used);
         }
         if connection.is_finished() {
             // Closing the socket takes it out of the epoll set.
             self.free.push(place);
-            self.shared.connection_gone(&connection.port);
-            for waiter in &connection.waiters {
+            self.shared.connection_gone(&connection.link.peer().port);
+            for waiter in &connection.commands.waiters {
                 waiter.tell(&self.shared);
             }
-            for &reply in &connection.close_askers {
+            for &reply in &connection.commands.close_askers {
                 self.shared.post(reply.handle, Message::Closed { reply });
             }
             return;
         }
-        if connection.state != state_before {
+        if connection.link.state != state_before {
             self.watch(&connection);
         }
         if let Some(deadline) = connection.deadline_ms()
@@ -329,23 +330,23 @@ impl Reactor {
     /// Sets which events of the connection's socket are of interest. An end of the stream is an input event; errors are
     /// always told.
     fn watch(&self, connection: &Connection) {
-        let flags = match connection.state {
+        let flags = match connection.link.state {
             State::Gone => {
                 // Its end would be told again and again. It may be out of the set already.
-                let _ = epoll::delete(&self.epoll, &connection.socket);
+                let _ = epoll::delete(&self.epoll, &connection.link.socket);
                 return;
             }
             State::Closing { .. } => epoll::EventFlags::IN,
             State::Handshake { .. } | State::Open | State::Draining => {
                 let mut flags = epoll::EventFlags::empty();
-                flags.set(epoll::EventFlags::IN, !connection.is_stalled());
-                flags.set(epoll::EventFlags::OUT, connection.blocked());
+                flags.set(epoll::EventFlags::IN, !connection.link.is_stalled());
+                flags.set(epoll::EventFlags::OUT, connection.link.is_blocked());
                 flags
             }
         };
         let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
-        if let Err(error) = epoll::modify(&self.epoll, &connection.socket, data, flags) {
-            let peer = connection.peer;
+        if let Err(error) = epoll::modify(&self.epoll, &connection.link.socket, data, flags) {
+            let peer = connection.link.peer().remote;
             if let Some(more) = self.shared.may_log(peer.ip().into(), Kind::Unwatched) {
                 tracing::error!(%peer, "the events of a socket could not be chosen: {error}{more}");
             }
@@ -355,21 +356,21 @@ impl Reactor {
     fn on_socket(&mut self, place: u32, flags: epoll::EventFlags, now_us: u64) -> bool {
         let (mut worked, mut received) = (false, 0);
         self.with(place, now_us, |connection, turn| {
-            if connection.state == State::Gone {
+            if connection.link.state == State::Gone {
                 // An event of the same batch as the one that ended it.
                 return Ok(());
             }
             if flags.contains(epoll::EventFlags::OUT) {
                 worked = true;
-                turn.mark_dirty(connection);
+                connection.link.mark_dirty(turn);
             }
-            if flags.contains(epoll::EventFlags::ERR) && connection.outbox.has_zerocopy() {
+            if flags.contains(epoll::EventFlags::ERR) && connection.link.outbox.has_zerocopy() {
                 worked |= connection.on_notifications(turn)?;
             }
-            if connection.is_stalled() {
+            if connection.link.is_stalled() {
                 // Nothing is read while the queue is full, but a peer that has gone is noticed.
                 let gone = flags.contains(epoll::EventFlags::HUP).then_some(End::PeerClosed);
-                let failed = || flags.contains(epoll::EventFlags::ERR).then(|| connection.failure()).flatten();
+                let failed = || flags.contains(epoll::EventFlags::ERR).then(|| connection.link.failure()).flatten();
                 return gone.or_else(failed).map_or(Ok(()), Err);
             }
             received = connection.on_readable(turn)?;
@@ -384,7 +385,7 @@ impl Reactor {
     /// A device has done its part of a command.
     fn on_device(&mut self, completion: Completion, now_us: u64) {
         self.with(Turn::place_of(completion.tag), now_us, |connection, turn| {
-            connection.on_device(completion, turn);
+            connection.commands.on_device(completion, &mut connection.link, turn);
             Ok(())
         });
     }
@@ -418,7 +419,7 @@ impl Reactor {
             self.with(place, now_us, |connection, turn| {
                 let before = connection.backlog();
                 // A copy has a piece in every turn.
-                worked |= !connection.later.is_empty();
+                worked |= !connection.commands.later.is_empty();
                 let result = connection.resume(turn);
                 // Who has used up its share goes on in the next turn: nothing else may bring that about.
                 // One that ends gives buffers back: those before it may have waited for them.
@@ -441,17 +442,17 @@ impl Reactor {
             let Some(place) = self.dirty.pop_front() else { break };
             let mut changed = false;
             self.with(place, now_us, |connection, turn| {
-                connection.dirty = false;
-                if matches!(connection.state, State::Gone | State::Closing { .. }) {
+                connection.link.dirty = false;
+                if connection.link.has_ended() {
                     return Ok(());
                 }
-                let was_blocked = connection.blocked();
+                let was_blocked = connection.link.is_blocked();
                 let flushed = connection.flush(turn)?;
                 changed = was_blocked != (flushed == Flushed::Blocked);
                 if flushed == Flushed::Share {
-                    turn.mark_dirty(connection);
+                    connection.link.mark_dirty(turn);
                 }
-                let over = connection.state == State::Draining && connection.is_drained();
+                let over = connection.link.is_draining() && connection.is_drained();
                 if over { Err(End::Shutdown) } else { Ok(()) }
             });
             if let Some(connection) = self.connections.get(place as usize).and_then(Option::as_ref)
@@ -481,14 +482,14 @@ impl Reactor {
             }
             self.with(place, now_us, |connection, turn| {
                 connection.armed_ms = None;
-                if connection.state == State::Gone {
+                if connection.link.state == State::Gone {
                     let before = turn.pool.outstanding_bytes();
                     connection.settle(turn);
                     // Somebody may wait for the buffers that have come back, and is only looked at in the next turn.
                     worked |= turn.pool.outstanding_bytes() < before;
                     return Ok(());
                 }
-                connection.look_at_stall(now_ms);
+                connection.link.look_at_stall(now_ms);
                 let overdue = connection.overdue(now_ms, handshake_ms);
                 worked |= overdue.is_some();
                 overdue.map_or(Ok(()), Err)
@@ -508,7 +509,7 @@ impl Reactor {
 
 /// Ends a connection and tells everyone who must know.
 fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
-    match connection.state {
+    match connection.link.state {
         State::Gone => return,
         State::Closing { .. } => return connection.close(turn),
         State::Handshake { .. } | State::Open | State::Draining => {}
@@ -519,8 +520,8 @@ fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
         End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, turn),
         _ => connection.close(turn),
     }
-    connection.tell_closed(turn);
-    if connection.drains() {
+    connection.commands.tell_closed(&connection.link, turn);
+    if connection.commands.drains() {
         // The control thread says so if it takes long.
         turn.shared.wake_control();
     }

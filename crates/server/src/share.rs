@@ -12,7 +12,7 @@ use ebof_backend::Buffer;
 use ebof_nvme::Nqn;
 
 use crate::buffer::Pool;
-use crate::connection::Connection;
+use crate::commands::Commands;
 use crate::log_limit::Network;
 use crate::turn::Turn;
 
@@ -128,7 +128,7 @@ impl Drop for BufferUse {
     }
 }
 
-impl Connection {
+impl Commands {
     /// A buffer for a command. Those that wait for the host or for the socket leave room for in-capsule data: the stream
     /// that brings what they wait for must go on.
     pub(crate) fn take_buffer(&mut self, bytes: usize, in_capsule: bool, turn: &mut Turn<'_>) -> Option<Buffer> {

@@ -14,9 +14,10 @@ use ebof_manage::api::{Journal, Refusal as JournalEntry, RefusalReason};
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
-use crate::connection::{Connection, End, State};
+use crate::connection::{Connection, End};
 use crate::drives::Drives;
 use crate::fused::Pairs;
+use crate::link::{Peer, State};
 use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
@@ -201,29 +202,30 @@ impl Shared {
 
     /// Books the end of a connection: its counters, the log, and the journal when it never became a queue.
     pub(crate) fn connection_ended(&self, connection: &Connection, end: &End) {
-        if !connection.stats.is_empty() {
+        let Connection { link, commands, .. } = connection;
+        if !commands.stats.is_empty() {
             let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-            for (_, gone) in &connection.stats {
+            for (_, gone) in &commands.stats {
                 stats.live.retain(|live| !Arc::ptr_eq(live, gone));
                 stats.past.add(gone);
             }
         }
         self.digests.lock().unwrap_or_else(PoisonError::into_inner).remove(&connection.handle);
-        let peer = connection.peer;
-        let host = connection.queue.host().map_or("-", Nqn::as_str);
-        let queue = connection.queue.id().map(|id| id.0);
-        let unconnected = matches!(connection.state, State::Handshake { .. });
-        if unconnected && let Some(reason) = refusal_of(end, connection.transport.initialized().is_some()) {
-            self.refuse(connection.peer, &connection.port, reason, None, None, end.to_string());
+        let host = commands.queue.host().map_or("-", Nqn::as_str);
+        let queue = commands.queue.id().map(|id| id.0);
+        let unconnected = matches!(link.state, State::Handshake { .. });
+        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
+            self.refuse(link.peer().remote, &link.peer().port, reason, None, None, end.to_string());
             return;
         }
+        let (ip, peer) = (link.peer().ip(), link.peer().remote);
         let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
         let kind = match wanted {
             _ if unconnected => Kind::Unconnected,
             true => Kind::Ended,
             false => Kind::Broken,
         };
-        match self.may_log(peer.ip().into(), kind) {
+        match self.may_log(ip.into(), kind) {
             Some(more) if wanted => tracing::info!(%peer, host, queue, "connection ended: {end}{more}"),
             Some(more) => tracing::warn!(%peer, host, queue, "connection ended: {end}{more}"),
             None => {}
@@ -231,7 +233,7 @@ impl Shared {
     }
 
     /// Notes a Connect that was refused.
-    pub(crate) fn refuse_connect(&self, peer: SocketAddr, port: &PortState, refusal: &Refusal) {
+    pub(crate) fn refuse_connect(&self, peer: &Peer, refusal: &Refusal) {
         let reason = match refusal.reason {
             Reason::Format
             | Reason::Length
@@ -239,7 +241,7 @@ impl Shared {
             | Reason::MalformedHost
             | Reason::StaticController => RefusalReason::InvalidConnect,
             Reason::QueueSize | Reason::QueueId | Reason::QueueInUse | Reason::NotReady => RefusalReason::QueueRefused,
-            Reason::UnknownSubsystem if port.config.discovery_only => RefusalReason::DiscoveryPort,
+            Reason::UnknownSubsystem if peer.port.config.discovery_only => RefusalReason::DiscoveryPort,
             Reason::UnknownSubsystem => RefusalReason::UnknownSubsystem,
             Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
             Reason::HostIdInUse => RefusalReason::HostIdConflict,
@@ -251,7 +253,7 @@ impl Shared {
             Reason::Draining => RefusalReason::QueuesDraining,
         };
         let detail = format!("queue {}: {}; answered {}", refusal.queue, refusal.reason, refusal.status);
-        self.refuse(peer, port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);
+        self.refuse(peer.remote, &peer.port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);
     }
 
     /// Notes a connection that was refused.

@@ -7,7 +7,6 @@ use ebof_backend::{Device, Io, Request};
 use ebof_fabrics::Handle;
 
 use crate::buffer::Pool;
-use crate::connection::Connection;
 use crate::device::DeviceTable;
 use crate::share::HostBuffers;
 use crate::shared::Shared;
@@ -33,14 +32,6 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Has the connection flushed at the end of the turn.
-    pub(crate) fn mark_dirty(&mut self, connection: &mut Connection) {
-        if !connection.dirty {
-            connection.dirty = true;
-            self.dirty.push_back(place_of(connection.handle));
-        }
-    }
-
     /// The device tag of a command: place of the connection, slot of the command. The place is not reused while a
     /// command is at a device.
     pub(crate) fn tag(&self, handle: Handle, slot: u32) -> u64 {

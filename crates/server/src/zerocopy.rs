@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ebof_backend::Buffer;
 use ebof_pinned::Pinned;
 
-use crate::connection::{Connection, End, STALLED_MS, State};
+use crate::connection::{End, STALLED_MS};
+use crate::link::{Link, State};
 use crate::turn::Turn;
 
 /// What a network card still reads of a connection that was broken off is looked at again after this time, and
@@ -97,21 +98,19 @@ impl Counts {
     }
 }
 
-impl Connection {
+impl Link {
     /// Takes what the kernel tells about payloads that were sent without a copy. Returns whether it told anything.
     ///
     /// # Errors
     /// The socket's error queue cannot be read.
     pub(crate) fn on_notifications(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
-        let before = turn.pool.outstanding_bytes();
         let collected = self.outbox.collect(&self.socket, turn.pool)?;
-        self.buffers.give(before - turn.pool.outstanding_bytes());
         if collected.sends == 0 {
             return Ok(false);
         }
         turn.shared.zerocopy.told(collected.copied, collected.fell_back);
         if collected.fell_back {
-            let peer = self.peer;
+            let peer = self.peer().remote;
             tracing::debug!(%peer, "the kernel copies what it is to send without a copy: this connection copies again");
         }
         self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
@@ -170,7 +169,7 @@ impl Connection {
         let until_ms = settling.until_ms;
         let failed = self.on_notifications(turn).is_err();
         if self.outbox.is_pinning() && (failed || turn.now_ms >= until_ms) {
-            let peer = self.peer;
+            let peer = self.peer().remote;
             if let Some(more) = turn.shared.may_log(peer.ip().into(), crate::log_limit::Kind::Pinned) {
                 tracing::error!(
                     %peer,

@@ -8,7 +8,8 @@ use rustix::event::epoll;
 
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
-use crate::connection::{Connection, End, State};
+use crate::connection::{Connection, End};
+use crate::link::{Peer, State};
 use crate::log_limit::Kind;
 use crate::mailbox::{Accepted, Asker, Message};
 use crate::port::PortState;
@@ -38,24 +39,28 @@ impl Reactor {
             }
             Message::AbortAnswer { reply, aborted } => {
                 self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.on_abort_answer(reply.slot, aborted, turn);
+                    connection.commands.on_abort_answer(reply.slot, aborted, &mut connection.link, turn);
                     Ok(())
                 });
             }
             Message::Answer { reply, answer } => {
                 self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.on_answer(reply.slot, answer, turn)
+                    connection.commands.on_answer(reply.slot, answer, &mut connection.link, turn);
+                    Ok(())
                 });
             }
             Message::Preempt { handle, nsid, reply } => self.preempt(handle, nsid, reply, now_us),
             Message::Preempted { reply } => {
-                self.with_handle(reply.handle, now_us, |connection, turn| connection.on_preempted(reply.slot, turn));
+                self.with_handle(reply.handle, now_us, |connection, turn| {
+                    connection.commands.on_preempted(reply.slot, &mut connection.link, turn);
+                    Ok(())
+                });
             }
             Message::Close { handle, reply } => {
                 // The connection goes away now; its end is known when no device works for it any more, also where its
                 // socket is gone already.
                 let known = self.with_known(handle, now_us, |connection, turn| {
-                    connection.close_askers.push(reply);
+                    connection.commands.close_askers.push(reply);
                     end_connection(connection, &End::Reset, turn);
                     Ok(())
                 });
@@ -65,7 +70,7 @@ impl Reactor {
             }
             Message::Closed { reply } => {
                 self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.on_closed(reply.slot, turn);
+                    connection.commands.on_closed(reply.slot, &mut connection.link, turn);
                     Ok(())
                 });
             }
@@ -74,7 +79,7 @@ impl Reactor {
             Message::Barrier(barrier) => self.barriers.push(barrier),
             Message::Turn { reply, number } => {
                 self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.on_turn(reply.slot, number, turn);
+                    connection.commands.on_turn(reply.slot, number, &mut connection.link, turn);
                     Ok(())
                 });
             }
@@ -87,21 +92,17 @@ impl Reactor {
 
     fn end_port(&mut self, port: &PortState, now_us: u64) {
         for place in self.places() {
-            self.with(
-                place,
-                now_us,
-                |connection, _| {
-                    if connection.port.is_same(port) { Err(End::PortGone) } else { Ok(()) }
-                },
-            );
+            self.with(place, now_us, |connection, _| {
+                if connection.link.peer().port.is_same(port) { Err(End::PortGone) } else { Ok(()) }
+            });
         }
     }
 
     /// The drive's thread has nothing left of a connection that has ended.
     fn drive_done(&mut self, handle: Handle, now_us: u64) {
         self.with_known(handle, now_us, |connection, turn| {
-            connection.awaits_drive = false;
-            connection.tell_closed(turn);
+            connection.commands.awaits_drive = false;
+            connection.commands.tell_closed(&connection.link, turn);
             Ok(())
         });
     }
@@ -109,8 +110,8 @@ impl Reactor {
     /// Whether the connection of a queue has ended without anybody having read that. The answer waits for what it has at a device.
     fn look(&mut self, handle: Handle, reply: Asker, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, _| {
-            connection.await_changes(reply);
-            let ended = connection.state != State::Gone && sockets::peer_is_gone(&connection.socket);
+            connection.commands.await_changes(reply);
+            let ended = connection.link.state != State::Gone && sockets::peer_is_gone(&connection.link.socket);
             if ended { Err(End::PeerClosed) } else { Ok(()) }
         });
         if !known {
@@ -121,7 +122,7 @@ impl Reactor {
     /// Also for a connection whose socket is gone: what it has at devices can still reach the medium.
     fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: Asker, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, turn| {
-            connection.on_preempt(nsid, reply, turn);
+            connection.commands.on_preempt(nsid, reply, &mut connection.link, turn);
             Ok(())
         });
         if !known {
@@ -153,7 +154,7 @@ impl Reactor {
     ) {
         let place = place_of(handle);
         let known = self.connections.get(place as usize).and_then(Option::as_ref);
-        if known.is_some_and(|connection| connection.handle == handle && connection.state != State::Gone) {
+        if known.is_some_and(|connection| connection.handle == handle && connection.link.state != State::Gone) {
             self.with(place, now_us, work);
         }
     }
@@ -186,10 +187,10 @@ impl Reactor {
             return;
         }
         tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
-        let mut connection = Connection::new(handle, socket, peer, local, port, deadline_ms, waiting);
+        let mut connection = Connection::new(handle, socket, Peer { port, remote: peer, local }, deadline_ms, waiting);
         connection.armed_ms = Some(deadline_ms);
-        if let Some(least) = connection.port.config.zerocopy_send_bytes {
-            connection.outbox.pin_from(least, self.shared.settings.zerocopy_copied_max);
+        if let Some(least) = connection.link.peer().port.config.zerocopy_send_bytes {
+            connection.link.outbox.pin_from(least, self.shared.settings.zerocopy_copied_max);
         }
         self.connections[place as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
@@ -199,12 +200,12 @@ impl Reactor {
         self.shutdown_ms = Some(deadline_ms);
         for place in self.places() {
             self.with(place, now_us, |connection, turn| {
-                if matches!(connection.state, State::Handshake { .. } | State::Open) {
-                    connection.state = State::Draining;
-                    connection.give_up_halves(turn);
-                    connection.give_up_connect(turn);
+                if matches!(connection.link.state, State::Handshake { .. } | State::Open) {
+                    connection.link.drain();
+                    connection.commands.give_up_halves(&mut connection.link, turn);
+                    connection.commands.give_up_connect(&mut connection.link, turn);
                 }
-                if connection.state == State::Draining && connection.is_drained() {
+                if connection.link.is_draining() && connection.is_drained() {
                     return Err(End::Shutdown);
                 }
                 Ok(())

@@ -10,8 +10,8 @@ use socket2::{Domain, Socket, Type};
 use super::Rig;
 use super::hosts::Load;
 use crate::buffer::Pool;
-use crate::connection::State;
 use crate::device::DeviceTable;
+use crate::link::State;
 use crate::zerocopy::Settling;
 
 /// Data of a read: two of them are in the sockets at once, most of them in the sender's.
@@ -59,8 +59,12 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     rig.turn(100);
     let place = host.place();
     let connection = rig.reactor.connections[place].as_ref().unwrap();
-    assert!(connection.outbox.is_empty() && connection.outbox.is_pinning(), "all is in the socket");
-    assert_eq!((rig.reactor.pool.outstanding_bytes(), connection.buffers.own()), (buffers, buffers), "and charged");
+    assert!(connection.link.outbox.is_empty() && connection.link.outbox.is_pinning(), "all is in the socket");
+    assert_eq!(
+        (rig.reactor.pool.outstanding_bytes(), connection.commands.buffers.own()),
+        (buffers, buffers),
+        "and charged"
+    );
     // What it has acknowledged is asked for twice, and is the same.
     rig.turn(31_000_000);
     rig.turn(28_000_000);
@@ -130,9 +134,9 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     // A network card takes a while to let go.
     let now_ms = rig.now_us / 1000;
     let connection = rig.reactor.connections[gone.place()].as_mut().unwrap();
-    connection.state = State::Gone;
-    connection.settling = Some(Settling::from(now_ms));
-    let socket = connection.socket.try_clone().unwrap();
+    connection.link.state = State::Gone;
+    connection.link.settling = Some(Settling::from(now_ms));
+    let socket = connection.link.socket.try_clone().unwrap();
     rig.reactor.deadlines.push(std::cmp::Reverse((now_ms + 5, connection.handle)));
     connection.armed_ms = Some(now_ms + 5);
     while rig.turn(10) {}

@@ -1,0 +1,183 @@
+//! The command side of a connection: the queue, the commands under way, their buffers, and who waits for them.
+//!
+//! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`'; the devices are reached
+//! through [`Turn`]. The work itself is in `execute.rs` and the files beside it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ebof_fabrics::{Handle, Notice, Queue};
+use ebof_nvme::{Nsid, Status};
+
+use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
+use crate::link::Link;
+use crate::mailbox::{Asker, Message};
+use crate::share::BufferUse;
+use crate::slots::Slots;
+use crate::stats::QueueStats;
+use crate::turn::Turn;
+
+/// Bytes waiting to be sent beyond which no further command is taken.
+const UNSENT_MAX: usize = 16 << 20;
+
+/// The buffer of the first half of a Compare and Write: two blocks.
+const HALF_BYTES: usize = 8 << 10;
+
+/// The commands of one connection.
+pub(crate) struct Commands {
+    pub(crate) handle: Handle,
+    pub(crate) queue: Queue,
+    pub(crate) slots: Slots<Command>,
+    /// Commands that wait for a buffer, in order of arrival.
+    pub(crate) parked: VecDeque<u32>,
+    /// Copies that go on in the next turn.
+    pub(crate) later: VecDeque<u32>,
+    pub(crate) at_device: usize,
+    /// The connection has ended, and the drive's thread has not said yet that it is done with what it was asked before.
+    pub(crate) awaits_drive: bool,
+    /// The drive was asked to remember the controller. Until it has done that the controller stays, as one that drains: there are no
+    /// more of them, however long the drive's thread takes.
+    pub(crate) took_seat: bool,
+    /// The registry knows that nothing of the queue can reach the medium any more.
+    pub(crate) told_closed: bool,
+    /// The largest in-capsule data of a command, bytes.
+    pub(crate) in_capsule_bytes: u32,
+    pub(crate) buffers: BufferUse,
+    pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
+    /// Resets that wait until nothing of this connection is left at a device.
+    pub(crate) close_askers: Vec<Asker>,
+    /// Who waits until some of the commands cannot change the medium any more.
+    pub(crate) waiters: Vec<Waiter>,
+}
+
+impl Commands {
+    pub(crate) fn new(handle: Handle, in_capsule_bytes: u32) -> Self {
+        Self {
+            handle,
+            queue: Queue::new(),
+            slots: Slots::new(1),
+            parked: VecDeque::new(),
+            later: VecDeque::new(),
+            at_device: 0,
+            awaits_drive: false,
+            took_seat: false,
+            told_closed: false,
+            in_capsule_bytes,
+            buffers: BufferUse::default(),
+            stats: Vec::new(),
+            close_askers: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+
+    /// Whether copies go on in the next turn.
+    pub(crate) fn has_copies(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// Whether something goes on as soon as there is room or another turn.
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        !self.parked.is_empty() || self.has_copies()
+    }
+
+    /// Whether nothing of it is left anywhere.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.at_device == 0 && !self.awaits_drive
+    }
+
+    /// Goes on with what waited for a buffer, or for another turn.
+    pub(crate) fn resume(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+        self.unpark(link, turn);
+        if self.has_copies() {
+            self.go_on_copying(link, turn);
+        }
+    }
+
+    /// Whether another command can be taken: a slot, and a buffer for its in-capsule data.
+    pub(crate) fn can_take(&self, link: &Link, turn: &Turn<'_>) -> bool {
+        let in_capsule = self.in_capsule_bytes as usize;
+        // What a first half of a pair holds must not keep its second away.
+        let half = if self.queue.awaits_second() { HALF_BYTES } else { 0 };
+        let limit = turn.shared.settings.connection_buffer_bytes + half;
+        // Answers that the host does not read hold its next commands back: what it can make us keep has a limit.
+        let answers_read = link.unsent_bytes() <= UNSENT_MAX;
+        // While data of the host are awaited everything is read on: they come on the same stream. A host that overruns
+        // its queue meanwhile is refused by the queue.
+        let has_slot = !self.slots.is_full() || link.awaits_data();
+        let more = 2 * in_capsule;
+        let buffers = self.buffers.own() + more <= limit
+            && turn.pool.has_room(more)
+            && self.buffers.has_share(more, turn.pool.host_share_bytes());
+        answers_read && has_slot && buffers && link.has_share()
+    }
+
+    /// An Abort for a command of this queue.
+    pub(crate) fn on_abort(&mut self, request: AbortRequest, link: &mut Link, turn: &mut Turn<'_>) {
+        let found = self.slots.iter().find(|(_, command)| command.cid == request.cid).map(|(slot, c)| (slot, c.phase));
+        let aborted = match found {
+            Some((slot, Phase::Parked | Phase::Receiving | Phase::Waiting)) => {
+                self.stop(slot, Status::ABORT_REQUESTED, link, turn);
+                true
+            }
+            Some((slot, Phase::AtDevice)) => {
+                match self.slots.get(slot).map(|command| &command.work) {
+                    // There may be pieces that are not at the device yet.
+                    Some(Work::Copy(_)) => self.stop(slot, Status::ABORT_REQUESTED, link, turn),
+                    _ => _ = turn.io.cancel(turn.tag(self.handle, slot)),
+                }
+                false
+            }
+            Some((_, Phase::Elsewhere)) | None => false,
+        };
+        turn.shared.post(request.reply.handle, Message::AbortAnswer { reply: request.reply, aborted });
+    }
+
+    /// Delivers a notice of the registry to the queue.
+    pub(crate) fn on_notice(&mut self, notice: Notice, link: &mut Link, turn: &mut Turn<'_>) {
+        if let Notice::Connect = notice {
+            if let Some(slot) = self.held_connect() {
+                self.parameters_complete(slot, link, turn);
+            }
+            return;
+        }
+        match self.queue.notify(notice, turn.now_ms) {
+            Some(cqe) => link.respond(&cqe, turn),
+            // There may be an event to tell: it is asked for at the flush.
+            None => link.mark_dirty(turn),
+        }
+    }
+
+    /// Completes the Asynchronous Event Requests for which there is something to tell.
+    pub(crate) fn send_events(&mut self, link: &mut Link) {
+        if self.queue.is_admin() {
+            while let Some(cqe) = self.queue.poll_event() {
+                link.push_response(&cqe);
+            }
+        }
+    }
+
+    /// Forgets every command that is not at a device: the connection ends.
+    pub(crate) fn release(&mut self, turn: &mut Turn<'_>) {
+        let seat = std::mem::take(&mut self.took_seat);
+        if seat || self.slots.iter().any(|(_, command)| command.is_on_drive()) {
+            self.await_drive(turn);
+        }
+        self.parked.clear();
+        self.later.clear();
+        let idle: Vec<u32> =
+            self.slots.iter().filter(|(_, command)| command.phase != Phase::AtDevice).map(|(slot, _)| slot).collect();
+        for slot in idle {
+            self.forget(slot, turn);
+        }
+    }
+
+    /// Drops one command without an answer: its connection is gone.
+    pub(crate) fn forget(&mut self, slot: u32, turn: &mut Turn<'_>) {
+        if let Some(command) = self.slots.remove(slot) {
+            self.queue.abandon(command.executing);
+            if let Some(buffer) = command.buffer {
+                self.give_buffer(buffer, turn);
+            }
+        }
+    }
+}
