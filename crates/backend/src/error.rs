@@ -326,7 +326,7 @@ pub enum OpenError {
     )]
     NotWholeBlocks {
         /// The path, or the kind of memory.
-        what: crate::spec::Name,
+        what: crate::name::Name,
         /// Its size.
         size_bytes: u64,
         /// The block size asked for.
@@ -458,13 +458,13 @@ impl OpenError {
 }
 
 /// Which of the ways out there are: a larger file, and smaller blocks where these fit.
-fn whole_blocks_advice(what: &crate::spec::Name, size_bytes: u64, block_bytes: u32) -> String {
+fn whole_blocks_advice(what: &crate::name::Name, size_bytes: u64, block_bytes: u32) -> String {
     let enough = size_bytes.checked_next_multiple_of(u64::from(block_bytes)).unwrap_or(size_bytes);
     let larger = match what {
-        crate::spec::Name::Path(path) => {
+        crate::name::Name::Path(path) => {
             format!("make it larger (`truncate -s {enough} {}` for a file)", path.display())
         }
-        crate::spec::Name::Memory | crate::spec::Name::Null => format!("{enough} bytes would be"),
+        crate::name::Name::Memory | crate::name::Name::Null => format!("{enough} bytes would be"),
     };
     let smaller = if block_bytes > 512 && size_bytes.is_multiple_of(512) {
         ", or offer it in blocks of 512 bytes (serve: `--block-size 512`; configuration: `block_size = 512`; bench: `block=512`)"

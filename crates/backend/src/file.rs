@@ -14,8 +14,8 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::job::{Job, Method};
+use crate::name::Name;
 use crate::open::{check_blocks, made_bytes};
-use crate::spec::Name;
 use crate::{Action, Device, Error, Geometry, Io, OpenError, Operation, Request, Submitted, format_size};
 
 /// What every request under way shares: the open file and what was learnt about it.

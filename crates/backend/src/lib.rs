@@ -29,15 +29,18 @@ mod file;
 mod io;
 mod job;
 mod memory;
+mod name;
 mod null;
 mod open;
 mod remote;
 mod resident;
-mod spec;
 mod threads;
 #[expect(unsafe_code, reason = "io_uring entries point into buffers; see the rule at the top of the file")]
 mod uring;
 mod vital;
+
+pub use ebof_grammar::backing::{BackingError, BlockBytes, Source, Spec};
+pub use ebof_grammar::units::format_size;
 
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use device::{After, Completion, Device, Geometry, Operation, Request, Submitted};
@@ -45,9 +48,9 @@ pub use error::{Action, Class, Error, Holder, OpenError};
 pub use file::{FileDevice, FileId};
 pub use io::{Engine, Io, IoStats};
 pub use memory::Memory;
+pub use name::Name;
 pub use null::Null;
 pub use open::open;
 pub use remote::Remote;
 pub use resident::{Lent, Resident};
-pub use spec::{BlockBytes, Name, Source, Spec, SpecError, SpecProblem, format_size, parse_size};
 pub use vital::Vital;

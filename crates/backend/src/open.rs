@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::block::{self, Lock};
 use crate::file::{FileDevice, Kind, Medium};
-use crate::spec::Name;
+use crate::name::Name;
 use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
 
 /// How long the lock of a process that is no more may stay.

@@ -58,7 +58,7 @@ impl Source {
     ///
     /// # Errors
     /// What is wrong with the words.
-    pub fn local(text: &str, direct: Option<bool>) -> Result<Self, ebof_backend::SpecError> {
+    pub fn local(text: &str, direct: Option<bool>) -> Result<Self, ebof_backend::BackingError> {
         let mut spec: Spec = text.parse()?;
         if let ebof_backend::Source::Path { direct: said, .. } = &mut spec.source {
             *said = said.or(direct);

@@ -188,7 +188,8 @@ impl Args {
             return Err(Failure::usage(message, "say --overwrite if that is wanted").into());
         }
         if !Uri::looks_like(text) {
-            return Ok(Source::local(text, self.direct)?);
+            return Ok(Source::local(text, self.direct)
+                .map_err(|error| Failure::usage(format!("the source `{text}`: {error}"), error.advice()))?);
         }
         let uri = parse_uri(text)?;
         let mut options = self.uri.options(&uri);

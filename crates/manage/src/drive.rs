@@ -1,18 +1,18 @@
 //! What a namespace stores its data in, as written on the command line and in the configuration: `disk.img`,
 //! `disk.img:10Gi`, `disk.img,size=10Gi,direct,readonly`, `/dev/nvme0n1`, `mem:1Gi`, `null:1Ti`.
 //!
-//! Reads the words only; whether a file exists and can be opened is for whoever opens it. The words are those of the
-//! backend crate's drive specification, which this crate cannot see: a change there is a change here.
+//! The words are those of [`ebof_grammar::backing`], without what is said beside a drive in a configuration. Whether a file exists and
+//! can be opened is for whoever opens it.
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use ebof_grammar::backing::{BackingError, Source, Spec};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use thiserror::Error;
 
-use crate::units::{SIZE_FORM, SizeError, format_size, parse_size};
+use crate::units::format_size;
 
 /// What a namespace stores its data in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,93 +46,6 @@ pub struct FileDrive {
     /// Whether what is in it may be a drive of ebof's: one that a host keeps in its namespace.
     pub nested: bool,
 }
-
-/// Why a text is not a drive.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum DriveError {
-    /// Nothing.
-    #[error("the drive is empty")]
-    Empty,
-    /// `mem:` or `null:` without a size.
-    #[error("`{kind}` needs a size")]
-    NoSize {
-        /// `mem` or `null`.
-        kind: &'static str,
-    },
-    /// The size is not one.
-    #[error("the size `{text}` {source}")]
-    Size {
-        /// What stands where the size should.
-        text: String,
-        /// What is wrong with it.
-        source: SizeError,
-    },
-    /// A capacity of nothing.
-    #[error("the size is 0")]
-    ZeroSize,
-    /// A NUL, which no path can have.
-    #[error("the path has a NUL character")]
-    Nul,
-    /// An option that there is not.
-    #[error("`{option}` is not an option of a drive")]
-    UnknownOption {
-        /// What was written.
-        option: String,
-    },
-    /// An option of the namespace.
-    #[error("the block size belongs to the namespace")]
-    BlockOption,
-    /// An option that only files have.
-    #[error("`{option}` is for files and block devices")]
-    FileOption {
-        /// The option.
-        option: &'static str,
-    },
-    /// An option more than once, or a size in two places.
-    #[error("`{option}` is given twice")]
-    Twice {
-        /// The option.
-        option: &'static str,
-    },
-    /// Neither yes nor no.
-    #[error("`{option}` is `{value}`")]
-    Switch {
-        /// The option.
-        option: &'static str,
-        /// What was written.
-        value: String,
-    },
-}
-
-impl DriveError {
-    /// What to write instead.
-    #[must_use]
-    pub fn advice(&self) -> String {
-        match self {
-            Self::Empty | Self::Nul => DRIVE_FORM.into(),
-            Self::NoSize { kind } => format!("write \"{kind}:1G\""),
-            Self::Size { .. } => format!("accepted: {SIZE_FORM}"),
-            Self::ZeroSize => "give it a size of at least one block".into(),
-            Self::UnknownOption { .. } => {
-                "accepted: size=SIZE, direct[=yes|no], readonly[=yes|no], nested[=yes|no]; a comma in a path is written \
-                 twice"
-                    .into()
-            }
-            Self::BlockOption => {
-                "write block_size = 512 or 4096 beside the drive; on the command line of serve, --block-size 512 or 4096".into()
-            }
-            Self::FileOption { option: "readonly" } => {
-                "leave it out; write_protect = true (--write-protect of serve) keeps hosts from writing".into()
-            }
-            Self::FileOption { .. } => "leave it out".into(),
-            Self::Twice { .. } => "write it once".into(),
-            Self::Switch { .. } => "accepted: yes or no".into(),
-        }
-    }
-}
-
-/// What [`Drive`] is read from, for messages.
-pub const DRIVE_FORM: &str = "accepted: PATH, PATH:SIZE (made when missing), mem:SIZE or null:SIZE";
 
 impl Drive {
     /// A file or block device that exists, opened for reading and writing through the page cache.
@@ -194,155 +107,46 @@ impl Drive {
 }
 
 impl FromStr for Drive {
-    type Err = DriveError;
+    type Err = BackingError;
 
-    fn from_str(text: &str) -> Result<Self, DriveError> {
-        let mut words = split_commas(text).into_iter();
-        let head = words.next().unwrap_or_default();
-        let mut options = Options::default();
-        words.try_for_each(|word| options.take(&word))?;
-        let (kind, size) = head.split_once(':').unwrap_or((&head, ""));
-        match kind {
-            "mem" | "memory" => Ok(Self::Memory { size_bytes: options.capacity("mem", size)? }),
-            "null" => Ok(Self::Null { size_bytes: options.capacity("null", size)? }),
-            _ => options.file(&head).map(Self::File),
+    fn from_str(text: &str) -> Result<Self, BackingError> {
+        let spec: Spec = text.parse().map_err(|error| match error {
+            BackingError::Block { .. } => BackingError::BlockOption,
+            other => other,
+        })?;
+        if spec.block_bytes.is_some() {
+            return Err(BackingError::BlockOption);
+        }
+        let (read_only, nested) = (spec.read_only, spec.nested);
+        let in_memory =
+            |drive| if read_only { Err(BackingError::FileOption { option: "readonly" }) } else { Ok(drive) };
+        match spec.source {
+            Source::Memory { size_bytes } => in_memory(Self::Memory { size_bytes }),
+            Source::Null { size_bytes } => in_memory(Self::Null { size_bytes }),
+            Source::Path { path, size_bytes, direct } => {
+                let path = path.into_os_string().into_string().expect("it was read from a text");
+                Ok(Self::File(FileDrive { path, size_bytes, direct, read_only, nested }))
+            }
         }
     }
 }
 
-/// Splits at single commas; a double one is a comma of the text.
-pub(crate) fn split_commas(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == ',' && chars.next_if_eq(&',').is_none() {
-            words.push(String::new());
-        } else if let Some(word) = words.last_mut() {
-            word.push(c);
+impl From<&Drive> for Spec {
+    fn from(drive: &Drive) -> Self {
+        match drive {
+            Drive::Memory { size_bytes } => Self::memory(*size_bytes),
+            Drive::Null { size_bytes } => Self::null(*size_bytes),
+            Drive::File(FileDrive { path, size_bytes, direct, read_only, nested }) => {
+                let source = Source::Path { path: path.into(), size_bytes: *size_bytes, direct: *direct };
+                Self { source, read_only: *read_only, nested: *nested, block_bytes: None }
+            }
         }
     }
-    words
 }
-
-#[derive(Default)]
-struct Options {
-    size_bytes: Option<u64>,
-    direct: Option<bool>,
-    read_only: Option<bool>,
-    nested: Option<bool>,
-}
-
-impl Options {
-    fn take(&mut self, word: &str) -> Result<(), DriveError> {
-        let (option, value) = word.split_once('=').map_or((word, None), |(option, value)| (option, Some(value)));
-        match option {
-            "size" => self.size(value.unwrap_or_default()),
-            "direct" => once("direct", &mut self.direct, switch("direct", value)?),
-            "readonly" | "ro" => once("readonly", &mut self.read_only, switch("readonly", value)?),
-            "nested" => once("nested", &mut self.nested, switch("nested", value)?),
-            "block" => Err(DriveError::BlockOption),
-            _ => Err(DriveError::UnknownOption { option: word.to_owned() }),
-        }
-    }
-
-    fn size(&mut self, text: &str) -> Result<(), DriveError> {
-        once("size", &mut self.size_bytes, checked_size(text)?)
-    }
-
-    /// The size of a drive that is no file.
-    fn capacity(mut self, kind: &'static str, text: &str) -> Result<u64, DriveError> {
-        if self.direct.is_some() {
-            return Err(DriveError::FileOption { option: "direct" });
-        }
-        if self.read_only.is_some() {
-            return Err(DriveError::FileOption { option: "readonly" });
-        }
-        if self.nested.is_some() {
-            return Err(DriveError::FileOption { option: "nested" });
-        }
-        if !text.is_empty() {
-            self.size(text)?;
-        }
-        self.size_bytes.ok_or(DriveError::NoSize { kind })
-    }
-
-    /// Splits `PATH:SIZE`. What follows the last colon is a size when it begins with a digit and has only digits and
-    /// letters: `/dev/disk/by-path/pci-0000:03:00.0-nvme-1` is a path, `disk.img:10X` is a wrong size. With `size=`
-    /// every colon belongs to the path.
-    fn file(mut self, head: &str) -> Result<FileDrive, DriveError> {
-        let mut path = head;
-        if let Some((before, size)) = head.rsplit_once(':')
-            && self.size_bytes.is_none()
-            && looks_like_size(size)
-        {
-            self.size(size)?;
-            path = before;
-        }
-        let path = checked_path(path)?.to_owned();
-        let (size_bytes, direct) = (self.size_bytes, self.direct);
-        let (read_only, nested) = (self.read_only.unwrap_or(false), self.nested.unwrap_or(false));
-        Ok(FileDrive { path, size_bytes, direct, read_only, nested })
-    }
-}
-
-/// Whether what follows a colon is meant as a size rather than as part of a name such as
-/// `/dev/disk/by-path/pci-0000:00:1f.2-ata-1`: a digit first, then only what a person would write in a size.
-fn looks_like_size(text: &str) -> bool {
-    let fraction_of_unit = text.contains('.') && text.ends_with(|last: char| last.is_ascii_alphabetic());
-    text.starts_with(|first: char| first.is_ascii_digit())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || (c == '.' && fraction_of_unit))
-}
-
-fn once<T>(option: &'static str, slot: &mut Option<T>, value: T) -> Result<(), DriveError> {
-    if slot.replace(value).is_some() { Err(DriveError::Twice { option }) } else { Ok(()) }
-}
-
-pub(crate) fn switch(option: &'static str, value: Option<&str>) -> Result<bool, DriveError> {
-    match value {
-        None | Some("yes" | "on" | "true" | "1") => Ok(true),
-        Some("no" | "off" | "false" | "0") => Ok(false),
-        Some(other) => Err(DriveError::Switch { option, value: other.to_owned() }),
-    }
-}
-
-pub(crate) fn checked_path(path: &str) -> Result<&str, DriveError> {
-    match path {
-        "" => Err(DriveError::Empty),
-        path if path.contains('\0') => Err(DriveError::Nul),
-        path => Ok(path),
-    }
-}
-
-pub(crate) fn checked_size(text: &str) -> Result<u64, DriveError> {
-    let size = match parse_size(text) {
-        Ok(0) => return Err(DriveError::ZeroSize),
-        Ok(size) if size <= SIZE_BYTES_MAX => Ok(size),
-        Ok(_) => Err(SizeError::TooLarge),
-        Err(error) => Err(error),
-    };
-    size.map_err(|source| DriveError::Size { text: text.to_owned(), source })
-}
-
-/// File offsets are signed.
-pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl fmt::Display for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory { size_bytes } => write!(f, "mem:{}", format_size(*size_bytes)),
-            Self::Null { size_bytes } => write!(f, "null:{}", format_size(*size_bytes)),
-            Self::File(file) => {
-                f.write_str(&file.path.replace(',', ",,"))?;
-                file.size_bytes.map_or(Ok(()), |size| write!(f, ",size={}", format_size(size)))?;
-                match file.direct {
-                    None => {}
-                    Some(true) => f.write_str(",direct")?,
-                    Some(false) => f.write_str(",direct=no")?,
-                }
-                f.write_str(if file.read_only { ",readonly" } else { "" })?;
-                f.write_str(if file.nested { ",nested" } else { "" })
-            }
-        }
+        Spec::from(self).fmt(f)
     }
 }
 
@@ -396,8 +200,8 @@ mod tests {
             let error = text.parse::<Drive>().unwrap_err();
             format!("{error}; {}", error.advice())
         };
-        assert_eq!(message("mem"), "`mem` needs a size; write \"mem:1G\"");
-        assert_eq!(message("null:"), "`null` needs a size; write \"null:1G\"");
+        assert_eq!(message("mem"), "`mem` needs a size; write \"mem:1G\", or \"./mem\" for a file of that name");
+        assert_eq!(message("null:"), "`null` needs a size; write \"null:1G\", or \"./null\" for a file of that name");
         assert_eq!(message("mem:0"), "the size is 0; give it a size of at least one block");
         assert_eq!(
             message(""),
@@ -422,7 +226,10 @@ mod tests {
         );
         assert_eq!(message("mem:1Gi,direct"), "`direct` is for files and block devices; leave it out");
         assert_eq!(message("null:1Gi,nested"), "`nested` is for files and block devices; leave it out");
-        assert!(matches!("mem:8192Pi".parse::<Drive>(), Err(DriveError::Size { source: SizeError::TooLarge, .. })));
+        assert!(matches!(
+            "mem:8192Pi".parse::<Drive>(),
+            Err(BackingError::Size { source: crate::units::SizeError::TooLarge, .. })
+        ));
     }
 
     #[test]

@@ -14,11 +14,11 @@ pub mod listen;
 pub mod nvmetcli;
 pub mod plan;
 mod read;
-pub mod units;
 
 pub use api::Target;
 pub use config::{Config, Format, Loaded, load};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use drive::Drive;
+pub use ebof_grammar::units;
 pub use listen::Listen;
 pub use plan::{Change, Plan};

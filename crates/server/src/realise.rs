@@ -9,7 +9,7 @@ use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{BlockBytes, Device, Source, Spec};
+use ebof_backend::{BlockBytes, Device, Spec};
 use ebof_drive::View;
 use ebof_fabrics::{self as fabrics, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
 use ebof_manage::api::DriveStatus;
@@ -315,16 +315,7 @@ fn spec_of(namespace: &Namespace) -> Spec {
         BlockSize::B512 => BlockBytes::B512,
         BlockSize::B4096 => BlockBytes::B4096,
     });
-    let (source, read_only) = match &namespace.drive {
-        Drive::Memory { size_bytes } => (Source::Memory { size_bytes: *size_bytes }, false),
-        Drive::Null { size_bytes } => (Source::Null { size_bytes: *size_bytes }, false),
-        Drive::File(file) => {
-            let source =
-                Source::Path { path: file.path.clone().into(), size_bytes: file.size_bytes, direct: file.direct };
-            (source, file.read_only)
-        }
-    };
-    Spec { source, read_only, block_bytes }
+    Spec { block_bytes, ..Spec::from(&namespace.drive) }
 }
 
 fn namespace_of(config: &Namespace, device_id: DeviceId, device: &dyn Device) -> fabrics::Namespace {

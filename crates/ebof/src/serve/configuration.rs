@@ -90,9 +90,9 @@ fn plain_subsystem(args: &Args, nqn: Nqn) -> anyhow::Result<Subsystem> {
     let mut subsystem = Subsystem::new(nqn);
     let block_size = block_size(args.block_size)?;
     for (nsid, text) in (1..).zip(&args.drives) {
-        let drive: Drive = text.parse().map_err(|error: ebof_manage::drive::DriveError| {
-            Failure::usage(format!("the drive `{text}`: {error}"), error.advice())
-        })?;
+        let drive = text
+            .parse::<Drive>()
+            .map_err(|error| Failure::usage(format!("the drive `{text}`: {error}"), error.advice()))?;
         let mut namespace = Namespace::new(&subsystem.nqn, nsid, drive);
         namespace.block_size = block_size;
         // A drive that is opened for reading only cannot be written by hosts either.

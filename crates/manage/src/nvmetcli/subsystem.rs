@@ -7,10 +7,11 @@ use ebof_nvme::{Nqn, Uuid};
 use super::{Import, bounded, ignore_unknown, loose_boolean, loose_integer, loose_string};
 use crate::config::{BlockSize, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::Collector;
-use crate::drive::{Drive, checked_path};
+use crate::drive::Drive;
 use crate::read::table::{Table, as_string, beginning};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
+use ebof_grammar::backing::checked_path;
 
 /// Reads a subsystem.
 pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) -> Option<Subsystem> {

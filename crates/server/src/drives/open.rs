@@ -40,7 +40,7 @@ pub(crate) fn open(
                 _ => None,
             };
             let source = Source::Path { path: file.path.clone().into(), size_bytes, direct: file.direct };
-            let spec = Spec { source, read_only: file.read_only, block_bytes: None };
+            let spec = Spec { source, ..Spec::from(&config.backing) };
             (ebof_backend::open(&spec)?, missing)
         }
     };

@@ -11,9 +11,10 @@ use thiserror::Error;
 
 use super::{Attach, DriveProfile, ManagedDrive};
 use crate::config::limits;
-use crate::drive::{Drive, DriveError, FileDrive, checked_size, split_commas, switch};
+use crate::drive::{Drive, FileDrive};
 use crate::read::table::nearest;
 use crate::units::format_size;
+use ebof_grammar::backing::{BackingError, checked_size, split_commas, switch};
 
 /// Why a text is not a drive of which hosts cut namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -76,7 +77,7 @@ pub enum WordsError {
     },
     /// What it stores its data in is nothing, or its size or a switch is wrong.
     #[error(transparent)]
-    Backing(#[from] DriveError),
+    Backing(#[from] BackingError),
     /// Nothing can be kept in it.
     #[error("a drive cannot be kept in `{backing}`")]
     Nowhere {
@@ -246,7 +247,7 @@ impl Words {
                 let name = host(key, name, text)?;
                 // Nothing at all is a quota, too.
                 let bytes = checked_size(size).or_else(|error| match error {
-                    DriveError::ZeroSize => Ok(0),
+                    BackingError::ZeroSize => Ok(0),
                     other => Err(other),
                 })?;
                 if drive.quotas.insert(name.to_string(), bytes).is_some() {
@@ -267,7 +268,7 @@ impl Words {
         let escaped = written.replace(',', ",,") + size;
         let backing = match escaped.parse()? {
             Drive::Memory { size_bytes } if self.direct.is_none() => Drive::Memory { size_bytes },
-            Drive::Memory { .. } => return Err(DriveError::FileOption { option: "direct" }.into()),
+            Drive::Memory { .. } => return Err(BackingError::FileOption { option: "direct" }.into()),
             Drive::Null { .. } => return Err(WordsError::Nowhere { backing: written }),
             Drive::File(FileDrive { path, size_bytes: Some(size_bytes), .. }) if drive.size_bytes.is_none() => {
                 return Err(WordsError::BackingSize { path: path.replace(',', ",,"), size_bytes });

@@ -8,10 +8,11 @@ use super::drive::KnownDrive;
 use super::{Known, bounded};
 use crate::config::{Assigned, BlockSize, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::{Collector, Span};
-use crate::drive::{Drive, FileDrive, SIZE_BYTES_MAX, checked_path};
+use crate::drive::{Drive, FileDrive};
 use crate::read::table::{Table, beginning, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
+use ebof_grammar::backing::{SIZE_BYTES_MAX, checked_path};
 
 /// Reads a subsystem.
 pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Subsystem> {
