@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -123,10 +123,10 @@ pub enum Error {
         action: Action,
     },
     /// The operating system reported an error.
-    #[error("{action} of {len} bytes at offset {offset} of {}: {source}{}", path.display(), advice(source))]
+    #[error("{action} of {len} bytes at offset {offset} of {device}: {source}{}", advice(source))]
     Device {
-        /// The file or block device.
-        path: Arc<Path>,
+        /// The device's name, for people: of a file or block device its path.
+        device: Arc<str>,
         /// What was tried.
         action: Action,
         /// First byte that was not transferred.
@@ -138,13 +138,12 @@ pub enum Error {
     },
     /// The file ends before the device does.
     #[error(
-        "{action} at offset {offset} of {}: the file has become shorter than the {capacity} bytes it had when it was \
-         opened; do not truncate a file that is in use",
-        path.display()
+        "{action} at offset {offset} of {device}: the file has become shorter than the {capacity} bytes it had when it was \
+         opened; do not truncate a file that is in use"
     )]
     Truncated {
-        /// The file or block device.
-        path: Arc<Path>,
+        /// The device's name, for people.
+        device: Arc<str>,
         /// What was tried.
         action: Action,
         /// Where the end was met.
@@ -155,13 +154,12 @@ pub enum Error {
     /// An earlier flush failed, so data that was acknowledged may be lost. The kernel reports this once and drops the
     /// data; a later flush would succeed and lie to whoever did not see the first answer.
     #[error(
-        "{action} refused: an earlier flush of {} failed, so data written before it may be lost; check the medium, \
-         then open the device again",
-        path.display()
+        "{action} refused: an earlier flush of {device} failed, so data written before it may be lost; check the medium, \
+         then open the device again"
     )]
     CacheLost {
-        /// The file or block device.
-        path: Arc<Path>,
+        /// The device's name, for people.
+        device: Arc<str>,
         /// What was tried.
         action: Action,
     },

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,7 +22,9 @@ use crate::{Action, Device, Error, Geometry, Io, OpenError, Operation, Request, 
 #[derive(Debug)]
 pub(crate) struct Medium {
     pub(crate) file: File,
-    pub(crate) path: Arc<Path>,
+    pub(crate) path: PathBuf,
+    /// What errors call it.
+    pub(crate) name: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
     /// As it was opened; `deallocates` and `writes_zeroes` are joined by the flags below, the capacity is replaced by the
@@ -47,8 +49,8 @@ impl Medium {
         self.file.as_fd()
     }
 
-    pub(crate) fn path(&self) -> Arc<Path> {
-        Arc::clone(&self.path)
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
     }
 
     pub(crate) fn block_bytes(&self) -> u32 {
@@ -94,7 +96,7 @@ impl Medium {
 
     pub(crate) fn check_cache(&self, action: Action) -> Result<(), Error> {
         if self.cache_lost.load(Ordering::Relaxed) {
-            return Err(Error::CacheLost { path: self.path(), action });
+            return Err(Error::CacheLost { device: self.name(), action });
         }
         Ok(())
     }
@@ -171,7 +173,7 @@ impl FileDevice {
     /// It is smaller than what is offered, is no whole number of blocks, or has not the size that was asked for.
     pub fn look(&self, asked_bytes: Option<u64>) -> Result<u64, OpenError> {
         let medium = &self.medium;
-        let path = || medium.path.to_path_buf();
+        let path = || medium.path.clone();
         let size = match medium.kind {
             Kind::File => medium.file.metadata().map(|metadata| metadata.len()),
             Kind::BlockDevice => rustix::fs::seek(&medium.file, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),

@@ -206,8 +206,8 @@ impl Job {
             return Progress::Finished(Err(self.error(io::ErrorKind::WriteZero.into())));
         }
         let (offset, _) = self.extent();
-        let (path, capacity) = (self.medium.path(), self.medium.capacity_bytes());
-        Progress::Finished(Err(Error::Truncated { path, action, offset: offset + self.done, capacity }))
+        let (device, capacity) = (self.medium.name(), self.medium.capacity_bytes());
+        Progress::Finished(Err(Error::Truncated { device, action, offset: offset + self.done, capacity }))
     }
 
     fn zeroed(&mut self) -> Progress {
@@ -251,9 +251,9 @@ impl Job {
 
     fn error(&self, source: io::Error) -> Error {
         let (offset, len) = self.extent();
-        let (path, action) = (self.medium.path(), self.request.operation.action());
+        let (device, action) = (self.medium.name(), self.request.operation.action());
         let done = if action == Action::Deallocate { 0 } else { self.done };
-        Error::Device { path, action, offset: offset + done, len: len - done, source }
+        Error::Device { device, action, offset: offset + done, len: len - done, source }
     }
 
     /// Offset and length on the device of the request, or of the range that a deallocation has reached.

@@ -283,7 +283,8 @@ impl Wish<'_> {
         let path = fs::canonicalize(self.path).unwrap_or_else(|_gone| self.path.to_owned());
         Medium {
             file,
-            path: path.into(),
+            name: path.display().to_string().into(),
+            path,
             kind,
             direct,
             geometry,

@@ -2,7 +2,6 @@
 //! means for the next one.
 
 use std::fs::File;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -22,7 +21,8 @@ fn medium(block_bytes: u32, direct: bool) -> Arc<Medium> {
     };
     Arc::new(Medium {
         file: File::open("/dev/null").unwrap(),
-        path: Path::new("/a/disk.img").into(),
+        path: "/a/disk.img".into(),
+        name: "/a/disk.img".into(),
         kind: Kind::File,
         direct,
         geometry,

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,7 +32,8 @@ fn ring_and_pipe() -> Option<(Ring, Arc<Medium>, File)> {
     };
     let medium = Medium {
         file: reader.into(),
-        path: Path::new("pipe").into(),
+        path: "pipe".into(),
+        name: "pipe".into(),
         kind: Kind::File,
         direct: false,
         geometry,
