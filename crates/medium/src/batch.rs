@@ -96,6 +96,10 @@ impl Store {
         if items.is_empty() {
             return;
         }
+        let mut tagged = items.iter().filter(|(thin, ..)| thin.is_tagged).peekable();
+        if tagged.peek().is_some() {
+            flows.did_together(tagged.filter(|(_, request, _)| request.operation.action().modifies()).count());
+        }
         let mut done = self.run_batch(items);
         let slices = done.split_off(promises.len());
         for ((promise, waits_until), outcome) in promises.into_iter().zip(done) {
@@ -245,7 +249,7 @@ impl Store {
     /// Why there is no extent: `cause` is what came of making some ready.
     fn no_space(&mut self, thin: &Thin, allowed: bool, cause: Option<Class>, operation: &Operation) -> DeviceError {
         if !allowed {
-            self.tell(Notice::QuotaReached(thin.instance));
+            self.shared.tell(Notice::QuotaReached(thin.instance));
             let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
             return refused(operation, Class::OutOfSpace, reason);
         }

@@ -45,6 +45,8 @@ pub(crate) struct Flows {
     long: RoundRobin<Long>,
     /// Requests that wait for space.
     parked: Vec<Errand>,
+    /// Changes of blocks with tags in the last turn that had requests for such blocks.
+    together: usize,
 }
 
 /// What one turn does.
@@ -139,6 +141,16 @@ impl Flows {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && !self.has_requests()
+    }
+
+    /// A turn has done so many changes of blocks with tags together.
+    pub(crate) fn did_together(&mut self, changes: usize) {
+        self.together = changes;
+    }
+
+    /// How many changes of blocks with tags are likely to come together the next time.
+    pub(crate) fn together(&self) -> usize {
+        self.together
     }
 
     /// Whether requests wait, other than for space.

@@ -280,7 +280,7 @@ impl Store {
     pub(crate) fn tell_corrupt(&mut self, thin: &Thin, block: u64) {
         if self.tags.may_tell() {
             tracing::error!(instance = thin.instance.0, block, "a block is damaged: its checksum does not fit");
-            self.tell(Notice::Corrupt { instance: thin.instance, block });
+            self.shared.tell(Notice::Corrupt { instance: thin.instance, block });
         }
     }
 

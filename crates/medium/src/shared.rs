@@ -9,9 +9,10 @@ use ebof_backend::{Action, After, Class, Completion, Device, Error, Remote, Requ
 use ebof_drive::layout::Layout;
 
 use crate::journal::{Lost, Point};
+use crate::options::Notify;
 use crate::thin::Refusal;
 use crate::trouble::Failure;
-use crate::{Instance, Store, Thin};
+use crate::{Instance, Notice, Store, Thin};
 
 /// How long more requests are waited for.
 const GATHER: Duration = Duration::from_micros(50);
@@ -127,6 +128,7 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     /// So much of it that blocks without a checksum may be another namespace's.
     pub(crate) hides_unchecked: bool,
+    notify: Option<Notify>,
     epoch: RwLock<Arc<Epoch>>,
     thins: RwLock<BTreeMap<Instance, Arc<Thin>>>,
     /// What the backing device has failed at, to be looked at.
@@ -144,7 +146,7 @@ struct Queue {
 }
 
 impl Shared {
-    pub(crate) fn new(base: Arc<dyn Device>, layout: Layout, lost: Option<&Lost>) -> Arc<Self> {
+    pub(crate) fn new(base: Arc<dyn Device>, layout: Layout, lost: Option<&Lost>, notify: Option<Notify>) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             base,
             layout,
@@ -155,6 +157,7 @@ impl Shared {
             marked: AtomicU64::new(0),
             read_only: lost.is_some(),
             hides_unchecked: lost.is_some_and(|lost| lost.several),
+            notify,
             epoch: RwLock::new(Arc::new(Epoch(own.clone()))),
             thins: RwLock::default(),
             failures: Mutex::default(),
@@ -163,6 +166,13 @@ impl Shared {
             flushes: Mutex::default(),
             flush_bell: Condvar::new(),
         })
+    }
+
+    /// Tells the owner of the medium something. On the drive's thread only.
+    pub(crate) fn tell(&self, notice: Notice) {
+        if let Some(Notify(notify)) = &self.notify {
+            notify(notice);
+        }
     }
 
     pub(crate) fn epoch(&self) -> Arc<Epoch> {

@@ -143,6 +143,14 @@ impl Store {
         Ok(true)
     }
 
+    /// Whether there is something to do when there is nothing else, see [`tidy`](Self::tidy).
+    pub(crate) fn is_untidy(&self) -> bool {
+        // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
+        let stained = self.allocator.is_stained() && self.zeroes_quickly() && !self.is_held && self.washing == 0;
+        let untidy = stained || !self.is_sure() || self.has_unsettled() || self.owes_keys();
+        (untidy || !self.tags.reverted.is_empty()) && !self.is_read_only()
+    }
+
     /// Brings everything to the medium.
     pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
         let point = self.point();
@@ -150,6 +158,20 @@ impl Store {
         self.journal.raise(point);
         self.shared.unflushed.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// A flush that began at this point is over.
+    pub(crate) fn flushed(&mut self, point: Point) {
+        self.journal.raise(point);
+        if self.journal.durable == self.journal.next {
+            self.shared.unflushed.store(false, Ordering::Release);
+        }
+        self.mark();
+    }
+
+    /// Whether more is flushed than the medium says.
+    pub(crate) fn is_unmarked(&self) -> bool {
+        !self.is_read_only() && !self.journal.is_marked()
     }
 
     /// Where the journal is, with all that belongs to its frames: no block is being written.
@@ -226,7 +248,7 @@ impl Store {
             self.gave_back = true;
             if self.full {
                 self.full = false;
-                self.tell(Notice::Room);
+                self.shared.tell(Notice::Room);
             }
         }
         let is_over = |(epoch, _): &(Arc<Epoch>, Vec<u32>)| Arc::strong_count(epoch) == 1;
@@ -268,7 +290,7 @@ impl Store {
     pub(crate) fn is_full(&mut self, instance: Instance) {
         if !self.full {
             self.full = true;
-            self.tell(Notice::Full(instance));
+            self.shared.tell(Notice::Full(instance));
         }
     }
 }

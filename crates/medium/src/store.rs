@@ -15,15 +15,16 @@ use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
 
 use crate::bad::Bad;
 use crate::disk::Disk;
+use crate::jobs::Jobs;
 use crate::journal::{Found, Journal, Pace, Sync};
 use crate::keys::Keys;
-use crate::options::Notify;
+use crate::owner::OwnerState;
 use crate::shared::{Epoch, Shared};
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
 use crate::trouble::Ongoing;
 use crate::washer::Load;
-use crate::{Error, Instance, Notice, OpenError, Opened, Options, Thin, worker};
+use crate::{Error, Instance, Job, Notice, OpenError, Opened, Options, Thin, worker};
 
 /// Namespaces on a medium at most.
 pub(crate) const INSTANCES_MAX: usize = 4096;
@@ -52,38 +53,16 @@ pub struct Store {
     pub(crate) wash_failed: Option<DeviceError>,
     /// Extents became free since somebody looked.
     pub(crate) gave_back: bool,
-    pub(crate) jobs: Vec<worker::Due>,
+    pub(crate) jobs: Jobs,
     pub(crate) tags: Tags,
     pace: Pace,
-    /// How many changes of blocks with tags were done together the last time.
-    pub(crate) together: usize,
-    snapshot: Option<Box<dyn Fn() -> Vec<u8>>>,
-    /// The owner's state and its changes, until it says how to ask for it.
-    kept: (Vec<u8>, Vec<Vec<u8>>),
-    notify: Option<Notify>,
+    owner: OwnerState,
     pub(crate) full: bool,
     /// What was given back keeps its storage until it is overwritten.
     pub(crate) is_held: bool,
     failing: bool,
     /// What the backing device fails at now.
     pub(crate) troubles: Vec<Ongoing>,
-}
-
-/// Background work in steps, between which requests are served.
-pub trait Job: Send {
-    /// Does a part: about 1 MiB of I/O, or a few milliseconds.
-    fn step(&mut self, store: &mut Store) -> Progress;
-}
-
-/// What becomes of a [`Job`] after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// There is more to do.
-    Again,
-    /// There is more to do, but not before so many milliseconds have passed.
-    Later(u64),
-    /// It is over; it is dropped.
-    Done,
 }
 
 impl Store {
@@ -98,7 +77,7 @@ impl Store {
     /// Puts together what was found.
     pub(crate) fn restore(mut disk: Disk, found: Found, options: &Options) -> Result<Self, OpenError> {
         let keys = Keys::open(&mut disk, found.layout, options.key.clone())?;
-        let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref());
+        let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref(), options.notify.clone());
         let extents = found.layout.extents();
         let mut store = Self {
             shared,
@@ -112,13 +91,10 @@ impl Store {
             washer: None,
             wash_failed: None,
             gave_back: false,
-            jobs: Vec::new(),
+            jobs: Jobs::default(),
             tags: Tags::new(options.tag_cache_bytes),
             pace: Pace::default(),
-            together: 0,
-            snapshot: None,
-            kept: (found.state, found.changes),
-            notify: options.notify.clone(),
+            owner: OwnerState::new(found.state, found.changes),
             full: false,
             is_held: false,
             failing: false,
@@ -168,6 +144,23 @@ impl Store {
         Ok(store)
     }
 
+    /// Makes of what was found what this life goes on from.
+    pub(crate) fn begin(&mut self) {
+        if let Err(error) = self.forget_keys() {
+            tracing::error!("the keys of the drive cannot be written: {error}");
+        }
+        // From here on the drive is not as the checkpoint left it.
+        if let Err(error) = self.make_sure() {
+            tracing::error!("the journal of the drive cannot be written: {error}");
+        }
+        if self.journal.skips
+            && let Err(error) = self.checkpoint(false)
+        {
+            tracing::error!("the damaged checkpoint of the drive cannot be replaced: {error}");
+        }
+        self.publish(self.shared.thins().iter());
+    }
+
     /// Makes changes durable: all of them or, after an error, none. They come back from [`Store::open`] until a snapshot
     /// has taken their place. At most 1 MiB each, and 4 MiB together.
     ///
@@ -183,9 +176,7 @@ impl Store {
         }
         let records: Vec<Record> = changes.iter().map(|change| Record::Change(change.to_vec())).collect();
         self.append(&records, true)?;
-        if self.snapshot.is_none() {
-            self.kept.1.extend(changes.iter().map(|change| change.to_vec()));
-        }
+        self.owner.committed(changes);
         Ok(())
     }
 
@@ -338,15 +329,14 @@ impl Store {
 
     /// Starts background work; the works take turns, a step at a time.
     pub fn start(&mut self, job: Box<dyn Job>) {
-        self.jobs.push(worker::Due::now(job));
+        self.jobs.start(job);
     }
 
     /// Who is asked for the owner's state when a checkpoint is written. It must contain every change committed so far, and
     /// none that is not. There is room for [`STATE_BYTES_MAX`](ebof_drive::budget::STATE_BYTES_MAX) bytes at least; asked on the
     /// drive's thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
-        self.snapshot = Some(snapshot);
-        self.kept = (Vec::new(), Vec::new());
+        self.owner.set_snapshot(snapshot);
     }
 
     /// Reads a firmware slot (1 to 7) from `offset`, as much as the buffer takes.
@@ -483,11 +473,11 @@ impl Store {
             Err(Error::Device(error)) if !self.failing => {
                 tracing::error!("the journal of the drive cannot be written: {error}");
                 self.failing = true;
-                self.tell(Notice::JournalFailed(error.class()));
+                self.shared.tell(Notice::JournalFailed(error.class()));
             }
             Ok(()) if self.failing => {
                 self.failing = false;
-                self.tell(Notice::JournalRecovered);
+                self.shared.tell(Notice::JournalRecovered);
             }
             _ => {}
         }
@@ -531,25 +521,14 @@ impl Store {
         });
         let carried = carried.sum();
         records.extend(tags);
-        let state = match &self.snapshot {
-            Some(snapshot) => snapshot(),
-            None => {
-                records.extend(self.kept.1.iter().cloned().map(Record::Change));
-                self.kept.0.clone()
-            }
-        };
+        let (state, changes) = self.owner.now();
+        records.extend(changes);
         self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
         self.tags.journaled = carried;
         // The pages of tags say it now.
         self.tags.reverted.clear();
         self.publish(std::iter::empty());
         Ok(())
-    }
-
-    pub(crate) fn tell(&self, notice: Notice) {
-        if let Some(Notify(notify)) = &self.notify {
-            notify(notice);
-        }
     }
 }
 

@@ -48,7 +48,6 @@ impl Store {
     pub(crate) fn run_tagged(&mut self, items: Vec<Item>) -> Vec<Item> {
         let modifies = |item: &Item| item.request.operation.action().modifies();
         let (changes, mut done): (Vec<Item>, Vec<Item>) = items.into_iter().partition(modifies);
-        self.together = changes.len();
         let parts = parts(&mut done);
         for turn in turns(&done, &parts) {
             self.read_parts(&mut done, turn);

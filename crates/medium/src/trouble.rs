@@ -89,6 +89,13 @@ impl Shared {
 }
 
 impl Store {
+    /// Looks at what has failed on the drive's thread, if anything has.
+    pub(crate) fn look_if_failed(&mut self) {
+        if !self.disk.failures.is_empty() {
+            self.look();
+        }
+    }
+
     /// Looks at what has failed since the last time.
     pub(crate) fn look(&mut self) {
         let mut failures = std::mem::take(&mut *self.shared.failures());
@@ -99,7 +106,7 @@ impl Store {
             let last = Instant::now();
             let at = at.unwrap_or_else(|| {
                 self.troubles.push(Ongoing { trouble, places: Vec::new(), last, again: true });
-                self.tell(Notice::Fails(trouble));
+                self.shared.tell(Notice::Fails(trouble));
                 self.troubles.len() - 1
             });
             let Some(ongoing) = self.troubles.get_mut(at) else { continue };
@@ -170,7 +177,7 @@ impl Job for Try {
         troubles.retain_mut(|ongoing| {
             let works = store.works(ongoing);
             if works {
-                store.tell(Notice::Works(ongoing.trouble));
+                store.shared.tell(Notice::Works(ongoing.trouble));
             }
             !works
         });

@@ -1,7 +1,6 @@
 //! The drive's thread: what it does when, and how it begins and ends.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,10 +9,9 @@ use ebof_backend::{Device, Vital};
 
 use crate::disk::Disk;
 use crate::flows::{Flows, Turn};
-use crate::journal::Point;
-use crate::shared::{Errand, Message, Shared};
+use crate::shared::{Message, Shared};
 use crate::thin::stopped;
-use crate::{Damage, Job, Medium, OpenError, Opened, Options, Progress, Store, flusher, journal, washer};
+use crate::{Damage, Medium, OpenError, Opened, Options, Store, flusher, journal, washer};
 
 /// How soon extents are looked at again that somebody may still reach, where a write waits for one.
 const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
@@ -23,18 +21,6 @@ const MARK: Duration = Duration::from_millis(2);
 
 /// How soon what failed is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
-
-/// A job, and when its next step is due.
-pub(crate) struct Due {
-    job: Box<dyn Job>,
-    at: Instant,
-}
-
-impl Due {
-    pub(crate) fn now(job: Box<dyn Job>) -> Self {
-        Self { job, at: Instant::now() }
-    }
-}
 
 /// Starts the thread of a drive; it opens the drive itself.
 pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened, OpenError> {
@@ -56,7 +42,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
             }
             drop(shared);
             if sender.send(Ok(opened)).is_ok() {
-                serve(store);
+                Worker::new(store).serve();
             } else {
                 // With the way to the thread that zeroes.
                 drop(store);
@@ -132,114 +118,111 @@ fn refuse(messages: VecDeque<Message>) {
     }
 }
 
-fn serve(mut store: Store) {
-    if !store.is_read_only() {
-        store.begin();
-    }
-    // When what failed is tried again, beside those who need it.
-    let mut retry = Instant::now();
-    // When the journal was last written, perhaps.
-    let mut busy = Instant::now();
-    let mut flows = Flows::default();
-    // What is in memory may not be what is in the journal then: nothing more is to be written by this process.
-    let _vital = Vital::new();
-    loop {
-        let mut settle = store.settle();
-        if let Some(until) = flows.parked_until() {
-            // What is being zeroed is told of when it is there.
-            let is_over = store.washing == 0 && (settle.is_none() || until <= Instant::now());
-            if std::mem::take(&mut store.gave_back) || is_over {
-                flows.unpark();
-            }
-            settle = settle.map(|soon| soon.min(SETTLE_FOR_WRITE));
-        }
-        // What was given back is zeroed when there is nothing else to do; where that is slow, only when it is needed.
-        let stained = store.allocator.is_stained() && store.zeroes_quickly() && !store.is_held && store.washing == 0;
-        let now = Instant::now();
-        let due = store.jobs.iter().map(|due| due.at.saturating_duration_since(now)).min();
-        let untidy = stained || !store.is_sure() || store.has_unsettled() || store.owes_keys();
-        let tidy = (untidy || !store.tags.reverted.is_empty()).then(|| retry.saturating_duration_since(now));
-        let tidy = tidy.filter(|_| !store.is_read_only());
-        let mark_at = busy.max(retry) + MARK;
-        let mark = store.is_unmarked().then(|| mark_at.saturating_duration_since(now));
-        let more = (!flows.is_empty()).then_some(Duration::ZERO);
-        let mut messages = store.shared.take([due, settle, tidy, mark, more].into_iter().flatten().min());
-        if !messages.is_empty() && more.is_none() {
-            store.shared.gather(&mut messages, store.together);
-        }
-        messages.into_iter().for_each(|message| flows.push(message));
-        let idle = flows.is_empty() && tidy.is_some() && retry <= Instant::now();
-        if flows.is_empty() && mark.is_some() && mark_at <= Instant::now() {
-            store.mark();
-            if store.is_unmarked() {
-                retry = Instant::now() + AGAIN;
-            }
-        }
-        if !flows.is_empty() || due == Some(Duration::ZERO) {
-            busy = Instant::now();
-        }
-        if !store.serve_turn(&mut flows) {
-            break;
-        }
-        store.step();
-        if !store.disk.failures.is_empty() {
-            store.look();
-        }
-        if idle && let Err(error) = store.tidy() {
-            if !store.is_troubled() {
-                tracing::warn!("the drive cannot tidy up now: {error}");
-            }
-            retry = Instant::now() + AGAIN;
-        }
-    }
-    if store.is_read_only() {
-        return;
-    }
-    // What is given back and still in use by others belongs to no namespace any more: the next life finds it free.
-    if let Err(error) = store.checkpoint(true) {
-        tracing::error!("the drive cannot be closed in order: {error}");
-    }
-    store.mark();
+/// The drive's thread at work: what it is asked for, and the store that does it.
+struct Worker {
+    store: Store,
+    flows: Flows,
+    /// When what failed is tried again, beside those who need it.
+    retry: Instant,
+    /// When the journal was last written, perhaps.
+    busy: Instant,
 }
 
-impl Store {
-    /// Makes of what was found what this life goes on from.
-    fn begin(&mut self) {
-        if let Err(error) = self.forget_keys() {
-            tracing::error!("the keys of the drive cannot be written: {error}");
-        }
-        // From here on the drive is not as the checkpoint left it.
-        if let Err(error) = self.make_sure() {
-            tracing::error!("the journal of the drive cannot be written: {error}");
-        }
-        if self.journal.skips
-            && let Err(error) = self.checkpoint(false)
-        {
-            tracing::error!("the damaged checkpoint of the drive cannot be replaced: {error}");
-        }
-        self.publish(self.shared.thins().iter());
+impl Worker {
+    fn new(store: Store) -> Self {
+        Self { store, flows: Flows::default(), retry: Instant::now(), busy: Instant::now() }
     }
 
-    /// Whether more is flushed than the medium says.
-    fn is_unmarked(&self) -> bool {
-        !self.is_read_only() && !self.journal.is_marked()
+    /// Serves until it is told to stop, and closes the drive.
+    fn serve(mut self) {
+        if !self.store.is_read_only() {
+            self.store.begin();
+        }
+        // What is in memory may not be what is in the journal then: nothing more is to be written by this process.
+        let _vital = Vital::new();
+        while self.turn() {}
+        if self.store.is_read_only() {
+            return;
+        }
+        // What is given back and still in use by others belongs to no namespace any more: the next life finds it free.
+        if let Err(error) = self.store.checkpoint(true) {
+            tracing::error!("the drive cannot be closed in order: {error}");
+        }
+        self.store.mark();
+    }
+
+    /// Waits until there is something to do, and does a part of it; `false` when that is to end.
+    fn turn(&mut self) -> bool {
+        let settle = self.settle();
+        let store = &mut self.store;
+        let now = Instant::now();
+        let due = store.jobs.next_in(now);
+        let tidy = store.is_untidy().then(|| self.retry.saturating_duration_since(now));
+        let mark_at = self.busy.max(self.retry) + MARK;
+        let mark = store.is_unmarked().then(|| mark_at.saturating_duration_since(now));
+        let more = (!self.flows.is_empty()).then_some(Duration::ZERO);
+        let mut messages = store.shared.take([due, settle, tidy, mark, more].into_iter().flatten().min());
+        if !messages.is_empty() && more.is_none() {
+            store.shared.gather(&mut messages, self.flows.together());
+        }
+        messages.into_iter().for_each(|message| self.flows.push(message));
+        let idle = self.flows.is_empty() && tidy.is_some() && self.retry <= Instant::now();
+        if self.flows.is_empty() && mark.is_some() && mark_at <= Instant::now() {
+            store.mark();
+            if store.is_unmarked() {
+                self.retry = Instant::now() + AGAIN;
+            }
+        }
+        if !self.flows.is_empty() || due == Some(Duration::ZERO) {
+            self.busy = Instant::now();
+        }
+        if !self.serve_turn() {
+            return false;
+        }
+        self.step();
+        self.store.look_if_failed();
+        if idle && let Err(error) = self.store.tidy() {
+            if !self.store.is_troubled() {
+                tracing::warn!("the drive cannot tidy up now: {error}");
+            }
+            self.retry = Instant::now() + AGAIN;
+        }
+        true
+    }
+
+    /// Gives back what nobody can reach any more, and has those who wait for space try again; gives how soon that is to be done
+    /// again.
+    fn settle(&mut self) -> Option<Duration> {
+        let store = &mut self.store;
+        let settle = store.settle();
+        let Some(until) = self.flows.parked_until() else { return settle };
+        // What is being zeroed is told of when it is there.
+        let is_over = store.washing == 0 && (settle.is_none() || until <= Instant::now());
+        if std::mem::take(&mut store.gave_back) || is_over {
+            self.flows.unpark();
+        }
+        settle.map(|soon| soon.min(SETTLE_FOR_WRITE))
     }
 
     /// Does one turn of what is asked for; `false` when that is to end.
-    fn serve_turn(&mut self, flows: &mut Flows) -> bool {
+    fn serve_turn(&mut self) -> bool {
+        let (store, flows) = (&mut self.store, &mut self.flows);
         let Turn { requests, long, run } = flows.turn();
-        self.run_errands(requests, long, flows, true);
+        store.run_errands(requests, long, flows, true);
         match run {
-            Some(Message::Run(work)) => work(self),
-            Some(Message::Flushed(point, flushes)) => self.flushed(point, flushes),
-            Some(Message::Washed(extents, result)) => self.washed(extents, result),
+            Some(Message::Run(work)) => work(store),
+            Some(Message::Flushed(point, flushes)) => {
+                store.flushed(point);
+                flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
+            }
+            Some(Message::Washed(extents, result)) => store.washed(extents, result),
             Some(Message::Stop) => {
                 // Nothing is taken any more; what is there is done.
-                refuse(self.shared.stop());
+                refuse(store.shared.stop());
                 flows.unpark();
                 while flows.has_requests() {
                     let Turn { requests, long, run } = flows.turn();
-                    self.run_errands(requests, long, flows, false);
+                    store.run_errands(requests, long, flows, false);
                     refuse(run.into_iter().collect());
                 }
                 refuse(flows.take_runs());
@@ -250,27 +233,10 @@ impl Store {
         true
     }
 
-    /// Flushes are over.
-    fn flushed(&mut self, point: Point, flushes: Vec<Errand>) {
-        self.journal.raise(point);
-        if self.journal.durable == self.journal.next {
-            self.shared.unflushed.store(false, Ordering::Release);
-        }
-        self.mark();
-        flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
-    }
-
     /// One step of the job whose turn it is.
     fn step(&mut self) {
-        let now = Instant::now();
-        let next = self.jobs.iter().enumerate().filter(|(_, due)| due.at <= now).min_by_key(|(_, due)| due.at);
-        let Some(at) = next.map(|(at, _)| at) else { return };
-        let mut due = self.jobs.remove(at);
-        match due.job.step(self) {
-            Progress::Again => due.at = Instant::now(),
-            Progress::Later(ms) => due.at = Instant::now() + Duration::from_millis(ms),
-            Progress::Done => return,
-        }
-        self.jobs.push(due);
+        let Some(mut due) = self.store.jobs.take_due(Instant::now()) else { return };
+        let progress = due.step(&mut self.store);
+        self.store.jobs.put_back(due, progress);
     }
 }

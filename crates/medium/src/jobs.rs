@@ -1,0 +1,70 @@
+//! Background work of the drive's thread: jobs that are done in steps, and when the next step of each is due. It runs none of
+//! them: that is `worker.rs`.
+
+use std::time::{Duration, Instant};
+
+use crate::Store;
+
+/// Background work in steps, between which requests are served.
+pub trait Job: Send {
+    /// Does a part: about 1 MiB of I/O, or a few milliseconds.
+    fn step(&mut self, store: &mut Store) -> Progress;
+}
+
+/// What becomes of a [`Job`] after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// There is more to do.
+    Again,
+    /// There is more to do, but not before so many milliseconds have passed.
+    Later(u64),
+    /// It is over; it is dropped.
+    Done,
+}
+
+/// The jobs of a drive.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    due: Vec<Due>,
+}
+
+/// A job, and when its next step is due.
+pub(crate) struct Due {
+    job: Box<dyn Job>,
+    at: Instant,
+}
+
+impl Jobs {
+    /// Adds a job whose first step is due now.
+    pub(crate) fn start(&mut self, job: Box<dyn Job>) {
+        self.due.push(Due { job, at: Instant::now() });
+    }
+
+    /// How long it is from `now` until the next step is due; `None` without jobs.
+    pub(crate) fn next_in(&self, now: Instant) -> Option<Duration> {
+        self.due.iter().map(|due| due.at.saturating_duration_since(now)).min()
+    }
+
+    /// Takes the job that has been due for the longest time at `now`.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Due> {
+        let next = self.due.iter().enumerate().filter(|(_, due)| due.at <= now).min_by_key(|(_, due)| due.at);
+        next.map(|(at, _)| at).map(|at| self.due.remove(at))
+    }
+
+    /// Takes a job back after a step, unless it is over.
+    pub(crate) fn put_back(&mut self, mut due: Due, progress: Progress) {
+        match progress {
+            Progress::Again => due.at = Instant::now(),
+            Progress::Later(ms) => due.at = Instant::now() + Duration::from_millis(ms),
+            Progress::Done => return,
+        }
+        self.due.push(due);
+    }
+}
+
+impl Due {
+    /// Does one step.
+    pub(crate) fn step(&mut self, store: &mut Store) -> Progress {
+        self.job.step(store)
+    }
+}
