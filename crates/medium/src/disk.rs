@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Submitted};
 
-use crate::trouble::{Failure, Trouble, failure};
+use crate::trouble::{Trouble, Troubles, failure};
 
 /// Operations in flight at a time.
 const ENTRIES: u32 = 256;
@@ -15,18 +15,20 @@ pub(crate) struct Disk {
     base: Arc<dyn Device>,
     io: Io,
     /// Nothing is written.
-    pub(crate) read_only: bool,
-    /// What has failed since somebody looked.
-    pub(crate) failures: Vec<Failure>,
+    read_only: bool,
+    /// What it fails at.
+    pub(crate) troubles: Troubles,
 }
-
-/// Failures that are kept.
-const FAILURES: usize = 32;
 
 impl Disk {
     /// To be made on the thread that uses it.
     pub(crate) fn new(base: Arc<dyn Device>, engine: Engine) -> Result<Self, Error> {
-        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)?, read_only: false, failures: Vec::new() })
+        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)?, read_only: false, troubles: Troubles::default() })
+    }
+
+    /// From now on nothing is written.
+    pub(crate) fn set_read_only(&mut self) {
+        self.read_only = true;
     }
 
     pub(crate) fn base(&self) -> &Arc<dyn Device> {
@@ -79,7 +81,7 @@ impl Disk {
         let done: Vec<Completion> = done.into_iter().flatten().collect();
         let failed = done.iter().filter_map(|completion| failure(completion.result.as_ref().err()?));
         let failed = failed.filter(|(trouble, _)| !self.read_only || *trouble == Trouble::Read);
-        self.failures.extend(failed.take(FAILURES.saturating_sub(self.failures.len())));
+        self.troubles.saw(failed);
         done
     }
 

@@ -22,7 +22,7 @@ use crate::owner::OwnerState;
 use crate::shared::{Epoch, Shared};
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
-use crate::trouble::Ongoing;
+use crate::trouble::Try;
 use crate::washer::Load;
 use crate::{Error, Instance, Job, Notice, OpenError, Opened, Options, Thin, worker};
 
@@ -32,6 +32,8 @@ pub(crate) const INSTANCES_MAX: usize = 4096;
 const COMMIT_BYTES_MAX: usize = 4 << 20;
 /// Tags in the journal, so that the next life is soon done with them.
 const TAGS_MAX: usize = 65536;
+/// Bytes that are written to see whether writing works.
+const TRY_BYTES: u64 = 1 << 20;
 
 /// A drive's medium, in the hands of the drive's thread.
 pub struct Store {
@@ -61,8 +63,6 @@ pub struct Store {
     /// What was given back keeps its storage until it is overwritten.
     pub(crate) is_held: bool,
     failing: bool,
-    /// What the backing device fails at now.
-    pub(crate) troubles: Vec<Ongoing>,
 }
 
 impl Store {
@@ -98,7 +98,6 @@ impl Store {
             full: false,
             is_held: false,
             failing: false,
-            troubles: Vec::new(),
         };
         let name = store.disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
@@ -483,9 +482,38 @@ impl Store {
         }
     }
 
-    /// Whether the journal cannot be written, as far as is known.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.failing
+    /// Looks at what the backing device has failed at since the last time.
+    pub(crate) fn look(&mut self) {
+        let elsewhere = std::mem::take(&mut *self.shared.failures());
+        let was_troubled = self.disk.troubles.is_any();
+        for trouble in self.disk.troubles.look(elsewhere) {
+            self.shared.tell(Notice::Fails(trouble));
+        }
+        if !was_troubled && self.disk.troubles.is_any() {
+            self.start(Box::new(Try));
+        }
+    }
+
+    /// Whether the backing device fails, as far as it is known: then it has been told.
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.disk.troubles.is_any() || self.failing
+    }
+
+    /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none that may be used.
+    pub(crate) fn write_somewhere(&mut self) -> Option<bool> {
+        let clean = self.allocator.take();
+        let extent = clean.or_else(|| self.allocator.stained(1).first().copied())?;
+        let layout = self.shared.layout;
+        let (at, len) = (layout.extent(extent), layout.extent_bytes.min(TRY_BYTES));
+        let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
+        let written = self.disk.write(at, &zeros).and_then(|()| self.flush());
+        // Nothing but zeros was written, whatever became of it; and it is free all the time for those on this thread.
+        if clean.is_some() {
+            self.allocator.give_back_clean(extent);
+        }
+        // A hole again, so that the next try tells as much as this one.
+        let emptied = self.disk.zero(std::iter::once((at, len)), true);
+        Some(written.is_ok() && emptied.is_ok())
     }
 
     /// The same as [`checkpoint`](Self::checkpoint), and told if it fails.

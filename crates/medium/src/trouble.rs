@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Action, Class, Error as DeviceError};
 use ebof_drive::frame::FRAME_BYTES;
 
+use crate::disk::Disk;
 use crate::shared::{Message, Shared};
 use crate::{Job, Notice, Progress, Store};
 
@@ -27,7 +28,7 @@ pub(crate) type Failure = (Trouble, u64);
 
 /// What has failed, and was not seen to work again.
 #[derive(Debug)]
-pub(crate) struct Ongoing {
+struct Ongoing {
     trouble: Trouble,
     /// Where reads failed, some of them.
     places: Vec<u64>,
@@ -43,8 +44,6 @@ const TRY_MS_MAX: u64 = 60_000;
 const SHARE: u64 = 20;
 /// Places that are read again.
 const PLACES: usize = 16;
-/// Bytes that are written to see whether writing works.
-const TRY_BYTES: u64 = 1 << 20;
 /// Without anything failing for so long, what cannot be tried is believed to work.
 const QUIET: Duration = Duration::from_secs(30);
 /// Failures that wait to be looked at.
@@ -88,103 +87,119 @@ impl Shared {
     }
 }
 
-impl Store {
-    /// Looks at what has failed on the drive's thread, if anything has.
-    pub(crate) fn look_if_failed(&mut self) {
-        if !self.disk.failures.is_empty() {
-            self.look();
-        }
+/// What a backing device fails at, as its user sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    /// What has failed since somebody looked.
+    failures: Vec<Failure>,
+    ongoing: Vec<Ongoing>,
+}
+
+impl Troubles {
+    /// These have failed.
+    pub(crate) fn saw(&mut self, failures: impl Iterator<Item = Failure>) {
+        self.failures.extend(failures.take(WAITING.saturating_sub(self.failures.len())));
     }
 
-    /// Looks at what has failed since the last time.
-    pub(crate) fn look(&mut self) {
-        let mut failures = std::mem::take(&mut *self.shared.failures());
-        failures.append(&mut self.disk.failures);
-        let idle = self.troubles.is_empty();
-        for (trouble, place) in failures {
-            let at = self.troubles.iter().position(|ongoing| ongoing.trouble == trouble);
+    /// Whether something has failed since somebody looked.
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    /// Whether something has failed and was not seen to work again.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.ongoing.is_empty()
+    }
+
+    /// Looks at what has failed here, and elsewhere; gives what is failing from now on.
+    pub(crate) fn look(&mut self, elsewhere: Vec<Failure>) -> Vec<Trouble> {
+        let mut begun = Vec::new();
+        for (trouble, place) in elsewhere.into_iter().chain(std::mem::take(&mut self.failures)) {
+            let at = self.ongoing.iter().position(|ongoing| ongoing.trouble == trouble);
             let last = Instant::now();
             let at = at.unwrap_or_else(|| {
-                self.troubles.push(Ongoing { trouble, places: Vec::new(), last, again: true });
-                self.shared.tell(Notice::Fails(trouble));
-                self.troubles.len() - 1
+                self.ongoing.push(Ongoing { trouble, places: Vec::new(), last, again: true });
+                begun.push(trouble);
+                self.ongoing.len() - 1
             });
-            let Some(ongoing) = self.troubles.get_mut(at) else { continue };
+            let Some(ongoing) = self.ongoing.get_mut(at) else { continue };
             (ongoing.last, ongoing.again) = (last, true);
             if trouble == Trouble::Read && ongoing.places.len() < PLACES && !ongoing.places.contains(&place) {
                 ongoing.places.push(place);
             }
         }
-        if idle && !self.troubles.is_empty() {
-            self.start(Box::new(Try));
+        begun
+    }
+
+    /// What is to be tried: it has not failed since the last try.
+    fn next_tries(&mut self) -> Vec<Trouble> {
+        let rests = |ongoing: &mut Ongoing| !std::mem::take(&mut ongoing.again);
+        self.ongoing.iter_mut().filter_map(|ongoing| rests(ongoing).then_some(ongoing.trouble)).collect()
+    }
+
+    /// Where reads have failed, the next one to be tried.
+    fn place(&self) -> Option<u64> {
+        let read = self.ongoing.iter().find(|ongoing| ongoing.trouble == Trouble::Read)?;
+        read.places.last().copied()
+    }
+
+    /// That place can be read again.
+    fn can_read(&mut self) {
+        if let Some(read) = self.ongoing.iter_mut().find(|ongoing| ongoing.trouble == Trouble::Read) {
+            read.places.pop();
         }
     }
 
-    /// Whether the backing device fails, as far as it is known: then it has been told.
-    pub(crate) fn is_troubled(&self) -> bool {
-        !self.troubles.is_empty() || self.is_failing()
+    /// Whether it has not failed for so long that it is believed to work.
+    fn is_quiet(&self, trouble: Trouble) -> bool {
+        let ongoing = self.ongoing.iter().find(|ongoing| ongoing.trouble == trouble);
+        ongoing.is_none_or(|ongoing| ongoing.last.elapsed() >= QUIET)
     }
 
-    /// Whether what has failed works again.
-    fn works(&mut self, ongoing: &mut Ongoing) -> bool {
-        if std::mem::take(&mut ongoing.again) {
-            return false;
-        }
-        match ongoing.trouble {
-            Trouble::Read => {
-                let frame = FRAME_BYTES as u64;
-                while let Some(place) = ongoing.places.last() {
-                    if self.disk.read(place - place % frame, FRAME_BYTES).is_err() {
-                        return false;
-                    }
-                    ongoing.places.pop();
-                }
-                true
+    /// These work again. What failed while that was tried is known.
+    fn tried(&mut self, works: &[Trouble]) {
+        self.ongoing.retain(|ongoing| !works.contains(&ongoing.trouble));
+        self.failures.clear();
+    }
+}
+
+impl Disk {
+    /// Whether everything that could not be read can be read again.
+    fn reads_again(&mut self) -> bool {
+        let frame = FRAME_BYTES as u64;
+        while let Some(place) = self.troubles.place() {
+            if self.read(place - place % frame, FRAME_BYTES).is_err() {
+                return false;
             }
-            Trouble::Space | Trouble::Write => {
-                let written = self.write_somewhere();
-                written.unwrap_or_else(|| ongoing.last.elapsed() >= QUIET)
-            }
+            self.troubles.can_read();
         }
-    }
-
-    /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none that may be used.
-    fn write_somewhere(&mut self) -> Option<bool> {
-        let clean = self.allocator.take();
-        let extent = clean.or_else(|| self.allocator.stained(1).first().copied())?;
-        let layout = self.shared.layout;
-        let (at, len) = (layout.extent(extent), layout.extent_bytes.min(TRY_BYTES));
-        let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
-        let written = self.disk.write(at, &zeros).and_then(|()| self.flush());
-        // Nothing but zeros was written, whatever became of it; and it is free all the time for those on this thread.
-        if clean.is_some() {
-            self.allocator.give_back_clean(extent);
-        }
-        // A hole again, so that the next try tells as much as this one.
-        let emptied = self.disk.zero(std::iter::once((at, len)), true);
-        Some(written.is_ok() && emptied.is_ok())
+        true
     }
 }
 
 /// Tries what has failed, until all of it works.
-struct Try;
+pub(crate) struct Try;
 
 impl Job for Try {
     fn step(&mut self, store: &mut Store) -> Progress {
         let began = Instant::now();
         store.look();
-        let mut troubles = std::mem::take(&mut store.troubles);
-        troubles.retain_mut(|ongoing| {
-            let works = store.works(ongoing);
-            if works {
-                store.shared.tell(Notice::Works(ongoing.trouble));
+        let mut works = Vec::new();
+        for trouble in store.disk.troubles.next_tries() {
+            let again = match trouble {
+                Trouble::Read => store.disk.reads_again(),
+                Trouble::Space | Trouble::Write => {
+                    let written = store.write_somewhere();
+                    written.unwrap_or_else(|| store.disk.troubles.is_quiet(trouble))
+                }
+            };
+            if again {
+                store.shared.tell(Notice::Works(trouble));
+                works.push(trouble);
             }
-            !works
-        });
-        // What failed while trying is known.
-        store.disk.failures.clear();
-        store.troubles = troubles;
-        if store.troubles.is_empty() {
+        }
+        store.disk.troubles.tried(&works);
+        if !store.disk.troubles.is_any() {
             return Progress::Done;
         }
         let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -79,7 +79,9 @@ fn open(backing: Arc<dyn Device>, options: &Options) -> Result<(Store, Ready), O
              lost, and a new checkpoint is written"
         );
     }
-    disk.read_only = found.lost.is_some();
+    if found.lost.is_some() {
+        disk.set_read_only();
+    }
     let (changes, state) = (found.changes.clone(), found.state.clone());
     let (was_clean, created) = (found.was_clean, found.created);
     let damage = found.lost.as_ref().map(|lost| lost.damage.clone());
@@ -180,7 +182,9 @@ impl Worker {
             return false;
         }
         self.step();
-        self.store.look_if_failed();
+        if self.store.disk.troubles.has_failures() {
+            self.store.look();
+        }
         if idle && let Err(error) = self.store.tidy() {
             if !self.store.is_troubled() {
                 tracing::warn!("the drive cannot tidy up now: {error}");
