@@ -138,7 +138,7 @@ impl Store {
                 Item { number, thin, request, result, fresh, gone, pieces, patience, waits: false }
             })
             .collect();
-        if self.shared.suspect.load(Ordering::Acquire) && self.make_sure().is_err() {
+        if self.shared.journal.is_suspect() && self.make_sure().is_err() {
             for item in items.iter_mut().filter(|item| item.request.operation.action().modifies()) {
                 item.refuse(Class::MediumWrite, JOURNAL);
             }

@@ -5,7 +5,6 @@
 //! All other flushes go to the backing device at once, on the thread of the request.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use ebof_backend::{Engine, Vital};
@@ -38,7 +37,7 @@ fn run(shared: &Arc<Shared>, engine: Engine) {
             continue;
         };
         // Everything that these flushes are to make durable was over when they were asked for, and so is in here.
-        let point = Point::unpack(shared.position.load(Ordering::Acquire));
+        let point = Point::unpack(shared.journal.position());
         match disk.flush() {
             Ok(()) => {
                 // The drive's thread answers them, also when it is about to end.

@@ -1,49 +1,96 @@
-//! The journal and the checkpoints on the medium: what is appended where, and how a drive is made. How one is found again is in
-//! `recovery.rs`.
+//! The journal and the checkpoints on the medium: what is appended where, what of it is durable, and what other threads see of
+//! that. How they are found again is in `recovery.rs`; what a checkpoint has in it, in `store.rs`.
 
-use std::time::Duration;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series, encode_frames};
-use ebof_drive::layout::{JOURNAL_BYTES, Layout, SUPERBLOCK_BYTES, Superblock};
+use ebof_drive::layout::{JOURNAL_BYTES, Layout};
 use ebof_drive::mark::{Flushed, Mark};
 
-use crate::damage::Damage;
 use crate::disk::Disk;
-use crate::recovery::existing;
-use crate::{Error, OpenError, Options, blank, purge};
+use crate::pace::{Pace, Sync};
+use crate::{Error, Notice, Thin};
 
 /// Frames of a journal.
 pub(crate) const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
 
-/// Where the next record goes.
+/// The journal of a drive that is open: where the next record goes, and what of those before it is durable.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    pub(crate) layout: Layout,
-    pub(crate) generation: u64,
+    layout: Layout,
+    generation: u64,
     /// Number of the next frame, and its place.
-    pub(crate) next: u64,
+    next: u64,
     /// Grows with every opening of the drive and with every failed write: frames that were left over behind the end of the
     /// journal are of an earlier life than those before them.
-    pub(crate) life: u64,
+    life: u64,
     /// Whether the medium knows of this life.
-    pub(crate) begun: bool,
+    begun: bool,
     /// Where the header of a checkpoint may be on the medium that does not count.
     doubt: Option<u64>,
     /// Frames that are on the medium for good, and frames whose tags' data are, both from the first on.
-    pub(crate) durable: u64,
-    pub(crate) settled: u64,
+    durable: u64,
+    settled: u64,
     /// Frames of the journal of the generation before.
-    pub(crate) previous: Option<u16>,
+    previous: Option<u16>,
     /// The first frame with tags of which it is not known whether they are those of their blocks: what is flushed from there on
     /// proves nothing about data.
-    pub(crate) hold: Option<u64>,
+    hold: Option<u64>,
     /// Where the last group of frames begins.
-    pub(crate) group: u64,
+    group: u64,
     /// The mark that was written last, and how many were.
     marked: (Option<Mark>, u64),
     /// The place of the next checkpoint has the only one that is whole: a generation is left out.
-    pub(crate) skips: bool,
+    skips: bool,
+    pace: Pace,
+    /// It cannot be written, as far as is known.
+    failing: bool,
+}
+
+/// What other threads see of the journal.
+pub(crate) struct View {
+    /// The journal has records that are not flushed: what a namespace was given may be lost with the power.
+    unflushed: AtomicBool,
+    /// The medium may have a record in its journal that takes something from a namespace, and that has failed: what is
+    /// written there must not be acknowledged before that is settled.
+    suspect: AtomicBool,
+    /// Where the journal is, with all that belongs to it ([`Point::pack`]), and how much of that the medium says is flushed.
+    position: AtomicU64,
+    marked: AtomicU64,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        // Of what was there before nothing is known to be flushed.
+        let unflushed = AtomicBool::new(true);
+        Self { unflushed, suspect: AtomicBool::new(false), position: AtomicU64::new(0), marked: AtomicU64::new(0) }
+    }
+}
+
+impl View {
+    /// Whether the journal has records that are not flushed.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.unflushed.load(Ordering::Acquire)
+    }
+
+    /// Whether a record that failed may be on the medium all the same, and take something from a namespace.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Acquire)
+    }
+
+    /// Where the journal is.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
+    }
+
+    /// Whether the medium says that everything up to a position is flushed.
+    pub(crate) fn is_marked(&self, position: u64) -> bool {
+        position <= self.marked.load(Ordering::Acquire)
+    }
 }
 
 /// How far a journal had come at some moment, with all that belongs to its frames.
@@ -68,88 +115,6 @@ impl Point {
 
 const _: () = assert!(FRAMES < 0xffff);
 
-/// What is durable when frames were written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sync {
-    /// Nothing.
-    Nothing,
-    /// These frames: enough where all before them are.
-    Frames,
-    /// Everything.
-    All,
-}
-
-/// How long it takes, one way or the other, until frames are durable: devices differ widely, and so does what there is to be
-/// flushed beside them.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    /// Of frames alone, and of everything: averages.
-    took: [Option<Duration>; 2],
-    /// Turns before the slower way is tried again.
-    patience: u32,
-}
-
-impl Pace {
-    /// The quicker way; now and then the other one, the less often the slower it is.
-    pub(crate) fn choose(&mut self) -> Sync {
-        let [Some(frames), Some(all)] = self.took else {
-            return if self.took[0].is_none() { Sync::Frames } else { Sync::All };
-        };
-        let (quicker, slower) = if frames <= all { (Sync::Frames, Sync::All) } else { (Sync::All, Sync::Frames) };
-        if let Some(left) = self.patience.checked_sub(1) {
-            self.patience = left;
-            return quicker;
-        }
-        let ratio = frames.max(all).as_micros() / frames.min(all).as_micros().max(1);
-        self.patience = u32::try_from(ratio).unwrap_or(u32::MAX).clamp(1, 1000) * 64;
-        slower
-    }
-
-    pub(crate) fn took(&mut self, sync: Sync, time: Duration) {
-        let which = match sync {
-            Sync::Nothing => return,
-            Sync::Frames => 0,
-            Sync::All => 1,
-        };
-        let average = self.took[which].map_or(time, |average| (average * 7 + time) / 8);
-        self.took[which] = Some(average);
-        // The slower way was quick this time: that is looked into.
-        if self.took[1 - which].is_some_and(|other| average > other && time < other) {
-            self.patience = 0;
-        }
-    }
-}
-
-/// What was found on a medium.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) layout: Layout,
-    pub(crate) journal: Journal,
-    /// The owner's state at the last checkpoint.
-    pub(crate) state: Vec<u8>,
-    /// Records that lead from an empty medium to what it holds, without changes, and in which frame they are; the checkpoint's are
-    /// in none.
-    pub(crate) records: Vec<(Option<u64>, Record)>,
-    /// Changes that the state does not contain.
-    pub(crate) changes: Vec<Vec<u8>>,
-    pub(crate) was_clean: bool,
-    pub(crate) created: bool,
-    /// What is damaged and could be made good: a new checkpoint is needed.
-    pub(crate) mended: Option<Damage>,
-    /// What is damaged and lost. Nothing is written then.
-    pub(crate) lost: Option<Lost>,
-}
-
-/// What is left of a journal with a hole in it.
-#[derive(Debug)]
-pub(crate) struct Lost {
-    pub(crate) damage: Damage,
-    /// Records behind the damage, whatever they come to without those that are lost.
-    pub(crate) later: Vec<Record>,
-    /// More than one group of records may be lost: an extent may have been taken from a namespace and given to another one.
-    pub(crate) several: bool,
-}
-
 impl Journal {
     pub(crate) fn new(layout: Layout, generation: u64, life: u64) -> Self {
         Self {
@@ -166,21 +131,99 @@ impl Journal {
             group: 0,
             marked: (None, 0),
             skips: false,
+            pace: Pace::default(),
+            failing: false,
         }
     }
 
-    pub(crate) fn series(&self) -> Series {
+    /// The journal that was found with `next` frames, of which so much is flushed; `life` is that of the last one. If `skips`, the
+    /// next checkpoint leaves a generation out, because the only one that is whole is in its place.
+    pub(crate) fn found(layout: Layout, generation: u64, life: u64, next: u64, flushed: Flushed, skips: bool) -> Self {
+        Self {
+            next,
+            durable: u64::from(flushed.frames).min(next),
+            settled: u64::from(flushed.data).min(next),
+            previous: flushed.previous,
+            skips,
+            ..Self::new(layout, generation, life + 1)
+        }
+    }
+
+    /// What is written from here on is of another life.
+    pub(crate) fn end_life(&mut self) {
+        (self.life, self.begun) = (self.life + 1, false);
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Frames that it has.
+    pub(crate) fn frames(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether a checkpoint is needed before anything else, in the place of one that is damaged.
+    pub(crate) fn needs_checkpoint(&self) -> bool {
+        self.skips
+    }
+
+    /// Whether the data that belong to the tags in a frame are known to be flushed.
+    pub(crate) fn is_settled(&self, frame: u64) -> bool {
+        frame < self.settled
+    }
+
+    /// It is not known of the tags in this frame whether they are those of their blocks.
+    pub(crate) fn hold(&mut self, frame: u64) {
+        self.hold = Some(self.hold.map_or(frame, |hold| hold.min(frame)));
+    }
+
+    /// The same for the tags that were written last.
+    pub(crate) fn hold_last(&mut self) {
+        self.hold(self.group);
+    }
+
+    /// Of all tags it is known.
+    pub(crate) fn release(&mut self) {
+        self.hold = None;
+    }
+
+    fn series(&self) -> Series {
         Series { id: self.layout.id, generation: self.generation }
     }
 
     /// Everything so far, if what belongs to it was written: what a flush that begins now makes durable.
-    pub(crate) fn point(&self) -> Point {
+    fn point(&self) -> Point {
         let data = self.hold.map_or(self.next, |hold| hold.min(self.next));
         Point { generation: self.generation & 0xffff_ffff, frames: self.next, data }
     }
 
+    /// Brings everything to the medium.
+    pub(crate) fn flush(&mut self, disk: &mut Disk, view: &View) -> Result<(), DeviceError> {
+        let point = self.point();
+        disk.flush()?;
+        self.raise(point);
+        view.unflushed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// A flush on another thread, that began at this point, is over.
+    pub(crate) fn flushed_to(&mut self, point: Point, view: &View) {
+        self.raise(point);
+        if self.durable == self.next {
+            view.unflushed.store(false, Ordering::Release);
+        }
+    }
+
+    /// Lets others see where the journal is now that it has said something of these namespaces, perhaps.
+    pub(crate) fn publish<'a>(&self, view: &View, thins: impl Iterator<Item = &'a Arc<Thin>>) {
+        let position = self.point().pack();
+        view.position.store(position, Ordering::Release);
+        thins.for_each(|thin| thin.touch(position));
+    }
+
     /// A flush that began at this point has succeeded.
-    pub(crate) fn raise(&mut self, point: Point) {
+    fn raise(&mut self, point: Point) {
         // A checkpoint has made a point of the journal before it worthless.
         if point.generation == self.generation & 0xffff_ffff {
             self.durable = self.durable.max(point.frames);
@@ -189,7 +232,7 @@ impl Journal {
     }
 
     /// What is known to be flushed.
-    pub(crate) fn flushed(&self) -> Flushed {
+    fn flushed(&self) -> Flushed {
         let count = |frames: u64| u16::try_from(frames).unwrap_or(u16::MAX);
         Flushed { frames: count(self.durable), data: count(self.settled), previous: self.previous }
     }
@@ -204,14 +247,23 @@ impl Journal {
     }
 
     /// Has the medium say what is flushed, as soon as that is flushed itself: of what comes last in a journal nothing else does.
-    /// Gives what it says.
-    pub(crate) fn mark(&mut self, disk: &mut Disk) -> Result<Point, DeviceError> {
-        let mark = self.mark_now();
-        if self.marked.0 != Some(mark) {
-            // In turn: where the power goes in the middle of one, there is the other.
-            disk.write(self.layout.mark(self.marked.1), &mark.encode(self.layout.id))?;
-            self.marked = (Some(mark), self.marked.1 + 1);
+    /// A later life tells from it what is damaged from what was never finished.
+    pub(crate) fn mark(&mut self, disk: &mut Disk, view: &View) {
+        if self.is_marked() {
+            return;
         }
+        match self.write_mark(disk) {
+            Ok(point) => view.marked.store(point.pack(), Ordering::Release),
+            // Frames say it as well, and it is tried again.
+            Err(error) => tracing::debug!("what is flushed cannot be marked: {error}"),
+        }
+    }
+
+    fn write_mark(&mut self, disk: &mut Disk) -> Result<Point, DeviceError> {
+        let mark = self.mark_now();
+        // In turn: where the power goes in the middle of one, there is the other.
+        disk.write(self.layout.mark(self.marked.1), &mark.encode(self.layout.id))?;
+        self.marked = (Some(mark), self.marked.1 + 1);
         Ok(Point { generation: self.generation & 0xffff_ffff, frames: self.durable, data: self.settled })
     }
 
@@ -232,14 +284,69 @@ impl Journal {
 
     /// Sees to it that the journal on the medium ends where it is believed to end, with a record that changes nothing: what
     /// may be there of writes that failed, or of a life before a power loss, does not count from then on.
-    pub(crate) fn begin(&mut self, disk: &mut Disk, marker: &Record) -> Result<(), DeviceError> {
+    pub(crate) fn begin(&mut self, disk: &mut Disk, view: &View, marker: &Record) -> Result<(), DeviceError> {
         self.withdraw(disk)?;
         if !self.begun {
             let frames = self.encode(std::slice::from_ref(marker));
             self.append(disk, &frames, Sync::All)?;
             self.begun = true;
         }
+        view.unflushed.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// What failed is settled: the journal on the medium ends where it is believed to end.
+    pub(crate) fn clear_suspect(&self, view: &View) {
+        view.suspect.store(false, Ordering::Release);
+    }
+
+    /// Writes these records, for which there is room, as [`encode`](Self::encode) made them; durably if asked for.
+    pub(crate) fn write(
+        &mut self,
+        disk: &mut Disk,
+        view: &View,
+        (records, frames): (&[Record], &[u8]),
+        durable: bool,
+    ) -> Result<(), DeviceError> {
+        // Tags come before all data that are written: what these were before them need not be brought to the medium each time.
+        let is_tags = durable && records.iter().all(|record| matches!(record, Record::Tags { .. }));
+        let is_alone = is_tags && !view.has_unflushed();
+        let sync = match durable {
+            true if is_alone => self.pace.choose(),
+            true => Sync::All,
+            false => Sync::Nothing,
+        };
+        let begin = Instant::now();
+        self.append(disk, frames, sync)?;
+        if is_alone {
+            self.pace.took(sync, begin.elapsed());
+        }
+        view.unflushed.store(!durable, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes note of what has become of records, or of an attempt to make room for some: gives what is to be told.
+    pub(crate) fn note(&mut self, view: &View, records: &[Record], outcome: &Result<(), Error>) -> Option<Notice> {
+        let takes = |record: &Record| {
+            matches!(record, Record::Remove(_) | Record::Clear(_) | Record::Unmap { .. } | Record::Bad { .. })
+        };
+        if outcome.is_err() && records.iter().any(takes) {
+            view.suspect.store(true, Ordering::Release);
+        }
+        match outcome {
+            Err(Error::Device(error)) if !self.failing => {
+                tracing::error!("the journal of the drive cannot be written: {error}");
+                self.failing = true;
+                Some(Notice::JournalFailed(error.class()))
+            }
+            Ok(()) if std::mem::take(&mut self.failing) => Some(Notice::JournalRecovered),
+            _ => None,
+        }
+    }
+
+    /// Whether it cannot be written, as far as is known.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing
     }
 
     /// Takes back the header of a checkpoint that failed at its end.
@@ -253,7 +360,7 @@ impl Journal {
     }
 
     /// Writes frames. After an error the journal ends where it did, and has to [`begin`](Journal::begin) anew.
-    pub(crate) fn append(&mut self, disk: &mut Disk, frames: &[u8], sync: Sync) -> Result<(), DeviceError> {
+    fn append(&mut self, disk: &mut Disk, frames: &[u8], sync: Sync) -> Result<(), DeviceError> {
         let before = self.point();
         let at = self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64;
         let written = disk.write_with(at, frames, sync == Sync::Frames);
@@ -269,7 +376,7 @@ impl Journal {
                     Sync::Frames | Sync::Nothing => {}
                 }
             }
-            Err(_) => (self.life, self.begun) = (self.life + 1, false),
+            Err(_) => self.end_life(),
         }
         written
     }
@@ -293,136 +400,23 @@ impl Journal {
         disk.write(at, &header)?;
         disk.flush()?;
         let (layout, life, marked) = (self.layout, self.life, self.marked);
-        *self = Self { begun: true, previous, marked, ..Self::new(layout, generation, life) };
+        let (pace, failing) = (std::mem::take(&mut self.pace), self.failing);
+        *self = Self { begun: true, previous, marked, pace, failing, ..Self::new(layout, generation, life) };
         Ok(())
     }
-}
 
-/// Finds the drive on a medium, or makes it.
-pub(crate) fn open(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
-    let name = disk.base().describe();
-    let device = |source| OpenError::Device { device: name.clone(), source };
-    let geometry = disk.base().geometry();
-    if geometry.read_only {
-        return Err(OpenError::ReadOnly { device: name });
-    }
-    if geometry.capacity_bytes < 2 * SUPERBLOCK_BYTES as u64 {
-        let source = Layout::largest(geometry.capacity_bytes, options.id).map(|_| ());
-        return match source {
-            Err(source) => Err(OpenError::Layout { device: name, source }),
-            Ok(()) => Err(OpenError::NoDrive { device: name }),
-        };
-    }
-    let both = disk.read(0, 2 * SUPERBLOCK_BYTES).map_err(device)?;
-    let (first, second) = both.as_slice()[..2 * SUPERBLOCK_BYTES].split_at(SUPERBLOCK_BYTES);
-    match (Layout::decode(first), Layout::decode(second)) {
-        (Superblock::Drive(layout), Superblock::Drive(same)) if layout == same => existing(disk, layout, options),
-        // One drive was being made over another one.
-        (Superblock::Drive(layout), Superblock::Drive(other)) => {
-            existing(disk, layout, options).or_else(|error| existing(disk, other, options).map_err(|_same| error))
-        }
-        (Superblock::Drive(layout), other) => {
-            let found = existing(disk, layout, options)?;
-            mend_superblock(disk, SUPERBLOCK_BYTES as u64, &other, &found);
-            Ok(found)
-        }
-        (other, Superblock::Drive(layout)) => {
-            let found = existing(disk, layout, options)?;
-            mend_superblock(disk, 0, &other, &found);
-            Ok(found)
-        }
-        (Superblock::Unreadable, _) | (_, Superblock::Unreadable) => {
-            Err(OpenError::Damaged { device: name, what: "neither superblock can be read".to_owned() })
-        }
-        _ => make(disk, options),
-    }
-}
-
-/// One of the two superblocks is damaged: it is written again, unless somebody may have put something else there.
-fn mend_superblock(disk: &mut Disk, at: u64, what: &Superblock, found: &Found) {
-    let device = disk.base().describe();
-    let is_ours = !matches!(what, Superblock::Foreign) && found.lost.is_none();
-    tracing::error!(device, at, ?what, rewritten = is_ours, "one of the two superblocks of the drive is damaged");
-    if is_ours && let Err(error) = disk.write(at, &found.layout.encode()).and_then(|()| disk.flush()) {
-        tracing::error!(device, at, "the superblock cannot be written: {error}");
-    }
-}
-
-fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
-    let name = disk.base().describe();
-    let capacity = options.create.ok_or_else(|| OpenError::NoDrive { device: name.clone() })?;
-    let medium_bytes = disk.base().geometry().capacity_bytes;
-    let layout = match capacity {
-        0 => Layout::largest(medium_bytes, options.id),
-        _ => Layout::new(capacity, options.id),
-    };
-    let layout = layout.map_err(|source| OpenError::Layout { device: name.clone(), source })?;
-    if layout.medium_bytes() > medium_bytes {
-        let (capacity_bytes, needed_bytes) = (layout.capacity_bytes, layout.medium_bytes());
-        let source = ebof_drive::layout::LayoutError::TooSmall { capacity_bytes, needed_bytes, medium_bytes };
-        return Err(OpenError::Layout { device: name, source });
-    }
-    blank::check(disk, options)?;
-    let made = make_with(disk, layout, options);
-    if made.is_err() {
-        // What made it fail is the message to give: neither half a drive nor its room is left, as far as that is possible.
-        let empty = vec![0; 2 * SUPERBLOCK_BYTES];
-        let _reported = disk.write(0, &empty);
-        let begin = layout.keys(0);
-        let _reported = disk.zero(std::iter::once((begin, layout.data() - begin)), true);
-    }
-    made
-}
-
-fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found, OpenError> {
-    let name = disk.base().describe();
-    let device = |source| OpenError::Device { device: name.clone(), source };
-    if !options.zeroed {
-        // Keys, journals and checkpoints of an earlier drive, which would be as good as before with its superblock.
-        purge::overwrite(disk, 2 * SUPERBLOCK_BYTES as u64..layout.data()).map_err(device)?;
-    }
-    // Room for all that the drive has to remember is had at once, so that a full file system cannot take it away later.
-    let begin = layout.keys(0);
-    disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
-    // A first checkpoint before the superblock: a drive that is found is a whole one.
-    let mut journal = Journal::new(layout, 0, 0);
-    let records = vec![Record::Water(if options.zeroed { 0 } else { layout.extents() })];
-    let checkpoint = Checkpoint { state: Vec::new(), records, clean: true };
-    journal.checkpoint(disk, &checkpoint).map_err(|error| match error {
-        Error::Device(source) => device(source),
-        other => OpenError::Damaged { device: name.clone(), what: other.to_string() },
-    })?;
-    (journal.life, journal.begun) = (1, false);
-    let superblock = layout.encode();
-    disk.write(0, &superblock).and_then(|()| disk.write(SUPERBLOCK_BYTES as u64, &superblock)).map_err(device)?;
-    disk.flush().map_err(device)?;
-    let Checkpoint { state, records, .. } = checkpoint;
-    let records = records.into_iter().map(|record| (None, record)).collect();
-    let (changes, mended, lost) = (Vec::new(), None, None);
-    Ok(Found { layout, journal, state, records, changes, was_clean: true, created: true, mended, lost })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_quicker_way_is_taken_and_the_other_one_is_not_forgotten() {
-        let mut pace = Pace::default();
-        let mut turns = |frames: u64, all: u64| {
-            let mut count = [0, 0];
-            for _ in 0..1000 {
-                let sync = pace.choose();
-                count[usize::from(sync == Sync::All)] += 1;
-                pace.took(sync, Duration::from_micros(if sync == Sync::All { all } else { frames }));
-            }
-            count
-        };
-        let [frames, all] = turns(100, 1000);
-        assert!((1..20).contains(&all) && frames > 980, "{frames} {all}");
-        // What was slow has become quick.
-        turns(100, 10);
-        let [frames, all] = turns(100, 10);
-        assert!((1..20).contains(&frames) && all > 980, "{frames} {all}");
+    /// What the next life needs of journals and checkpoints, as bytes of the medium: in order, and apart.
+    pub(crate) fn needed(&self, disk: &mut Disk) -> Result<[Range<u64>; 2], DeviceError> {
+        let (layout, generation) = (self.layout, self.generation);
+        let journal = layout.journal(generation);
+        let slot = layout.checkpoint(generation);
+        let header = disk.read(slot, FRAME_BYTES)?;
+        let header = Checkpoint::header(layout.id, header.as_slice()).filter(|header| header.generation == generation);
+        // Without a header that can be read nothing of it is touched.
+        let bytes = header.map_or(layout.checkpoint_bytes(), |header| {
+            FRAME_BYTES as u64 + header.body_bytes.next_multiple_of(FRAME_BYTES as u64)
+        });
+        let frames = (self.next * FRAME_BYTES as u64).min(JOURNAL_BYTES);
+        Ok([journal..journal + frames, slot..slot + bytes.min(layout.checkpoint_bytes())])
     }
 }

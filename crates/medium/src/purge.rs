@@ -9,8 +9,7 @@
 use std::ops::Range;
 
 use ebof_backend::Error as DeviceError;
-use ebof_drive::frame::{Checkpoint, FRAME_BYTES};
-use ebof_drive::layout::JOURNAL_BYTES;
+use ebof_drive::frame::FRAME_BYTES;
 
 use crate::blank::is_zero;
 use crate::disk::Disk;
@@ -46,7 +45,7 @@ impl Store {
         self.make_sure()?;
         let all = layout.checkpoint(0) + 2 * layout.checkpoint_bytes();
         let end = (begin + STEP_BYTES).min(all);
-        let live = self.live()?;
+        let live = self.journal.needed(&mut self.disk)?;
         for dead in outside(begin..end, &live) {
             for slot in [layout.checkpoint(0), layout.checkpoint(1)] {
                 // A checkpoint without a header is none; one with a header and half of a body is a
@@ -64,22 +63,6 @@ impl Store {
         }
         purge.next = Some(end);
         Ok(end == all)
-    }
-
-    /// What the next life needs of journals and checkpoints: in order, and apart.
-    fn live(&mut self) -> Result<[Range<u64>; 2], Error> {
-        let layout = self.shared.layout;
-        let (generation, next) = (self.journal.generation, self.journal.next);
-        let journal = layout.journal(generation);
-        let slot = layout.checkpoint(generation);
-        let header = self.disk.read(slot, FRAME_BYTES)?;
-        let header = Checkpoint::header(layout.id, header.as_slice()).filter(|header| header.generation == generation);
-        // Without a header that can be read nothing of it is touched.
-        let bytes = header.map_or(layout.checkpoint_bytes(), |header| {
-            FRAME_BYTES as u64 + header.body_bytes.next_multiple_of(FRAME_BYTES as u64)
-        });
-        let frames = (next * FRAME_BYTES as u64).min(JOURNAL_BYTES);
-        Ok([journal..journal + frames, slot..slot + bytes.min(layout.checkpoint_bytes())])
     }
 }
 

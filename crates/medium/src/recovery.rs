@@ -14,7 +14,8 @@ use ebof_drive::mark::{Flushed, Mark};
 
 use crate::damage::{Content, Damage, Part, Proof};
 use crate::disk::Disk;
-use crate::journal::{FRAMES, Found, Journal, Lost};
+use crate::journal::{FRAMES, Journal};
+use crate::open::{Found, Lost};
 use crate::{OpenError, Options};
 
 /// Frames that are read together.
@@ -76,7 +77,7 @@ pub(crate) fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Re
         Some(damage) => Some(seen.behind(disk, generation, &replayed, damage).map_err(device)?),
     };
     let journal = seen.journal(generation, &replayed, mended.is_some());
-    let was_clean = clean && journal.next == 0 && lost.is_none();
+    let was_clean = clean && journal.frames() == 0 && lost.is_none();
     let carried = records.into_iter().chain(before.records.into_iter().map(|(_, record)| record));
     let all = carried.map(|record| (None, record));
     let all = all.chain(replayed.records.into_iter().map(|(at, record)| (Some(at), record)));
@@ -91,13 +92,13 @@ pub(crate) fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Re
 }
 
 /// Whether checkpoint and journal of a drive that is open are on the medium as they were written, as far as a later life needs them.
-pub(crate) fn check(disk: &mut Disk, journal: &Journal) -> Result<(), OpenError> {
+pub(crate) fn check(disk: &mut Disk, layout: Layout, journal: &Journal) -> Result<(), OpenError> {
     let name = disk.base().describe();
     let device = |source| OpenError::Device { device: name.clone(), source };
     let refused = |damage| OpenError::Lost { device: name.clone(), damage };
-    let (generation, mut frames) = (journal.generation, [0; 2]);
-    frames[usize::from(generation & 1 == 1)] = journal.next;
-    let seen = Seen::read(disk, journal.layout, frames).map_err(device)?;
+    let (generation, mut frames) = (journal.generation(), [0; 2]);
+    frames[usize::from(generation & 1 == 1)] = journal.frames();
+    let seen = Seen::read(disk, layout, frames).map_err(device)?;
     let checkpoint = seen.checkpoint(disk, generation).map_err(device)?;
     let damage = seen.damaged_checkpoint(generation);
     let Some((header, _)) = checkpoint else { return damage.map_or(Ok(()), |damage| Err(refused(damage))) };
@@ -105,7 +106,7 @@ pub(crate) fn check(disk: &mut Disk, journal: &Journal) -> Result<(), OpenError>
     if let Some(damage) = seen.damage(disk, generation, &replayed).map_err(device)? {
         return Err(refused(damage));
     }
-    if replayed.next == journal.next {
+    if replayed.next == journal.frames() {
         return Ok(());
     }
     Err(OpenError::Damaged { device: name, what: "its journal ends before it should".to_owned() })
@@ -330,12 +331,6 @@ impl Seen {
     /// The journal as it goes on.
     fn journal(&self, generation: u64, replayed: &Replayed, skips: bool) -> Journal {
         let flushed = self.flushed(generation);
-        let mut journal = Journal::new(self.layout, generation, replayed.life + 1);
-        journal.next = replayed.next;
-        journal.durable = u64::from(flushed.frames).min(replayed.next);
-        journal.settled = u64::from(flushed.data).min(replayed.next);
-        journal.previous = flushed.previous;
-        journal.skips = skips;
-        journal
+        Journal::found(self.layout, generation, replayed.life, replayed.next, flushed, skips)
     }
 }

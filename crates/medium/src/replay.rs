@@ -101,11 +101,11 @@ impl Store {
                 }
                 self.tags.journaled += tags.len();
                 // What was flushed since cannot be older; what was not may be.
-                let is_flushed = frame.is_some_and(|frame| frame < self.journal.settled);
+                let is_flushed = frame.is_some_and(|frame| self.journal.is_settled(frame));
                 let only = is_flushed || matches!(record, Record::OnlyTags { .. });
                 (*first..).zip(tags).for_each(|(block, &tag)| self.tags.suppose(*instance, block, tag, only));
                 if let Some(frame) = frame.filter(|_| !is_flushed) {
-                    self.journal.hold = Some(self.journal.hold.map_or(frame, |hold| hold.min(frame)));
+                    self.journal.hold(frame);
                 }
             }
             Record::Water(_) | Record::Change(_) => {}

@@ -1,14 +1,15 @@
 //! What the drive's thread shares with all others: the way to it, the epoch, and the namespaces.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, After, Class, Completion, Device, Error, Remote, Request};
 use ebof_drive::layout::Layout;
 
-use crate::journal::{Lost, Point};
+use crate::journal::{Point, View};
+use crate::open::Lost;
 use crate::options::Notify;
 use crate::thin::Refusal;
 use crate::trouble::Failure;
@@ -116,14 +117,7 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     /// Extents that are in use, or were and are not free yet.
     pub(crate) used: AtomicU32,
-    /// The journal has records that are not flushed: what a namespace was given may be lost with the power.
-    pub(crate) unflushed: AtomicBool,
-    /// The medium may have a record in its journal that takes something from a namespace, and that has failed: what is
-    /// written there must not be acknowledged before that is settled.
-    pub(crate) suspect: AtomicBool,
-    /// Where the journal is, with all that belongs to it ([`Point::pack`]), and how much of that the medium says is flushed.
-    pub(crate) position: AtomicU64,
-    pub(crate) marked: AtomicU64,
+    pub(crate) journal: View,
     /// A part of what the drive says of itself is lost: nothing is written, and what nobody knows is not read.
     pub(crate) read_only: bool,
     /// So much of it that blocks without a checksum may be another namespace's.
@@ -151,10 +145,7 @@ impl Shared {
             base,
             layout,
             used: AtomicU32::new(0),
-            unflushed: AtomicBool::new(true),
-            suspect: AtomicBool::new(false),
-            position: AtomicU64::new(0),
-            marked: AtomicU64::new(0),
+            journal: View::default(),
             read_only: lost.is_some(),
             hides_unchecked: lost.is_some_and(|lost| lost.several),
             notify,

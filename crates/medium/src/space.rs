@@ -153,20 +153,27 @@ impl Store {
 
     /// Brings everything to the medium.
     pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
-        let point = self.point();
-        self.disk.flush()?;
-        self.journal.raise(point);
-        self.shared.unflushed.store(false, Ordering::Release);
-        Ok(())
+        self.release_tags();
+        self.journal.flush(&mut self.disk, &self.shared.journal)
     }
 
     /// A flush that began at this point is over.
     pub(crate) fn flushed(&mut self, point: Point) {
-        self.journal.raise(point);
-        if self.journal.durable == self.journal.next {
-            self.shared.unflushed.store(false, Ordering::Release);
-        }
+        self.journal.flushed_to(point, &self.shared.journal);
         self.mark();
+    }
+
+    /// Lets the journal know when it is known of all blocks which tag is theirs: no block is being written.
+    pub(crate) fn release_tags(&mut self) {
+        if self.tags.is_settled() {
+            self.journal.release();
+        }
+    }
+
+    /// Lets others see where the journal is now that it has said something of these namespaces, perhaps.
+    pub(crate) fn publish<'a>(&mut self, thins: impl Iterator<Item = &'a Arc<Thin>>) {
+        self.release_tags();
+        self.journal.publish(&self.shared.journal, thins);
     }
 
     /// Whether more is flushed than the medium says.
@@ -174,31 +181,10 @@ impl Store {
         !self.is_read_only() && !self.journal.is_marked()
     }
 
-    /// Where the journal is, with all that belongs to its frames: no block is being written.
-    pub(crate) fn point(&mut self) -> Point {
-        if self.tags.is_settled() {
-            self.journal.hold = None;
-        }
-        self.journal.point()
-    }
-
-    /// Lets others see where the journal is now that it has said something of these namespaces, perhaps.
-    pub(crate) fn publish<'a>(&mut self, thins: impl Iterator<Item = &'a Arc<Thin>>) {
-        let position = self.point().pack();
-        self.shared.position.store(position, Ordering::Release);
-        thins.for_each(|thin| thin.touched.store(position, Ordering::Release));
-    }
-
-    /// Has the medium say what is flushed, where nothing else will: a later life tells from it what is damaged from what was never
-    /// finished.
+    /// Has the medium say what is flushed, where nothing else will.
     pub(crate) fn mark(&mut self) {
-        if self.is_read_only() || self.journal.is_marked() {
-            return;
-        }
-        match self.journal.mark(&mut self.disk) {
-            Ok(point) => self.shared.marked.store(point.pack(), Ordering::Release),
-            // Frames say it as well, and it is tried again.
-            Err(error) => tracing::debug!("what is flushed cannot be marked: {error}"),
+        if !self.is_read_only() {
+            self.journal.mark(&mut self.disk, &self.shared.journal);
         }
     }
 

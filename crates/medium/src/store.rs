@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::Instant;
 
 use ebof_backend::{Class, Completion, Device, Error as DeviceError, Operation, Request};
 use ebof_drive::Coding;
@@ -16,8 +15,9 @@ use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
 use crate::bad::Bad;
 use crate::disk::Disk;
 use crate::jobs::Jobs;
-use crate::journal::{Found, Journal, Pace, Sync};
+use crate::journal::Journal;
 use crate::keys::Keys;
+use crate::open::Found;
 use crate::owner::OwnerState;
 use crate::shared::{Epoch, Shared};
 use crate::tags::Tags;
@@ -57,12 +57,10 @@ pub struct Store {
     pub(crate) gave_back: bool,
     pub(crate) jobs: Jobs,
     pub(crate) tags: Tags,
-    pace: Pace,
     owner: OwnerState,
     pub(crate) full: bool,
     /// What was given back keeps its storage until it is overwritten.
     pub(crate) is_held: bool,
-    failing: bool,
 }
 
 impl Store {
@@ -93,11 +91,9 @@ impl Store {
             gave_back: false,
             jobs: Jobs::default(),
             tags: Tags::new(options.tag_cache_bytes),
-            pace: Pace::default(),
             owner: OwnerState::new(found.state, found.changes),
             full: false,
             is_held: false,
-            failing: false,
         };
         let name = store.disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
@@ -152,7 +148,7 @@ impl Store {
         if let Err(error) = self.make_sure() {
             tracing::error!("the journal of the drive cannot be written: {error}");
         }
-        if self.journal.skips
+        if self.journal.needs_checkpoint()
             && let Err(error) = self.checkpoint(false)
         {
             tracing::error!("the damaged checkpoint of the drive cannot be replaced: {error}");
@@ -379,18 +375,12 @@ impl Store {
             return Err(Error::ReadOnly);
         }
         let outcome = self.try_append(records, durable);
-        let takes = |record: &Record| {
-            matches!(record, Record::Remove(_) | Record::Clear(_) | Record::Unmap { .. } | Record::Bad { .. })
-        };
-        if outcome.is_err() && records.iter().any(takes) {
-            self.shared.suspect.store(true, Ordering::Release);
-        }
-        self.note(&outcome);
+        self.note(records, &outcome);
         outcome
     }
 
     fn try_append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
-        self.point();
+        self.release_tags();
         let mut frames = self.journal.encode(records);
         if !self.is_sure() || !self.journal.has_room(frames.len()) {
             self.try_make_sure(frames.len())?;
@@ -400,20 +390,7 @@ impl Store {
             let bytes_max = usize::try_from(JOURNAL_BYTES).unwrap_or(usize::MAX);
             return Err(Error::TooLarge { bytes: frames.len(), bytes_max });
         }
-        // Tags come before all data that are written: what these were before them need not be brought to the medium each time.
-        let is_tags = durable && records.iter().all(|record| matches!(record, Record::Tags { .. }));
-        let is_alone = is_tags && !self.shared.unflushed.load(Ordering::Acquire);
-        let sync = match durable {
-            true if is_alone => self.pace.choose(),
-            true => Sync::All,
-            false => Sync::Nothing,
-        };
-        let begin = Instant::now();
-        self.journal.append(&mut self.disk, &frames, sync)?;
-        if is_alone {
-            self.pace.took(sync, begin.elapsed());
-        }
-        self.shared.unflushed.store(!durable, Ordering::Release);
+        self.journal.write(&mut self.disk, &self.shared.journal, (records, &frames), durable)?;
         let tags = records.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 });
         let tags: usize = tags.sum();
         self.tags.journaled += tags;
@@ -435,7 +412,7 @@ impl Store {
     /// Sees to it that it is.
     pub(crate) fn make_sure(&mut self) -> Result<(), Error> {
         let outcome = self.try_make_sure(0);
-        self.note(&outcome);
+        self.note(&[], &outcome);
         outcome
     }
 
@@ -445,7 +422,7 @@ impl Store {
         // Records are not cut: of two frames, one is half full at least.
         let frames = (tags * 16 + (records + tags / 250) * 24) / (FRAME_BYTES / 2 - 64) + 2;
         let outcome = outcome.and_then(|()| self.try_make_sure(frames * FRAME_BYTES));
-        self.note(&outcome);
+        self.note(&[], &outcome);
         outcome
     }
 
@@ -459,26 +436,16 @@ impl Store {
         }
         if !self.is_sure() {
             let marker = Record::Water(self.allocator.water());
-            self.journal.begin(&mut self.disk, &marker)?;
-            self.shared.unflushed.store(false, Ordering::Release);
+            self.journal.begin(&mut self.disk, &self.shared.journal, &marker)?;
         }
-        self.shared.suspect.store(false, Ordering::Release);
+        self.journal.clear_suspect(&self.shared.journal);
         Ok(())
     }
 
     /// Tells whether the journal can be written, when that has changed.
-    fn note(&mut self, outcome: &Result<(), Error>) {
-        match outcome {
-            Err(Error::Device(error)) if !self.failing => {
-                tracing::error!("the journal of the drive cannot be written: {error}");
-                self.failing = true;
-                self.shared.tell(Notice::JournalFailed(error.class()));
-            }
-            Ok(()) if self.failing => {
-                self.failing = false;
-                self.shared.tell(Notice::JournalRecovered);
-            }
-            _ => {}
+    fn note(&mut self, records: &[Record], outcome: &Result<(), Error>) {
+        if let Some(notice) = self.journal.note(&self.shared.journal, records, outcome) {
+            self.shared.tell(notice);
         }
     }
 
@@ -496,7 +463,7 @@ impl Store {
 
     /// Whether the backing device fails, as far as it is known: then it has been told.
     pub(crate) fn is_troubled(&self) -> bool {
-        self.disk.troubles.is_any() || self.failing
+        self.disk.troubles.is_any() || self.journal.is_failing()
     }
 
     /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none that may be used.
@@ -519,7 +486,7 @@ impl Store {
     /// The same as [`checkpoint`](Self::checkpoint), and told if it fails.
     pub(crate) fn checkpoint_now(&mut self) -> Result<(), Error> {
         let outcome = self.checkpoint(false);
-        self.note(&outcome);
+        self.note(&[], &outcome);
         outcome
     }
 

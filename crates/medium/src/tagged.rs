@@ -232,7 +232,7 @@ impl Store {
             self.tags.resolve(thin.instance, block..block + 1);
         } else {
             self.tags.suppose(thin.instance, block, tag, false);
-            self.journal.hold = Some(self.journal.hold.map_or(self.journal.group, |hold| hold.min(self.journal.group)));
+            self.journal.hold_last();
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Thin {
     /// Its blocks have tags: the drive's thread does everything.
     pub(crate) is_tagged: bool,
     /// Where the journal was when it last said something of this namespace ([`Point::pack`](crate::journal::Point::pack)).
-    pub(crate) touched: AtomicU64,
+    touched: AtomicU64,
     bad: RwLock<Bad>,
     /// Whether any block is bad, so that the others need no lock.
     has_bad: AtomicBool,
@@ -105,7 +105,7 @@ impl Thin {
             cipher,
             grid,
             is_tagged: coding.is_tagged(),
-            touched: AtomicU64::new(shared.position.load(Ordering::Relaxed)),
+            touched: AtomicU64::new(shared.journal.position()),
             bad: RwLock::default(),
             has_bad: AtomicBool::new(false),
             geometry,
@@ -288,16 +288,21 @@ impl Thin {
         self.shared.hides_unchecked && !self.is_tagged || indices.any(|index| self.map.place(index).is_none())
     }
 
+    /// The journal has said something of this namespace, and is at this position now.
+    pub(crate) fn touch(&self, position: u64) {
+        self.touched.store(position, Ordering::Release);
+    }
+
     /// Whether the medium has to say what a flush makes durable: the journal has said something of this namespace since it did.
     fn is_unmarked(&self) -> bool {
-        self.touched.load(Ordering::Acquire) > self.shared.marked.load(Ordering::Acquire)
+        !self.shared.journal.is_marked(self.touched.load(Ordering::Acquire))
     }
 
     /// Whether a write to an extent that has its place is the drive's thread's all the same.
     fn is_delicate(&self, fua: bool) -> bool {
         // What has become of a record that failed has to be settled first; and bytes are not durable before the record of their
         // extent is.
-        self.shared.suspect.load(Ordering::Acquire) || fua && self.shared.unflushed.load(Ordering::Acquire)
+        self.shared.journal.is_suspect() || fua && self.shared.journal.has_unflushed()
     }
 
     /// Makes of a request from byte `asked` on what the backing device may see.

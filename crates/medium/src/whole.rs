@@ -133,6 +133,6 @@ impl Store {
         if !copies.any(|block| Layout::decode(block) == Superblock::Drive(layout)) {
             return Err(OpenError::Damaged { device, what: "neither superblock can be read".to_owned() });
         }
-        recovery::check(&mut self.disk, &self.journal)
+        recovery::check(&mut self.disk, layout, &self.journal)
     }
 }

@@ -11,7 +11,7 @@ use crate::disk::Disk;
 use crate::flows::{Flows, Turn};
 use crate::shared::{Message, Shared};
 use crate::thin::stopped;
-use crate::{Damage, Medium, OpenError, Opened, Options, Store, flusher, journal, washer};
+use crate::{Damage, Medium, OpenError, Opened, Options, Store, flusher, open, washer};
 
 /// How soon extents are looked at again that somebody may still reach, where a write waits for one.
 const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
@@ -70,7 +70,7 @@ struct Ready {
 fn open(backing: Arc<dyn Device>, options: &Options) -> Result<(Store, Ready), OpenError> {
     let device = backing.describe();
     let mut disk = Disk::new(backing, options.engine).map_err(|source| OpenError::Device { device, source })?;
-    let found = journal::open(&mut disk, options)?;
+    let found = open::open(&mut disk, options)?;
     if let Some(damage) = &found.mended {
         let device = disk.base().describe();
         tracing::error!(
