@@ -153,7 +153,7 @@ impl Store {
         }
         self.publish(items.iter().filter(|item| item.request.operation.action().modifies()).map(|item| &item.thin));
         self.make_durable(&mut items);
-        self.count();
+        self.extents.count();
         let outcome = |item: Item| {
             if item.waits {
                 Outcome::Waits(item.thin, item.request)
@@ -218,7 +218,7 @@ impl Store {
                     continue;
                 }
                 let allowed = thin.used.load(Ordering::Relaxed) < thin.quota;
-                match allowed.then(|| self.allocator.take()).flatten() {
+                match allowed.then(|| self.extents.take()).flatten() {
                     Some(place) => {
                         item.fresh.insert(index, place);
                         taken.insert((thin.instance, index), place);
@@ -228,8 +228,8 @@ impl Store {
                         item.waits = allowed
                             && match item.patience {
                                 Patience::Nothing => false,
-                                Patience::Zeroes => self.washing > 0,
-                                Patience::All => self.is_settling(),
+                                Patience::Zeroes => self.extents.is_washing(),
+                                Patience::All => self.extents.is_settling(),
                             };
                         item.result = Err(self.no_space(&thin, allowed, cause, &item.request.operation));
                         break;
@@ -239,7 +239,7 @@ impl Store {
             if item.result.is_err() {
                 for (index, place) in std::mem::take(&mut item.fresh) {
                     taken.remove(&(thin.instance, index));
-                    self.allocator.give_back_clean(place);
+                    self.extents.put_back(place, true);
                     thin.used.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -253,16 +253,16 @@ impl Store {
             let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
             return refused(operation, Class::OutOfSpace, reason);
         }
-        if self.is_settling() {
+        if self.extents.is_settling() {
             let reason = "space that was just given back is still being read or written: try again";
             return refused(operation, Class::Busy, reason);
         }
-        if self.allocator.free() > 0 {
+        if self.extents.has_free() {
             let reason = "no space can be made ready: see the log";
             let class = cause.filter(|class| *class == Class::OutOfSpace).unwrap_or(Class::MediumWrite);
             return refused(operation, class, reason);
         }
-        self.is_full(thin.instance);
+        self.extents.is_full(thin.instance);
         let reason =
             "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
         refused(operation, Class::OutOfSpace, reason)
@@ -274,12 +274,8 @@ impl Store {
         let needs = |item: &Item| !item.gone.is_empty() || !item.missing().is_empty();
         for item in items.iter_mut().filter(|item| item.result.is_ok() && needs(item)) {
             for (_, place) in std::mem::take(&mut item.fresh) {
-                if item.thin.is_tagged {
-                    // Pages of tags were made there.
-                    self.allocator.give_back(place);
-                } else {
-                    self.allocator.give_back_clean(place);
-                }
+                // Otherwise pages of tags were made there.
+                self.extents.put_back(place, !item.thin.is_tagged);
                 item.thin.used.fetch_sub(1, Ordering::Relaxed);
             }
             item.gone.clear();

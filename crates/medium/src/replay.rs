@@ -6,12 +6,32 @@ use std::sync::Arc;
 use ebof_drive::frame::Record;
 
 use crate::bad::Bad;
-use crate::{Instance, Store, Thin};
+use crate::extents::Extents;
+use crate::journal::Journal;
+use crate::keys::Keys;
+use crate::shared::Shared;
+use crate::tags::Tags;
+use crate::{Instance, Thin};
 
-impl Store {
+/// A drive as records make it, one after the other.
+pub(crate) struct Replay<'a> {
+    shared: &'a Arc<Shared>,
+    keys: &'a Keys,
+    journal: &'a mut Journal,
+    tags: &'a mut Tags,
+    /// From this extent on none was ever used.
+    water: u32,
+}
+
+impl<'a> Replay<'a> {
+    /// Begins with an empty medium.
+    pub(crate) fn new(shared: &'a Arc<Shared>, keys: &'a Keys, journal: &'a mut Journal, tags: &'a mut Tags) -> Self {
+        Self { shared, keys, journal, tags, water: 0 }
+    }
+
     /// What a record behind a part of the journal that is lost says: what it is about is not as it was before. It takes away, and
     /// gives nothing.
-    pub(crate) fn replay_behind(&mut self, record: &Record) {
+    pub(crate) fn record_behind(&mut self, record: &Record) {
         let forget = |thin: &Thin, indices: Range<u32>| {
             let indices = indices.start..indices.end.min(thin.map.len());
             indices.filter(|&index| thin.map.place(index).is_some()).for_each(|index| {
@@ -53,13 +73,13 @@ impl Store {
     }
 
     /// Does what a record of a frame, or of the checkpoint, says.
-    pub(crate) fn replay(&mut self, frame: Option<u64>, record: &Record) -> Result<(), String> {
+    pub(crate) fn record(&mut self, frame: Option<u64>, record: &Record) -> Result<(), String> {
         let thin =
             |instance: &Instance| self.shared.thin(*instance).ok_or(format!("namespace {} was never made", instance.0));
         match record {
             Record::Create { instance, blocks, quota, coding } => {
                 // Of a namespace that is removed further on the key is gone already.
-                let thin = Thin::new(&self.shared, *instance, *blocks, *quota, *coding, self.keys.cipher(*instance));
+                let thin = Thin::new(self.shared, *instance, *blocks, *quota, *coding, self.keys.cipher(*instance));
                 let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
                 self.shared.insert(Arc::new(thin));
             }
@@ -108,8 +128,25 @@ impl Store {
                     self.journal.hold(frame);
                 }
             }
-            Record::Water(_) | Record::Change(_) => {}
+            Record::Water(extent) => self.water = self.water.max(*extent),
+            Record::Change(_) => {}
         }
         Ok(())
+    }
+
+    /// All records were seen: only now it is known which extents are in use; the rest below the mark may hold anything.
+    pub(crate) fn finish(self) -> Result<Extents, String> {
+        let extents = Extents::new(self.shared, self.water)?;
+        let keyless = |thin: &Arc<Thin>| thin.coding.encrypted && thin.cipher.is_none();
+        let keyless = self.shared.thins().into_iter().filter(keyless);
+        for thin in keyless {
+            if !self.shared.read_only {
+                return Err(format!("the key of namespace {} is not there", thin.instance.0));
+            }
+            // Its key was destroyed, and what says so is lost.
+            self.shared.remove(thin.instance);
+        }
+        extents.count();
+        Ok(extents)
     }
 }

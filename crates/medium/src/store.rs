@@ -1,66 +1,44 @@
 //! A drive's medium as its own thread has it: everything here is done when it returns.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
 
-use ebof_backend::{Class, Completion, Device, Error as DeviceError, Operation, Request};
+use ebof_backend::{Buffer, Class, Completion, Device, Error as DeviceError, Operation, Request};
 use ebof_drive::Coding;
-use ebof_drive::allocator::Allocator;
-use ebof_drive::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Record};
-use ebof_drive::layout::{JOURNAL_BYTES, SLOT_BYTES};
+use ebof_drive::frame::{CHANGE_BYTES_MAX, FRAME_BYTES, Record};
+use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 
 use crate::bad::Bad;
 use crate::disk::Disk;
+use crate::extents::Extents;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::open::Found;
 use crate::owner::OwnerState;
-use crate::shared::{Epoch, Shared};
+use crate::replay::Replay;
+use crate::shared::Shared;
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
-use crate::trouble::Try;
-use crate::washer::Load;
-use crate::{Error, Instance, Job, Notice, OpenError, Opened, Options, Thin, worker};
+use crate::{Error, Instance, Job, OpenError, Opened, Options, Thin, recovery, worker};
 
 /// Namespaces on a medium at most.
 pub(crate) const INSTANCES_MAX: usize = 4096;
 /// Bytes of changes that are committed together.
 const COMMIT_BYTES_MAX: usize = 4 << 20;
-/// Tags in the journal, so that the next life is soon done with them.
-const TAGS_MAX: usize = 65536;
-/// Bytes that are written to see whether writing works.
-const TRY_BYTES: u64 = 1 << 20;
+/// Bytes of one write.
+const WRITE_BYTES: u64 = 1 << 20;
 
 /// A drive's medium, in the hands of the drive's thread.
 pub struct Store {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk: Disk,
     pub(crate) journal: Journal,
-    pub(crate) allocator: Allocator,
+    pub(crate) extents: Extents,
     pub(crate) keys: Keys,
-    /// Extents that were given back, behind the epoch in which they were still looked up. The oldest first: an epoch is over
-    /// when those before it are.
-    pub(crate) quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
-    /// Namespaces that were removed and have extents from there on, by number.
-    pub(crate) leaving: VecDeque<(Arc<Thin>, u32)>,
-    /// How many extents are being zeroed in the background; nobody else has them.
-    pub(crate) washing: usize,
-    /// Who does that, while the drive is served.
-    pub(crate) washer: Option<Sender<Load>>,
-    /// Why the last of it failed.
-    pub(crate) wash_failed: Option<DeviceError>,
-    /// Extents became free since somebody looked.
-    pub(crate) gave_back: bool,
     pub(crate) jobs: Jobs,
     pub(crate) tags: Tags,
-    owner: OwnerState,
-    pub(crate) full: bool,
-    /// What was given back keeps its storage until it is overwritten.
-    pub(crate) is_held: bool,
+    pub(crate) owner: OwnerState,
 }
 
 impl Store {
@@ -76,63 +54,20 @@ impl Store {
     pub(crate) fn restore(mut disk: Disk, found: Found, options: &Options) -> Result<Self, OpenError> {
         let keys = Keys::open(&mut disk, found.layout, options.key.clone())?;
         let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref(), options.notify.clone());
-        let extents = found.layout.extents();
-        let mut store = Self {
-            shared,
-            disk,
-            journal: found.journal,
-            allocator: Allocator::new(extents, 0),
-            keys,
-            quarantine: VecDeque::new(),
-            leaving: VecDeque::new(),
-            washing: 0,
-            washer: None,
-            wash_failed: None,
-            gave_back: false,
-            jobs: Jobs::default(),
-            tags: Tags::new(options.tag_cache_bytes),
-            owner: OwnerState::new(found.state, found.changes),
-            full: false,
-            is_held: false,
-        };
-        let name = store.disk.base().describe();
+        let name = disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
-        let mut water = 0;
+        let (mut journal, mut tags) = (found.journal, Tags::new(options.tag_cache_bytes));
+        let mut replay = Replay::new(&shared, &keys, &mut journal, &mut tags);
         for (frame, record) in &found.records {
-            if let Record::Water(extent) = record {
-                water = water.max(*extent);
-            }
-            store.replay(*frame, record).map_err(damaged)?;
+            replay.record(*frame, record).map_err(damaged)?;
         }
-        if let Some(lost) = &found.lost {
-            lost.later.iter().for_each(|record| store.replay_behind(record));
+        for record in found.lost.iter().flat_map(|lost| &lost.later) {
+            replay.record_behind(record);
         }
-        // Only now it is known what is in use; the rest below the mark may hold anything.
-        store.allocator = Allocator::new(extents, water);
-        for thin in store.shared.thins() {
-            let mut used = 0;
-            for place in thin.map.runs().flat_map(|(_, places)| places) {
-                if !store.allocator.claim(place) && found.lost.is_none() {
-                    return Err(damaged(format!("extent {place} is used twice, or does not exist")));
-                }
-                used += 1;
-            }
-            thin.used.store(used, Ordering::Relaxed);
-        }
-        let keyless = |thin: &Arc<Thin>| thin.coding.encrypted && thin.cipher.is_none();
-        if found.lost.is_some() {
-            // Their keys were destroyed, and what says so is lost.
-            store
-                .shared
-                .thins()
-                .iter()
-                .filter(|thin| keyless(thin))
-                .for_each(|thin| store.shared.remove(thin.instance));
-        } else if let Some(thin) = store.shared.thins().into_iter().find(keyless) {
-            return Err(damaged(format!("the key of namespace {} is not there", thin.instance.0)));
-        }
-        store.count();
-        store.tags.cursor = Some((Instance(0), 0));
+        let extents = replay.finish().map_err(damaged)?;
+        tags.cursor = Some((Instance(0), 0));
+        let (jobs, owner) = (Jobs::default(), OwnerState::new(found.state, found.changes));
+        let mut store = Self { shared, disk, journal, extents, keys, tags, jobs, owner };
         // Of what was there before nothing is known to be flushed: the first flush of each namespace says so.
         let thins = store.shared.thins();
         store.publish(thins.iter());
@@ -236,9 +171,7 @@ impl Store {
         self.append(&[Record::Remove(instance)], true)?;
         self.shared.remove(instance);
         self.tags.forget_all(instance);
-        if thin.allocated_extents() > 0 {
-            self.leaving.push_back((Arc::clone(&thin), 0));
-        }
+        self.extents.release_all(Arc::clone(&thin));
         if thin.coding.encrypted
             && let Err(error) = self.forget_keys()
         {
@@ -369,170 +302,126 @@ impl Store {
         at.map(|at| at + offset).ok_or(Error::Device(out))
     }
 
-    /// Puts records into the journal, all of them or none; durably if asked for. After an error nothing of it has happened.
-    pub(crate) fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
-        if self.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
-        let outcome = self.try_append(records, durable);
-        self.note(records, &outcome);
-        outcome
+    /// Extents of the medium, free or not.
+    #[must_use]
+    pub fn extents(&self) -> u32 {
+        self.shared.layout.extents()
     }
 
-    fn try_append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
-        self.release_tags();
-        let mut frames = self.journal.encode(records);
-        if !self.is_sure() || !self.journal.has_room(frames.len()) {
-            self.try_make_sure(frames.len())?;
-            frames = self.journal.encode(records);
-        }
-        if !self.journal.has_room(frames.len()) {
-            let bytes_max = usize::try_from(JOURNAL_BYTES).unwrap_or(usize::MAX);
-            return Err(Error::TooLarge { bytes: frames.len(), bytes_max });
-        }
-        self.journal.write(&mut self.disk, &self.shared.journal, (records, &frames), durable)?;
-        let tags = records.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 });
-        let tags: usize = tags.sum();
-        self.tags.journaled += tags;
-        if tags == 0 {
-            // Nothing else belongs to these records: what tags are about is still to be written.
-            self.publish(std::iter::empty());
-            if durable && records.iter().any(is_management) {
-                self.mark();
-            }
-        }
-        Ok(())
+    /// Whether no request can reach anything any more that was given back, and none of it is being zeroed.
+    pub fn is_settled(&mut self) -> bool {
+        self.extents.settle().is_none() && !self.extents.is_washing()
     }
 
-    /// Whether the end of the journal on the medium is where it is believed to be.
-    pub(crate) fn is_sure(&self) -> bool {
-        self.journal.is_sure()
+    /// Has some of what was given back zeroed in the background; `true` when there is nothing left to be zeroed, and none of it can be reached.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn clean(&mut self) -> Result<bool, Error> {
+        // In this order: what has just come out of reach is to be zeroed, too.
+        let settled = self.is_settled();
+        Ok(!self.start_wash()? && settled)
     }
 
-    /// Sees to it that it is.
-    pub(crate) fn make_sure(&mut self) -> Result<(), Error> {
-        let outcome = self.try_make_sure(0);
-        self.note(&[], &outcome);
-        outcome
+    /// Extents that were given back and may still hold what was in them.
+    #[must_use]
+    pub fn unclean(&self) -> u32 {
+        self.extents.unclean()
     }
 
-    /// The same, with room for so many tags in so many records behind it.
-    pub(crate) fn make_sure_of_room(&mut self, tags: usize, records: usize) -> Result<(), Error> {
-        let outcome = if self.tags.journaled + tags > TAGS_MAX { self.checkpoint(false) } else { Ok(()) };
-        // Records are not cut: of two frames, one is half full at least.
-        let frames = (tags * 16 + (records + tags / 250) * 24) / (FRAME_BYTES / 2 - 64) + 2;
-        let outcome = outcome.and_then(|()| self.try_make_sure(frames * FRAME_BYTES));
-        self.note(&[], &outcome);
-        outcome
+    /// What was given back keeps its storage (`true`) until [`fill_free`](Self::fill_free) has overwritten it, instead of being
+    /// zeroed in the background: a file system, or a disk, that takes storage back keeps the old bytes where nobody can
+    /// overwrite them.
+    pub fn hold_unclean(&mut self, held: bool) {
+        self.extents.hold(held);
     }
 
-    /// The same, with room for `bytes` of frames behind it.
-    fn try_make_sure(&mut self, bytes: usize) -> Result<(), Error> {
-        if self.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
-        if !self.journal.has_room(bytes) {
-            self.checkpoint(false)?;
-        }
-        if !self.is_sure() {
-            let marker = Record::Water(self.allocator.water());
-            self.journal.begin(&mut self.disk, &self.shared.journal, &marker)?;
-        }
-        self.journal.clear_suspect(&self.shared.journal);
-        Ok(())
+    /// Bytes of extents, at most, that were used and whose storage was given back to what is below: what they held may still be
+    /// there, and is beyond the reach of [`fill_free`](Self::fill_free). 0 where the backing device does not take storage back.
+    #[must_use]
+    pub fn given_back_bytes(&self) -> u64 {
+        self.extents.given_back_bytes()
     }
 
-    /// Tells whether the journal can be written, when that has changed.
-    fn note(&mut self, records: &[Record], outcome: &Result<(), Error>) {
-        if let Some(notice) = self.journal.note(&self.shared.journal, records, outcome) {
-            self.shared.tell(notice);
-        }
-    }
-
-    /// Looks at what the backing device has failed at since the last time.
-    pub(crate) fn look(&mut self) {
-        let elsewhere = std::mem::take(&mut *self.shared.failures());
-        let was_troubled = self.disk.troubles.is_any();
-        for trouble in self.disk.troubles.look(elsewhere) {
-            self.shared.tell(Notice::Fails(trouble));
-        }
-        if !was_troubled && self.disk.troubles.is_any() {
-            self.start(Box::new(Try));
-        }
-    }
-
-    /// Whether the backing device fails, as far as it is known: then it has been told.
-    pub(crate) fn is_troubled(&self) -> bool {
-        self.disk.troubles.is_any() || self.journal.is_failing()
-    }
-
-    /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none that may be used.
-    pub(crate) fn write_somewhere(&mut self) -> Option<bool> {
-        let clean = self.allocator.take();
-        let extent = clean.or_else(|| self.allocator.stained(1).first().copied())?;
+    /// Makes the free ones of `count` extents from `first` on read as zeros. Those that were never used do.
+    ///
+    /// # Errors
+    /// `Device`: which of them do is not known.
+    pub fn zero_free(&mut self, first: u32, count: u32) -> Result<(), Error> {
+        // A record that failed may be in the journal all the same, and give one of them to somebody.
+        self.make_sure()?;
+        let end = first.saturating_add(count).min(self.extents.water());
+        let taken = self.extents.take_free(first..end);
         let layout = self.shared.layout;
-        let (at, len) = (layout.extent(extent), layout.extent_bytes.min(TRY_BYTES));
-        let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
-        let written = self.disk.write(at, &zeros).and_then(|()| self.flush());
-        // Nothing but zeros was written, whatever became of it; and it is free all the time for those on this thread.
-        if clean.is_some() {
-            self.allocator.give_back_clean(extent);
+        let ranges = taken.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes));
+        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss.
+        let zeroed = self.disk.zero(ranges, true).and_then(|()| self.flush());
+        for extent in taken {
+            self.extents.put_back(extent, zeroed.is_ok());
         }
-        // A hole again, so that the next try tells as much as this one.
-        let emptied = self.disk.zero(std::iter::once((at, len)), true);
-        Some(written.is_ok() && emptied.is_ok())
+        Ok(zeroed?)
     }
 
-    /// The same as [`checkpoint`](Self::checkpoint), and told if it fails.
-    pub(crate) fn checkpoint_now(&mut self) -> Result<(), Error> {
-        let outcome = self.checkpoint(false);
-        self.note(&[], &outcome);
-        outcome
+    /// Writes `pattern`, least significant byte first, over the free ones of `count` extents from `first` on; they are zeroed
+    /// before they are used.
+    ///
+    /// # Errors
+    /// `Device`: which of them have it is not known.
+    pub fn fill_free(&mut self, first: u32, count: u32, pattern: u32) -> Result<(), Error> {
+        self.make_sure()?;
+        let end = first.saturating_add(count).min(self.extents());
+        if end > self.extents.water() {
+            // After a sudden end they are known to hold something.
+            self.append(&[Record::Water(end)], true)?;
+            self.extents.raise(end);
+        }
+        let layout = self.shared.layout;
+        let taken = self.extents.take_free(first..end);
+        let piece = layout.extent_bytes.min(WRITE_BYTES);
+        let writes = taken.iter().flat_map(|&extent| (0..layout.extent_bytes / piece).map(move |at| (extent, at)));
+        let mut operations = Vec::new();
+        for (extent, at) in writes {
+            let len = usize::try_from(piece).expect("at most 1 MiB");
+            let mut buffer = Buffer::zeroed(len);
+            buffer.as_mut_slice()[..len].chunks_exact_mut(4).for_each(|to| to.copy_from_slice(&pattern.to_le_bytes()));
+            operations.push(Operation::Write { offset: layout.extent(extent) + at * piece, len, buffer, fua: false });
+        }
+        let written = self.disk.run(operations).into_iter().try_for_each(|completion| completion.result);
+        taken.into_iter().for_each(|extent| self.extents.put_back(extent, false));
+        Ok(written?)
     }
 
-    /// Writes everything down at once, and begins a new journal.
-    pub(crate) fn checkpoint(&mut self, clean: bool) -> Result<(), Error> {
-        if self.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
-        // What a page of tags says is believed from here on: it is on the medium before the checkpoint is.
-        let tags = self.bring_tags()?;
-        let mut records = vec![Record::Water(self.allocator.water())];
-        for thin in self.shared.thins() {
-            let (instance, quota, coding) = (thin.instance, thin.quota, thin.coding);
-            records.push(Record::Create { instance, blocks: thin.blocks_of_it(), quota, coding });
-            records.extend(thin.map.runs().map(|(first, extents)| Record::Map { instance, first, extents }));
-            let bad = |range: Range<u64>| Record::Bad {
-                instance,
-                start: range.start,
-                blocks: range.end - range.start,
-                bad: true,
-            };
-            records.extend(thin.bad().iter().map(bad));
-        }
-        let carried = tags.iter().map(|record| match record {
-            Record::Tags { tags, .. } | Record::OnlyTags { tags, .. } => tags.len(),
-            _ => 0,
-        });
-        let carried = carried.sum();
-        records.extend(tags);
-        let (state, changes) = self.owner.now();
-        records.extend(changes);
-        self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
-        self.tags.journaled = carried;
-        // The pages of tags say it now.
-        self.tags.reverted.clear();
-        self.publish(std::iter::empty());
+    /// Brings everything so far to the medium, also tags that are only in memory and in the journal.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.write_back_tags()?;
+        self.flush()?;
+        self.mark();
         Ok(())
     }
-}
 
-/// Whether a record is of what somebody was told to be done, once and for all: the medium says at once that it was flushed.
-fn is_management(record: &Record) -> bool {
-    match record {
-        Record::Create { .. } | Record::Remove(_) | Record::Clear(_) | Record::Bad { .. } | Record::Change(_) => true,
-        Record::Map { .. } | Record::Unmap { .. } | Record::Tags { .. } | Record::OnlyTags { .. } => false,
-        Record::Water(_) => false,
+    /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there and whole.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn check(&mut self) -> Result<(), OpenError> {
+        let layout = self.shared.layout;
+        let device = self.disk.base().describe();
+        let both = self.disk.read(0, 2 * SUPERBLOCK_BYTES);
+        let both = both.map_err(|source| OpenError::Device { device: device.clone(), source })?;
+        let mut copies = both.as_slice()[..2 * SUPERBLOCK_BYTES].chunks_exact(SUPERBLOCK_BYTES);
+        if !copies.any(|block| Layout::decode(block) == Superblock::Drive(layout)) {
+            return Err(OpenError::Damaged { device, what: "neither superblock can be read".to_owned() });
+        }
+        recovery::check(&mut self.disk, layout, &self.journal)
+    }
+
+    /// Whether the drive is damaged, and not written for that reason.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared.read_only
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
             let mut ended = Ended { shared: Arc::clone(&shared), threads: vec![flusher] };
             match washer::start(&shared, options.engine) {
                 Ok((loads, washer)) => {
-                    store.washer = Some(loads);
+                    store.extents.set_washer(loads);
                     ended.threads.push(washer);
                 }
                 Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
@@ -198,11 +198,11 @@ impl Worker {
     /// again.
     fn settle(&mut self) -> Option<Duration> {
         let store = &mut self.store;
-        let settle = store.settle();
+        let settle = store.extents.settle();
         let Some(until) = self.flows.parked_until() else { return settle };
         // What is being zeroed is told of when it is there.
-        let is_over = store.washing == 0 && (settle.is_none() || until <= Instant::now());
-        if std::mem::take(&mut store.gave_back) || is_over {
+        let is_over = !store.extents.is_washing() && (settle.is_none() || until <= Instant::now());
+        if store.extents.take_gave_back() || is_over {
             self.flows.unpark();
         }
         settle.map(|soon| soon.min(SETTLE_FOR_WRITE))
@@ -219,7 +219,7 @@ impl Worker {
                 store.flushed(point);
                 flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
             }
-            Some(Message::Washed(extents, result)) => store.washed(extents, result),
+            Some(Message::Washed(extents, result)) => store.extents.washed(extents, result),
             Some(Message::Stop) => {
                 // Nothing is taken any more; what is there is done.
                 refuse(store.shared.stop());
