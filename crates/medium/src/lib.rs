@@ -52,7 +52,6 @@ mod recovery;
 mod replay;
 #[cfg(test)]
 mod room;
-mod settle;
 mod shared;
 mod store;
 mod tagged;

@@ -13,8 +13,6 @@ use crate::trouble::Try;
 use crate::washer::Load;
 use crate::{Error, Notice, Store, Thin};
 
-/// Tags in the journal, so that the next life is soon done with them.
-const TAGS_MAX: usize = 65536;
 /// Bytes that are written to see whether writing works.
 const TRY_BYTES: u64 = 1 << 20;
 
@@ -30,7 +28,7 @@ impl Store {
     }
 
     fn try_append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
-        self.release_tags();
+        self.tags.release(&mut self.journal);
         let mut frames = self.journal.encode(records);
         if !self.is_sure() || !self.journal.has_room(frames.len()) {
             self.try_make_sure(frames.len())?;
@@ -43,7 +41,7 @@ impl Store {
         self.journal.write(&mut self.disk, &self.shared.journal, (records, &frames), durable)?;
         let tags = records.iter().map(|record| if let Record::Tags { tags, .. } = record { tags.len() } else { 0 });
         let tags: usize = tags.sum();
-        self.tags.journaled += tags;
+        self.tags.are_journaled(tags);
         if tags == 0 {
             // Nothing else belongs to these records: what tags are about is still to be written.
             self.publish(std::iter::empty());
@@ -68,7 +66,7 @@ impl Store {
 
     /// The same, with room for so many tags in so many records behind it.
     pub(crate) fn make_sure_of_room(&mut self, tags: usize, records: usize) -> Result<(), Error> {
-        let outcome = if self.tags.journaled + tags > TAGS_MAX { self.checkpoint(false) } else { Ok(()) };
+        let outcome = if self.tags.may_journal(tags) { Ok(()) } else { self.checkpoint(false) };
         // Records are not cut: of two frames, one is half full at least.
         let frames = (tags * 16 + (records + tags / 250) * 24) / (FRAME_BYTES / 2 - 64) + 2;
         let outcome = outcome.and_then(|()| self.try_make_sure(frames * FRAME_BYTES));
@@ -146,7 +144,7 @@ impl Store {
             return Err(Error::ReadOnly);
         }
         // What a page of tags says is believed from here on: it is on the medium before the checkpoint is.
-        let tags = self.bring_tags()?;
+        let tags = self.tags.bring(&mut self.disk, &mut self.journal)?;
         let mut records = vec![Record::Water(self.extents.water())];
         for thin in self.shared.thins() {
             let (instance, quota, coding) = (thin.instance, thin.quota, thin.coding);
@@ -169,9 +167,7 @@ impl Store {
         let (state, changes) = self.owner.now();
         records.extend(changes);
         self.journal.checkpoint(&mut self.disk, &Checkpoint { state, records, clean })?;
-        self.tags.journaled = carried;
-        // The pages of tags say it now.
-        self.tags.reverted.clear();
+        self.tags.are_in_checkpoint(carried);
         self.publish(std::iter::empty());
         Ok(())
     }
@@ -193,8 +189,8 @@ impl Store {
 
     /// Whether there is something to do when there is nothing else, see [`tidy`](Self::tidy).
     pub(crate) fn is_untidy(&self) -> bool {
-        let untidy = self.extents.wants_wash() || !self.is_sure() || self.has_unsettled() || self.owes_keys();
-        (untidy || !self.tags.reverted.is_empty()) && !self.is_read_only()
+        let untidy = self.extents.wants_wash() || !self.is_sure() || self.tags.has_unsettled() || self.owes_keys();
+        (untidy || self.tags.has_reverted()) && !self.is_read_only()
     }
 
     /// Does a part of what can be done when there is nothing else.
@@ -203,9 +199,25 @@ impl Store {
         if self.owes_keys() {
             self.forget_keys()?;
         }
-        self.settle_some();
+        self.tags.settle_some(&mut self.disk, &mut self.journal);
         self.journal_reverted()?;
         if self.extents.is_held() { Ok(()) } else { self.start_wash().map(|_some| ()) }
+    }
+
+    /// Has the journal say which tags blocks have that do not have the newest in it.
+    fn journal_reverted(&mut self) -> Result<(), Error> {
+        while self.tags.has_reverted() {
+            let (blocks, _) = self.tags.reverted();
+            // A checkpoint says it, too.
+            self.make_sure_of_room(blocks.len(), blocks.len())?;
+            if !self.tags.has_reverted() {
+                break;
+            }
+            let (blocks, records) = self.tags.reverted();
+            self.append(&records, false)?;
+            self.tags.journaled_reverted(blocks);
+        }
+        Ok(())
     }
 
     /// Has some of the free extents that may hold old bytes zeroed in the background; `false` if there are none, and none are being
@@ -245,13 +257,13 @@ impl Store {
     pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) {
         let taken = self.extents.release(thin, range);
         if thin.is_tagged {
-            self.forget_tags(thin, &taken);
+            self.tags.forget(thin, &taken);
         }
     }
 
     /// Brings everything to the medium.
     pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
-        self.release_tags();
+        self.tags.release(&mut self.journal);
         self.journal.flush(&mut self.disk, &self.shared.journal)
     }
 
@@ -261,16 +273,9 @@ impl Store {
         self.mark();
     }
 
-    /// Lets the journal know when it is known of all blocks which tag is theirs: no block is being written.
-    pub(crate) fn release_tags(&mut self) {
-        if self.tags.is_settled() {
-            self.journal.release();
-        }
-    }
-
     /// Lets others see where the journal is now that it has said something of these namespaces, perhaps.
     pub(crate) fn publish<'a>(&mut self, thins: impl Iterator<Item = &'a Arc<Thin>>) {
-        self.release_tags();
+        self.tags.release(&mut self.journal);
         self.journal.publish(&self.shared.journal, thins);
     }
 

@@ -119,7 +119,7 @@ impl<'a> Replay<'a> {
                 if !thin.is_tagged || !fits {
                     return Err(format!("block {first} of namespace {} has no tag", instance.0));
                 }
-                self.tags.journaled += tags.len();
+                self.tags.are_journaled(tags.len());
                 // What was flushed since cannot be older; what was not may be.
                 let is_flushed = frame.is_some_and(|frame| self.journal.is_settled(frame));
                 let only = is_flushed || matches!(record, Record::OnlyTags { .. });

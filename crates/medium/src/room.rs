@@ -7,8 +7,8 @@ use ebof_drive::layout::{EXTENTS_MAX, Layout};
 use ebof_drive::tag::Tag;
 
 use crate::bad::Bad;
-use crate::settle::{CARRIED_MAX, PAGES_MAX};
 use crate::store::INSTANCES_MAX;
+use crate::tags::{CARRIED_MAX, PAGES_MAX};
 use crate::{Coding, Instance};
 
 /// What a checkpoint is made of, each as much as there can be: extents that lie nowhere together,

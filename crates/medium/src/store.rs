@@ -56,7 +56,7 @@ impl Store {
         let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref(), options.notify.clone());
         let name = disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
-        let (mut journal, mut tags) = (found.journal, Tags::new(options.tag_cache_bytes));
+        let (mut journal, mut tags) = (found.journal, Tags::new(&shared, options.tag_cache_bytes));
         let mut replay = Replay::new(&shared, &keys, &mut journal, &mut tags);
         for (frame, record) in &found.records {
             replay.record(*frame, record).map_err(damaged)?;
@@ -65,7 +65,6 @@ impl Store {
             replay.record_behind(record);
         }
         let extents = replay.finish().map_err(damaged)?;
-        tags.cursor = Some((Instance(0), 0));
         let (jobs, owner) = (Jobs::default(), OwnerState::new(found.state, found.changes));
         let mut store = Self { shared, disk, journal, extents, keys, tags, jobs, owner };
         // Of what was there before nothing is known to be flushed: the first flush of each namespace says so.
@@ -249,6 +248,12 @@ impl Store {
         }
     }
 
+    /// Bytes of memory that tags of blocks take: what the medium holds of them is not counted.
+    #[must_use]
+    pub fn tag_cache_bytes(&self) -> usize {
+        self.tags.bytes()
+    }
+
     /// The namespace with this name.
     #[must_use]
     pub fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {
@@ -396,7 +401,7 @@ impl Store {
     /// # Errors
     /// `Device`.
     pub fn sync(&mut self) -> Result<(), Error> {
-        self.write_back_tags()?;
+        self.tags.write_back(&mut self.disk, &mut self.journal)?;
         self.flush()?;
         self.mark();
         Ok(())

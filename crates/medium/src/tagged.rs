@@ -15,8 +15,7 @@ use ebof_drive::tag::Tag;
 
 use crate::bad::Bad as Ranges;
 use crate::batch::{Item, JOURNAL, edges, emptied, given_back, records_of, written};
-use crate::settle::{page, pages_of, spot};
-use crate::tags::{BYTES, Owner};
+use crate::tags::{BYTES, Owner, page, pages_of, spot};
 use crate::{Instance, Store, Thin};
 
 /// Bytes of data that are moved together, parts of requests, and blocks.
@@ -80,12 +79,7 @@ impl Store {
         for turn in turns(items, &parts) {
             self.write_parts(items, turn);
         }
-        self.tags.blank.clear();
-        if self.tags.is_dirty()
-            && let Err(error) = self.write_back_tags()
-        {
-            tracing::error!("tags of blocks cannot be written: {error}");
-        }
+        self.tags.end_batch(&mut self.disk, &mut self.journal);
         self.heal(items);
     }
 
@@ -109,7 +103,7 @@ impl Store {
                 let len = buffer.capacity();
                 for (into, page_no) in buffer.as_mut_slice().chunks_exact_mut(BYTES).zip(first..) {
                     into.copy_from_slice(blank(page_no).as_slice());
-                    self.tags.blank.insert(begin + thin.grid.page_at(page_no));
+                    self.tags.made_blank(begin + thin.grid.page_at(page_no));
                 }
                 let offset = begin + thin.grid.page_at(first);
                 operations.push(Operation::Write { offset, len, buffer, fua: false });
@@ -134,7 +128,7 @@ impl Store {
         self.tags.next_turn();
         let pages = |part: &Part| pages_of(&items[part.item].thin, &part.blocks);
         let pages: Vec<Vec<(u64, Owner)>> = parts.iter().map(pages).collect();
-        let failed = self.load_tags(pages.iter().flatten().cloned());
+        let failed = self.tags.load(&mut self.disk, &mut self.journal, pages.iter().flatten().cloned());
         if failed.is_empty() {
             return;
         }
@@ -175,10 +169,10 @@ impl Store {
         let Operation::Read { offset, buffer, .. } = &mut item.request.operation else { return };
         let mut into = size(part.blocks.start * thin.grid.block_bytes - *offset);
         for (block, data) in part.blocks.clone().zip(data.as_mut_slice().chunks_exact_mut(data_bytes)) {
-            let Some(found) = self.fit(&thin, block, data) else {
+            let Some(found) = self.tags.fit(&thin, block, data) else {
                 let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.instance.0));
                 item.result = Err(DeviceError::Corrupt { action, block, of });
-                self.tell_corrupt(&thin, block);
+                self.tags.tell_corrupt(&thin, block);
                 return;
             };
             let (data_part, metadata) = buffer.as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
@@ -222,16 +216,12 @@ impl Store {
             }
         }
         // Whether it was written all the same is seen at once, if it can be.
-        unsure.chunks(TURN_PARTS).for_each(|blocks| self.settle_blocks(blocks));
+        unsure.chunks(TURN_PARTS).for_each(|blocks| self.tags.settle_blocks(&mut self.disk, &mut self.journal, blocks));
     }
 
     /// A block has this tag now, or may have it.
     fn written(&mut self, thin: &Thin, block: u64, tag: Tag, sure: bool) {
-        let page = spot(thin, block).map(|(_, page)| page);
-        if sure && page.is_some_and(|page| self.tags.put(page, thin.grid.tag(block), tag)) {
-            self.tags.resolve(thin.instance, block..block + 1);
-        } else {
-            self.tags.suppose(thin.instance, block, tag, false);
+        if !self.tags.was_written(thin, block, tag, sure) {
             self.journal.hold_last();
         }
     }

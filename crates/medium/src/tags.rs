@@ -1,337 +1,451 @@
-//! Tags in memory: pages of them as they are or will be on the medium, and blocks of which it is not known which of several tags
-//! is theirs. No I/O.
+//! Tags of blocks, between memory and medium: pages are read when they are needed and written some time later, and blocks of which it is not
+//! known which tag is theirs are looked at.
+//!
+//! A page is written after the data of its blocks are durable, and is durable before a checkpoint says that the journal is not
+//! needed any more. So a block's data always fit the tag on its page, or one behind that in the journal.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod memory;
+
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_backend::Buffer;
-use ebof_drive::coding::TAG_PAGE_BYTES;
+use ebof_backend::{Action, Buffer, Class, Error as DeviceError, Operation};
 use ebof_drive::frame::Record;
-use ebof_drive::tag::Tag;
+use ebof_drive::tag::{Tag, header};
 
-use crate::Instance;
+use crate::disk::Disk;
+use crate::journal::Journal;
+use crate::shared::Shared;
+use crate::{Error, Instance, Notice, Thin};
+pub(crate) use memory::{BYTES, Owner};
 
-/// Bytes of tag pages that are kept in memory, unless the owner has other wishes.
-const CACHE_BYTES: usize = 16 << 20;
-/// The fewest pages: what one turn needs at most.
-const PAGES_MIN: usize = 1024;
+use self::memory::Memory;
+
+/// Blocks that are looked at together.
+const AT_ONCE: usize = 256;
+/// Tags that a checkpoint carries for blocks of which it is not known which is theirs.
+pub(crate) const CARRIED_MAX: usize = 16384;
+/// Pages that could not be written, and whose tags a checkpoint carries.
+pub(crate) const PAGES_MAX: usize = 64;
 /// Damaged blocks that are told in one [`TOLD_TIME`].
 const TOLD_MAX: u32 = 16;
 const TOLD_TIME: Duration = Duration::from_secs(1);
+/// Tags in the journal, so that the next life is soon done with them.
+const JOURNALED_MAX: usize = 65536;
 
 /// See the module's description.
 pub(crate) struct Tags {
-    /// By place on the medium.
-    pages: BTreeMap<u64, Page>,
-    dirty: usize,
-    pages_max: usize,
-    /// Grows with every turn: pages of this one stay.
-    turn: u64,
-    /// Pages of extents that have just got their headers and nothing else.
-    pub(crate) blank: BTreeSet<u64>,
-    /// Tags that blocks may have instead of the one on their page.
-    pending: BTreeMap<(Instance, u64), Supposed>,
-    /// Blocks that turned out to have another tag than the newest one in the journal: it is to say so, or their data would be taken
-    /// for damaged ones when the newest was to be the right one.
-    pub(crate) reverted: BTreeMap<(Instance, u64), Tag>,
+    shared: Arc<Shared>,
+    memory: Memory,
     /// Tags in the journal.
-    pub(crate) journaled: usize,
+    journaled: usize,
     /// From where on blocks are looked at in the background which tag is theirs; `None` when that is over.
-    pub(crate) cursor: Option<(Instance, u64)>,
-    told: (Option<Instant>, u32),
+    cursor: Option<(Instance, u64)>,
+    told: Told,
 }
 
-/// Which page of tags.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) instance: Instance,
-    /// The blocks whose tags it has.
-    pub(crate) blocks: Range<u64>,
-    /// Extent of the namespace, and number of the page in it.
-    pub(crate) place: (u32, u64),
+/// How many damaged blocks were told lately.
+#[derive(Debug, Default)]
+struct Told {
+    since: Option<Instant>,
+    count: u32,
 }
 
-/// The tags that a block may have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Supposed {
-    /// The newest last.
-    pub(crate) tags: Vec<Tag>,
-    /// The one on its page is none of them.
-    pub(crate) only: bool,
+/// Where the pages for tags of blocks of one extent are; none if it has no place.
+pub(crate) fn pages_of(thin: &Thin, blocks: &std::ops::Range<u64>) -> Vec<(u64, Owner)> {
+    let (grid, index) = (&thin.grid, thin.grid.index(blocks.start));
+    let Some(place) = thin.map.place(index).filter(|_| !blocks.is_empty()) else { return Vec::new() };
+    let begin = thin.shared.layout.extent(place);
+    let owner = |page| {
+        let tagged = grid.tagged(index, page);
+        let blocks = tagged.start..tagged.end.min(thin.blocks_of_it());
+        (begin + grid.page_at(page), Owner { instance: thin.instance, blocks, place: (index, page) })
+    };
+    (grid.page(blocks.start)..=grid.page(blocks.end - 1)).map(owner).collect()
 }
 
-struct Page {
-    owner: Owner,
-    bytes: Buffer,
-    dirty: bool,
-    turn: u64,
+/// Where the data of a block are, and the page of its tag; `None` if its extent has no place.
+pub(crate) fn spot(thin: &Thin, block: u64) -> Option<(u64, u64)> {
+    let begin = thin.shared.layout.extent(thin.map.place(thin.grid.index(block))?);
+    Some((begin + thin.grid.data(block), begin + thin.grid.page_at(thin.grid.page(block))))
+}
+
+/// A tag of a block, as it is on the medium, and what it says.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    kept: Tag,
+    pub(crate) metadata: [u8; 8],
+}
+
+/// The first of these tags that is that of the block with these bytes. They become what was written.
+fn judge(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Tag>) -> Option<Found> {
+    let zeros = data.iter().all(|byte| *byte == 0);
+    if let Some(cipher) = thin.cipher.as_ref().filter(|_| !zeros) {
+        cipher.decrypt(block, data.len(), data);
+    }
+    let clear = |kept: Tag| {
+        let mut tag = kept;
+        if let Some(cipher) = &thin.cipher
+            && tag != Tag::LOST
+        {
+            cipher.decrypt_tag(block, &mut tag.0);
+        }
+        tag
+    };
+    tags.into_iter().find_map(|kept| {
+        // One that was never written is neither encrypted nor anything else.
+        let (fits, tag) = match kept {
+            Tag::UNWRITTEN => (zeros, kept),
+            kept => (clear(kept).fits(thin.instance, block, data), clear(kept)),
+        };
+        fits.then(|| Found { kept, metadata: tag.metadata() })
+    })
 }
 
 impl Tags {
-    /// Keeps `cache_bytes` of pages; 0 for what is usual.
-    pub(crate) fn new(cache_bytes: usize) -> Self {
-        let cache_bytes = if cache_bytes == 0 { CACHE_BYTES } else { cache_bytes };
+    /// Keeps `cache_bytes` of pages in memory; 0 for what is usual. Nobody has looked at any block.
+    pub(crate) fn new(shared: &Arc<Shared>, cache_bytes: usize) -> Self {
+        let cursor = Some((Instance(0), 0));
         Self {
-            pages: BTreeMap::new(),
-            dirty: 0,
-            pages_max: (cache_bytes / BYTES).max(PAGES_MIN),
-            turn: 0,
-            blank: BTreeSet::new(),
-            pending: BTreeMap::new(),
-            reverted: BTreeMap::new(),
+            shared: Arc::clone(shared),
+            memory: Memory::new(cache_bytes),
             journaled: 0,
-            cursor: None,
-            told: (None, 0),
+            cursor,
+            told: Told::default(),
         }
     }
 
-    pub(crate) fn next_turn(&mut self) {
-        self.turn += 1;
-    }
-
-    /// Bytes of pages that are in memory.
+    /// Bytes of memory that pages take.
     pub(crate) fn bytes(&self) -> usize {
-        self.pages.len() * BYTES
+        self.memory.bytes()
     }
 
-    /// Whether a page is in memory; it stays there for this turn.
-    pub(crate) fn touch(&mut self, at: u64) -> bool {
-        let turn = self.turn;
-        self.pages.get_mut(&at).map(|page| page.turn = turn).is_some()
+    /// So many tags were put into the journal.
+    pub(crate) fn are_journaled(&mut self, count: usize) {
+        self.journaled += count;
     }
 
-    pub(crate) fn insert(&mut self, at: u64, owner: Owner, bytes: Buffer) {
-        self.pages.insert(at, Page { owner, bytes, dirty: false, turn: self.turn });
+    /// Whether the journal is to have so many more.
+    pub(crate) fn may_journal(&self, count: usize) -> bool {
+        self.journaled + count <= JOURNALED_MAX
     }
 
-    /// The tag at this place of a page that is in memory.
-    pub(crate) fn tag(&self, page: u64, at: &Range<usize>) -> Option<Tag> {
-        let bytes = self.pages.get(&page)?.bytes.as_slice().get(at.clone())?;
-        Some(Tag(bytes.try_into().ok()?))
+    /// A checkpoint was written, with so many tags in it: the journal is empty, and the pages of tags are right.
+    pub(crate) fn are_in_checkpoint(&mut self, count: usize) {
+        self.journaled = count;
+        self.memory.forget_reverted();
     }
 
-    /// Puts a tag into a page; `false` if that is not in memory.
-    pub(crate) fn put(&mut self, page: u64, at: Range<usize>, tag: Tag) -> bool {
-        let Some(page) = self.pages.get_mut(&page) else { return false };
-        page.bytes.as_mut_slice()[at].copy_from_slice(&tag.0);
-        self.dirty += usize::from(!page.dirty);
-        page.dirty = true;
-        true
-    }
-
-    /// Whether so many pages that are to be written call for doing it.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty > self.pages_max / 2
-    }
-
-    /// Places of the pages that are to be written.
-    pub(crate) fn dirty(&self) -> Vec<u64> {
-        self.pages.iter().filter(|(_, page)| page.dirty).map(|(&at, _)| at).collect()
-    }
-
-    /// A page that is in memory, to be written.
-    pub(crate) fn copy(&self, at: u64) -> Option<Buffer> {
-        let mut copy = Buffer::zeroed(BYTES);
-        copy.as_mut_slice().copy_from_slice(self.pages.get(&at)?.bytes.as_slice());
-        Some(copy)
-    }
-
-    /// It is on the medium as it is in memory.
-    pub(crate) fn cleaned(&mut self, at: u64) {
-        if let Some(page) = self.pages.get_mut(&at)
-            && page.dirty
-        {
-            page.dirty = false;
-            self.dirty -= 1;
+    /// Lets the journal know when it is known of all blocks which tag is theirs: no block is being written.
+    pub(crate) fn release(&self, journal: &mut Journal) {
+        if self.memory.is_settled() {
+            journal.release();
         }
-    }
-
-    /// Makes room for so many pages: lets go of those that were not needed for the longest time.
-    pub(crate) fn make_room(&mut self, count: usize) {
-        if self.pages.len() + count <= self.pages_max {
-            return;
-        }
-        let goes = self.pages.len() + count - self.pages_max + self.pages_max / 8;
-        let turn = self.turn;
-        let idle = self.pages.iter().filter(|(_, page)| !page.dirty && page.turn < turn);
-        let mut idle: Vec<(u64, u64)> = idle.map(|(&at, page)| (page.turn, at)).collect();
-        if idle.len() > goes {
-            idle.select_nth_unstable(goes);
-            idle.truncate(goes);
-        }
-        for (_, at) in idle {
-            self.pages.remove(&at);
-        }
-    }
-
-    /// Whether so many pages more are within bounds: those that cannot be written may take some more than they should.
-    pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.pages.len() + count <= 2 * self.pages_max
-    }
-
-    /// These blocks, and what lies there on the medium, are of no concern any more.
-    pub(crate) fn forget(&mut self, instance: Instance, blocks: Range<u64>, medium: Range<u64>) {
-        let gone: Vec<u64> = self.pages.range(medium).map(|(&at, _)| at).collect();
-        for at in gone {
-            self.cleaned(at);
-            self.pages.remove(&at);
-        }
-        self.resolve(instance, blocks);
-    }
-
-    /// No block of a namespace is of concern any more.
-    pub(crate) fn forget_all(&mut self, instance: Instance) {
-        let dirty = &mut self.dirty;
-        self.pages.retain(|_, page| {
-            let stays = page.owner.instance != instance;
-            *dirty -= usize::from(page.dirty && !stays);
-            stays
-        });
-        self.resolve(instance, 0..u64::MAX);
-    }
-
-    /// The tags of these blocks are those on their pages.
-    pub(crate) fn resolve(&mut self, instance: Instance, blocks: Range<u64>) {
-        if self.is_settled() || blocks.is_empty() {
-            return;
-        }
-        let range = || (instance, blocks.start)..(instance, blocks.end);
-        let known = self.pending.range(range()).map(|(&key, _)| key);
-        let known: Vec<(Instance, u64)> = known.chain(self.reverted.range(range()).map(|(&key, _)| key)).collect();
-        for key in known {
-            self.pending.remove(&key);
-            self.reverted.remove(&key);
-        }
-    }
-
-    /// Whether every block has the newest of its tags in the journal, or the one on its page where there are none.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.reverted.is_empty()
     }
 
     /// A block has this tag, or one that it could have before, unless those are ruled out.
     pub(crate) fn suppose(&mut self, instance: Instance, block: u64, tag: Tag, only: bool) {
-        let supposed = self.pending.entry((instance, block)).or_default();
-        if only {
-            supposed.tags.clear();
-            supposed.only = true;
+        self.memory.suppose(instance, block, tag, only);
+    }
+
+    /// The tags of these blocks are those on their pages.
+    pub(crate) fn resolve(&mut self, instance: Instance, blocks: Range<u64>) {
+        self.memory.resolve(instance, blocks);
+    }
+
+    /// No block of a namespace is of concern any more.
+    pub(crate) fn forget_all(&mut self, instance: Instance) {
+        self.memory.forget_all(instance);
+    }
+
+    /// Some blocks are about to be looked at: their pages stay in memory until the next ones are.
+    pub(crate) fn next_turn(&mut self) {
+        self.memory.next_turn();
+    }
+
+    /// The page at this place, of a new extent, is written: nothing has to be read.
+    pub(crate) fn made_blank(&mut self, at: u64) {
+        self.memory.made_blank(at);
+    }
+
+    /// The data of a block were written, with this tag; `false` if that is not known of both of them.
+    pub(crate) fn was_written(&mut self, thin: &Thin, block: u64, tag: Tag, sure: bool) -> bool {
+        let page = spot(thin, block).map(|(_, page)| page);
+        if sure && page.is_some_and(|page| self.memory.put(page, thin.grid.tag(block), tag)) {
+            self.memory.resolve(thin.instance, block..block + 1);
+            return true;
         }
-        if supposed.tags.last() != Some(&tag) {
-            supposed.tags.push(tag);
+        self.memory.suppose(thin.instance, block, tag, false);
+        false
+    }
+
+    /// A batch of changes is over: writes pages if there are many to be written.
+    pub(crate) fn end_batch(&mut self, disk: &mut Disk, journal: &mut Journal) {
+        self.memory.forget_blank();
+        self.write_back_some(disk, journal);
+    }
+
+    fn write_back_some(&mut self, disk: &mut Disk, journal: &mut Journal) {
+        if self.memory.is_dirty()
+            && let Err(error) = self.write_back(disk, journal)
+        {
+            tracing::error!("tags of blocks cannot be written: {error}");
         }
     }
 
-    /// The tags that a block may have; `None` if it has the one on its page.
-    pub(crate) fn supposed(&self, instance: Instance, block: u64) -> Option<&Supposed> {
-        if self.pending.is_empty() {
-            return None;
+    /// Has these pages in memory for the rest of the turn; gives those that cannot be, and why.
+    pub(crate) fn load(
+        &mut self,
+        disk: &mut Disk,
+        journal: &mut Journal,
+        wanted: impl Iterator<Item = (u64, Owner)>,
+    ) -> BTreeMap<u64, Class> {
+        let missing = wanted.filter(|(at, _)| !self.memory.touch(*at));
+        let mut missing: BTreeMap<u64, Owner> = missing.collect();
+        if missing.is_empty() {
+            return BTreeMap::new();
         }
-        self.pending.get(&(instance, block))
+        self.write_back_some(disk, journal);
+        self.memory.make_room(missing.len());
+        if !self.memory.has_room(missing.len()) {
+            return missing.into_keys().map(|at| (at, Class::MediumWrite)).collect();
+        }
+        // New extents have none yet.
+        let blank: Vec<u64> = missing.keys().copied().filter(|&at| self.memory.take_blank(at)).collect();
+        for at in blank {
+            let Some(owner) = missing.remove(&at) else { continue };
+            let bytes = page(&owner, 0);
+            self.memory.insert(at, owner, bytes);
+        }
+        let read = |&offset: &u64| Operation::Read { offset, len: BYTES, buffer: Buffer::zeroed(BYTES) };
+        let operations = missing.keys().map(read).collect();
+        let mut failed = BTreeMap::new();
+        for ((at, owner), completion) in missing.into_iter().zip(disk.run(operations)) {
+            match (completion.result, completion.buffer) {
+                (Ok(()), Some(bytes)) => {
+                    let bytes = if bytes.as_slice()[..16] == header_of(&owner) {
+                        bytes
+                    } else {
+                        let instance = owner.instance.0;
+                        tracing::error!(instance, at, "the tags of blocks from {} on are lost", owner.blocks.start);
+                        page(&owner, 0xFF)
+                    };
+                    self.memory.insert(at, owner, bytes);
+                }
+                (result, _) => {
+                    let error = result.err();
+                    let class = error.as_ref().map_or(Class::MediumRead, DeviceError::class);
+                    if !is_troubled(disk, journal) {
+                        tracing::error!(instance = owner.instance.0, ?error, "tags of blocks cannot be read");
+                    }
+                    failed.insert(at, class);
+                }
+            }
+        }
+        failed
     }
 
-    /// Tags of blocks that may have several.
-    pub(crate) fn pending(&self) -> usize {
-        self.pending.values().map(|supposed| supposed.tags.len()).sum()
-    }
-
-    /// Up to `count` blocks, from one on, that may have several tags.
-    pub(crate) fn unsettled(&self, from: (Instance, u64), count: usize) -> Vec<(Instance, u64)> {
-        self.pending.range(from..).map(|(&key, _)| key).take(count).collect()
-    }
-
-    /// What a checkpoint has to say of blocks that may have several tags, and of pages that could not be written.
-    pub(crate) fn records(&self, unwritten: &[u64]) -> Vec<Record> {
-        let pages = unwritten.iter().filter_map(|at| self.pages.get(at)).map(|page| {
-            let count = usize::try_from(page.owner.blocks.end - page.owner.blocks.start).unwrap_or_default();
-            let tags = page.bytes.as_slice()[16..].chunks_exact(16).take(count);
-            let tags = tags.map(|bytes| Tag(std::array::from_fn(|at| bytes[at]))).collect();
-            // What is on the medium in its place is of an earlier time.
-            Record::OnlyTags { instance: page.owner.instance, first: page.owner.blocks.start, tags }
-        });
-        let blocks = self.pending.iter().flat_map(|(&(instance, first), supposed)| {
-            let record = move |(at, &tag): (usize, &Tag)| match (at, supposed.only) {
-                (0, true) => Record::OnlyTags { instance, first, tags: vec![tag] },
-                _ => Record::Tags { instance, first, tags: vec![tag] },
+    /// Writes the pages that are not on the medium as they are in memory; gives those that could not be.
+    pub(crate) fn write_back(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<u64>, Error> {
+        let (dirty, mut failed) = (self.memory.dirty(), Vec::new());
+        if dirty.is_empty() || self.shared.read_only {
+            return Ok(failed);
+        }
+        // What these tags fit may not be lost with the power when what was there before them is.
+        self.release(journal);
+        journal.flush(disk, &self.shared.journal)?;
+        for some in dirty.chunks(AT_ONCE) {
+            let write = |&offset: &u64| {
+                let buffer = self.memory.copy(offset)?;
+                Some(Operation::Write { offset, len: BYTES, buffer, fua: false })
             };
-            supposed.tags.iter().enumerate().map(record)
-        });
-        pages.chain(blocks).collect()
+            let operations = some.iter().filter_map(write).collect();
+            for (&at, completion) in some.iter().zip(disk.run(operations)) {
+                match completion.result {
+                    Ok(()) => self.memory.cleaned(at),
+                    Err(error) => {
+                        if !is_troubled(disk, journal) {
+                            tracing::error!("tags of blocks cannot be written: {error}");
+                        }
+                        failed.push(at);
+                    }
+                }
+            }
+        }
+        Ok(failed)
     }
 
-    /// Whether another damaged block is to be told now: not thousands in a row.
-    pub(crate) fn may_tell(&mut self) -> bool {
-        let now = Instant::now();
-        if self.told.0.is_none_or(|since| now.duration_since(since) >= TOLD_TIME) {
-            self.told = (Some(now), 0);
+    /// Brings all tags to the medium, for a checkpoint; gives what has to be in that because it is not there.
+    pub(crate) fn bring(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<Record>, Error> {
+        if self.memory.pending() > CARRIED_MAX {
+            let mut from = (Instance(0), 0);
+            while let some = self.memory.unsettled(from, AT_ONCE)
+                && let Some(&(instance, block)) = some.last()
+            {
+                from = (instance, block + 1);
+                self.settle_blocks(disk, journal, &some);
+            }
         }
-        self.told.1 += 1;
-        self.told.1 <= TOLD_MAX
+        let failed = self.write_back(disk, journal)?;
+        if failed.len() > PAGES_MAX || self.memory.pending() > CARRIED_MAX {
+            let reason = "too many tags of blocks cannot be read or written: see the log";
+            let (action, class) = (Action::Write, Class::MediumWrite);
+            return Err(Error::Device(DeviceError::Refused { action, offset: 0, len: 0, class, reason }));
+        }
+        Ok(self.memory.records(&failed))
+    }
+
+    /// Whether there are blocks that nobody has looked at since the start.
+    pub(crate) fn has_unsettled(&self) -> bool {
+        self.cursor.is_some_and(|from| !self.memory.unsettled(from, 1).is_empty())
+    }
+
+    /// Looks at some of them.
+    pub(crate) fn settle_some(&mut self, disk: &mut Disk, journal: &mut Journal) {
+        let Some(from) = self.cursor else { return };
+        let some = self.memory.unsettled(from, AT_ONCE);
+        self.settle_blocks(disk, journal, &some);
+        // What cannot be read now is looked at when it is read.
+        self.cursor = some.last().map(|&(instance, block)| (instance, block + 1));
+    }
+
+    /// Finds out which tag is that of blocks that may have several; what cannot be read stays as it is.
+    pub(crate) fn settle_blocks(&mut self, disk: &mut Disk, journal: &mut Journal, blocks: &[(Instance, u64)]) {
+        self.memory.next_turn();
+        let mut known: Vec<(Arc<Thin>, u64, u64, u64)> = Vec::new();
+        for &(instance, block) in blocks {
+            let thin = self.shared.thin(instance);
+            match thin.and_then(|thin| spot(&thin, block).map(|(data, page)| (thin, block, data, page))) {
+                Some(known_one) => known.push(known_one),
+                None => self.memory.resolve(instance, block..block + 1),
+            }
+        }
+        let pages = known.iter().flat_map(|(thin, block, ..)| pages_of(thin, &(*block..*block + 1)));
+        let pages: Vec<_> = pages.collect();
+        let failed = self.load(disk, journal, pages.into_iter());
+        known.retain(|(.., page)| !failed.contains_key(page));
+        let read = |(thin, _, offset, _): &(Arc<Thin>, u64, u64, u64)| {
+            let len = usize::try_from(thin.grid.data_bytes).unwrap_or_default();
+            Operation::Read { offset: *offset, len, buffer: Buffer::zeroed(len) }
+        };
+        let operations = known.iter().map(read).collect();
+        for ((thin, block, ..), completion) in known.iter().zip(disk.run(operations)) {
+            if let (Ok(()), Some(mut data)) = (completion.result, completion.buffer) {
+                let len = usize::try_from(thin.grid.data_bytes).unwrap_or_default();
+                if self.fit(thin, *block, &mut data.as_mut_slice()[..len]).is_none() {
+                    self.tell_corrupt(thin, *block);
+                    self.give_up(thin, *block);
+                }
+            }
+        }
+    }
+
+    /// Whether there are blocks with another tag than the newest one in the journal, which does not say so.
+    pub(crate) fn has_reverted(&self) -> bool {
+        self.memory.has_reverted()
+    }
+
+    /// Some of them, and the records that say so.
+    pub(crate) fn reverted(&self) -> (Vec<(Instance, u64)>, Vec<Record>) {
+        let record = |((instance, first), tag)| ((instance, first), Record::Tags { instance, first, tags: vec![tag] });
+        self.memory.some_reverted(AT_ONCE).into_iter().map(record).unzip()
+    }
+
+    /// The journal has these records.
+    pub(crate) fn journaled_reverted(&mut self, blocks: Vec<(Instance, u64)>) {
+        self.memory.journaled_reverted(blocks.into_iter());
+    }
+
+    /// The tag of a block with these bytes, which become what was written; `None` if none fits, or its page is not in memory.
+    pub(crate) fn fit(&mut self, thin: &Thin, block: u64, data: &mut [u8]) -> Option<Found> {
+        let (_, page) = spot(thin, block)?;
+        let at = thin.grid.tag(block);
+        let on_page = self.memory.tag(page, &at)?;
+        let Some(supposed) = self.memory.supposed(thin.instance, block) else {
+            return judge(thin, block, data, std::iter::once(on_page));
+        };
+        let newest = supposed.tags.last().copied();
+        let newest_first = supposed.tags.iter().rev().copied().chain((!supposed.only).then_some(on_page));
+        let found = judge(thin, block, data, newest_first)?;
+        if self.shared.read_only {
+            return Some(found);
+        }
+        if found.kept != on_page {
+            self.memory.put(page, at, found.kept);
+        }
+        self.memory.resolve(thin.instance, block..block + 1);
+        if newest != Some(found.kept) {
+            self.memory.revert(thin.instance, block, found.kept);
+        }
+        Some(found)
+    }
+
+    /// None of its tags fits: it has the newest, and cannot be read before it is written.
+    fn give_up(&mut self, thin: &Thin, block: u64) {
+        let newest = self.memory.supposed(thin.instance, block).and_then(|supposed| supposed.tags.last().copied());
+        if let (Some(newest), Some((_, page))) = (newest, spot(thin, block))
+            && self.memory.put(page, thin.grid.tag(block), newest)
+        {
+            self.memory.resolve(thin.instance, block..block + 1);
+        }
+    }
+
+    /// What is there of a block is not what was written.
+    pub(crate) fn tell_corrupt(&mut self, thin: &Thin, block: u64) {
+        if self.told.may_tell() {
+            tracing::error!(instance = thin.instance.0, block, "a block is damaged: its checksum does not fit");
+            self.shared.tell(Notice::Corrupt { instance: thin.instance, block });
+        }
+    }
+
+    /// Extents of a namespace (number, and place on the medium) are not its own any more.
+    pub(crate) fn forget(&mut self, thin: &Thin, extents: &[(u32, u32)]) {
+        let layout = self.shared.layout;
+        for &(index, place) in extents {
+            let (blocks, begin) = (thin.grid.blocks_of(index..index + 1), layout.extent(place));
+            self.memory.forget(thin.instance, blocks, begin..begin + layout.extent_bytes);
+        }
     }
 }
 
-/// Bytes of a page.
-pub(crate) const BYTES: usize = 4096;
-const _: () = assert!(BYTES as u64 == TAG_PAGE_BYTES);
+impl Told {
+    /// Whether another damaged block is to be told now: not thousands in a row.
+    fn may_tell(&mut self) -> bool {
+        let now = Instant::now();
+        if self.since.is_none_or(|since| now.duration_since(since) >= TOLD_TIME) {
+            (self.since, self.count) = (Some(now), 0);
+        }
+        self.count += 1;
+        self.count <= TOLD_MAX
+    }
+}
+
+/// Whether it is known that the backing device fails: then it has been told.
+fn is_troubled(disk: &Disk, journal: &Journal) -> bool {
+    disk.troubles.is_any() || journal.is_failing()
+}
+
+fn header_of(owner: &Owner) -> [u8; 16] {
+    header(owner.instance, owner.place.0, owner.place.1)
+}
+
+/// A page with nothing but its header, and tags that are all the same byte.
+pub(crate) fn page(owner: &Owner, fill: u8) -> Buffer {
+    let mut page = Buffer::zeroed(BYTES);
+    page.as_mut_slice().fill(fill);
+    page.as_mut_slice()[..16].copy_from_slice(&header_of(owner));
+    page
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn owner(at: u64) -> Owner {
-        Owner { instance: Instance(at), blocks: 0..255, place: (0, 0) }
-    }
-
-    #[test]
-    fn pages_that_were_not_needed_go_first_and_those_to_be_written_stay() {
-        let mut tags = Tags::new(1);
-        for at in 0..1024 {
-            tags.next_turn();
-            tags.insert(at, owner(at), Buffer::zeroed(BYTES));
-        }
-        assert!(tags.put(3, 16..32, Tag::LOST) && !tags.put(2000, 16..32, Tag::LOST));
-        tags.next_turn();
-        assert!(tags.touch(5) && !tags.touch(2000));
-        tags.make_room(1);
-        assert_eq!(tags.bytes(), (1024 - 129) * BYTES);
-        let left: Vec<u64> = (0..1024).filter(|&at| tags.touch(at)).collect();
-        assert_eq!(left, [3, 5].into_iter().chain(131..1024).collect::<Vec<_>>());
-        assert_eq!((tags.dirty(), tags.tag(3, &(16..32))), (vec![3], Some(Tag::LOST)));
-        tags.forget(Instance(3), 0..9, 3..4);
-        assert_eq!((tags.dirty(), tags.dirty), (vec![], 0));
-    }
-
-    #[test]
-    fn the_tags_that_a_block_may_have_are_kept_in_order() {
-        let mut tags = Tags::new(0);
-        for version in 0..40 {
-            tags.suppose(Instance(1), 7, Tag([version / 2; 16]), false);
-        }
-        let expected: Vec<Tag> = (0..20).map(|version| Tag([version; 16])).collect();
-        let supposed = Supposed { tags: expected, only: false };
-        assert_eq!((tags.supposed(Instance(1), 7), tags.pending()), (Some(&supposed), 20));
-        tags.suppose(Instance(1), 8, Tag::LOST, false);
-        tags.suppose(Instance(2), 7, Tag::UNWRITTEN, false);
-        // A flush rules out what came before.
-        tags.suppose(Instance(2), 7, Tag::LOST, true);
-        tags.suppose(Instance(2), 7, Tag([3; 16]), false);
-        tags.reverted.insert((Instance(1), 7), Tag::LOST);
-        tags.resolve(Instance(1), 7..8);
-        assert_eq!(tags.unsettled((Instance(0), 0), 9), [(Instance(1), 8), (Instance(2), 7)]);
-        tags.forget_all(Instance(1));
-        let (instance, first) = (Instance(2), 7);
-        let expected = [
-            Record::OnlyTags { instance, first, tags: vec![Tag::LOST] },
-            Record::Tags { instance, first, tags: vec![Tag([3; 16])] },
-        ];
-        assert_eq!((&tags.records(&[])[..], tags.is_settled()), (&expected[..], false));
-        tags.forget_all(Instance(2));
-        assert!(tags.is_settled());
-    }
-
     #[test]
     fn damaged_blocks_are_told_but_not_thousands_at_a_time() {
-        let mut tags = Tags::new(0);
-        assert_eq!((0..1000).filter(|_| tags.may_tell()).count(), 16);
+        let mut told = Told::default();
+        assert_eq!((0..1000).filter(|_| told.may_tell()).count(), 16);
     }
 }
