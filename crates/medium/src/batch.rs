@@ -18,7 +18,7 @@ use crate::bad::Bad;
 use crate::flows::{Flows, Long};
 use crate::shared::Errand;
 use crate::thin::refused;
-use crate::{Error, Instance, Notice, Store, Thin};
+use crate::{Error, Instance, Notice, Store, Thin, tagged};
 
 /// A request, and what has become of it.
 pub(crate) struct Item {
@@ -37,6 +37,12 @@ pub(crate) struct Item {
     patience: Patience,
     /// It is.
     waits: bool,
+}
+
+/// Requests that are done together.
+pub(crate) struct Batch<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) items: Vec<Item>,
 }
 
 /// What a request waits for that finds no space.
@@ -75,85 +81,92 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Why a request is refused that has to be in the journal.
 pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the log";
 
-impl Store {
-    /// Does requests that were left with the drive's thread, and slices of long ones; answers those that are over, and puts back
-    /// those that are not. None is left waiting for space if `may_wait` is false.
-    pub(crate) fn run_errands(&mut self, errands: Vec<Errand>, mut long: Vec<Long>, flows: &mut Flows, may_wait: bool) {
-        let now = Instant::now();
-        let mut promises = Vec::with_capacity(errands.len());
-        let mut items = Vec::with_capacity(errands.len() + long.len());
-        for Errand { thin, request, promise, waits_until } in errands {
-            promises.push((promise, waits_until));
-            let patience = match waits_until {
-                _ if !may_wait => Patience::Nothing,
-                Some(until) if until <= now => Patience::Zeroes,
-                _ => Patience::All,
-            };
-            items.push((thin, request, patience));
-        }
-        let slice = |long: &mut Long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()), Patience::Nothing);
-        items.extend(long.iter_mut().map(slice));
-        if items.is_empty() {
-            return;
-        }
-        let mut tagged = items.iter().filter(|(thin, ..)| thin.is_tagged).peekable();
-        if tagged.peek().is_some() {
-            flows.did_together(tagged.filter(|(_, request, _)| request.operation.action().modifies()).count());
-        }
-        let mut done = self.run_batch(items);
-        let slices = done.split_off(promises.len());
-        for ((promise, waits_until), outcome) in promises.into_iter().zip(done) {
-            match outcome {
-                Outcome::Done(completion) => promise.keep(completion),
-                Outcome::Waits(thin, request) => {
-                    let waits_until = waits_until.or(Some(now + PATIENCE));
-                    flows.park(Errand { thin, request, promise, waits_until });
-                }
-            }
-        }
-        for (long, slice) in long.into_iter().zip(slices) {
-            match slice {
-                Outcome::Done(Completion { result: Ok(()), .. }) if !long.is_done() => flows.again(long),
-                Outcome::Done(Completion { result, .. }) => long.finish(result),
-                // A slice takes no extents.
-                Outcome::Waits(..) => flows.again(long),
+/// Does requests that were left with the drive's thread, and slices of long ones; answers those that are over, and puts back
+/// those that are not. None is left waiting for space if `may_wait` is false.
+pub(crate) fn serve(store: &mut Store, errands: Vec<Errand>, mut long: Vec<Long>, flows: &mut Flows, may_wait: bool) {
+    let now = Instant::now();
+    let mut promises = Vec::with_capacity(errands.len());
+    let mut items = Vec::with_capacity(errands.len() + long.len());
+    for Errand { thin, request, promise, waits_until } in errands {
+        promises.push((promise, waits_until));
+        let patience = match waits_until {
+            _ if !may_wait => Patience::Nothing,
+            Some(until) if until <= now => Patience::Zeroes,
+            _ => Patience::All,
+        };
+        items.push((thin, request, patience));
+    }
+    let slice = |long: &mut Long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()), Patience::Nothing);
+    items.extend(long.iter_mut().map(slice));
+    if items.is_empty() {
+        return;
+    }
+    let mut tagged = items.iter().filter(|(thin, ..)| thin.is_tagged).peekable();
+    if tagged.peek().is_some() {
+        flows.did_together(tagged.filter(|(_, request, _)| request.operation.action().modifies()).count());
+    }
+    let mut done = Batch::new(store, items).run();
+    let slices = done.split_off(promises.len());
+    for ((promise, waits_until), outcome) in promises.into_iter().zip(done) {
+        match outcome {
+            Outcome::Done(completion) => promise.keep(completion),
+            Outcome::Waits(thin, request) => {
+                let waits_until = waits_until.or(Some(now + PATIENCE));
+                flows.park(Errand { thin, request, promise, waits_until });
             }
         }
     }
-
-    /// The same for one request of the drive's own.
-    pub(crate) fn execute_on(&mut self, thin: &Arc<Thin>, request: Request) -> Completion {
-        match self.run_batch(vec![(Arc::clone(thin), request, Patience::Nothing)]).pop() {
-            Some(Outcome::Done(completion)) => completion,
-            Some(Outcome::Waits(..)) | None => unreachable!("one request that may not wait has one completion"),
+    for (long, slice) in long.into_iter().zip(slices) {
+        match slice {
+            Outcome::Done(Completion { result: Ok(()), .. }) if !long.is_done() => flows.again(long),
+            Outcome::Done(Completion { result, .. }) => long.finish(result),
+            // A slice takes no extents.
+            Outcome::Waits(..) => flows.again(long),
         }
     }
+}
 
-    fn run_batch(&mut self, requests: Vec<(Arc<Thin>, Request, Patience)>) -> Vec<Outcome> {
-        let mut items: Vec<Item> = (0..)
-            .zip(requests)
-            .map(|(number, (thin, request, patience))| {
-                let result = thin.check(&request.operation);
-                let (fresh, gone, pieces) = (BTreeMap::new(), Vec::new(), Vec::new());
-                Item { number, thin, request, result, fresh, gone, pieces, patience, waits: false }
-            })
-            .collect();
-        if self.shared.journal.is_suspect() && self.make_sure().is_err() {
-            for item in items.iter_mut().filter(|item| item.request.operation.action().modifies()) {
+/// The same for one request of the drive's own.
+pub(crate) fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion {
+    match Batch::new(store, vec![(Arc::clone(thin), request, Patience::Nothing)]).run().pop() {
+        Some(Outcome::Done(completion)) => completion,
+        Some(Outcome::Waits(..)) | None => unreachable!("one request that may not wait has one completion"),
+    }
+}
+
+impl<'a> Batch<'a> {
+    fn new(store: &'a mut Store, requests: Vec<(Arc<Thin>, Request, Patience)>) -> Self {
+        let item = |(number, (thin, request, patience)): (usize, (Arc<Thin>, Request, Patience))| {
+            let result = thin.check(&request.operation);
+            let (fresh, gone, pieces) = (BTreeMap::new(), Vec::new(), Vec::new());
+            Item { number, thin, request, result, fresh, gone, pieces, patience, waits: false }
+        };
+        Self { items: requests.into_iter().enumerate().map(item).collect(), store }
+    }
+
+    /// Does all of them; gives what has become of each, in their order.
+    fn run(mut self) -> Vec<Outcome> {
+        if self.store.shared.journal.is_suspect() && self.store.make_sure().is_err() {
+            for item in self.items.iter_mut().filter(|item| item.request.operation.action().modifies()) {
                 item.refuse(Class::MediumWrite, JOURNAL);
             }
         }
-        if items.iter().any(|item| item.thin.is_tagged) {
-            let (tagged, plain): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.thin.is_tagged);
-            items = self.run_tagged(tagged);
-            items.extend(self.run_plain(plain));
-            items.sort_unstable_by_key(|item| item.number);
+        if self.items.iter().any(|item| item.thin.is_tagged) {
+            let (tagged, plain): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.items).into_iter().partition(|item| item.thin.is_tagged);
+            let tagged = tagged::run(self.store, tagged);
+            self.items = plain;
+            self.run_plain();
+            self.items.extend(tagged);
+            self.items.sort_unstable_by_key(|item| item.number);
         } else {
-            items = self.run_plain(items);
+            self.run_plain();
         }
-        self.publish(items.iter().filter(|item| item.request.operation.action().modifies()).map(|item| &item.thin));
-        self.make_durable(&mut items);
-        self.extents.count();
+        let items = &self.items;
+        self.store
+            .publish(items.iter().filter(|item| item.request.operation.action().modifies()).map(|item| &item.thin));
+        self.make_durable();
+        self.store.extents.count();
         let outcome = |item: Item| {
             if item.waits {
                 Outcome::Waits(item.thin, item.request)
@@ -161,64 +174,68 @@ impl Store {
                 Outcome::Done(item.request.complete(item.result))
             }
         };
-        items.into_iter().map(outcome).collect()
+        self.items.into_iter().map(outcome).collect()
     }
 
-    fn run_plain(&mut self, mut items: Vec<Item>) -> Vec<Item> {
-        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
-            item.gone = emptied(&item.thin, &item.request.operation);
-        }
-        self.allocate(&mut items);
-        let records = records_of(&items);
+    fn run_plain(&mut self) {
+        self.empty();
+        self.allocate();
+        let records = records_of(&self.items);
         if !records.is_empty()
-            && let Err(error) = self.append(&records, false)
+            && let Err(error) = self.store.append(&records, false)
         {
-            self.take_back(&mut items, &error);
+            self.take_back(&error);
         }
-        self.place(&mut items);
-        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+        self.place();
+        for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             item.cut();
         }
-        self.move_data(&mut items);
-        self.heal(&mut items);
-        items
+        self.move_data();
+        self.heal();
+    }
+
+    /// Finds the extents that are emptied.
+    pub(crate) fn empty(&mut self) {
+        for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
+            item.gone = emptied(&item.thin, &item.request.operation);
+        }
     }
 
     /// What is in the journal now, the maps say, too.
-    pub(crate) fn place(&mut self, items: &mut [Item]) {
-        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+    pub(crate) fn place(&mut self) {
+        for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             for (&index, &place) in &item.fresh {
                 item.thin.map.set(index, Some(place));
             }
             for range in std::mem::take(&mut item.gone) {
-                self.release(&item.thin, range);
+                self.store.release(&item.thin, range);
             }
         }
     }
 
     /// Takes the extents that first writes need.
-    pub(crate) fn allocate(&mut self, items: &mut [Item]) {
-        let wanted: usize = items.iter().filter(|item| item.result.is_ok()).map(|item| item.missing().len()).sum();
+    pub(crate) fn allocate(&mut self) {
+        let wanted: usize = self.items.iter().filter(|item| item.result.is_ok()).map(|item| item.missing().len()).sum();
         let waits = |item: &Item| item.patience != Patience::Nothing || item.missing().is_empty();
-        let may_wait = items.iter().filter(|item| item.result.is_ok()).all(waits);
+        let may_wait = self.items.iter().filter(|item| item.result.is_ok()).all(waits);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let prepared = if wanted > 0 { self.prepare(wanted, may_wait) } else { Ok(()) };
+        let prepared = if wanted > 0 { self.store.prepare(wanted, may_wait) } else { Ok(()) };
         let cause = prepared.as_ref().err().map(Error::class);
         if let Err(error) = prepared
-            && !self.is_troubled()
+            && !self.store.is_troubled()
         {
             tracing::error!("no extents can be made ready: {error}");
         }
         // What earlier requests of the same turn have taken is there for later ones.
         let mut taken: BTreeMap<(Instance, u32), u32> = BTreeMap::new();
-        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+        for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             let thin = Arc::clone(&item.thin);
             for index in item.missing() {
                 if taken.contains_key(&(thin.instance, index)) {
                     continue;
                 }
                 let allowed = thin.used.load(Ordering::Relaxed) < thin.quota;
-                match allowed.then(|| self.extents.take()).flatten() {
+                match allowed.then(|| self.store.extents.take()).flatten() {
                     Some(place) => {
                         item.fresh.insert(index, place);
                         taken.insert((thin.instance, index), place);
@@ -228,10 +245,10 @@ impl Store {
                         item.waits = allowed
                             && match item.patience {
                                 Patience::Nothing => false,
-                                Patience::Zeroes => self.extents.is_washing(),
-                                Patience::All => self.extents.is_settling(),
+                                Patience::Zeroes => self.store.extents.is_washing(),
+                                Patience::All => self.store.extents.is_settling(),
                             };
-                        item.result = Err(self.no_space(&thin, allowed, cause, &item.request.operation));
+                        item.result = Err(no_space(self.store, &thin, allowed, cause, &item.request.operation));
                         break;
                     }
                 }
@@ -239,43 +256,21 @@ impl Store {
             if item.result.is_err() {
                 for (index, place) in std::mem::take(&mut item.fresh) {
                     taken.remove(&(thin.instance, index));
-                    self.extents.put_back(place, true);
+                    self.store.extents.put_back(place, true);
                     thin.used.fetch_sub(1, Ordering::Relaxed);
                 }
             }
         }
     }
 
-    /// Why there is no extent: `cause` is what came of making some ready.
-    fn no_space(&mut self, thin: &Thin, allowed: bool, cause: Option<Class>, operation: &Operation) -> DeviceError {
-        if !allowed {
-            self.shared.tell(Notice::QuotaReached(thin.instance));
-            let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
-            return refused(operation, Class::OutOfSpace, reason);
-        }
-        if self.extents.is_settling() {
-            let reason = "space that was just given back is still being read or written: try again";
-            return refused(operation, Class::Busy, reason);
-        }
-        if self.extents.has_free() {
-            let reason = "no space can be made ready: see the log";
-            let class = cause.filter(|class| *class == Class::OutOfSpace).unwrap_or(Class::MediumWrite);
-            return refused(operation, class, reason);
-        }
-        self.extents.is_full(thin.instance);
-        let reason =
-            "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
-        refused(operation, Class::OutOfSpace, reason)
-    }
-
     /// The journal could not be written: nothing has happened.
-    pub(crate) fn take_back(&mut self, items: &mut [Item], error: &Error) {
+    pub(crate) fn take_back(&mut self, error: &Error) {
         // Also those that count on extents which others of the turn were to have.
         let needs = |item: &Item| !item.gone.is_empty() || !item.missing().is_empty();
-        for item in items.iter_mut().filter(|item| item.result.is_ok() && needs(item)) {
+        for item in self.items.iter_mut().filter(|item| item.result.is_ok() && needs(item)) {
             for (_, place) in std::mem::take(&mut item.fresh) {
                 // Otherwise pages of tags were made there.
-                self.extents.put_back(place, !item.thin.is_tagged);
+                self.store.extents.put_back(place, !item.thin.is_tagged);
                 item.thin.used.fetch_sub(1, Ordering::Relaxed);
             }
             item.gone.clear();
@@ -285,10 +280,10 @@ impl Store {
     }
 
     /// Moves the bytes of all requests at the same time.
-    fn move_data(&mut self, items: &mut [Item]) {
+    fn move_data(&mut self) {
         let mut operations = Vec::new();
         let mut whose = Vec::new();
-        for (at, item) in items.iter_mut().enumerate().filter(|(_, item)| item.result.is_ok()) {
+        for (at, item) in self.items.iter_mut().enumerate().filter(|(_, item)| item.result.is_ok()) {
             for Piece { operation, into } in item.pieces.drain(..) {
                 operations.push(operation);
                 whose.push((at, into));
@@ -297,8 +292,8 @@ impl Store {
         if operations.is_empty() {
             return;
         }
-        for ((at, into), completion) in whose.into_iter().zip(self.disk.run(operations)) {
-            let item = &mut items[at];
+        for ((at, into), completion) in whose.into_iter().zip(self.store.disk.run(operations)) {
+            let item = &mut self.items[at];
             match (completion.result, into, completion.buffer, &mut item.request.operation) {
                 (Err(error), ..) => item.result = Err(error),
                 (Ok(()), Some(into), Some(read), Operation::Read { offset, buffer, .. }) => {
@@ -316,20 +311,20 @@ impl Store {
     }
 
     /// Blocks that were bad and have been written are not any more.
-    pub(crate) fn heal(&mut self, items: &mut [Item]) {
-        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+    pub(crate) fn heal(&mut self) {
+        for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             for (offset, len) in written(&item.request.operation) {
                 if !item.thin.is_bad_at(offset, len) {
                     continue;
                 }
                 let range = item.thin.blocks(offset, len);
                 let (instance, start, blocks) = (item.thin.instance, range.start, range.end - range.start);
-                if self.bad_ranges() >= 2 * Bad::MAX {
+                if self.store.bad_ranges() >= 2 * Bad::MAX {
                     let reason = "bad blocks lie in too many pieces: deallocate them, or write them in larger ones";
                     item.refuse(Class::OutOfSpace, reason);
                     continue;
                 }
-                match self.append(&[Record::Bad { instance, start, blocks, bad: false }], false) {
+                match self.store.append(&[Record::Bad { instance, start, blocks, bad: false }], false) {
                     Ok(()) => item.thin.change_bad(|bad| bad.remove(&range)),
                     Err(_) => item.refuse(Class::MediumWrite, JOURNAL),
                 }
@@ -338,23 +333,44 @@ impl Store {
     }
 
     /// Brings everything to the medium where a request asks for it.
-    fn make_durable(&mut self, items: &mut [Item]) {
+    fn make_durable(&mut self) {
         let wants = |item: &Item| match &item.request.operation {
             Operation::Write { fua, .. } | Operation::WriteZeroes { fua, .. } => *fua,
             Operation::Flush => true,
             _ => false,
         };
-        if items.iter().any(|item| item.result.is_ok() && wants(item))
-            && let Err(error) = self.flush().map(|()| self.mark())
+        if self.items.iter().any(|item| item.result.is_ok() && wants(item))
+            && let Err(error) = self.store.flush().map(|()| self.store.mark())
         {
-            if !self.is_troubled() {
+            if !self.store.is_troubled() {
                 tracing::error!("what was written cannot be brought to the medium: {error}");
             }
-            for item in items.iter_mut().filter(|item| item.result.is_ok() && wants(item)) {
+            for item in self.items.iter_mut().filter(|item| item.result.is_ok() && wants(item)) {
                 item.refuse(Class::MediumWrite, "it cannot be brought to the medium: see the log");
             }
         }
     }
+}
+
+/// Why there is no extent: `cause` is what came of making some ready.
+fn no_space(store: &mut Store, thin: &Thin, allowed: bool, cause: Option<Class>, operation: &Operation) -> DeviceError {
+    if !allowed {
+        store.shared.tell(Notice::QuotaReached(thin.instance));
+        let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
+        return refused(operation, Class::OutOfSpace, reason);
+    }
+    if store.extents.is_settling() {
+        let reason = "space that was just given back is still being read or written: try again";
+        return refused(operation, Class::Busy, reason);
+    }
+    if store.extents.has_free() {
+        let reason = "no space can be made ready: see the log";
+        let class = cause.filter(|class| *class == Class::OutOfSpace).unwrap_or(Class::MediumWrite);
+        return refused(operation, class, reason);
+    }
+    store.extents.is_full(thin.instance);
+    let reason = "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
+    refused(operation, Class::OutOfSpace, reason)
 }
 
 /// The ranges that an operation writes in some way.

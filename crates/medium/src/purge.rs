@@ -27,41 +27,36 @@ pub struct Purge {
     next: Option<u64>,
 }
 
-impl Store {
-    /// Overwrites what journals and checkpoints have kept of namespaces that were removed or
-    /// cleared before the first step: checksums and metadata of their blocks. Does about 8 MiB of
-    /// it; `true` when all of it is done, durably. Requests may be served between two steps.
-    ///
-    /// # Errors
-    /// `Device`: the next call goes on where this one failed.
-    pub fn purge(&mut self, purge: &mut Purge) -> Result<bool, Error> {
-        let layout = self.shared.layout;
-        let Some(begin) = purge.next else {
+impl Purge {
+    /// Does the next part, see [`Store::purge`].
+    pub(crate) fn step(&mut self, store: &mut Store) -> Result<bool, Error> {
+        let layout = store.shared.layout;
+        let Some(begin) = self.next else {
             // Whatever is written from here on has nothing of them.
-            self.checkpoint_now()?;
-            purge.next = Some(layout.journal(0));
+            store.checkpoint_now()?;
+            self.next = Some(layout.journal(0));
             return Ok(false);
         };
-        self.make_sure()?;
+        store.make_sure()?;
         let all = layout.checkpoint(0) + 2 * layout.checkpoint_bytes();
         let end = (begin + STEP_BYTES).min(all);
-        let live = self.journal.needed(&mut self.disk)?;
+        let live = store.journal.needed(&mut store.disk)?;
         for dead in outside(begin..end, &live) {
             for slot in [layout.checkpoint(0), layout.checkpoint(1)] {
                 // A checkpoint without a header is none; one with a header and half of a body is a
                 // damaged one.
                 if dead.contains(&slot) {
-                    overwrite(&mut self.disk, slot..slot + FRAME_BYTES as u64)?;
-                    self.flush()?;
+                    overwrite(&mut store.disk, slot..slot + FRAME_BYTES as u64)?;
+                    store.flush()?;
                 }
             }
-            overwrite(&mut self.disk, dead)?;
+            overwrite(&mut store.disk, dead)?;
         }
         if end == all {
             // Again there are two checkpoints, of which one may be damaged.
-            self.checkpoint_now()?;
+            store.checkpoint_now()?;
         }
-        purge.next = Some(end);
+        self.next = Some(end);
         Ok(end == all)
     }
 }

@@ -20,7 +20,7 @@ use crate::replay::Replay;
 use crate::shared::Shared;
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
-use crate::{Error, Instance, Job, OpenError, Opened, Options, Thin, recovery, worker};
+use crate::{Error, Instance, Job, OpenError, Opened, Options, Purge, Thin, batch, recovery, worker};
 
 /// Namespaces on a medium at most.
 pub(crate) const INSTANCES_MAX: usize = 4096;
@@ -240,7 +240,7 @@ impl Store {
     pub fn execute(&mut self, instance: Instance, operation: Operation) -> Completion {
         let request = Request::new(0, operation);
         match self.shared.thin(instance) {
-            Some(thin) => self.execute_on(&thin, request),
+            Some(thin) => batch::execute(self, &thin, request),
             None => {
                 let error = crate::thin::refused(&request.operation, Class::Gone, "the namespace was deleted");
                 request.complete(Err(error))
@@ -405,6 +405,16 @@ impl Store {
         self.flush()?;
         self.mark();
         Ok(())
+    }
+
+    /// Overwrites what journals and checkpoints have kept of namespaces that were removed or
+    /// cleared before the first step: checksums and metadata of their blocks. Does about 8 MiB of
+    /// it; `true` when all of it is done, durably. Requests may be served between two steps.
+    ///
+    /// # Errors
+    /// `Device`: the next call goes on where this one failed.
+    pub fn purge(&mut self, purge: &mut Purge) -> Result<bool, Error> {
+        purge.step(self)
     }
 
     /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there and whole.

@@ -14,9 +14,10 @@ use ebof_drive::frame::Record;
 use ebof_drive::tag::Tag;
 
 use crate::bad::Bad as Ranges;
-use crate::batch::{Item, JOURNAL, edges, emptied, given_back, records_of, written};
-use crate::tags::{BYTES, Owner, page, pages_of, spot};
-use crate::{Instance, Store, Thin};
+use crate::batch::{Batch, Item, JOURNAL, edges, given_back, records_of, written};
+use crate::disk::Disk;
+use crate::tags::{BYTES, Owner, Tags, page, pages_of, spot};
+use crate::{Instance, Store};
 
 /// Bytes of data that are moved together, parts of requests, and blocks.
 const TURN_BYTES: u64 = 8 << 20;
@@ -42,50 +43,59 @@ impl Part {
     }
 }
 
-impl Store {
-    /// Does requests of namespaces with tags.
-    pub(crate) fn run_tagged(&mut self, items: Vec<Item>) -> Vec<Item> {
-        let modifies = |item: &Item| item.request.operation.action().modifies();
-        let (changes, mut done): (Vec<Item>, Vec<Item>) = items.into_iter().partition(modifies);
-        let parts = parts(&mut done);
-        for turn in turns(&done, &parts) {
-            self.read_parts(&mut done, turn);
+/// Does requests of namespaces with tags; gives them back, in any order.
+pub(crate) fn run(store: &mut Store, items: Vec<Item>) -> Vec<Item> {
+    let modifies = |item: &Item| item.request.operation.action().modifies();
+    let (changes, reads): (Vec<Item>, Vec<Item>) = items.into_iter().partition(modifies);
+    let mut reads = Tagged(Batch { store, items: reads });
+    reads.read();
+    let mut done = reads.0.items;
+    for round in rounds(changes) {
+        let mut round = Tagged(Batch { store, items: round });
+        round.change();
+        done.append(&mut round.0.items);
+    }
+    done
+}
+
+/// Requests of namespaces with tags, of which no two change the same blocks.
+struct Tagged<'a>(Batch<'a>);
+
+impl Tagged<'_> {
+    fn read(&mut self) {
+        let parts = parts(&mut self.0.items);
+        for turn in turns(&self.0.items, &parts) {
+            self.read_parts(turn);
         }
-        for mut round in rounds(changes) {
-            self.change(&mut round);
-            done.append(&mut round);
-        }
-        done
     }
 
-    /// Does changes that do not touch each other.
-    fn change(&mut self, items: &mut [Item]) {
-        for item in items.iter_mut().filter(|item| item.result.is_ok()) {
-            item.gone = emptied(&item.thin, &item.request.operation);
-        }
-        self.allocate(items);
-        let records = records_of(items);
-        let mut placed = self.make_blank(items);
+    fn change(&mut self) {
+        self.0.empty();
+        self.0.allocate();
+        let records = records_of(&self.0.items);
+        let mut placed = self.make_blank();
         if placed.is_ok() && !records.is_empty() {
             // Durably: what is taken from a namespace is zeroed, and that must not be found in its place.
-            placed = self.append(&records, true);
+            placed = self.0.store.append(&records, true);
         }
         if let Err(error) = placed {
             tracing::error!("extents cannot be given or taken: {error}");
-            self.take_back(items, &error);
+            self.0.take_back(&error);
         }
-        self.place(items);
-        let parts = parts(items);
-        for turn in turns(items, &parts) {
-            self.write_parts(items, turn);
+        self.0.place();
+        let parts = parts(&mut self.0.items);
+        for turn in turns(&self.0.items, &parts) {
+            self.write_parts(turn);
         }
-        self.tags.end_batch(&mut self.disk, &mut self.journal);
-        self.heal(items);
+        let Store { tags, disk, journal, .. } = &mut *self.0.store;
+        tags.end_batch(disk, journal);
+        self.0.heal();
     }
 
     /// Gives new extents their pages of tags, durably, before they are given to anybody.
-    fn make_blank(&mut self, items: &[Item]) -> Result<(), crate::Error> {
-        let layout = self.shared.layout;
+    fn make_blank(&mut self) -> Result<(), crate::Error> {
+        let Batch { store, items } = &mut self.0;
+        let layout = store.shared.layout;
         let fresh = items.iter().filter(|item| item.result.is_ok());
         let fresh = fresh.flat_map(|item| item.fresh.iter().map(|(&index, &place)| (&item.thin, index, place)));
         let (mut operations, mut some) = (Vec::new(), false);
@@ -103,32 +113,29 @@ impl Store {
                 let len = buffer.capacity();
                 for (into, page_no) in buffer.as_mut_slice().chunks_exact_mut(BYTES).zip(first..) {
                     into.copy_from_slice(blank(page_no).as_slice());
-                    self.tags.made_blank(begin + thin.grid.page_at(page_no));
+                    store.tags.made_blank(begin + thin.grid.page_at(page_no));
                 }
                 let offset = begin + thin.grid.page_at(first);
                 operations.push(Operation::Write { offset, len, buffer, fua: false });
                 if operations.len() * size(PART_BYTES) >= BLANK_BYTES {
-                    self.run_all(std::mem::take(&mut operations))?;
+                    run_all(&mut store.disk, std::mem::take(&mut operations))?;
                 }
             }
         }
         if some {
-            self.run_all(operations)?;
-            self.flush()?;
+            run_all(&mut store.disk, operations)?;
+            store.flush()?;
         }
         Ok(())
     }
 
-    fn run_all(&mut self, operations: Vec<Operation>) -> Result<(), DeviceError> {
-        self.disk.run(operations).into_iter().try_for_each(|completion| completion.result)
-    }
-
     /// Has the tags of parts in memory; refuses requests of which some cannot be.
-    fn load_parts(&mut self, items: &mut [Item], parts: &[Part]) {
-        self.tags.next_turn();
+    fn load_parts(&mut self, parts: &[Part]) {
+        let Batch { store, items } = &mut self.0;
+        store.tags.next_turn();
         let pages = |part: &Part| pages_of(&items[part.item].thin, &part.blocks);
         let pages: Vec<Vec<(u64, Owner)>> = parts.iter().map(pages).collect();
-        let failed = self.tags.load(&mut self.disk, &mut self.journal, pages.iter().flatten().cloned());
+        let failed = store.tags.load(&mut store.disk, &mut store.journal, pages.iter().flatten().cloned());
         if failed.is_empty() {
             return;
         }
@@ -144,52 +151,33 @@ impl Store {
         }
     }
 
-    fn read_parts(&mut self, items: &mut [Item], parts: &[Part]) {
-        self.load_parts(items, parts);
+    fn read_parts(&mut self, parts: &[Part]) {
+        self.load_parts(parts);
+        let Batch { store, items } = &mut self.0;
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let read = |part: &&Part| {
             let len = size(part.count() * items[part.item].thin.grid.data_bytes);
             Operation::Read { offset: part.at, len, buffer: Buffer::zeroed(len) }
         };
         let operations = parts.iter().map(read).collect();
-        for (part, completion) in parts.into_iter().zip(self.disk.run(operations)) {
+        for (part, completion) in parts.into_iter().zip(store.disk.run(operations)) {
             let item = &mut items[part.item];
             match (completion.result, completion.buffer) {
-                (Ok(()), Some(data)) if item.result.is_ok() => self.verify(item, part, data),
+                (Ok(()), Some(data)) if item.result.is_ok() => verify(&mut store.tags, item, part, data),
                 (Err(error), _) => item.result = Err(error),
                 _ => {}
             }
         }
     }
 
-    /// Hands out what was read, if it is what was written.
-    fn verify(&mut self, item: &mut Item, part: &Part, mut data: Buffer) {
-        let thin = Arc::clone(&item.thin);
-        let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
-        let Operation::Read { offset, buffer, .. } = &mut item.request.operation else { return };
-        let mut into = size(part.blocks.start * thin.grid.block_bytes - *offset);
-        for (block, data) in part.blocks.clone().zip(data.as_mut_slice().chunks_exact_mut(data_bytes)) {
-            let Some(found) = self.tags.fit(&thin, block, data) else {
-                let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.instance.0));
-                item.result = Err(DeviceError::Corrupt { action, block, of });
-                self.tags.tell_corrupt(&thin, block);
-                return;
-            };
-            let (data_part, metadata) = buffer.as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
-            data_part.copy_from_slice(data);
-            let len = metadata.len();
-            metadata.copy_from_slice(&found.metadata[..len]);
-            into += block_bytes;
-        }
-    }
-
-    fn write_parts(&mut self, items: &mut [Item], parts: &[Part]) {
+    fn write_parts(&mut self, parts: &[Part]) {
         let blocks: u64 = parts.iter().map(Part::count).sum();
-        if self.make_sure_of_room(size(blocks), parts.len()).is_err() {
-            parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL));
+        if self.0.store.make_sure_of_room(size(blocks), parts.len()).is_err() {
+            parts.iter().for_each(|part| self.0.items[part.item].refuse(Class::MediumWrite, JOURNAL));
             return;
         }
-        self.load_parts(items, parts);
+        self.load_parts(parts);
+        let Batch { store, items } = &mut self.0;
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let (mut operations, mut records) = (Vec::new(), Vec::new());
         for part in &parts {
@@ -200,15 +188,17 @@ impl Store {
         if records.is_empty() {
             return;
         }
-        if self.append(&records, true).is_err() {
+        if store.append(&records, true).is_err() {
             parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL));
             return;
         }
         let mut unsure: Vec<(Instance, u64)> = Vec::new();
-        for ((part, record), completion) in parts.into_iter().zip(records).zip(self.disk.run(operations)) {
+        for ((part, record), completion) in parts.into_iter().zip(records).zip(store.disk.run(operations)) {
             let (item, Record::Tags { tags, .. }) = (&mut items[part.item], record) else { continue };
             for (block, tag) in part.blocks.clone().zip(tags) {
-                self.written(&item.thin, block, tag, completion.result.is_ok());
+                if !store.tags.was_written(&item.thin, block, tag, completion.result.is_ok()) {
+                    store.journal.hold_last();
+                }
             }
             if let Err(error) = completion.result {
                 unsure.extend(part.blocks.clone().map(|block| (item.thin.instance, block)));
@@ -216,15 +206,35 @@ impl Store {
             }
         }
         // Whether it was written all the same is seen at once, if it can be.
-        unsure.chunks(TURN_PARTS).for_each(|blocks| self.tags.settle_blocks(&mut self.disk, &mut self.journal, blocks));
+        unsure
+            .chunks(TURN_PARTS)
+            .for_each(|blocks| store.tags.settle_blocks(&mut store.disk, &mut store.journal, blocks));
     }
+}
 
-    /// A block has this tag now, or may have it.
-    fn written(&mut self, thin: &Thin, block: u64, tag: Tag, sure: bool) {
-        if !self.tags.was_written(thin, block, tag, sure) {
-            self.journal.hold_last();
-        }
+/// Hands out what was read, if it is what was written.
+fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut data: Buffer) {
+    let thin = Arc::clone(&item.thin);
+    let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
+    let Operation::Read { offset, buffer, .. } = &mut item.request.operation else { return };
+    let mut into = size(part.blocks.start * thin.grid.block_bytes - *offset);
+    for (block, data) in part.blocks.clone().zip(data.as_mut_slice().chunks_exact_mut(data_bytes)) {
+        let Some(found) = tags.fit(&thin, block, data) else {
+            let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.instance.0));
+            item.result = Err(DeviceError::Corrupt { action, block, of });
+            tags.tell_corrupt(&thin, block);
+            return;
+        };
+        let (data_part, metadata) = buffer.as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
+        data_part.copy_from_slice(data);
+        let len = metadata.len();
+        metadata.copy_from_slice(&found.metadata[..len]);
+        into += block_bytes;
     }
+}
+
+fn run_all(disk: &mut Disk, operations: Vec<Operation>) -> Result<(), DeviceError> {
+    disk.run(operations).into_iter().try_for_each(|completion| completion.result)
 }
 
 fn size(bytes: u64) -> usize {

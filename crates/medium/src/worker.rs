@@ -11,7 +11,7 @@ use crate::disk::Disk;
 use crate::flows::{Flows, Turn};
 use crate::shared::{Message, Shared};
 use crate::thin::stopped;
-use crate::{Damage, Medium, OpenError, Opened, Options, Store, flusher, open, washer};
+use crate::{Damage, Medium, OpenError, Opened, Options, Store, batch, flusher, open, washer};
 
 /// How soon extents are looked at again that somebody may still reach, where a write waits for one.
 const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
@@ -212,7 +212,7 @@ impl Worker {
     fn serve_turn(&mut self) -> bool {
         let (store, flows) = (&mut self.store, &mut self.flows);
         let Turn { requests, long, run } = flows.turn();
-        store.run_errands(requests, long, flows, true);
+        batch::serve(store, requests, long, flows, true);
         match run {
             Some(Message::Run(work)) => work(store),
             Some(Message::Flushed(point, flushes)) => {
@@ -226,7 +226,7 @@ impl Worker {
                 flows.unpark();
                 while flows.has_requests() {
                     let Turn { requests, long, run } = flows.turn();
-                    store.run_errands(requests, long, flows, false);
+                    batch::serve(store, requests, long, flows, false);
                     refuse(run.into_iter().collect());
                 }
                 refuse(flows.take_runs());
