@@ -282,4 +282,27 @@ mod tests {
             assert_eq!(Layout::decode(&block), Superblock::Unreadable, "{at}");
         }
     }
+
+    #[test]
+    fn the_document_has_everything_where_it_lies() {
+        let text = include_str!("../../../docs/data-file.md");
+        let layout = Layout::new(1 << 30, [3; 16]).unwrap();
+        let places = [
+            (SUPERBLOCK_BYTES as u64, "its copy"),
+            (layout.keys(0), "[keys](#keys) of encrypted namespaces"),
+            (layout.keys(1), "their copy"),
+            (layout.mark(0), "[mark](#marks) 0"),
+            (layout.mark(1), "mark 1"),
+            (layout.journal(0), "[journal](#journal) 0: 4096 frames"),
+            (layout.journal(1), "journal 1"),
+            (layout.checkpoint(0), "[checkpoint](#checkpoints) 0"),
+        ];
+        for (at, what) in places {
+            let row = text.lines().find(|line| line.ends_with(&alloc::format!(" | {what} |"))).unwrap();
+            let (number, unit) = if at < MIB { (at >> 10, "KiB") } else { (at / MIB, "MiB") };
+            assert!(row.starts_with(&alloc::format!("| {number} {unit} |")), "{row}");
+        }
+        assert_eq!(JOURNAL_BYTES, 4096 * FRAME_BYTES as u64);
+        assert!(text.contains(&alloc::format!("`{}`", core::str::from_utf8(&MAGIC).unwrap())));
+    }
 }

@@ -1,6 +1,7 @@
 //! Records that go into frames and come back.
 
 use super::*;
+use alloc::string::String;
 use proptest::prelude::*;
 
 const SERIES: Series = Series { id: [9; 16], generation: 5 };
@@ -185,5 +186,33 @@ fn every_kind_of_record_has_its_bytes() {
         let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[record]);
         let used = usize::from(u16::from_le_bytes([frame[USED_AT], frame[USED_AT + 1]]));
         assert_eq!((&frame[HEADER_BYTES..HEADER_BYTES + used], bytes[0]), (&bytes[..], kind.number()), "{kind:?}");
+    }
+}
+
+/// Rows of the document's table of records: number, kind, bytes.
+fn documented() -> Vec<(u8, &'static str, &'static str)> {
+    let text = include_str!("../../../../docs/data-file.md");
+    let rows = text.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let number = cells.next()?.parse().ok()?;
+        let kind = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
+        Some((number, kind, cells.next()?))
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_document_has_every_kind_with_its_number_and_its_length() {
+    let rows = documented();
+    let named: Vec<(u8, String)> = rows.iter().map(|&(number, kind, _)| (number, kind.into())).collect();
+    let kinds: Vec<(u8, String)> = Kind::ALL.iter().map(|kind| (kind.number(), alloc::format!("{kind:?}"))).collect();
+    assert_eq!(named, kinds);
+    for ((record, _), (_, kind, bytes)) in golden().into_iter().zip(rows) {
+        let n = 2;
+        let (fixed, each) = bytes.split_once(" + ").unwrap_or((bytes, "0 n"));
+        let each: usize = each.strip_suffix(" n").unwrap().parse().unwrap();
+        let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[record]);
+        let used = usize::from(u16::from_le_bytes([frame[USED_AT], frame[USED_AT + 1]]));
+        assert_eq!(used, fixed.parse::<usize>().unwrap() + each * n, "{kind}");
     }
 }
