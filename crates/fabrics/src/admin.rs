@@ -8,7 +8,7 @@ use ebof_nvme::opcode::{admin, fabrics};
 use ebof_nvme::{Cid, QueueId, Sqe, Status};
 
 use crate::controller::{Controller, Kind};
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Action, Fault, Outcome, Resumed, byte};
 use crate::property::{Effect, Phase};
 use crate::step::{Executing, Step};
 use crate::{drive, feature, identify, lba_status, log};
@@ -55,7 +55,7 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 }
 
 /// Goes on with a command whose data has come.
-pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Outcome {
+pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Resumed {
     match executing.opcode {
         admin::SET_FEATURES => feature::set_data(controller, data),
         opcode if drive::decides(opcode) => drive::resume(executing, data),

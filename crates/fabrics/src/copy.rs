@@ -16,7 +16,7 @@ use ebof_nvme::{Sqe, Status};
 use crate::association::Association;
 use crate::io::{namespace, place, writable};
 use crate::model::{Limits, Namespace, Subsystem};
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
 use crate::protection::rules;
 use crate::reservation;
 use crate::step::{CopyGuarding, CopyRange, Copying, Executing, Step};
@@ -64,7 +64,7 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
 
 /// Goes on with a command whose source ranges have come. Whatever is wrong with any of them is found before the first is copied:
 /// dword 0 of a refusal, the lowest range that is not copied, is 0.
-pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Outcome {
+pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Resumed {
     let destination = namespace(subsystem, executing.nsid)?;
     // It may have become reserved or write protected while the data was on its way.
     reservation::check(destination, Access::Write)?;
@@ -91,7 +91,7 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
     let length = u32::try_from(blocks << shift).expect("below the limit of a command");
     let (data_bytes, metadata_bytes) = (1 << shift, destination.metadata.bytes);
     let copying = Box::new(Copying { target, data_bytes, metadata_bytes, guarding, sources: ranges, fua });
-    Ok(Action::Go(Step::Copy(Executing { length, ..executing.carried() }, copying)))
+    Ok(Next::Copy(copying, length))
 }
 
 /// What is done about protection information, which source and destination have in the same way.

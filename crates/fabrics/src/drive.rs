@@ -18,7 +18,7 @@ use zerocopy::FromBytes;
 use crate::association::Association;
 use crate::controller::Controller;
 use crate::log;
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
 use crate::queue::Queue;
 use crate::step::{Executing, Step};
 
@@ -93,13 +93,13 @@ fn media(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
 }
 
 /// Goes on with a command whose data has come.
-pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
+pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Resumed {
     let request = match executing.opcode {
         admin::NAMESPACE_MANAGEMENT => created(data)?,
         admin::FIRMWARE_DOWNLOAD => Request::Download(u64::from(executing.cdw11) * 4, data.to_vec()),
         _ => attached(executing, data)?,
     };
-    Ok(Action::Go(Step::Drive(executing.carried(), Box::new(request))))
+    Ok(Next::Drive(Box::new(request)))
 }
 
 /// Get Log Page of a page that the drive keeps, checked as far as all pages are.
@@ -219,16 +219,16 @@ impl Queue {
     /// Goes on with a [`Step::Drive`] that the drive has answered.
     pub fn answer(&mut self, executing: Executing, answer: Result<Answer, Refusal>) -> Step {
         let outcome = match answer {
-            Ok(Answer::Done(result)) => Ok(Action::Done(result)),
+            Ok(Answer::Done(result)) => Ok(Next::Done(result)),
             Ok(Answer::Warned(status, result)) => Err(Fault { result, ..Fault::transient(status) }),
-            Ok(Answer::Part(part)) if part.is_empty() => Ok(Action::Done(0)),
-            Ok(Answer::Part(part)) => Ok(Action::Go(Step::Reply(executing.carried(), part))),
+            Ok(Answer::Part(part)) if part.is_empty() => Ok(Next::Done(0)),
+            Ok(Answer::Part(part)) => Ok(Next::Reply(part)),
             Ok(Answer::Data(page)) if executing.opcode == admin::GET_LOG_PAGE => {
-                log::answer(&log::command_of(&executing), executing.carried(), page)
+                log::part(&log::command_of(&executing), page).map(Next::Reply)
             }
             Ok(Answer::Data(mut data)) => {
                 data.truncate(executing.length as usize);
-                Ok(Action::Go(Step::Reply(executing.carried(), data)))
+                Ok(Next::Reply(data))
             }
             Err(refusal) => Err(refusal.into()),
         };

@@ -18,7 +18,7 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::controller::{Controller, Kind};
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
 use crate::step::{Executing, Step};
 use crate::{drive, identify};
 
@@ -462,7 +462,7 @@ fn set_reservation_mask(controller: &mut Controller, nsid: Nsid, value: u32) -> 
 }
 
 /// Goes on with Set Features of Host Behavior Support, whose data has come.
-pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Outcome {
+pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Resumed {
     let Ok(wanted) = HostBehaviorSupport::read_from_bytes(data) else {
         return Err(Fault::new(Status::DATA_SGL_LENGTH_INVALID));
     };
@@ -473,5 +473,5 @@ pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Outcome {
     controller.association.copy_formats.store(wanted.cdfe.get(), Ordering::Relaxed);
     // Reserved bytes are ignored and read back as zeros.
     *controller.features.behavior = HostBehaviorSupport { rsvd6: [0; 506], ..wanted };
-    Ok(Action::Done(0))
+    Ok(Next::Done(0))
 }

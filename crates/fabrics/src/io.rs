@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 use crate::association::Association;
 use crate::fused::{self, Half};
 use crate::model::{Namespace, Subsystem};
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
 use crate::step::{ByteRange, Executing, Extent, Step};
 use crate::{copy, protection, reservation};
 
@@ -84,7 +84,7 @@ fn is_offered(subsystem: &Subsystem, opcode: u8) -> bool {
 }
 
 /// Goes on with a command whose data has come.
-pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Outcome {
+pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Resumed {
     if executing.opcode == nvm::DATASET_MANAGEMENT {
         return deallocate(association, subsystem, executing, data);
     }
@@ -224,7 +224,7 @@ fn dataset_management(association: &Association, subsystem: &Subsystem, sqe: &Sq
     Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
 }
 
-fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Outcome {
+fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Resumed {
     let namespace = namespace(subsystem, executing.nsid)?;
     let [ranges, ..] = executing.cdw10.to_le_bytes();
     let Some((ranges, _)) = <[DsmRange]>::ref_from_prefix_with_elems(data, usize::from(ranges) + 1).ok() else {
@@ -249,12 +249,12 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
     // AD: without it the ranges are hints about use, which nothing here profits from.
     let wanted = executing.cdw11 & 4 != 0;
     if !wanted || !namespace.deallocates || chosen.is_empty() {
-        return Ok(Action::Done(0));
+        return Ok(Next::Done(0));
     }
     // It may have become reserved or write protected while the data was on its way.
     reservation::check(namespace, Access::Write)?;
     writable(namespace)?;
-    Ok(Action::Go(Step::Deallocate(executing.carried(), namespace.device, merged(chosen))))
+    Ok(Next::Deallocate(namespace.device, merged(chosen)))
 }
 
 /// The same bytes as ranges in order that do not touch: what is named several times is done once.

@@ -12,7 +12,7 @@ use ebof_nvme::{Sqe, Status};
 use crate::association::Association;
 use crate::identify;
 use crate::model::Subsystem;
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Action, Fault, Next, Outcome, byte};
 use crate::queue::Queue;
 use crate::step::{Executing, StatusWish, Step};
 
@@ -60,8 +60,7 @@ impl Queue {
         let condition = if complete { Completion::Complete } else { Completion::Incomplete };
         let mut data = status_list(&entries, condition, executing.length() as usize);
         data.resize(executing.length() as usize, 0);
-        let carried = executing.carried();
-        self.settle(executing, Ok(Action::Go(Step::Reply(carried, data))))
+        self.settle(executing, Ok(Next::Reply(data)))
     }
 }
 

@@ -29,13 +29,13 @@ pub(crate) fn command_of(executing: &Executing) -> GetLogPage {
 
 /// The part of `page` that was asked for, at most MDTS. What lies behind the end of the page is zeros, as Linux' target has
 /// it: the results there are undefined, but a host may insist on all the data that it asked for.
-pub(crate) fn answer(log: &GetLogPage, executing: Executing, mut page: Vec<u8>) -> Outcome {
+pub(crate) fn part(log: &GetLogPage, mut page: Vec<u8>) -> Result<Vec<u8>, Fault> {
     let Some(start) = usize::try_from(log.offset).ok().filter(|&start| start <= page.len()) else {
         return Err(Fault::field(byte::CDW12));
     };
     page.drain(..start);
     page.resize(usize::try_from(log.bytes).map_err(|_| Fault::field(byte::CDW10))?, 0);
-    Ok(Action::Go(Step::Reply(executing, page)))
+    Ok(page)
 }
 
 /// Get Log Page.
@@ -79,7 +79,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         }
         _ => feature_effects(&controller.kind).as_bytes().to_vec(),
     };
-    let answer = answer(&log, executing, page)?;
+    let answer = Action::Go(Step::Reply(executing, part(&log, page)?));
     if !log.retain_event {
         if log.lid == Lid::RESERVATION_NOTIFICATION {
             controller.take_reservation_notice();

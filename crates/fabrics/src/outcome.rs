@@ -1,10 +1,16 @@
 //! How the parts of a queue answer: go on with an action, or fail with a status and the place of the error.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use ebof_drive::Request;
 use ebof_nvme::log::ParameterErrorLocation;
 use ebof_nvme::opcode::Direction;
-use ebof_nvme::{Sgl, Sqe, Status};
+use ebof_nvme::{Cid, Sgl, Sqe, Status};
 
-use crate::step::Step;
+use crate::model::DeviceId;
+use crate::registry::Handle;
+use crate::step::{ByteRange, Copying, Executing, Quiesce, Step};
 
 /// What becomes of a command that was not refused.
 #[derive(Debug)]
@@ -18,6 +24,44 @@ pub(crate) enum Action {
     /// It is complete, and so is the connection.
     Disconnect,
 }
+
+/// What becomes of a command that went on, with its data or the registry's view, and was not refused. It has no ticket: that of
+/// the command goes on with it (`Queue::settle`).
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// It is complete, with this result.
+    Done(u64),
+    /// See [`Step::Reply`].
+    Reply(Vec<u8>),
+    /// See [`Step::Drive`].
+    Drive(Box<Request>),
+    /// See [`Step::Deallocate`].
+    Deallocate(DeviceId, Vec<ByteRange>),
+    /// See [`Step::Copy`]; with the bytes that are copied, without metadata.
+    Copy(Box<Copying>, u32),
+    /// See [`Step::Reset`].
+    Reset(Quiesce),
+    /// See [`Step::Abort`].
+    Abort(Handle, Cid),
+}
+
+impl Next {
+    /// With the ticket of its command.
+    pub(crate) fn with(self, executing: Executing) -> Action {
+        Action::Go(match self {
+            Self::Done(result) => return Action::Done(result),
+            Self::Reply(data) => Step::Reply(executing, data),
+            Self::Drive(request) => Step::Drive(executing, request),
+            Self::Deallocate(device, ranges) => Step::Deallocate(executing, device, ranges),
+            Self::Copy(copying, length) => Step::Copy(Executing { length, ..executing }, copying),
+            Self::Reset(quiesce) => Step::Reset(executing, quiesce),
+            Self::Abort(handle, cid) => Step::Abort(executing, handle, cid),
+        })
+    }
+}
+
+/// How a command that went on ends, or goes on.
+pub(crate) type Resumed = Result<Next, Fault>;
 
 /// A refused command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

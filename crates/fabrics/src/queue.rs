@@ -19,7 +19,7 @@ use crate::connect::Tolerated;
 use crate::controller::Controller;
 use crate::fused::First;
 use crate::model::Subsystem;
-use crate::outcome::{Action, Fault, Outcome};
+use crate::outcome::{Action, Fault, Outcome, Resumed};
 use crate::registry::{Handle, Notice};
 use crate::step::{Executing, Step};
 use crate::{admin, connect, io};
@@ -330,10 +330,10 @@ impl Queue {
     }
 
     /// What the registry or the command's data made of a ticket.
-    #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
-    pub(crate) fn settle(&mut self, executing: Executing, outcome: Outcome) -> Step {
+    pub(crate) fn settle(&mut self, executing: Executing, resumed: Resumed) -> Step {
         self.take(&executing);
-        self.issue(Subject::of_ticket(&executing), outcome)
+        let subject = Subject::of_ticket(&executing);
+        self.issue(subject, resumed.map(|next| next.with(executing)))
     }
 
     fn touch(&mut self, now_ms: u64) {
@@ -477,9 +477,8 @@ impl Subject {
     }
 
     fn of_ticket(executing: &Executing) -> Self {
-        let lba = u64::from(executing.cdw10) | u64::from(executing.cdw11) << 32;
         let Executing { cid, opcode, nsid, length, .. } = *executing;
-        Self { cid, opcode, nsid, lba, length }
+        Self { cid, opcode, nsid, lba: executing.error_lba(), length }
     }
 }
 

@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 
 use crate::association::Association;
 use crate::model::{Namespace, Subsystem};
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
 use crate::step::{Executing, Step};
 
 /// Whether it is a command of this module.
@@ -72,7 +72,7 @@ pub(crate) fn submit(association: &Association, namespace: &Namespace, sqe: &Sqe
 }
 
 /// Goes on with a command whose keys have come.
-pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
+pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Resumed {
     let sqe = Sqe::new(executing.opcode).with_nsid(executing.nsid).with_cdw(10, executing.cdw10);
     let wrong = || Fault::new(Status::DATA_SGL_LENGTH_INVALID);
     let command = match executing.opcode {
@@ -90,7 +90,7 @@ pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
         }
     };
     let request = Request::Reserve(executing.nsid, command);
-    Ok(Action::Go(Step::Drive(executing.carried(), Box::new(request))))
+    Ok(Next::Drive(Box::new(request)))
 }
 
 /// Answers Reservation Report.
@@ -98,7 +98,7 @@ pub(crate) fn report(
     subsystem: &Subsystem,
     executing: &Executing,
     controller_of: impl Fn(HostId) -> Option<ControllerId>,
-) -> Outcome {
+) -> Resumed {
     let namespace =
         subsystem.namespaces.find(executing.nsid).ok_or(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))?;
     let kept = namespace.provision.as_ref().and_then(|provision| provision.reservations.as_deref());
@@ -106,5 +106,5 @@ pub(crate) fn report(
     let mut data = kept.unwrap_or(&none).report(executing.cdw11 & 1 != 0, controller_of)?;
     // What the host has no room for it asks for again.
     data.truncate(executing.length as usize);
-    Ok(Action::Go(Step::Reply(executing.carried(), data)))
+    Ok(Next::Reply(data))
 }

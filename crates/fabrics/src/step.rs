@@ -30,6 +30,8 @@ pub struct Executing {
     pub(crate) cdw13: u32,
     pub(crate) cdw14: u32,
     pub(crate) cdw15: u32,
+    /// The first block that something is wrong with, where that is known.
+    pub(crate) failed_lba: Option<u64>,
 }
 
 impl Executing {
@@ -47,6 +49,7 @@ impl Executing {
             cdw13: sqe.cdw13.get(),
             cdw14: sqe.cdw14.get(),
             cdw15: sqe.cdw15.get(),
+            failed_lba: None,
         }
     }
 
@@ -54,11 +57,6 @@ impl Executing {
     pub(crate) fn dwords(&self) -> Sqe {
         let dwords = (10..).zip([self.cdw10, self.cdw11, self.cdw12, self.cdw13, self.cdw14, self.cdw15]);
         dwords.fold(Sqe::new(self.opcode).with_nsid(self.nsid), |sqe, (at, dword)| sqe.with_cdw(at, dword))
-    }
-
-    /// The same ticket in new hands: a step that answers a step carries it on.
-    pub(crate) fn carried(&self) -> Self {
-        Self { ..*self }
     }
 
     /// The command identifier.
@@ -89,13 +87,22 @@ impl Executing {
     /// Of the blocks that the command names, this one, counted from 0, is the first that something is wrong with: the error log
     /// will name it.
     pub fn failed_at(&mut self, block: u64) {
-        self.failed_at_lba((u64::from(self.cdw10) | u64::from(self.cdw11) << 32).wrapping_add(block));
+        self.failed_at_lba(self.starting_lba().wrapping_add(block));
+    }
+
+    /// The first block that the command names; of commands that name none, whatever stands there.
+    fn starting_lba(&self) -> u64 {
+        u64::from(self.cdw10) | u64::from(self.cdw11) << 32
+    }
+
+    /// The block that an error is about: the one that is known to be wrong, else the first.
+    pub(crate) fn error_lba(&self) -> u64 {
+        self.failed_lba.unwrap_or_else(|| self.starting_lba())
     }
 
     /// Of the blocks that the command names, the one with this address is the first that something is wrong with.
     pub fn failed_at_lba(&mut self, lba: u64) {
-        let [a, b, c, d, e, f, g, h] = lba.to_le_bytes();
-        (self.cdw10, self.cdw11) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        self.failed_lba = Some(lba);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::association::Association;
 use crate::controller::{Controller, Kind};
 use crate::log;
 use crate::model::Subsystem;
-use crate::outcome::{Action, Fault, Outcome};
+use crate::outcome::{Fault, Next, Resumed};
 use crate::property::Phase;
 use crate::queue::Queue;
 use crate::step::{Executing, Quiesce, Step};
@@ -47,9 +47,9 @@ impl Registry {
         executing: &Executing,
         now_ms: u64,
         notices: &mut Notices,
-    ) -> Outcome {
+    ) -> Resumed {
         match executing.opcode {
-            FABRICS => self.quiesce(key, controller, executing),
+            FABRICS => self.quiesce(key, controller),
             admin::ABORT => self.abort(key, executing),
             admin::GET_LOG_PAGE => self.log_page(key, controller, executing),
             admin::IDENTIFY => match Look::of(&executing.dwords()) {
@@ -65,7 +65,7 @@ impl Registry {
     }
 
     /// Reset or shutdown: I/O queues end; a normal shutdown leaves nothing in caches.
-    fn quiesce(&mut self, key: Key, controller: &Controller, executing: &Executing) -> Outcome {
+    fn quiesce(&mut self, key: Key, controller: &Controller) -> Resumed {
         let mut quiesce = Quiesce::default();
         if let Some(entry) = self.entries.get_mut(&key) {
             // Those too that drain already: a reset may begin while a shutdown closes them.
@@ -81,21 +81,21 @@ impl Registry {
             let devices: BTreeSet<_> = cached.map(|namespace| namespace.device).collect();
             quiesce.flush.extend(devices);
         }
-        Ok(Action::Go(Step::Reset(executing.carried(), quiesce)))
+        Ok(Next::Reset(quiesce))
     }
 
-    fn abort(&self, key: Key, executing: &Executing) -> Outcome {
+    fn abort(&self, key: Key, executing: &Executing) -> Resumed {
         let (id, cid) = admin_commands::abort_target(executing.cdw10);
         let entry = self.entries.get(&key);
         let queue = entry.and_then(|entry| entry.queues.iter().find(|queue| queue.id == id && !queue.detached));
         Ok(match queue {
-            Some(queue) => Action::Go(Step::Abort(executing.carried(), queue.handle, cid)),
+            Some(queue) => Next::Abort(queue.handle, cid),
             // Dword 0, bit 0: not aborted.
-            None => Action::Done(1),
+            None => Next::Done(1),
         })
     }
 
-    fn log_page(&self, key: Key, controller: &mut Controller, executing: &Executing) -> Outcome {
+    fn log_page(&self, key: Key, controller: &mut Controller, executing: &Executing) -> Resumed {
         let log = log::command_of(executing);
         let association = &controller.association;
         let page = match &controller.kind {
@@ -109,7 +109,7 @@ impl Registry {
                 discovery::page(&self.model, view, log.lsp)
             }
         };
-        let answer = log::answer(&log, executing.carried(), page)?;
+        let answer = Next::Reply(log::part(&log, page)?);
         if !log.retain_event {
             controller.events.log_read(log.lid);
         }
@@ -118,7 +118,7 @@ impl Registry {
     }
 
     /// Reservation Report, the one command of I/O queues that needs a view of the whole.
-    fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Outcome {
+    fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Resumed {
         let entries = || self.entries.values().map(|entry| &entry.association);
         let here = |association: &&Arc<Association>| {
             association.subsystem == subsystem.nqn && !association.discovery && !association.is_closing()
@@ -159,7 +159,7 @@ impl Registry {
         executing: &Executing,
         look: Look,
         notices: &mut Notices,
-    ) -> Outcome {
+    ) -> Resumed {
         let Some(subsystem) = controller.subsystem() else { return Err(Fault::new(Status::INTERNAL_ERROR)) };
         let answer = identify::structure(&controller.association, subsystem, &executing.dwords());
         let entry = self.entries.get_mut(&key);
@@ -169,11 +169,11 @@ impl Registry {
                 entry.tell(now, notices);
             }
         }
-        Ok(Action::Go(Step::Reply(executing.carried(), answer?)))
+        Ok(Next::Reply(answer?))
     }
 
     /// CNS 12h and 13h: the controllers that a namespace is attached to, and all of the subsystem.
-    fn controller_list(&self, controller: &Controller, executing: &Executing) -> Action {
+    fn controller_list(&self, controller: &Controller, executing: &Executing) -> Next {
         let [_, _, low, high] = executing.cdw10.to_le_bytes();
         let from = ControllerId(u16::from_le_bytes([low, high]));
         let nqn = &controller.association.subsystem;
@@ -193,31 +193,31 @@ impl Registry {
             matches!(cns, Cns::NAMESPACE_CONTROLLER_LIST | Cns::CONTROLLER_LIST),
             "other structures need no view of the whole"
         );
-        Action::Go(Step::Reply(executing.carried(), list.as_bytes().to_vec()))
+        Next::Reply(list.as_bytes().to_vec())
     }
 
-    fn set_keep_alive(&mut self, key: Key, controller: &Controller, executing: &Executing, now_ms: u64) -> Outcome {
+    fn set_keep_alive(&mut self, key: Key, controller: &Controller, executing: &Executing, now_ms: u64) -> Resumed {
         let timeout_ms = self.keep_alive_ms(controller.association.discovery, executing.cdw11);
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.set_keep_alive(timeout_ms, now_ms);
         }
-        Ok(Action::Done(0))
+        Ok(Next::Done(0))
     }
 
     /// Namespace Write Protection Config.
-    fn protect(&mut self, controller: &Controller, executing: &Executing, notices: &mut Notices) -> Outcome {
+    fn protect(&mut self, controller: &Controller, executing: &Executing, notices: &mut Notices) -> Resumed {
         let (nqn, nsid) = (controller.association.subsystem.clone(), executing.nsid);
         let protected = WriteProtection::decode(executing.cdw11) == WriteProtection::Protected;
         let namespace = self.effective.get(&nqn).and_then(|subsystem| subsystem.namespaces.find(nsid));
         let namespace = namespace.ok_or(Fault::new(Status::INVALID_NAMESPACE))?;
         if namespace.read_only {
             // The device itself cannot be written.
-            return if protected { Ok(Action::Done(0)) } else { Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE)) };
+            return if protected { Ok(Next::Done(0)) } else { Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE)) };
         }
         if namespace.write_protected != protected {
             self.change_protection(nqn, nsid, protected, notices);
         }
-        Ok(Action::Done(0))
+        Ok(Next::Done(0))
     }
 
     fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {
