@@ -30,7 +30,7 @@ impl Allocator {
         let water = water.min(extents);
         let bits = || Bits(vec![0; (extents as usize).div_ceil(64)]);
         let mut new = Self { used: bits(), dirty: bits(), extents, free: extents, clean: extents, water, cursor: 0 };
-        (0..water).for_each(|extent| new.stain(extent));
+        (0..water).for_each(|extent| new.mark_dirty(extent));
         new
     }
 
@@ -89,24 +89,24 @@ impl Allocator {
             self.used.set(extent, false);
             self.free += 1;
             self.clean += 1;
-            self.stain(extent);
+            self.mark_dirty(extent);
         }
     }
 
     /// Gives back an extent that nothing was written to.
     pub fn give_back_clean(&mut self, extent: u32) {
         self.give_back(extent);
-        self.wash(extent);
+        self.mark_clean(extent);
     }
 
     /// Whether any free extent may hold old bytes.
     #[must_use]
-    pub fn is_stained(&self) -> bool {
+    pub fn has_dirty(&self) -> bool {
         self.clean < self.free
     }
 
     /// Up to `count` free extents that may hold old bytes, in order.
-    pub fn stained(&self, count: usize) -> Vec<u32> {
+    pub fn dirty(&self, count: usize) -> Vec<u32> {
         let words = self.dirty.0.iter().enumerate().filter(|(_, word)| **word != 0);
         let extents = words.flat_map(|(at, word)| {
             let base = u32::try_from(at * 64).unwrap_or(u32::MAX);
@@ -116,14 +116,14 @@ impl Allocator {
     }
 
     /// It reads as zeros now.
-    pub fn wash(&mut self, extent: u32) {
+    pub fn mark_clean(&mut self, extent: u32) {
         if self.dirty.get(extent) {
             self.dirty.set(extent, false);
             self.clean += 1;
         }
     }
 
-    fn stain(&mut self, extent: u32) {
+    fn mark_dirty(&mut self, extent: u32) {
         if !self.dirty.get(extent) {
             self.dirty.set(extent, true);
             self.clean -= 1;
@@ -173,8 +173,8 @@ mod tests {
         assert_eq!((0..70).map(|_| allocator.take().unwrap()).collect::<Vec<_>>(), (0..70).collect::<Vec<_>>());
         assert_eq!(allocator.take(), None);
         allocator.give_back(3);
-        assert_eq!((allocator.take(), allocator.stained(9)), (None, vec![3]));
-        allocator.wash(3);
+        assert_eq!((allocator.take(), allocator.dirty(9)), (None, vec![3]));
+        allocator.mark_clean(3);
         assert_eq!((allocator.take(), allocator.free()), (Some(3), 30));
         allocator.raise(1000);
         assert_eq!((allocator.water(), allocator.take()), (100, Some(70)));
@@ -205,11 +205,11 @@ mod tests {
                     }
                     2 => if used.remove(&extent) { allocator.give_back(extent); dirty.insert(extent, ()); },
                     3 => if used.remove(&extent) { allocator.give_back_clean(extent); },
-                    _ => { allocator.wash(extent); dirty.remove(&extent); }
+                    _ => { allocator.mark_clean(extent); dirty.remove(&extent); }
                 }
                 prop_assert_eq!(allocator.free() as usize, extents as usize - used.len());
                 prop_assert_eq!(allocator.clean() as usize, extents as usize - used.len() - dirty.len());
-                prop_assert_eq!(allocator.stained(1000), dirty.keys().copied().collect::<Vec<_>>());
+                prop_assert_eq!(allocator.dirty(1000), dirty.keys().copied().collect::<Vec<_>>());
             }
         }
     }

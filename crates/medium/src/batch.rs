@@ -245,7 +245,7 @@ impl<'a> Batch<'a> {
                         item.waits = allowed
                             && match item.patience {
                                 Patience::Nothing => false,
-                                Patience::Zeroes => self.store.extents.is_washing(),
+                                Patience::Zeroes => self.store.extents.is_zeroing(),
                                 Patience::All => self.store.extents.is_settling(),
                             };
                         item.result = Err(no_space(self.store, &thin, allowed, cause, &item.request.operation));

@@ -14,15 +14,15 @@ use ebof_drive::allocator::Allocator;
 
 use crate::shared::{Epoch, Shared};
 use crate::thin::refused;
-use crate::washer::Load;
+use crate::zeroing::Load;
 use crate::{Instance, Notice, Thin};
 
 /// Extents by which the water mark rises: so many are taken for each flush of it.
 const WATER_STEP: u32 = 4096;
 /// Extents that are zeroed at a time where the backing device gives their storage back.
-const WASH: usize = 64;
+const ZERO_EXTENTS: usize = 64;
 /// Bytes that are zeroed at a time where it does not.
-const WASH_BYTES: u64 = 4 << 20;
+const ZERO_BYTES: u64 = 4 << 20;
 /// Extents that are taken from a namespace that was removed, or become free, between two looks at what others ask for.
 const PART: u32 = 8192;
 /// Groups of extents without places that are looked at for that.
@@ -40,11 +40,11 @@ pub(crate) struct Extents {
     /// Namespaces that were removed and have extents from there on, by number.
     leaving: VecDeque<(Arc<Thin>, u32)>,
     /// How many extents are being zeroed in the background; nobody else has them.
-    washing: usize,
+    zeroing: usize,
     /// Who does that, while the drive is served.
-    washer: Option<Sender<Load>>,
+    loads: Option<Sender<Load>>,
     /// Why the last of it failed.
-    wash_failed: Option<DeviceError>,
+    zeroing_failed: Option<DeviceError>,
     /// Extents became free since somebody looked.
     gave_back: bool,
     /// A write was refused because there was no free extent, and there was none since.
@@ -73,9 +73,9 @@ impl Extents {
             allocator,
             quarantine: VecDeque::new(),
             leaving: VecDeque::new(),
-            washing: 0,
-            washer: None,
-            wash_failed: None,
+            zeroing: 0,
+            loads: None,
+            zeroing_failed: None,
             gave_back: false,
             full: false,
             is_held: false,
@@ -124,8 +124,8 @@ impl Extents {
     }
 
     /// A free extent that may hold old bytes.
-    pub(crate) fn any_stained(&self) -> Option<u32> {
-        self.allocator.stained(1).first().copied()
+    pub(crate) fn any_dirty(&self) -> Option<u32> {
+        self.allocator.dirty(1).first().copied()
     }
 
     /// Whether any extent is free, in whatever state.
@@ -149,75 +149,75 @@ impl Extents {
     }
 
     /// Whether what was given back should be zeroed when there is nothing else to do; where that is slow, only when it is needed.
-    pub(crate) fn wants_wash(&self) -> bool {
-        self.allocator.is_stained() && self.zeroes_quickly() && !self.is_held && self.washing == 0
+    pub(crate) fn wants_zeroing(&self) -> bool {
+        self.allocator.has_dirty() && self.zeroes_quickly() && !self.is_held && self.zeroing == 0
     }
 
     /// Some of the free extents that may hold old bytes, and where they are; `None` if there are none.
-    pub(crate) fn stained(&self) -> Option<Load> {
+    pub(crate) fn dirty(&self) -> Option<Load> {
         let layout = self.shared.layout;
-        let slowly = usize::try_from(WASH_BYTES / layout.extent_bytes).unwrap_or(WASH).clamp(1, WASH);
-        let extents = self.allocator.stained(if self.zeroes_quickly() { WASH } else { slowly });
+        let slowly = usize::try_from(ZERO_BYTES / layout.extent_bytes).unwrap_or(ZERO_EXTENTS).clamp(1, ZERO_EXTENTS);
+        let extents = self.allocator.dirty(if self.zeroes_quickly() { ZERO_EXTENTS } else { slowly });
         let runs = extents.chunk_by(|one, next| one + 1 == *next);
         let ranges = runs.map(|run| (layout.extent(run[0]), layout.extent_bytes * run.len() as u64)).collect();
         (!extents.is_empty()).then_some(Load { extents, ranges })
     }
 
     /// The thread that zeroes.
-    pub(crate) fn set_washer(&mut self, washer: Sender<Load>) {
-        self.washer = Some(washer);
+    pub(crate) fn set_zeroing_thread(&mut self, loads: Sender<Load>) {
+        self.loads = Some(loads);
     }
 
     /// Whether there is a thread that zeroes.
-    pub(crate) fn has_washer(&self) -> bool {
-        self.washer.is_some()
+    pub(crate) fn has_zeroing_thread(&self) -> bool {
+        self.loads.is_some()
     }
 
     /// Whether extents are being zeroed in the background.
     ///
     /// # Errors
     /// The last ones could not be. Told once.
-    pub(crate) fn check_washing(&mut self) -> Result<bool, DeviceError> {
-        match self.wash_failed.take() {
+    pub(crate) fn check_zeroing(&mut self) -> Result<bool, DeviceError> {
+        match self.zeroing_failed.take() {
             Some(error) => Err(error),
-            None => Ok(self.washing > 0),
+            None => Ok(self.zeroing > 0),
         }
     }
 
     /// Whether extents are being zeroed in the background.
-    pub(crate) fn is_washing(&self) -> bool {
-        self.washing > 0
+    pub(crate) fn is_zeroing(&self) -> bool {
+        self.zeroing > 0
     }
 
     /// Has free extents zeroed in the background.
-    pub(crate) fn start_wash(&mut self, load: Load) {
-        let Some(washer) = &self.washer else { return };
+    pub(crate) fn start_zeroing(&mut self, load: Load) {
+        let Some(loads) = &self.loads else { return };
         // Nobody is given them meanwhile.
         for &extent in &load.extents {
             self.allocator.claim(extent);
         }
-        self.washing = load.extents.len();
-        if let Err(SendError(load)) = washer.send(load) {
+        self.zeroing = load.extents.len();
+        if let Err(SendError(load)) = loads.send(load) {
             // It has panicked, and the process is about to end.
             let reason = "the thread that zeroes has ended";
-            self.washed(load.extents, Err(refused(&Operation::Flush, Class::Gone, reason)));
+            self.zeroed(load.extents, Err(refused(&Operation::Flush, Class::Gone, reason)));
         }
     }
 
     /// These extents were being zeroed, and are free again.
-    pub(crate) fn washed(&mut self, extents: Vec<u32>, result: Result<(), DeviceError>) {
-        self.washing = 0;
+    pub(crate) fn zeroed(&mut self, extents: Vec<u32>, result: Result<(), DeviceError>) {
+        self.zeroing = 0;
         for extent in extents {
             self.put_back(extent, result.is_ok());
         }
-        self.wash_failed = result.err();
+        self.zeroing_failed = result.err();
         self.gave_back = true;
         self.count();
     }
 
     /// These free extents read as zeros now, durably.
     pub(crate) fn cleaned(&mut self, extents: Vec<u32>) {
-        extents.into_iter().for_each(|extent| self.allocator.wash(extent));
+        extents.into_iter().for_each(|extent| self.allocator.mark_clean(extent));
     }
 
     /// Takes extents from a namespace; they are free when nobody can reach them any more. Gives them: number, and place.
@@ -298,7 +298,7 @@ impl Extents {
 
     /// Whether extents were given back that are not free yet.
     pub(crate) fn is_settling(&self) -> bool {
-        !self.quarantine.is_empty() || !self.leaving.is_empty() || self.washing > 0
+        !self.quarantine.is_empty() || !self.leaving.is_empty() || self.zeroing > 0
     }
 
     /// A write found no free extent.
@@ -314,7 +314,7 @@ impl Extents {
         let settled = self.allocator.free().saturating_sub(self.allocator.clean());
         let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
         let leaving: u32 = self.leaving.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
-        let waiting = u32::try_from(waiting + self.washing).unwrap_or(u32::MAX);
+        let waiting = u32::try_from(waiting + self.zeroing).unwrap_or(u32::MAX);
         settled.saturating_add(waiting).saturating_add(leaving)
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Journal {
     /// Whether the medium knows of this life.
     begun: bool,
     /// Where the header of a checkpoint may be on the medium that does not count.
-    doubt: Option<u64>,
+    uncertain: Option<u64>,
     /// Frames that are on the medium for good, and frames whose tags' data are, both from the first on.
     durable: u64,
     settled: u64,
@@ -123,7 +123,7 @@ impl Journal {
             next: 0,
             life,
             begun: false,
-            doubt: None,
+            uncertain: None,
             durable: 0,
             settled: 0,
             previous: None,
@@ -279,7 +279,7 @@ impl Journal {
 
     /// Whether the end of the journal on the medium is where it is believed to be.
     pub(crate) fn is_sure(&self) -> bool {
-        self.begun && self.doubt.is_none()
+        self.begun && self.uncertain.is_none()
     }
 
     /// Sees to it that the journal on the medium ends where it is believed to end, with a record that changes nothing: what
@@ -351,10 +351,10 @@ impl Journal {
 
     /// Takes back the header of a checkpoint that failed at its end.
     fn withdraw(&mut self, disk: &mut Disk) -> Result<(), DeviceError> {
-        if let Some(at) = self.doubt {
+        if let Some(at) = self.uncertain {
             disk.write(at, &[0; FRAME_BYTES])?;
             disk.flush()?;
-            self.doubt = None;
+            self.uncertain = None;
         }
         Ok(())
     }
@@ -396,7 +396,7 @@ impl Journal {
         disk.write(at + FRAME_BYTES as u64, &body)?;
         disk.flush()?;
         // From here on it may be what the next life finds: nothing is added to the old journal before that is settled.
-        self.doubt = Some(at);
+        self.uncertain = Some(at);
         disk.write(at, &header)?;
         disk.flush()?;
         let (layout, life, marked) = (self.layout, self.life, self.marked);

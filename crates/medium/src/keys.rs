@@ -157,7 +157,7 @@ impl Keys {
     }
 
     /// A key may be on the medium of a namespace that was not made after all.
-    pub(crate) fn doubt(&mut self) {
+    pub(crate) fn mark_stale(&mut self) {
         self.stale = true;
     }
 

@@ -58,8 +58,8 @@ mod tagged;
 mod tags;
 mod thin;
 mod trouble;
-mod washer;
 mod worker;
+mod zeroing;
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use ebof_drive::layout::JOURNAL_BYTES;
 
 use crate::journal::Point;
 use crate::trouble::Try;
-use crate::washer::Load;
+use crate::zeroing::Load;
 use crate::{Error, Notice, Store, Thin};
 
 /// Bytes that are written to see whether writing works.
@@ -117,7 +117,7 @@ impl Store {
     /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none that may be used.
     pub(crate) fn write_somewhere(&mut self) -> Option<bool> {
         let clean = self.extents.take();
-        let extent = clean.or_else(|| self.extents.any_stained())?;
+        let extent = clean.or_else(|| self.extents.any_dirty())?;
         let layout = self.shared.layout;
         let (at, len) = (layout.extent(extent), layout.extent_bytes.min(TRY_BYTES));
         let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
@@ -179,7 +179,7 @@ impl Store {
             if let Some(water) = self.extents.next_water(count) {
                 self.append(&[Record::Water(water)], true)?;
                 self.extents.raise(water);
-            } else if may_wait && self.start_wash()? || !self.wash()? {
+            } else if may_wait && self.start_zeroing()? || !self.zero_some()? {
                 // What was just given back may still be read or written by requests that began before: nobody waits for that here.
                 break;
             }
@@ -189,7 +189,7 @@ impl Store {
 
     /// Whether there is something to do when there is nothing else, see [`tidy`](Self::tidy).
     pub(crate) fn is_untidy(&self) -> bool {
-        let untidy = self.extents.wants_wash() || !self.is_sure() || self.tags.has_unsettled() || self.owes_keys();
+        let untidy = self.extents.wants_zeroing() || !self.is_sure() || self.tags.has_unsettled() || self.owes_keys();
         (untidy || self.tags.has_reverted()) && !self.is_read_only()
     }
 
@@ -201,7 +201,7 @@ impl Store {
         }
         self.tags.settle_some(&mut self.disk, &mut self.journal);
         self.journal_reverted()?;
-        if self.extents.is_held() { Ok(()) } else { self.start_wash().map(|_some| ()) }
+        if self.extents.is_held() { Ok(()) } else { self.start_zeroing().map(|_some| ()) }
     }
 
     /// Has the journal say which tags blocks have that do not have the newest in it.
@@ -222,25 +222,25 @@ impl Store {
 
     /// Has some of the free extents that may hold old bytes zeroed in the background; `false` if there are none, and none are being
     /// zeroed.
-    pub(crate) fn start_wash(&mut self) -> Result<bool, Error> {
-        if self.extents.check_washing()? {
+    pub(crate) fn start_zeroing(&mut self) -> Result<bool, Error> {
+        if self.extents.check_zeroing()? {
             return Ok(true);
         }
-        if !self.extents.has_washer() {
-            return self.wash();
+        if !self.extents.has_zeroing_thread() {
+            return self.zero_some();
         }
-        let Some(load) = self.extents.stained() else { return Ok(false) };
+        let Some(load) = self.extents.dirty() else { return Ok(false) };
         // A record that failed may be in the journal all the same, and give one of them to somebody.
         if !self.is_sure() {
             self.make_sure()?;
         }
-        self.extents.start_wash(load);
+        self.extents.start_zeroing(load);
         Ok(true)
     }
 
     /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.
-    fn wash(&mut self) -> Result<bool, Error> {
-        let Some(Load { extents, ranges }) = self.extents.stained() else { return Ok(false) };
+    fn zero_some(&mut self) -> Result<bool, Error> {
+        let Some(Load { extents, ranges }) = self.extents.dirty() else { return Ok(false) };
         // A record that failed may be in the journal all the same, and give one of them to somebody.
         if !self.is_sure() {
             self.make_sure()?;

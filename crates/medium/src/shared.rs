@@ -78,7 +78,7 @@ pub(crate) enum Message {
     /// These flushes are over, and everything up to there is durable.
     Flushed(Point, Vec<Errand>),
     /// These extents read as zeros, durably, unless there is an error.
-    Washed(Vec<u32>, Result<(), Error>),
+    Zeroed(Vec<u32>, Result<(), Error>),
     Stop,
 }
 

@@ -152,7 +152,7 @@ impl Store {
             Err(error) => {
                 if coding.encrypted {
                     // Its key is destroyed as soon as there is nothing else to do.
-                    self.keys.doubt();
+                    self.keys.mark_stale();
                 }
                 Err(error)
             }
@@ -315,7 +315,7 @@ impl Store {
 
     /// Whether no request can reach anything any more that was given back, and none of it is being zeroed.
     pub fn is_settled(&mut self) -> bool {
-        self.extents.settle().is_none() && !self.extents.is_washing()
+        self.extents.settle().is_none() && !self.extents.is_zeroing()
     }
 
     /// Has some of what was given back zeroed in the background; `true` when there is nothing left to be zeroed, and none of it can be reached.
@@ -325,7 +325,7 @@ impl Store {
     pub fn clean(&mut self) -> Result<bool, Error> {
         // In this order: what has just come out of reach is to be zeroed, too.
         let settled = self.is_settled();
-        Ok(!self.start_wash()? && settled)
+        Ok(!self.start_zeroing()? && settled)
     }
 
     /// Extents that were given back and may still hold what was in them.

@@ -11,7 +11,7 @@ use crate::disk::Disk;
 use crate::flows::{Flows, Turn};
 use crate::shared::{Message, Shared};
 use crate::thin::stopped;
-use crate::{Damage, Medium, OpenError, Opened, Options, Store, batch, flusher, open, washer};
+use crate::{Damage, Medium, OpenError, Opened, Options, Store, batch, flusher, open, zeroing};
 
 /// How soon extents are looked at again that somebody may still reach, where a write waits for one.
 const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
@@ -33,10 +33,10 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
                 Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
             };
             let mut ended = Ended { shared: Arc::clone(&shared), threads: vec![flusher] };
-            match washer::start(&shared, options.engine) {
-                Ok((loads, washer)) => {
-                    store.extents.set_washer(loads);
-                    ended.threads.push(washer);
+            match zeroing::start(&shared, options.engine) {
+                Ok((loads, thread)) => {
+                    store.extents.set_zeroing_thread(loads);
+                    ended.threads.push(thread);
                 }
                 Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
             }
@@ -115,7 +115,7 @@ fn refuse(messages: VecDeque<Message>) {
         match message {
             Message::Errand(errand) => errand.finish(Err(stopped)),
             Message::Flushed(_, errands) => errands.into_iter().for_each(|errand| errand.answer(Ok(()))),
-            Message::Run(_) | Message::Washed(..) | Message::Stop => {}
+            Message::Run(_) | Message::Zeroed(..) | Message::Stop => {}
         }
     }
 }
@@ -201,7 +201,7 @@ impl Worker {
         let settle = store.extents.settle();
         let Some(until) = self.flows.parked_until() else { return settle };
         // What is being zeroed is told of when it is there.
-        let is_over = !store.extents.is_washing() && (settle.is_none() || until <= Instant::now());
+        let is_over = !store.extents.is_zeroing() && (settle.is_none() || until <= Instant::now());
         if store.extents.take_gave_back() || is_over {
             self.flows.unpark();
         }
@@ -219,7 +219,7 @@ impl Worker {
                 store.flushed(point);
                 flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
             }
-            Some(Message::Washed(extents, result)) => store.extents.washed(extents, result),
+            Some(Message::Zeroed(extents, result)) => store.extents.zeroed(extents, result),
             Some(Message::Stop) => {
                 // Nothing is taken any more; what is there is done.
                 refuse(store.shared.stop());

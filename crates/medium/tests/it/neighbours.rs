@@ -299,7 +299,7 @@ fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
         assert!(pair[0].0 - pair[1].0 <= 10_000, "{turns:?}");
     }
     assert!(turns[0].0 > extents - 20_000 && turns[19].0 == 0, "{turns:?}");
-    // Until all of it is washed it is not forgotten that it has to be.
+    // Until all of it is zeroed it is not forgotten that it has to be.
     assert!(turns[0].1 > 40_000, "{turns:?}");
     // What was removed is not on the medium, also where that was the last thing to happen.
     let again = create(medium, 1, capacity);

@@ -24,29 +24,29 @@ pub(crate) fn start(shared: &Arc<Shared>, engine: Engine) -> std::io::Result<(mp
     let shared = Arc::clone(shared);
     let (sender, loads) = mpsc::channel();
     let run = move || run(&shared, engine, &loads);
-    Ok((sender, std::thread::Builder::new().name("ebof-wash".to_owned()).spawn(run)?))
+    Ok((sender, std::thread::Builder::new().name("ebof-zero".to_owned()).spawn(run)?))
 }
 
 fn run(shared: &Arc<Shared>, engine: Engine, loads: &mpsc::Receiver<Load>) {
-    // Extents that are never washed would be lost to the drive.
+    // Extents that are never zeroed would be lost to the drive.
     let _vital = Vital::new();
     let mut disk = Disk::new(Arc::clone(&shared.base), engine);
     if let Err(error) = &disk {
         tracing::warn!("what is given back is zeroed when it is needed: {error}");
     }
     for Load { extents, ranges } in loads {
-        let washed = match &mut disk {
-            Ok(disk) => wash(disk, &ranges),
+        let zeroed = match &mut disk {
+            Ok(disk) => zero(disk, &ranges),
             Err(_) => Err(refused(&Operation::Flush, Class::MediumWrite, "there is no I/O for it: see the log")),
         };
-        if let Err(error) = &washed {
+        if let Err(error) = &zeroed {
             shared.saw(error);
         }
-        shared.post(Message::Washed(extents, washed));
+        shared.post(Message::Zeroed(extents, zeroed));
     }
 }
 
-fn wash(disk: &mut Disk, ranges: &[(u64, u64)]) -> Result<(), Error> {
+fn zero(disk: &mut Disk, ranges: &[(u64, u64)]) -> Result<(), Error> {
     for some in ranges.chunks(TOGETHER) {
         disk.zero(some.iter().copied(), true)?;
     }
