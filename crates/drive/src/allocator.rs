@@ -1,6 +1,6 @@
 //! Which extents of the medium are free, and which of those may hold old bytes.
 //!
-//! Extents from the water mark on were never used; on a medium that was all zeros they still are. The mark is on the medium
+//! Extents from the high-water mark on were never used; on a medium that was all zeros they still are. The mark is on the medium
 //! before an extent beyond it is used, so that after a sudden end everything below it is known to be suspect.
 
 use alloc::vec;
@@ -15,7 +15,7 @@ pub struct Allocator {
     extents: u32,
     free: u32,
     clean: u32,
-    water: u32,
+    high_water: u32,
     /// Where the search for a free extent goes on.
     cursor: u32,
 }
@@ -24,13 +24,14 @@ pub struct Allocator {
 struct Bits(Vec<u64>);
 
 impl Allocator {
-    /// All `extents` free; those below `water` may hold old bytes.
+    /// All `extents` free; those below `high_water` may hold old bytes.
     #[must_use]
-    pub fn new(extents: u32, water: u32) -> Self {
-        let water = water.min(extents);
+    pub fn new(extents: u32, high_water: u32) -> Self {
+        let high_water = high_water.min(extents);
         let bits = || Bits(vec![0; (extents as usize).div_ceil(64)]);
-        let mut new = Self { used: bits(), dirty: bits(), extents, free: extents, clean: extents, water, cursor: 0 };
-        (0..water).for_each(|extent| new.mark_dirty(extent));
+        let mut new =
+            Self { used: bits(), dirty: bits(), extents, free: extents, clean: extents, high_water, cursor: 0 };
+        (0..high_water).for_each(|extent| new.mark_dirty(extent));
         new
     }
 
@@ -48,13 +49,13 @@ impl Allocator {
 
     /// From this extent on none was ever used.
     #[must_use]
-    pub fn water(&self) -> u32 {
-        self.water
+    pub fn high_water(&self) -> u32 {
+        self.high_water
     }
 
     /// The mark is on the medium now.
-    pub fn raise(&mut self, water: u32) {
-        self.water = self.water.max(water.min(self.extents));
+    pub fn raise(&mut self, high_water: u32) {
+        self.high_water = self.high_water.max(high_water.min(self.extents));
     }
 
     /// Takes an extent that was found in use; `false` if it is none, or is in use already.
@@ -72,12 +73,13 @@ impl Allocator {
         true
     }
 
-    /// Takes an extent that reads as zeros and lies below the water mark.
+    /// Takes an extent that reads as zeros and lies below the high-water mark.
     pub fn take(&mut self) -> Option<u32> {
         if self.clean == 0 {
             return None;
         }
-        let found = self.find(self.cursor, self.water).or_else(|| self.find(0, self.cursor.min(self.water)))?;
+        let found =
+            self.find(self.cursor, self.high_water).or_else(|| self.find(0, self.cursor.min(self.high_water)))?;
         self.claim(found);
         self.cursor = found + 1;
         Some(found)
@@ -177,19 +179,19 @@ mod tests {
         allocator.mark_clean(3);
         assert_eq!((allocator.take(), allocator.free()), (Some(3), 30));
         allocator.raise(1000);
-        assert_eq!((allocator.water(), allocator.take()), (100, Some(70)));
+        assert_eq!((allocator.high_water(), allocator.take()), (100, Some(70)));
     }
 
     proptest! {
         #[test]
         fn counts_are_right_whatever_happens(
             extents in 1..300_u32,
-            water in 0..300_u32,
+            high_water in 0..300_u32,
             acts in proptest::collection::vec((0..5_u8, 0..310_u32), 0..300),
         ) {
-            let mut allocator = Allocator::new(extents, water);
+            let mut allocator = Allocator::new(extents, high_water);
             let mut used = BTreeSet::new();
-            let mut dirty: BTreeMap<u32, ()> = (0..water.min(extents)).map(|extent| (extent, ())).collect();
+            let mut dirty: BTreeMap<u32, ()> = (0..high_water.min(extents)).map(|extent| (extent, ())).collect();
             allocator.raise(extents);
             for (act, extent) in acts {
                 match act {

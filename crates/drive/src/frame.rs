@@ -106,7 +106,7 @@ pub enum Record {
         tags: Vec<Tag>,
     },
     /// From this extent on none was ever used.
-    Water(u32),
+    HighWater(u32),
     /// Something of the owner of the medium.
     Change(Vec<u8>),
 }
@@ -210,7 +210,7 @@ impl Frames {
                     });
                 }
             }
-            Record::Water(extent) => self.put(Kind::Water, |out| out.extend(extent.to_le_bytes())),
+            Record::HighWater(extent) => self.put(Kind::HighWater, |out| out.extend(extent.to_le_bytes())),
         }
     }
 
@@ -403,7 +403,7 @@ impl<'a> Reader<'a> {
                 blocks: self.u64()?,
                 bad: self.array::<1>()? != [0],
             },
-            Kind::Water => Record::Water(self.u32()?),
+            Kind::HighWater => Record::HighWater(self.u32()?),
             Kind::Change => {
                 let (total, at, bytes) = (self.size()?, self.size()?, self.size()?);
                 let bytes = self.take(bytes)?.to_vec();

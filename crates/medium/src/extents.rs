@@ -17,8 +17,8 @@ use crate::thin::refused;
 use crate::zeroing::Load;
 use crate::{Instance, Notice, Thin};
 
-/// Extents by which the water mark rises: so many are taken for each flush of it.
-const WATER_STEP: u32 = 4096;
+/// Extents by which the high-water mark rises: so many are taken for each flush of it.
+const HIGH_WATER_STEP: u32 = 4096;
 /// Extents that are zeroed at a time where the backing device gives their storage back.
 const ZERO_EXTENTS: usize = 64;
 /// Bytes that are zeroed at a time where it does not.
@@ -54,10 +54,10 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// The extents of a medium: those of its namespaces are in use, the others below `water` may hold anything. Where the drive is
+    /// The extents of a medium: those of its namespaces are in use, the others below `high_water` may hold anything. Where the drive is
     /// damaged, one may have two namespaces.
-    pub(crate) fn new(shared: &Arc<Shared>, water: u32) -> Result<Self, String> {
-        let mut allocator = Allocator::new(shared.layout.extents(), water);
+    pub(crate) fn new(shared: &Arc<Shared>, high_water: u32) -> Result<Self, String> {
+        let mut allocator = Allocator::new(shared.layout.extents(), high_water);
         for thin in shared.thins() {
             let mut used = 0;
             for place in thin.map.runs().flat_map(|(_, places)| places) {
@@ -83,25 +83,25 @@ impl Extents {
     }
 
     /// From this extent on none was ever used.
-    pub(crate) fn water(&self) -> u32 {
-        self.allocator.water()
+    pub(crate) fn high_water(&self) -> u32 {
+        self.allocator.high_water()
     }
 
     /// The medium has this mark now.
-    pub(crate) fn raise(&mut self, water: u32) {
-        self.allocator.raise(water);
+    pub(crate) fn raise(&mut self, high_water: u32) {
+        self.allocator.raise(high_water);
     }
 
-    /// Whether `count` extents can be taken: free, below the water mark, and zeros.
+    /// Whether `count` extents can be taken: free, below the high-water mark, and zeros.
     pub(crate) fn are_ready(&self, count: u32) -> bool {
-        let above = self.shared.layout.extents().saturating_sub(self.allocator.water());
+        let above = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
         self.allocator.clean().saturating_sub(above) >= count
     }
 
     /// The mark that makes room for `count` extents; `None` if it cannot rise any more.
-    pub(crate) fn next_water(&self, count: u32) -> Option<u32> {
-        let (water, extents) = (self.allocator.water(), self.shared.layout.extents());
-        (water < extents).then(|| water.saturating_add(WATER_STEP.max(count)).min(extents))
+    pub(crate) fn next_high_water(&self, count: u32) -> Option<u32> {
+        let (high_water, extents) = (self.allocator.high_water(), self.shared.layout.extents());
+        (high_water < extents).then(|| high_water.saturating_add(HIGH_WATER_STEP.max(count)).min(extents))
     }
 
     /// Takes an extent that is ready.
@@ -320,7 +320,7 @@ impl Extents {
 
     /// Bytes, at most, that were used and whose storage was given back to what is below.
     pub(crate) fn given_back_bytes(&self) -> u64 {
-        let never_used = self.shared.layout.extents().saturating_sub(self.allocator.water());
+        let never_used = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
         let clean = self.allocator.clean().saturating_sub(never_used);
         if self.zeroes_quickly() { u64::from(clean) * self.shared.layout.extent_bytes } else { 0 }
     }

@@ -128,7 +128,7 @@ fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found
     disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
     // A first checkpoint before the superblock: a drive that is found is a whole one.
     let mut journal = Journal::new(layout, 0, 0);
-    let records = vec![Record::Water(if options.zeroed { 0 } else { layout.extents() })];
+    let records = vec![Record::HighWater(if options.zeroed { 0 } else { layout.extents() })];
     let checkpoint = Checkpoint { state: Vec::new(), records, clean: true };
     journal.checkpoint(disk, &checkpoint).map_err(|error| match error {
         Error::Device(source) => device(source),

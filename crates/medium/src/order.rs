@@ -83,7 +83,7 @@ impl Store {
             self.checkpoint(false)?;
         }
         if !self.is_sure() {
-            let marker = Record::Water(self.extents.water());
+            let marker = Record::HighWater(self.extents.high_water());
             self.journal.begin(&mut self.disk, &self.shared.journal, &marker)?;
         }
         self.journal.clear_suspect(&self.shared.journal);
@@ -145,7 +145,7 @@ impl Store {
         }
         // What a page of tags says is believed from here on: it is on the medium before the checkpoint is.
         let tags = self.tags.bring(&mut self.disk, &mut self.journal)?;
-        let mut records = vec![Record::Water(self.extents.water())];
+        let mut records = vec![Record::HighWater(self.extents.high_water())];
         for thin in self.shared.thins() {
             let (instance, quota, coding) = (thin.instance, thin.quota, thin.coding);
             records.push(Record::Create { instance, blocks: thin.blocks_of_it(), quota, coding });
@@ -176,9 +176,9 @@ impl Store {
     /// has to be zeroed first is so in the background, and is there later.
     pub(crate) fn prepare(&mut self, count: u32, may_wait: bool) -> Result<(), Error> {
         while !self.extents.are_ready(count) {
-            if let Some(water) = self.extents.next_water(count) {
-                self.append(&[Record::Water(water)], true)?;
-                self.extents.raise(water);
+            if let Some(high_water) = self.extents.next_high_water(count) {
+                self.append(&[Record::HighWater(high_water)], true)?;
+                self.extents.raise(high_water);
             } else if may_wait && self.start_zeroing()? || !self.zero_some()? {
                 // What was just given back may still be read or written by requests that began before: nobody waits for that here.
                 break;
@@ -297,6 +297,6 @@ fn is_management(record: &Record) -> bool {
     match record {
         Record::Create { .. } | Record::Remove(_) | Record::Clear(_) | Record::Bad { .. } | Record::Change(_) => true,
         Record::Map { .. } | Record::Unmap { .. } | Record::Tags { .. } | Record::OnlyTags { .. } => false,
-        Record::Water(_) => false,
+        Record::HighWater(_) => false,
     }
 }

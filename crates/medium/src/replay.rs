@@ -20,13 +20,13 @@ pub(crate) struct Replay<'a> {
     journal: &'a mut Journal,
     tags: &'a mut Tags,
     /// From this extent on none was ever used.
-    water: u32,
+    high_water: u32,
 }
 
 impl<'a> Replay<'a> {
     /// Begins with an empty medium.
     pub(crate) fn new(shared: &'a Arc<Shared>, keys: &'a Keys, journal: &'a mut Journal, tags: &'a mut Tags) -> Self {
-        Self { shared, keys, journal, tags, water: 0 }
+        Self { shared, keys, journal, tags, high_water: 0 }
     }
 
     /// What a record behind a part of the journal that is lost says: what it is about is not as it was before. It takes away, and
@@ -128,7 +128,7 @@ impl<'a> Replay<'a> {
                     self.journal.hold(frame);
                 }
             }
-            Record::Water(extent) => self.water = self.water.max(*extent),
+            Record::HighWater(extent) => self.high_water = self.high_water.max(*extent),
             Record::Change(_) => {}
         }
         Ok(())
@@ -136,7 +136,7 @@ impl<'a> Replay<'a> {
 
     /// All records were seen: only now it is known which extents are in use; the rest below the mark may hold anything.
     pub(crate) fn finish(self) -> Result<Extents, String> {
-        let extents = Extents::new(self.shared, self.water)?;
+        let extents = Extents::new(self.shared, self.high_water)?;
         let keyless = |thin: &Arc<Thin>| thin.coding.encrypted && thin.cipher.is_none();
         let keyless = self.shared.thins().into_iter().filter(keyless);
         for thin in keyless {

@@ -18,7 +18,7 @@ fn largest(extents: u32) -> Checkpoint {
     let tags = |first, count| Record::Tags { instance, first, tags: vec![Tag([0xfe; 16]); count] };
     let bad = |start| Record::Bad { instance, start, blocks: 1, bad: true };
     let create = |blocks| Record::Create { instance, blocks, quota: u32::MAX, coding: Coding::plain(9) };
-    let mut records = vec![Record::Water(u32::MAX)];
+    let mut records = vec![Record::HighWater(u32::MAX)];
     records.extend((0..INSTANCES_MAX as u64).map(create));
     records.extend((0..extents).map(|extent| Record::Map { instance, first: extent, extents: vec![extent] }));
     records.extend((0..2 * Bad::MAX as u64).map(bad));

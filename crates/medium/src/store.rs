@@ -355,7 +355,7 @@ impl Store {
     pub fn zero_free(&mut self, first: u32, count: u32) -> Result<(), Error> {
         // A record that failed may be in the journal all the same, and give one of them to somebody.
         self.make_sure()?;
-        let end = first.saturating_add(count).min(self.extents.water());
+        let end = first.saturating_add(count).min(self.extents.high_water());
         let taken = self.extents.take_free(first..end);
         let layout = self.shared.layout;
         let ranges = taken.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes));
@@ -375,9 +375,9 @@ impl Store {
     pub fn fill_free(&mut self, first: u32, count: u32, pattern: u32) -> Result<(), Error> {
         self.make_sure()?;
         let end = first.saturating_add(count).min(self.extents());
-        if end > self.extents.water() {
+        if end > self.extents.high_water() {
             // After a sudden end they are known to hold something.
-            self.append(&[Record::Water(end)], true)?;
+            self.append(&[Record::HighWater(end)], true)?;
             self.extents.raise(end);
         }
         let layout = self.shared.layout;

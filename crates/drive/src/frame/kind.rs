@@ -19,7 +19,7 @@ pub enum Kind {
     /// Blocks of a namespace are bad, or are not any more.
     Bad = 6,
     /// From an extent on none was ever used.
-    Water = 7,
+    HighWater = 7,
     /// A change of the owner's state, or a part of one.
     Change = 8,
     /// Tags that blocks are about to get.
@@ -37,7 +37,7 @@ impl Kind {
         Self::Map,
         Self::Unmap,
         Self::Bad,
-        Self::Water,
+        Self::HighWater,
         Self::Change,
         Self::Tags,
         Self::OnlyTags,

@@ -39,7 +39,7 @@ fn record() -> impl Strategy<Value = Record> {
             blocks,
             bad
         }),
-        any::<u32>().prop_map(Record::Water),
+        any::<u32>().prop_map(Record::HighWater),
         proptest::collection::vec(any::<u8>(), 0..9000).no_shrink().prop_map(Record::Change),
     ]
 }
@@ -102,7 +102,7 @@ proptest! {
     fn garbage_is_no_frame_and_no_checkpoint(bytes in proptest::collection::vec(any::<u8>(), 0..FRAME_BYTES * 2), at in 0..FRAME_BYTES, flip in 1..=255_u8) {
         prop_assert_eq!(decode_frame(SERIES, 0, &bytes), None);
         prop_assert_eq!(Checkpoint::header(SERIES.id, &bytes), None);
-        let mut frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::Water(7), Record::Change(vec![1; 100])]);
+        let mut frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::HighWater(7), Record::Change(vec![1; 100])]);
         frame[at] ^= flip;
         prop_assert_eq!(decode_frame(SERIES, 3, &frame), None);
         prop_assert_eq!(frame_head(SERIES.id, &frame), None);
@@ -122,7 +122,7 @@ fn a_change_may_be_longer_than_a_frame() {
 
 #[test]
 fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
-    let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::Water(7)]);
+    let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::HighWater(7)]);
     assert!(decode_frame(SERIES, 3, &frame).is_some());
     let head = FrameHead { generation: 5, sequence: 3, life: 7, left: 0, flushed: FLUSHED };
     assert_eq!((frame_head(SERIES.id, &frame), frame_head([8; 16], &frame)), (Some(head), None));
@@ -161,7 +161,7 @@ fn golden() -> Vec<(Record, &'static str)> {
             Record::Bad { instance, start: 5, blocks: 6, bad: true },
             "06 2211000000000000 0500000000000000 0600000000000000 01",
         ),
-        (Record::Water(0x1000), "07 00100000"),
+        (Record::HighWater(0x1000), "07 00100000"),
         (Record::Change(b"{}".to_vec()), "08 02000000 00000000 02000000 7b7d"),
         (
             Record::Tags { instance, first: 8, tags: tags.clone() },

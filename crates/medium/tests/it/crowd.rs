@@ -165,7 +165,7 @@ fn a_large_drive_opens_quickly() {
     // 100 namespaces that have all extents, in runs of three that lie apart: by hand, as a checkpoint.
     let extents = layout.extents();
     let each = extents / 100;
-    let mut records = vec![Record::Water(extents)];
+    let mut records = vec![Record::HighWater(extents)];
     for number in 0..100_u32 {
         let instance = Instance(u64::from(number) + 1);
         let blocks = u64::from(each) * 2 * layout.extent_bytes / 4096;

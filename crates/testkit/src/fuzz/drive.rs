@@ -43,7 +43,7 @@ fn sign(block: &mut [u8]) {
 
 /// A frame whose records are the input, as long as it says.
 fn frame(input: &[u8]) {
-    let mut frame = encode_frames(SERIES, 1, 0, Flushed::default(), &[Record::Water(0)]);
+    let mut frame = encode_frames(SERIES, 1, 0, Flushed::default(), &[Record::HighWater(0)]);
     let len = input.len().min(FRAME_BYTES - 4 - 64);
     frame[64..64 + len].copy_from_slice(&input[..len]);
     if let Ok(used) = u32::try_from(len) {
