@@ -14,12 +14,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::file::Kind;
-use crate::global::{Format, Global};
-use crate::output::json::Object;
-use crate::output::text::{safe, si, si_and_binary};
-use crate::output::{View, print, say, show};
-use crate::verbs::Outcome;
+use ebof_cli::Kind;
+use ebof_cli::Outcome;
+use ebof_cli::output::json::Object;
+use ebof_cli::output::text::{safe, si, si_and_binary};
+use ebof_cli::output::{View, print, say, show};
+use ebof_cli::{Format, Global};
 
 mod configuration;
 mod reload;
@@ -89,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long)]
     prefer_busy_poll: bool,
     /// Send data of reads of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for real network cards
-    #[arg(long, value_name = "SIZE", value_parser = crate::device::zerocopy_send)]
+    #[arg(long, value_name = "SIZE", value_parser = ebof_cli::zerocopy_send)]
     zerocopy_send: Option<u32>,
     /// Serve metrics, state and refused connections over HTTP there
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -168,7 +168,7 @@ fn load(args: &Args, kind: Kind) -> anyhow::Result<Loaded> {
     let Some(path) = &args.config else {
         return configuration::checked(&configuration::from_arguments(args)?);
     };
-    let mut loaded = crate::verbs::config::load(path, kind)?;
+    let mut loaded = ebof_cli::load_configuration(path, kind)?;
     loaded.config.rebase(path.parent().unwrap_or(Path::new("")));
     Ok(loaded)
 }

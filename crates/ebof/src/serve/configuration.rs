@@ -10,10 +10,10 @@ use ebof_manage::{Config, Drive, Listen, Loaded};
 use ebof_nvme::{Nqn, Uuid};
 
 use super::Args;
-use crate::device::strange_name;
-use crate::failure::Failure;
-use crate::output::say;
-use crate::output::text::safe;
+use ebof_cli::Failure;
+use ebof_cli::output::say;
+use ebof_cli::output::text::safe;
+use ebof_cli::strange_name;
 
 /// The configuration that the arguments describe.
 pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {

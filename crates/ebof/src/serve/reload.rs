@@ -12,8 +12,8 @@ use ebof_manage::{Diagnostic, Plan, Severity, Target as _};
 use ebof_server::Target;
 
 use super::{Args, load};
-use crate::file::Kind;
-use crate::output::say;
+use ebof_cli::Kind;
+use ebof_cli::output::say;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

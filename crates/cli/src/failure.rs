@@ -1,0 +1,228 @@
+//! What went wrong, told to people and to programs: what was tried, what came back, what to do. Knows how to find these
+//! in every error that a verb may return.
+
+use std::fmt;
+use std::io;
+
+use ebof_initiator::ConnectError;
+use ebof_manage::Diagnostics;
+use ebof_nvme::Status;
+use ebof_nvme::status::NvmStatus;
+
+use crate::output::json::Object;
+
+/// Why a verb failed.
+#[derive(Debug)]
+pub struct Failure {
+    kind: &'static str,
+    message: String,
+    advice: Option<String>,
+    /// The status and its name, which depends on the command.
+    status: Option<(Status, Option<&'static str>)>,
+}
+
+impl Failure {
+    /// Something failed, and there is something to do about it. `kind` is for programs, in kebab-case, and stable.
+    pub fn new(kind: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), advice: Some(advice.into()), status: None }
+    }
+
+    /// The command line asks for something that cannot be.
+    pub fn usage(message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new("usage", message, advice)
+    }
+
+    /// Something that is known and not there yet.
+    pub(crate) fn unsupported(message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new("unsupported", message, advice)
+    }
+
+    /// The controller refused an admin or Fabrics command.
+    pub(crate) fn refused(command: &str, status: Status, meaning: Option<String>) -> Self {
+        let message = format!("{command}: the controller answered {status}");
+        Self { kind: "status", message, advice: meaning, status: Some((status, status.name())) }
+    }
+
+    /// The controller refused a command of the NVM command set.
+    pub(crate) fn refused_io(command: &str, status: Status, meaning: Option<String>) -> Self {
+        let message = format!("{command}: the controller answered {}", NvmStatus(status));
+        Self { kind: "status", message, advice: meaning, status: Some((status, status.nvm_name())) }
+    }
+
+    /// The status, where the controller refused a command.
+    pub(crate) fn status(&self) -> Option<Status> {
+        self.status.map(|(status, _)| status)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.advice {
+            Some(advice) => write!(f, "\n  {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The error as text for people, without the `error:` before it.
+pub(crate) fn text(error: &anyhow::Error) -> String {
+    if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
+        return format!("{diagnostics:#}");
+    }
+    if let Some(connect) = connect_error(error) {
+        return format!("{connect:#}");
+    }
+    // The chain in one line: `opening x: permission denied`.
+    format!("{error:#}")
+}
+
+/// The error as a JSON document.
+pub(crate) fn json(error: &anyhow::Error) -> Object {
+    Object::document("error", 1).with("error", details(error))
+}
+
+/// The error as JSON, without the schema.
+pub(crate) fn details(error: &anyhow::Error) -> Object {
+    let mut details = Object::new().with("kind", kind(error));
+    if let Some(connect) = connect_error(error) {
+        details = details
+            .with("message", connect.summary())
+            .with("tried", connect.tried_text())
+            .with("answer", connect.answer())
+            .with("advice", connect.to_do());
+    } else if let Some(parts) = holders_connect_error(error) {
+        for (key, part) in ["message", "tried", "answer", "advice"].into_iter().zip(parts) {
+            details.push(key, part);
+        }
+    } else if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
+        details = details.with("message", diagnostics.to_string()).with("advice", None::<String>);
+        details.push("diagnostics", self::diagnostics(diagnostics));
+    } else if let Some(failure) = error.downcast_ref::<Failure>() {
+        details = details.with("message", failure.message.as_str()).with("advice", failure.advice.clone());
+    } else {
+        details = details.with("message", text(error)).with("advice", None::<String>);
+    }
+    if let Some((status, name)) = status(error) {
+        let object = Object::new().with("name", name).with("sct", status.code_type()).with("sc", status.code());
+        details.push("status", object.with("dnr", status.is_dnr()));
+    }
+    details
+}
+
+/// Whether the command line is to blame: it was not understood, or contradicts itself.
+pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
+    kind(error) == "usage"
+}
+
+/// Whether the reader of our output has gone away, which is no error of ours.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+}
+
+fn kind(error: &anyhow::Error) -> &str {
+    if let Some(connect) = connect_error(error) {
+        connect.kind().name()
+    } else if let Some(failure) = error.downcast_ref::<Failure>() {
+        failure.kind
+    } else if let Some(error) = error.downcast_ref::<ebof_initiator::Error>() {
+        error.kind()
+    } else if let Some(error) = error.downcast_ref::<ebof_attach::Error>() {
+        crate::device::attach_error_kind(error)
+    } else if error.is::<Diagnostics>() {
+        "config"
+    } else if error.is::<io::Error>() {
+        "io"
+    } else {
+        "failed"
+    }
+}
+
+/// The connect error in it, also where a queue could not be connected later.
+fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
+    if let Some(connect) = error.downcast_ref::<ConnectError>() {
+        return Some(connect);
+    }
+    if let Some(ebof_bench::SourceError::Connect(connect)) = error.downcast_ref() {
+        return Some(connect);
+    }
+    let initiator = match error.downcast_ref::<ebof_attach::Error>() {
+        Some(ebof_attach::Error::Connect(connect)) => return Some(connect),
+        Some(ebof_attach::Error::Initiator(initiator)) => Some(&**initiator),
+        _ => error.downcast_ref::<ebof_initiator::Error>(),
+    };
+    match initiator {
+        Some(ebof_initiator::Error::Connect(connect)) => Some(connect),
+        _ => None,
+    }
+}
+
+/// The four parts of a connect error that came from a holder process, as text: [`ConnectError`]'s own form.
+fn holders_connect_error(error: &anyhow::Error) -> Option<[&str; 4]> {
+    let Some(ebof_attach::Error::Holder { message, kind: Some(_) }) = error.downcast_ref() else { return None };
+    let (summary, rest) = message.split_once("\n  tried:  ")?;
+    let (tried, rest) = rest.split_once("\n  answer: ")?;
+    let (answer, advice) = rest.split_once("\n  to do:  ")?;
+    Some([summary, tried, answer, advice])
+}
+
+fn status(error: &anyhow::Error) -> Option<(Status, Option<&'static str>)> {
+    let failure = error.downcast_ref::<Failure>().and_then(|failure| failure.status);
+    let initiator = || error.downcast_ref::<ebof_initiator::Error>().and_then(ebof_initiator::Error::status);
+    failure.or_else(|| initiator().map(|status| (status, status.name())))
+}
+
+/// What there is to say about a configuration's text, as JSON.
+pub(crate) fn diagnostics(diagnostics: &Diagnostics) -> Vec<Object> {
+    diagnostics.items.iter().map(diagnostic).collect()
+}
+
+fn diagnostic(item: &ebof_manage::Diagnostic) -> Object {
+    Object::new()
+        .with("severity", item.severity.to_string())
+        .with("file", item.file.as_str())
+        .with("line", item.line as u64)
+        .with("column", item.column as u64)
+        .with("message", item.message.as_str())
+        .with("help", item.help.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_command_says_status_code_and_meaning() {
+        let failure = Failure::refused("Read", Status::LBA_OUT_OF_RANGE.dnr(), Some("nvme0n1 has 8 blocks".to_owned()));
+        let error = anyhow::Error::new(failure);
+        let expected = "Read: the controller answered LBA Out of Range (SCT 0h, SC 80h, DNR)\n  nvme0n1 has 8 blocks";
+        assert_eq!(text(&error), expected);
+        insta::assert_snapshot!(json(&error).to_text().unwrap());
+    }
+
+    #[test]
+    fn a_config_error_points_at_line_and_column() {
+        let error = anyhow::Error::new(ebof_manage::load("ebof.toml", "[[port]]\nlisten = 7\n").unwrap_err());
+        assert!(text(&error).starts_with("ebof.toml:"), "{}", text(&error));
+        let json = json(&error).to_text().unwrap();
+        assert!(json.contains("\"line\": ") && json.contains("\"kind\": \"config\""), "{json}");
+    }
+
+    #[test]
+    fn what_a_holder_could_not_connect_is_told_in_parts() {
+        let message = "cannot connect\n  tried:  this\n  answer: that\n  to do:  something else".to_owned();
+        let error = anyhow::Error::new(ebof_attach::Error::Holder { message, kind: Some("wrong-nqn".to_owned()) });
+        let expected = r#"{"kind":"wrong-nqn","message":"cannot connect","tried":"this","answer":"that","advice":"something else"}"#;
+        assert_eq!(serde_json::to_string(&details(&error)).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_error() {
+        let error = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
+        assert!(is_broken_pipe(&error));
+    }
+}

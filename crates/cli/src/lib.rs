@@ -1,0 +1,29 @@
+//! nvme-cli's verbs and ebof's own as a table, their arguments, output and explanations; how a run ends. [`Program`] makes the
+//! command line of them and of the verbs that it is given. It serves nothing, and where logs go it is told.
+#![forbid(unsafe_code)]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the comments of arguments are help texts: brackets mean optional parts"
+)]
+
+mod bench;
+mod command;
+mod demo;
+mod device;
+mod explain;
+mod failure;
+mod file;
+mod global;
+pub mod output;
+mod program;
+mod verb;
+mod verbs;
+
+pub use device::{strange_name, zerocopy_send};
+pub use failure::Failure;
+pub use file::Kind;
+pub use global::{Format, Global, LogFormat};
+pub use program::Program;
+pub use verb::{Group, Of, Run, Takes, Verb};
+pub use verbs::Outcome;
+pub use verbs::config::load as load_configuration;

@@ -1,0 +1,88 @@
+//! What verbs print. A verb makes a view of what it learnt; here the view becomes text, JSON or bytes on standard
+//! output. Messages for people that are not a verb's result go to standard error and are none of this module's.
+
+pub(crate) mod ana;
+pub(crate) mod attached;
+pub(crate) mod connections;
+pub(crate) mod controller;
+mod controller_bits;
+pub(crate) mod discovery;
+pub(crate) mod done;
+pub(crate) mod effects;
+pub(crate) mod endurance;
+pub(crate) mod features;
+pub(crate) mod fields;
+pub(crate) mod health;
+pub(crate) mod identify_more;
+pub mod json;
+pub(crate) mod lba_status;
+pub(crate) mod lists;
+pub(crate) mod managed;
+pub(crate) mod namespace;
+pub(crate) mod passthru;
+pub(crate) mod persistent;
+pub(crate) mod raw;
+pub(crate) mod registers;
+pub(crate) mod reservation;
+pub(crate) mod sanitize;
+pub(crate) mod self_test;
+pub mod text;
+
+use std::io::{self, Write as _};
+
+use crate::failure::Failure;
+use crate::global::{Format, Global};
+use json::Object;
+
+/// Something that a verb prints.
+pub trait View {
+    /// As text for people, in the manner of nvme-cli; more of it with `verbose`.
+    fn text(&self, verbose: bool) -> String;
+
+    /// As JSON, beginning with its schema.
+    fn json(&self, verbose: bool) -> Object;
+
+    /// As the bytes that the controller returned, where there are such.
+    fn binary(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// Prints a view as the options say.
+///
+/// # Errors
+/// Standard output cannot be written; the view has no binary form.
+pub fn show(global: &Global, view: &dyn View) -> anyhow::Result<()> {
+    match global.format {
+        Format::Normal => print(view.text(global.is_verbose()).as_bytes()),
+        Format::Json => print(view.json(global.is_verbose()).to_text()?.as_bytes()),
+        Format::Binary => {
+            let bytes = view
+                .binary()
+                .ok_or_else(|| Failure::usage("this verb has no binary output", "use -o normal or -o json"))?;
+            print(bytes)
+        }
+    }
+}
+
+/// Writes to standard output.
+///
+/// # Errors
+/// It cannot be written; a reader that has gone away is [`io::ErrorKind::BrokenPipe`], which `main` takes for an end.
+pub fn print(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a line for people to standard error: what was done, where that is not the verb's result.
+pub fn say(line: &str) {
+    // Nobody can be told when standard error is gone.
+    let _unheard = writeln!(io::stderr().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::example_state;

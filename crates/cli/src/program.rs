@@ -1,0 +1,248 @@
+//! The command line as the verbs make it: parser, help, man pages and completions come from their table (`verbs`), and how a
+//! run ends is here. What a verb does is in `verbs`.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use tracing::level_filters::LevelFilter;
+
+use crate::device::dry_run::NotSent;
+use crate::failure::{self, Failure};
+use crate::global::{Format, Global, LogFormat};
+use crate::output::{print, say, show};
+use crate::verb::{Run, Verb};
+use crate::verbs::VERBS;
+
+mod letters;
+
+/// Drives over NVMe/TCP, served and attached from user space.
+#[derive(Debug, Parser)]
+#[command(name = "ebof", version, disable_help_subcommand = true, max_term_width = 100)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+struct Top {
+    #[command(flatten)]
+    global: Global,
+}
+
+/// The verbs whose examples stand in the main help.
+const SHOWN: [&str; 6] = ["discover", "connect", "list", "id-ctrl", "id-ns", "disconnect"];
+
+const MORE: &str = "\
+DEVICE is a connected device (nvme0, nvme0n1) or a URI, which needs no connection.
+`ebof VERB --help` tells more. The manual is docs/cli.md, the JSON output docs/json.md.";
+
+/// The program: its verbs, by groups.
+pub struct Program {
+    verbs: Vec<&'static Verb>,
+}
+
+/// A command line that was understood.
+struct Parsed<'a> {
+    global: Global,
+    verb: &'static Verb,
+    run: Run<'a>,
+}
+
+impl Program {
+    /// A program with `own` verbs and all those of this crate.
+    pub fn new(own: &'static [Verb]) -> Self {
+        let mut verbs: Vec<&'static Verb> = own.iter().chain(&VERBS).collect();
+        verbs.sort_by_key(|verb| verb.group);
+        Self { verbs }
+    }
+
+    /// Runs the command line `args`, of which the first word is the program. Once it is understood, `start_logging` is
+    /// called with the form of the logs and what is logged unless the environment says otherwise.
+    pub fn run(&self, args: &[OsString], start_logging: impl FnOnce(LogFormat, LevelFilter)) -> ExitCode {
+        let Parsed { global, verb, run } = match self.parse(args) {
+            Ok(parsed) => parsed,
+            Err(mut error) => {
+                letters::hint(&mut error, args);
+                return refuse(&error, args);
+            }
+        };
+        start_logging(global.log_format, global.log_level(verb.log_level));
+        match run(&global) {
+            Ok(code) => code,
+            Err(error) => match error.downcast::<NotSent>() {
+                Ok(shown) => {
+                    say("dry run: nothing was sent");
+                    show(&global, &shown).map_or_else(|error| fail(&error, global.format), |()| ExitCode::SUCCESS)
+                }
+                Err(error) => fail(&error, global.format),
+            },
+        }
+    }
+
+    /// What the program says to a command line that asks for help or for the version, and nothing else.
+    pub(crate) fn asked(&self, words: &[&str]) -> ExitCode {
+        let args: Vec<OsString> = std::iter::once("ebof").chain(words.iter().copied()).map(OsString::from).collect();
+        self.parse(&args).err().map_or(ExitCode::SUCCESS, |error| refuse(&error, &args))
+    }
+
+    fn parse(&self, args: &[OsString]) -> Result<Parsed<'_>, clap::Error> {
+        let mut command = self.described();
+        let mut matches = command.try_get_matches_from_mut(args)?;
+        let formatted = |error: clap::Error, command: &mut clap::Command| error.format(command);
+        let top = Top::from_arg_matches_mut(&mut matches).map_err(|error| formatted(error, &mut command))?;
+        let (name, matches) = matches.remove_subcommand().expect("the command line requires one");
+        let verb = self.verbs.iter().copied().find(|verb| verb.name == name).expect("the names are the table's");
+        let run = verb.read(matches, self).map_err(|error| formatted(error, &mut command))?;
+        Ok(Parsed { global: top.global, verb, run })
+    }
+
+    /// The command line: what the arguments' types say, and the letters of each verb.
+    pub fn command(&self) -> clap::Command {
+        letters::add_timeout(Top::command().subcommands(self.verbs.iter().map(|verb| verb.command())))
+    }
+
+    /// The command line with its grouped help.
+    fn described(&self) -> clap::Command {
+        let (groups, examples) = (self.grouped(), self.examples());
+        let template = format!(
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}\n\n{examples}\n{MORE}\n"
+        );
+        self.command().help_template(template)
+    }
+
+    /// The verbs in their groups, each with its line.
+    fn grouped(&self) -> String {
+        let mut text = String::new();
+        let shown: Vec<&Verb> = self.shown().collect();
+        for group in shown.chunk_by(|one, next| one.group == next.group) {
+            for (index, verb) in group.iter().enumerate() {
+                if index == 0 {
+                    let _infallible = writeln!(text, "{}:", verb.group.title());
+                }
+                let _infallible = writeln!(text, "  {:<20} {}", verb.name, verb.about);
+            }
+            text.push('\n');
+        }
+        text.trim_end().to_owned() + "\n"
+    }
+
+    fn examples(&self) -> String {
+        let mut text = "Examples:\n".to_owned();
+        for name in SHOWN {
+            for verb in self.shown().filter(|verb| verb.name == name) {
+                let _infallible = writeln!(text, "  {}", verb.example);
+            }
+        }
+        text
+    }
+
+    /// The verbs that the help shows.
+    pub fn shown(&self) -> impl Iterator<Item = &'static Verb> {
+        self.verbs.iter().copied().filter(|verb| !verb.hidden)
+    }
+}
+
+/// Help and version go to standard output; everything else is a mistake on the command line, and ends with 2.
+fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    if !error.use_stderr() {
+        // The reader of a help text may leave early.
+        let _printed = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if wants_json(args) {
+        let text = error.to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let advice = letters::hinted(error).unwrap_or_else(|| "see `ebof VERB --help`".to_owned());
+        let _code = fail(&Failure::usage(message, advice).into(), Format::Json);
+    } else {
+        let _printed = error.print();
+    }
+    ExitCode::from(2)
+}
+
+/// Whether `-o json` stands somewhere on a command line that was not understood.
+fn wants_json(args: &[OsString]) -> bool {
+    let mut words = args.iter().filter_map(|word| word.to_str()).peekable();
+    while let Some(word) = words.next() {
+        let value = match word {
+            "-o" | "--output-format" | "--output" => words.peek().copied(),
+            _ => ["--output-format=", "--output=", "-o=", "-o"].iter().find_map(|start| word.strip_prefix(start)),
+        };
+        if value == Some("json") {
+            return true;
+        }
+    }
+    false
+}
+
+/// Tells an error, to programs on standard output, to people on standard error.
+fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
+    if failure::is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    let told = match format {
+        Format::Json => failure::json(error).to_text().map_err(Into::into).and_then(|text| print(text.as_bytes())),
+        Format::Normal | Format::Binary => Err(anyhow::anyhow!("for people")),
+    };
+    if told.is_err() {
+        // A list of mistakes says of each what it is.
+        let prefix = if error.is::<ebof_manage::Diagnostics>() { "" } else { "error: " };
+        say(&format!("{prefix}{}", failure::text(error)));
+    }
+    // As clap ends what it does not understand: a script can tell a mistake of its own from a failure.
+    if failure::is_usage(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod nvme_cli;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Program::new(&[]).described().debug_assert();
+    }
+
+    #[test]
+    fn no_verb_has_an_argument_by_the_name_of_a_global_one() {
+        // clap would hand the verb's value to the global option, or the other way round, and panic.
+        let command = Program::new(&[]).command();
+        let globals: Vec<_> = command.get_arguments().filter(|argument| argument.is_global_set()).collect();
+        assert!(globals.len() > 2);
+        for verb in command.get_subcommands() {
+            for argument in verb.get_arguments() {
+                // A copy of the global one is itself.
+                let own = !argument.is_global_set();
+                let taken = own && globals.iter().any(|global| global.get_id() == argument.get_id());
+                assert!(!taken, "{}: {}", verb.get_name(), argument.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn every_verb_has_a_text_and_an_example_of_its_own() {
+        let program = Program::new(&[]);
+        let mut names: Vec<&str> = program.verbs.iter().map(|verb| verb.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        for verb in &program.verbs {
+            assert!(!verb.about.is_empty(), "{}", verb.name);
+            let words: Vec<OsString> = verb.example.split(' ').map(OsString::from).collect();
+            let parsed = program.parse(&words);
+            let named = parsed.as_ref().is_ok_and(|parsed| parsed.verb.name == verb.name);
+            assert!(named, "{}: {:?}", verb.example, parsed.err());
+        }
+        assert!(SHOWN.iter().all(|name| names.contains(name)));
+    }
+
+    #[test]
+    fn no_verb_has_the_name_of_the_holder() {
+        assert!(Program::new(&[]).command().find_subcommand(ebof_attach::holder::ARGUMENT).is_none());
+    }
+
+    #[test]
+    fn json_is_wanted_however_it_is_written() {
+        let wants = |words: &[&str]| wants_json(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert!(wants(&["ebof", "list", "-o", "json"]) && wants(&["ebof", "list", "--output-format=json"]));
+        assert!(wants(&["ebof", "-ojson", "x"]) && !wants(&["ebof", "list", "json"]));
+    }
+}

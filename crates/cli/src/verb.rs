@@ -1,0 +1,173 @@
+//! A row of the table of verbs, and what the command line takes from it. The rows are in `verbs`.
+
+use clap::{ArgMatches, Args, Command};
+use tracing::level_filters::LevelFilter;
+
+use crate::global::Global;
+use crate::program::Program;
+use crate::verbs::Outcome;
+
+/// Where a verb stands in the help and in the manual, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// A target and its configuration.
+    Serve,
+    /// Discovery, connections, and what is connected.
+    Connect,
+    /// What a controller tells without changing anything.
+    Inspect,
+    /// What changes a controller.
+    Change,
+    /// Namespaces of drives whose hosts manage them.
+    Namespaces,
+    /// Reservations.
+    Reservations,
+    /// What concerns all data of a medium, firmware, security protocols.
+    Media,
+    /// I/O commands.
+    Io,
+    /// Commands by their dwords.
+    AnyCommand,
+    /// Loads and their measurement.
+    Measure,
+    /// What concerns this machine and the program itself.
+    ThisMachine,
+}
+
+impl Group {
+    /// Its heading in the help.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Serve => "Serve",
+            Self::Connect => "Connect",
+            Self::Inspect => "Inspect",
+            Self::Change => "Change",
+            Self::Namespaces => "Namespaces",
+            Self::Reservations => "Reservations",
+            Self::Media => "Media and firmware",
+            Self::Io => "I/O",
+            Self::AnyCommand => "Any command",
+            Self::Measure => "Measure",
+            Self::ThisMachine => "This machine",
+        }
+    }
+
+    /// The section of the manual (docs/cli.md) that tells more.
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Namespaces => "Namespaces of a drive",
+            Self::Media => "Media, firmware, security",
+            other => other.title(),
+        }
+    }
+}
+
+/// One verb: all that the parser, the help, the man pages, the completions and the manual's list know about it.
+pub struct Verb {
+    /// What is typed.
+    pub name: &'static str,
+    /// Its group.
+    pub group: Group,
+    /// Its line in the help.
+    pub about: &'static str,
+    takes: &'static dyn Takes,
+    /// A whole command line.
+    pub example: &'static str,
+    letters: &'static [(&'static str, char)],
+    /// What is logged where nobody says more.
+    pub(crate) log_level: LevelFilter,
+    /// Left out of the help and the manual.
+    pub(crate) hidden: bool,
+}
+
+impl Verb {
+    /// A verb without a text and an example yet.
+    pub const fn new(group: Group, name: &'static str, takes: &'static dyn Takes) -> Self {
+        let log_level = LevelFilter::WARN;
+        Self { name, group, about: "", takes, example: "", letters: &[], log_level, hidden: false }
+    }
+
+    /// The same with its line in the help.
+    pub const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    /// The same with a whole command line.
+    pub const fn example(self, example: &'static str) -> Self {
+        Self { example, ..self }
+    }
+
+    /// Letters of arguments that several verbs share, and that nvme-cli has by another letter in each: argument, letter.
+    pub(crate) const fn letters(self, letters: &'static [(&'static str, char)]) -> Self {
+        Self { letters, ..self }
+    }
+
+    /// The same with what is logged where nobody says more; by default it is warnings.
+    pub const fn logs(self, log_level: LevelFilter) -> Self {
+        Self { log_level, ..self }
+    }
+
+    /// The same, left out of the help and the manual.
+    pub(crate) const fn hidden(self) -> Self {
+        Self { hidden: true, ..self }
+    }
+
+    /// Its part of the command line.
+    pub(crate) fn command(&self) -> Command {
+        let command = self.takes.describe(Command::new(self.name));
+        let command = command.about(self.about).long_about(None).hide(self.hidden);
+        let section = self.group.section();
+        let command = command.after_help(format!("Example: {}\n\nManual: docs/cli.md, {section}", self.example));
+        self.letters
+            .iter()
+            .fold(command, |command, &(argument, letter)| command.mut_arg(argument, |argument| argument.short(letter)))
+    }
+
+    /// What to run with the arguments that were given.
+    ///
+    /// # Errors
+    /// As [`clap::FromArgMatches::from_arg_matches`].
+    pub(crate) fn read<'a>(&self, matches: ArgMatches, program: &'a Program) -> Result<Run<'a>, clap::Error> {
+        self.takes.read(matches, program)
+    }
+}
+
+/// A verb with its arguments.
+pub type Run<'a> = Box<dyn FnOnce(&Global) -> Outcome + 'a>;
+
+/// What a verb takes, and what is called with it.
+pub trait Takes: Sync {
+    /// Adds the arguments.
+    fn describe(&self, command: Command) -> Command;
+
+    /// Reads them.
+    fn read<'a>(&self, matches: ArgMatches, program: &'a Program) -> Result<Run<'a>, clap::Error>;
+}
+
+/// Arguments of type `T`, and the function for them.
+pub struct Of<T>(pub fn(T, &Global) -> Outcome);
+
+impl<T: Args + 'static> Takes for Of<T> {
+    fn describe(&self, command: Command) -> Command {
+        T::augment_args(command)
+    }
+
+    fn read<'a>(&self, mut matches: ArgMatches, _program: &'a Program) -> Result<Run<'a>, clap::Error> {
+        let (args, run) = (T::from_arg_matches_mut(&mut matches)?, self.0);
+        Ok(Box::new(move |global| run(args, global)))
+    }
+}
+
+/// As [`Of`], for what is about the command line itself.
+pub(crate) struct OfProgram<T>(pub(crate) fn(T, &Program) -> Outcome);
+
+impl<T: Args + 'static> Takes for OfProgram<T> {
+    fn describe(&self, command: Command) -> Command {
+        T::augment_args(command)
+    }
+
+    fn read<'a>(&self, mut matches: ArgMatches, program: &'a Program) -> Result<Run<'a>, clap::Error> {
+        let (args, run) = (T::from_arg_matches_mut(&mut matches)?, self.0);
+        Ok(Box::new(move |_global| run(args, program)))
+    }
+}

@@ -1,0 +1,90 @@
+//! `config check`: whether a configuration can be used, without using it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ebof_manage::config::limits::TEXT_BYTES_MAX;
+use ebof_manage::{Config, Loaded};
+
+use super::Outcome;
+use crate::file::Kind;
+use crate::global::Global;
+use crate::output::json::Object;
+use crate::output::{View, show};
+
+/// What to do with a configuration.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Action {
+    /// Say what is wrong with a configuration, with line and column
+    Check {
+        /// A configuration in TOML or JSON, or what `nvmetcli save` wrote
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Print a configuration as ebof understands it, in TOML
+    Show {
+        /// A configuration in TOML or JSON, or what `nvmetcli save` wrote
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    match args.action {
+        Action::Check { file } => {
+            let loaded = load(&file, Kind::Any)?;
+            show(global, &Checked { file: file.display().to_string(), loaded })?;
+        }
+        Action::Show { file } => {
+            let loaded = load(&file, Kind::Any)?;
+            crate::output::print(loaded.config.to_toml()?.as_bytes())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a configuration from a file.
+pub fn load(file: &Path, kind: Kind) -> anyhow::Result<Loaded> {
+    let name = file.display().to_string();
+    let text = crate::file::read_text(file, "the configuration", TEXT_BYTES_MAX as u64, kind)?;
+    Ok(ebof_manage::load(&name, &text)?)
+}
+
+struct Checked {
+    file: String,
+    loaded: Loaded,
+}
+
+impl Checked {
+    fn counts(&self) -> [(&'static str, usize); 4] {
+        let Config { ports, hosts, subsystems, .. } = &self.loaded.config;
+        let namespaces = subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
+        [("ports", ports.len()), ("hosts", hosts.len()), ("subsystems", subsystems.len()), ("namespaces", namespaces)]
+    }
+}
+
+/// `1 port`, `2 ports`.
+fn counted(count: usize, name: &str) -> String {
+    format!("{count} {}", if count == 1 { name.trim_end_matches('s') } else { name })
+}
+
+impl View for Checked {
+    fn text(&self, _verbose: bool) -> String {
+        let counts = self.counts().map(|(name, count)| counted(count, name)).join(", ");
+        let remarks = &self.loaded.remarks;
+        let remarks = if remarks.is_empty() { String::new() } else { format!("{remarks:#}\n\n") };
+        format!("{remarks}{}: ok ({counts})\n", self.file)
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        let object = Object::document("config-check", 1).with("file", self.file.as_str()).with("ok", true);
+        let object = self.counts().into_iter().fold(object, |object, (name, count)| object.with(name, count as u64));
+        object.with("remarks", crate::failure::diagnostics(&self.loaded.remarks))
+    }
+}

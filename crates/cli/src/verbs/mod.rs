@@ -1,0 +1,292 @@
+//! The verbs: what each takes on the command line, and what it does. How results look is in `output`.
+
+pub(crate) mod ana;
+pub(crate) mod blocks;
+pub(crate) mod config;
+pub(crate) mod connect;
+pub(crate) mod controller;
+pub(crate) mod copy;
+mod directive;
+pub(crate) mod discover;
+pub(crate) mod drive_logs;
+pub(crate) mod fabric;
+pub(crate) mod features;
+pub(crate) mod firmware;
+pub(crate) mod firmware_image;
+pub(crate) mod generate;
+mod guard;
+pub(crate) mod host;
+pub(crate) mod identify;
+pub(crate) mod identify_more;
+pub(crate) mod io;
+pub(crate) mod lba_status;
+pub(crate) mod list;
+pub(crate) mod logs;
+pub(crate) mod media;
+pub(crate) mod namespaces;
+mod number;
+pub(crate) mod passthru;
+pub(crate) mod property;
+mod question;
+pub(crate) mod reservations;
+pub(crate) mod security;
+pub(crate) mod self_test;
+mod tags;
+
+use std::process::ExitCode;
+
+use crate::verb::{Group, Of, OfProgram, Verb};
+
+/// What a verb ends with when nothing went wrong.
+pub type Outcome = anyhow::Result<ExitCode>;
+
+/// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its arguments and what it does in a
+/// file here, its row below, and the manual (docs/cli.md).
+pub(crate) static VERBS: [Verb; 79] = [
+    Verb::new(Group::Serve, "config", &Of(config::run))
+        .about("Check a target's configuration")
+        .example("ebof config check ebof.toml"),
+    Verb::new(Group::Connect, "discover", &Of(discover::Discover::run))
+        .about("List what a discovery service offers")
+        .example("ebof discover -t tcp -a 192.168.13.147"),
+    Verb::new(Group::Connect, "connect", &Of(connect::Connect::run))
+        .about("Connect a subsystem: its namespaces become block devices")
+        .example("ebof connect -t tcp -a 192.168.13.147 -n nqn.2014-08.org.example:drive0"),
+    Verb::new(Group::Connect, "connect-all", &Of(connect::ConnectAll::run))
+        .about("Connect everything that a discovery service offers")
+        .example("ebof connect-all -t tcp -a 192.168.13.147"),
+    Verb::new(Group::Connect, "disconnect", &Of(connect::Disconnect::run))
+        .about("Disconnect controllers")
+        .example("ebof disconnect -d nvme0"),
+    Verb::new(Group::Connect, "disconnect-all", &Of(connect::DisconnectAll::run))
+        .about("Disconnect everything")
+        .example("ebof disconnect-all"),
+    Verb::new(Group::Connect, "list", &Of(list::List::run))
+        .about("List the block devices of connected namespaces")
+        .example("ebof list"),
+    Verb::new(Group::Connect, "list-subsys", &Of(list::ListSubsys::run))
+        .about("List connected subsystems and the ways to them")
+        .example("ebof list-subsys nvme0n1"),
+    Verb::new(Group::Connect, "show-topology", &Of(list::ShowTopology::run))
+        .about("Show subsystems, namespaces and the ways to them")
+        .example("ebof show-topology --ranking ctrl"),
+    Verb::new(Group::Inspect, "id-ctrl", &Of(identify::IdCtrl::run))
+        .about("Show Identify Controller")
+        .example("ebof id-ctrl nvme0"),
+    Verb::new(Group::Inspect, "id-ns", &Of(identify::IdNs::run))
+        .about("Show Identify Namespace")
+        .example("ebof id-ns nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1"),
+    Verb::new(Group::Inspect, "list-ns", &Of(identify::ListNs::run))
+        .about("List the namespaces of a controller")
+        .example("ebof list-ns nvme0 --all"),
+    Verb::new(Group::Inspect, "list-ctrl", &Of(identify::ListCtrl::run))
+        .about("List the controllers of a subsystem")
+        .example("ebof list-ctrl nvme0 -n 1"),
+    Verb::new(Group::Inspect, "ns-descs", &Of(identify::NsDescs::run))
+        .about("Show a namespace's identifiers")
+        .example("ebof ns-descs nvme0n1"),
+    Verb::new(Group::Inspect, "nvm-id-ctrl", &Of(identify_more::OfController::nvm))
+        .about("Show Identify Controller of the NVM command set")
+        .example("ebof nvm-id-ctrl nvme0"),
+    Verb::new(Group::Inspect, "nvm-id-ns", &Of(identify_more::OfNamespace::nvm))
+        .about("Show Identify Namespace of the NVM command set")
+        .example("ebof nvm-id-ns nvme0n1"),
+    Verb::new(Group::Inspect, "cmdset-ind-id-ns", &Of(identify_more::OfNamespace::independent))
+        .about("Show Identify Namespace without regard to I/O command sets")
+        .example("ebof cmdset-ind-id-ns nvme0n1"),
+    Verb::new(Group::Inspect, "id-ns-granularity", &Of(identify_more::OfController::granularity))
+        .about("Show which sizes of namespaces waste nothing")
+        .example("ebof id-ns-granularity nvme0"),
+    Verb::new(Group::Inspect, "list-endgrp", &Of(identify_more::OfController::endurance_groups))
+        .about("List the endurance groups")
+        .example("ebof list-endgrp nvme0"),
+    Verb::new(Group::Inspect, "get-ns-id", &Of(controller::GetNsId::run))
+        .about("Show which namespace a device is")
+        .example("ebof get-ns-id /dev/loop0"),
+    Verb::new(Group::Inspect, "show-regs", &Of(controller::ShowRegs::run))
+        .about("Show the controller's properties")
+        .example("ebof show-regs nvme0 -H"),
+    Verb::new(Group::Inspect, "get-property", &Of(property::GetProperty::run))
+        .about("Show a property of the controller")
+        .example("ebof get-property nvme0 -O 0x1c -H"),
+    Verb::new(Group::Inspect, "get-feature", &Of(features::GetFeature::run))
+        .about("Show a feature")
+        .example("ebof get-feature nvme0 -f 7 -H"),
+    Verb::new(Group::Inspect, "get-log", &Of(logs::GetLog::run))
+        .about("Read any log page")
+        .example("ebof get-log nvme0 -i 2 -l 512"),
+    Verb::new(Group::Inspect, "smart-log", &Of(logs::SmartLog::run))
+        .about("Show the SMART / Health Information log")
+        .example("ebof smart-log nvme0"),
+    Verb::new(Group::Inspect, "error-log", &Of(logs::ErrorLog::run))
+        .about("Show the Error Information log")
+        .example("ebof error-log nvme0 -e 8"),
+    Verb::new(Group::Inspect, "fw-log", &Of(logs::PlainLog::firmware))
+        .about("Show the Firmware Slot Information log")
+        .example("ebof fw-log nvme0"),
+    Verb::new(Group::Inspect, "effects-log", &Of(logs::EffectsLog::run))
+        .about("Show the Commands Supported and Effects log")
+        .example("ebof effects-log nvme0 -H"),
+    Verb::new(Group::Inspect, "changed-ns-list-log", &Of(logs::PlainLog::changed_namespaces))
+        .about("Show the Changed Namespace List log")
+        .example("ebof changed-ns-list-log nvme0"),
+    Verb::new(Group::Inspect, "changed-alloc-ns-list-log", &Of(drive_logs::ChangedAllocNsListLog::run))
+        .about("Show the Changed Allocated Namespace List log")
+        .example("ebof changed-alloc-ns-list-log nvme0"),
+    Verb::new(Group::Inspect, "supported-log-pages", &Of(logs::PlainLog::supported))
+        .about("Show the Supported Log Pages log")
+        .example("ebof supported-log-pages nvme0"),
+    Verb::new(Group::Inspect, "ana-log", &Of(ana::AnaLog::run))
+        .about("Show the Asymmetric Namespace Access log")
+        .example("ebof ana-log nvme0"),
+    Verb::new(Group::Inspect, "self-test-log", &Of(self_test::SelfTestLogVerb::run))
+        .about("Show the Device Self-test log")
+        .example("ebof self-test-log nvme0"),
+    Verb::new(Group::Inspect, "persistent-event-log", &Of(drive_logs::PersistentEventLog::run))
+        .about("Show the Persistent Event Log")
+        .example("ebof persistent-event-log nvme0"),
+    Verb::new(Group::Inspect, "telemetry-log", &Of(drive_logs::TelemetryLog::run))
+        .about("Write telemetry data to a file")
+        .example("ebof telemetry-log nvme0 -O telemetry.bin"),
+    Verb::new(Group::Inspect, "sanitize-log", &Of(drive_logs::SanitizeLogVerb::run))
+        .about("Show the Sanitize Status log")
+        .example("ebof sanitize-log nvme0"),
+    Verb::new(Group::Inspect, "endurance-log", &Of(drive_logs::EnduranceLog::run))
+        .about("Show the Endurance Group Information log")
+        .example("ebof endurance-log nvme0 -g 1"),
+    Verb::new(Group::Inspect, "resv-notif-log", &Of(drive_logs::ResvNotifLog::run))
+        .about("Show the Reservation Notification log")
+        .example("ebof resv-notif-log nvme0"),
+    Verb::new(Group::Change, "set-feature", &Of(features::SetFeature::run))
+        .about("Change a feature")
+        .example("ebof set-feature nvme0 -f 0x84 -n 1 -V 1"),
+    Verb::new(Group::Change, "set-property", &Of(property::SetProperty::run))
+        .about("Write a property of the controller")
+        .example("ebof set-property nvme0 -O 0x14 -V 0x460001"),
+    Verb::new(Group::Change, "reset", &Of(controller::Plain::reset))
+        .about("Drop a controller's connections and make new ones")
+        .example("ebof reset nvme0"),
+    Verb::new(Group::Change, "subsystem-reset", &Of(property::SubsystemReset::run))
+        .about("Reset the whole NVM subsystem")
+        .example("ebof subsystem-reset nvme0"),
+    Verb::new(Group::Change, "ns-rescan", &Of(controller::NsRescan::run))
+        .about("Have the block devices follow the namespaces, or a target what lies below its own")
+        .example("ebof ns-rescan nvme0"),
+    Verb::new(Group::Namespaces, "create-ns", &Of(namespaces::CreateNs::run))
+        .about("Create a namespace")
+        .example("ebof create-ns nvme0 -S 100G --block-size 4096"),
+    Verb::new(Group::Namespaces, "delete-ns", &Of(namespaces::DeleteNs::run))
+        .about("Delete a namespace")
+        .example("ebof delete-ns nvme0 -n 1"),
+    Verb::new(Group::Namespaces, "attach-ns", &Of(namespaces::AttachNs::run))
+        .about("Attach a namespace to controllers")
+        .example("ebof attach-ns nvme0 -n 1"),
+    Verb::new(Group::Namespaces, "detach-ns", &Of(namespaces::DetachNs::run))
+        .about("Detach a namespace from controllers")
+        .example("ebof detach-ns nvme0 -n 1"),
+    Verb::new(Group::Reservations, "resv-register", &Of(reservations::ResvRegister::run))
+        .about("Register, unregister or replace this host's reservation key")
+        .example("ebof resv-register nvme0n1 --nrkey 0xcafe"),
+    Verb::new(Group::Reservations, "resv-acquire", &Of(reservations::ResvAcquire::run))
+        .about("Acquire a reservation, or take it from others")
+        .example("ebof resv-acquire nvme0n1 --crkey 0xcafe -t write-exclusive"),
+    Verb::new(Group::Reservations, "resv-release", &Of(reservations::ResvRelease::run))
+        .about("Release a reservation, or clear it and all registrants")
+        .example("ebof resv-release nvme0n1 --crkey 0xcafe -t write-exclusive"),
+    Verb::new(Group::Reservations, "resv-report", &Of(reservations::ResvReport::run))
+        .about("Show a namespace's registrants and reservation")
+        .example("ebof resv-report nvme0n1"),
+    Verb::new(Group::Media, "format", &Of(media::FormatNvm::run))
+        .about("Format namespaces: all their data goes")
+        .example("ebof format nvme0n1 --block-size 4096"),
+    Verb::new(Group::Media, "sanitize", &Of(media::SanitizeNvm::run))
+        .about("Sanitize the drive: all data goes")
+        .example("ebof sanitize nvme0 -a start-crypto-erase"),
+    Verb::new(Group::Media, "device-self-test", &Of(self_test::DeviceSelfTest::run))
+        .about("Have the drive test itself")
+        .example("ebof device-self-test nvme0 -s short --wait"),
+    Verb::new(Group::Media, "fw-image", &Of(firmware_image::FwImage::run))
+        .about("Make a firmware image for a drive of ebof")
+        .example("ebof fw-image ebof.img --revision 2.0"),
+    Verb::new(Group::Media, "fw-download", &Of(firmware::FwDownload::run))
+        .about("Send a firmware image")
+        .example("ebof fw-download nvme0 -f ebof.img"),
+    Verb::new(Group::Media, "fw-commit", &Of(firmware::FwCommit::run))
+        .about("Put a firmware image into a slot, and activate it")
+        .example("ebof fw-commit nvme0 -s 2 -a 3"),
+    Verb::new(Group::Media, "security-send", &Of(security::SecuritySend::run))
+        .about("Send data of a security protocol")
+        .example("ebof security-send nvme0 -f request.bin -p 1"),
+    Verb::new(Group::Media, "security-recv", &Of(security::SecurityRecv::run))
+        .about("Receive data of a security protocol")
+        .example("ebof security-recv nvme0 -x 512"),
+    Verb::new(Group::Io, "read", &Of(io::Transfer::read))
+        .about("Read blocks")
+        .example("ebof read nvme0n1 -s 8 -c 7 -d blocks.bin")
+        .letters(&[("storage_tag", 'g'), ("dir_spec", 'S'), ("dry_run", 'w')]),
+    Verb::new(Group::Io, "write", &Of(io::Transfer::write))
+        .about("Write blocks")
+        .example("ebof write nvme0n1 -s 8 -c 7 -d blocks.bin")
+        .letters(&[("storage_tag", 'g'), ("dir_spec", 'S'), ("dry_run", 'w')]),
+    Verb::new(Group::Io, "compare", &Of(io::Transfer::compare))
+        .about("Compare blocks with data")
+        .example("ebof compare nvme0n1 -s 8 -c 7 -d blocks.bin")
+        .letters(&[("storage_tag", 'g'), ("dir_spec", 'S'), ("dry_run", 'w')]),
+    Verb::new(Group::Io, "write-zeroes", &Of(blocks::WriteZeroes::run))
+        .about("Write zeros without sending them")
+        .example("ebof write-zeroes nvme0n1 -s 0 -c 1023 --deac")
+        .letters(&[("storage_tag", 'S'), ("dir_spec", 'D')]),
+    Verb::new(Group::Io, "write-uncor", &Of(blocks::WriteUncor::run))
+        .about("Mark blocks as unreadable")
+        .example("ebof write-uncor nvme0n1 -s 8 -c 0")
+        .letters(&[("dir_spec", 'S')]),
+    Verb::new(Group::Io, "verify", &Of(blocks::Verify::run))
+        .about("Have the controller read blocks without sending them")
+        .example("ebof verify nvme0n1 -s 0 -c 1023")
+        .letters(&[("storage_tag", 'S')]),
+    Verb::new(Group::Io, "copy", &Of(copy::CopyBlocks::run))
+        .about("Have the controller copy blocks")
+        .example("ebof copy nvme0n1 -s 0 -b 7 -d 1024"),
+    Verb::new(Group::Io, "dsm", &Of(blocks::Dsm::run))
+        .about("Dataset Management: deallocate blocks")
+        .example("ebof dsm nvme0n1 -d -s 0,1024 -b 8,8"),
+    Verb::new(Group::Io, "flush", &Of(blocks::Flush::run))
+        .about("Bring everything written to the medium")
+        .example("ebof flush nvme0n1"),
+    Verb::new(Group::Io, "get-lba-status", &Of(lba_status::GetLbaStatusVerb::run))
+        .about("Show which blocks are allocated, or may be unrecoverable")
+        .example("ebof get-lba-status nvme0n1 -a allocated"),
+    Verb::new(Group::AnyCommand, "admin-passthru", &Of(passthru::Passthru::admin))
+        .about("Send any admin command")
+        .example("ebof admin-passthru nvme0 -O 0x06 --cdw10 1 --data-len 4096")
+        .letters(&[("dry_run", 'd')]),
+    Verb::new(Group::AnyCommand, "io-passthru", &Of(passthru::Passthru::io))
+        .about("Send any I/O command")
+        .example("ebof io-passthru nvme0n1 -O 0x02 --cdw10 8 --data-len 512")
+        .letters(&[("dry_run", 'd')]),
+    Verb::new(Group::Measure, "bench", &Of::<crate::bench::Args>(|args, global| crate::bench::run(&args, global)))
+        .about("Measure a load on namespaces, files and devices")
+        .example("ebof bench disk.img --rw randread --bs 4K --iodepth 32"),
+    Verb::new(Group::Measure, "demo", &Of::<crate::demo::Args>(|args, global| crate::demo::run(&args, global)))
+        .about("Show the whole line on this machine: serve, attach, mount, compare, measure (`make run`)")
+        .example("ebof demo")
+        .hidden(),
+    Verb::new(Group::ThisMachine, "gen-hostnqn", &Of(host::Plain::generate))
+        .about("Make a new host NQN")
+        .example("ebof gen-hostnqn"),
+    Verb::new(Group::ThisMachine, "show-hostnqn", &Of(host::Plain::show))
+        .about("Show this host's NQN")
+        .example("ebof show-hostnqn -v"),
+    Verb::new(Group::ThisMachine, "completions", &OfProgram(generate::Completions::run))
+        .about("Print completions for a shell")
+        .example("ebof completions bash"),
+    Verb::new(Group::ThisMachine, "man", &OfProgram(generate::Man::run))
+        .about("Print or write man pages")
+        .example("ebof man connect"),
+    Verb::new(Group::ThisMachine, "help", &OfProgram(generate::Help::run))
+        .about("Show help, of a verb too")
+        .example("ebof help connect"),
+    Verb::new(Group::ThisMachine, "version", &OfProgram(generate::Version::run))
+        .about("Show the version")
+        .example("ebof version"),
+];
