@@ -1,4 +1,9 @@
 //! A command on its way through the target: what is to be done with it, and where it stands.
+//!
+//! Every decision by kind names all kinds: a new one that changes blocks must not slip past what orders changes.
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use std::ops::Range;
 
 use ebof_backend::{Buffer, Error};
 use ebof_drive::Answer;
@@ -131,7 +136,14 @@ impl Work {
         match self {
             Self::Read(_) | Self::Compare(_) | Self::FusedCompare(..) | Self::Verify(_) => Kind::Read,
             Self::Write(_) | Self::FusedWrite(..) | Self::WriteZeroes(_) | Self::Copy(_) => Kind::Write,
-            _ => Kind::Other,
+            Self::WriteUncorrectable(_)
+            | Self::Flush(_)
+            | Self::Deallocate(..)
+            | Self::Parameter
+            | Self::Connect
+            | Self::Abort
+            | Self::Drive { .. }
+            | Self::Reset { .. } => Kind::Other,
         }
     }
 
@@ -164,15 +176,24 @@ impl Work {
     /// Whether its bytes are counted: data that travel between host and controller, or are copied; not those of a zeroed or
     /// verified range.
     pub(crate) fn moves_data(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Read(_)
-                | Self::Write(_)
-                | Self::Compare(_)
-                | Self::FusedCompare(..)
-                | Self::FusedWrite(..)
-                | Self::Copy(_)
-        )
+            | Self::Write(_)
+            | Self::Compare(_)
+            | Self::FusedCompare(..)
+            | Self::FusedWrite(..)
+            | Self::Copy(_) => true,
+            Self::Verify(_)
+            | Self::WriteZeroes(_)
+            | Self::WriteUncorrectable(_)
+            | Self::Flush(_)
+            | Self::Deallocate(..)
+            | Self::Parameter
+            | Self::Connect
+            | Self::Abort
+            | Self::Drive { .. }
+            | Self::Reset { .. } => false,
+        }
     }
 
     /// Dword 0 of the completion with `status`.
@@ -180,13 +201,110 @@ impl Work {
         match self {
             // Copy, Completion Queue Entry Dword 0: the lowest numbered source range that was not copied.
             Self::Copy(copy) if !status.is_success() => copy.source(),
-            _ => 0,
+            Self::Copy(_)
+            | Self::Read(_)
+            | Self::Write(_)
+            | Self::Compare(_)
+            | Self::FusedCompare(..)
+            | Self::FusedWrite(..)
+            | Self::Verify(_)
+            | Self::WriteZeroes(_)
+            | Self::WriteUncorrectable(_)
+            | Self::Flush(_)
+            | Self::Deallocate(..)
+            | Self::Parameter
+            | Self::Connect
+            | Self::Abort
+            | Self::Drive { .. }
+            | Self::Reset { .. } => 0,
         }
     }
 
     /// Whether a device does it.
     pub(crate) fn is_io(&self) -> bool {
-        !matches!(self, Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. })
+        match self {
+            Self::Read(_)
+            | Self::Write(_)
+            | Self::Compare(_)
+            | Self::FusedCompare(..)
+            | Self::FusedWrite(..)
+            | Self::Verify(_)
+            | Self::WriteZeroes(_)
+            | Self::Copy(_)
+            | Self::WriteUncorrectable(_)
+            | Self::Flush(_)
+            | Self::Deallocate(..) => true,
+            Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => false,
+        }
+    }
+
+    /// The device that it is about, if it is about one.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Read(extent)
+            | Self::Verify(extent)
+            | Self::Compare(extent)
+            | Self::FusedCompare(extent, _)
+            | Self::Write(extent)
+            | Self::WriteZeroes(extent)
+            | Self::WriteUncorrectable(extent)
+            | Self::FusedWrite(extent, _) => Some(extent.device),
+            Self::Flush(device) | Self::Deallocate(device, _) => Some(*device),
+            Self::Copy(_) => self.changed_device(),
+            Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => None,
+        }
+    }
+
+    /// The device whose bytes it changes, if it changes any.
+    pub(crate) fn changed_device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Write(extent)
+            | Self::WriteZeroes(extent)
+            | Self::WriteUncorrectable(extent)
+            | Self::FusedWrite(extent, _) => Some(extent.device),
+            Self::Copy(copy) => copy.changed().map(|_| copy.target_device()),
+            Self::Deallocate(device, _) => Some(*device),
+            Self::Read(_)
+            | Self::Compare(_)
+            | Self::FusedCompare(..)
+            | Self::Verify(_)
+            | Self::Flush(_)
+            | Self::Parameter
+            | Self::Connect
+            | Self::Abort
+            | Self::Drive { .. }
+            | Self::Reset { .. } => None,
+        }
+    }
+
+    /// Whether it changes some of these bytes of that device.
+    pub(crate) fn changes(&self, range: &Range<u64>) -> bool {
+        match self {
+            Self::Write(extent)
+            | Self::WriteZeroes(extent)
+            | Self::WriteUncorrectable(extent)
+            | Self::FusedWrite(extent, _) => overlap(&bytes_of(extent), range),
+            Self::Copy(copy) => copy.changed().is_some_and(|changed| overlap(&changed, range)),
+            Self::Deallocate(_, ranges) => ranges.iter().any(|changed| {
+                let end = changed.offset_bytes.saturating_add(changed.length_bytes);
+                overlap(&(changed.offset_bytes..end), range)
+            }),
+            Self::Read(_)
+            | Self::Compare(_)
+            | Self::FusedCompare(..)
+            | Self::Verify(_)
+            | Self::Flush(_)
+            | Self::Parameter
+            | Self::Connect
+            | Self::Abort
+            | Self::Drive { .. }
+            | Self::Reset { .. } => false,
+        }
+    }
+
+    /// Whether it is a half of a pair.
+    pub(crate) fn is_half(&self) -> bool {
+        matches!(self, Self::FusedCompare(..) | Self::FusedWrite(..))
     }
 
     /// Whether it may change the medium.
@@ -196,16 +314,34 @@ impl Work {
 
     /// Whether the host sends data.
     pub(crate) fn takes_data(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Write(_)
-                | Self::Compare(_)
-                | Self::FusedCompare(..)
-                | Self::FusedWrite(..)
-                | Self::Parameter
-                | Self::Connect
-        )
+            | Self::Compare(_)
+            | Self::FusedCompare(..)
+            | Self::FusedWrite(..)
+            | Self::Parameter
+            | Self::Connect => true,
+            Self::Read(_)
+            | Self::Verify(_)
+            | Self::WriteZeroes(_)
+            | Self::Copy(_)
+            | Self::WriteUncorrectable(_)
+            | Self::Flush(_)
+            | Self::Deallocate(..)
+            | Self::Abort
+            | Self::Drive { .. }
+            | Self::Reset { .. } => false,
+        }
     }
+}
+
+/// The bytes of its device.
+pub(crate) fn bytes_of(extent: &Extent) -> Range<u64> {
+    extent.offset_bytes..extent.offset_bytes.saturating_add(extent.length_bytes.into())
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// Somebody who waits until commands of a connection cannot change the medium any more.

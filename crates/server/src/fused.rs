@@ -21,7 +21,7 @@ use ebof_backend::Operation;
 use ebof_fabrics::{DeviceId, Extent};
 use ebof_nvme::{Cid, Status};
 
-use crate::command::{Command, Phase, Work};
+use crate::command::{Command, Phase, Work, bytes_of};
 use crate::commands::Commands;
 use crate::link::{Link, Stopped};
 use crate::mailbox::{Asker, Mailbox, Message};
@@ -194,14 +194,6 @@ impl std::fmt::Debug for Hold {
     }
 }
 
-fn bytes_of(extent: &Extent) -> Range<u64> {
-    extent.offset_bytes..extent.offset_bytes.saturating_add(extent.length_bytes.into())
-}
-
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
-}
-
 impl Reactor {
     /// Answers the barriers behind which nothing is left.
     pub(crate) fn settle_barriers(&mut self) {
@@ -220,51 +212,6 @@ impl Reactor {
             }
             is_left
         });
-    }
-}
-
-impl Work {
-    /// The device that it is about, if it is about one.
-    pub(crate) fn device(&self) -> Option<DeviceId> {
-        match self {
-            Self::Read(extent) | Self::Verify(extent) | Self::Compare(extent) | Self::FusedCompare(extent, _) => {
-                Some(extent.device)
-            }
-            Self::Flush(device) => Some(*device),
-            _ => self.changed_device(),
-        }
-    }
-
-    /// The device whose bytes it changes, if it changes any.
-    pub(crate) fn changed_device(&self) -> Option<DeviceId> {
-        match self {
-            Self::Write(extent) | Self::WriteZeroes(extent) | Self::FusedWrite(extent, _) => Some(extent.device),
-            Self::WriteUncorrectable(extent) => Some(extent.device),
-            Self::Copy(copy) => copy.changed().map(|_| copy.target_device()),
-            Self::Deallocate(device, _) => Some(*device),
-            _ => None,
-        }
-    }
-
-    /// Whether it changes some of these bytes of that device.
-    fn changes(&self, range: &Range<u64>) -> bool {
-        match self {
-            Self::Write(extent) | Self::WriteZeroes(extent) | Self::FusedWrite(extent, _) => {
-                overlap(&bytes_of(extent), range)
-            }
-            Self::WriteUncorrectable(extent) => overlap(&bytes_of(extent), range),
-            Self::Copy(copy) => copy.changed().is_some_and(|changed| overlap(&changed, range)),
-            Self::Deallocate(_, ranges) => ranges.iter().any(|changed| {
-                let end = changed.offset_bytes.saturating_add(changed.length_bytes);
-                overlap(&(changed.offset_bytes..end), range)
-            }),
-            _ => false,
-        }
-    }
-
-    /// Whether it is a half of a pair.
-    pub(crate) fn is_half(&self) -> bool {
-        matches!(self, Self::FusedCompare(..) | Self::FusedWrite(..))
     }
 }
 
