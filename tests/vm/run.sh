@@ -6,6 +6,7 @@
 #   EBOF_VM_CACHE    where setup.sh builds (default ~/.cache/ebof-vm)
 #   EBOF_VM_VERBOSE=1  show the output of every checked command, not only of those that fail
 #   EBOF_VM_KEEP=1   keep each scenario's directory also after success
+#   EBOF_VM_JOBS     how many scenarios run at once (default: two where there are four processors, else one)
 #
 # A scenario is a file with a function "machine", which runs here, and usually a function "guest", which machine has run in a
 # guest by boot_guest. Both are written with lib.sh. The guest can ask the machine to do something (lib.sh's ask). The status
@@ -131,6 +132,7 @@ run_scenario() (
   scenario=$1 scenario_file=$here/scenarios/$1.sh
   work=$(mktemp -d "$EBOF_VM_CACHE/run/$scenario.XXXXXX")
   guest_status=0
+  scratch=$work/scratch # lib.sh's, which is one for all
   mkdir "$work/ctl" "$work/share"
   ebof=$(find_binary)
   # shellcheck disable=SC2317 # called by the trap
@@ -170,28 +172,65 @@ scenarios=("$@")
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done
+jobs=${EBOF_VM_JOBS:-$(($(nproc) >= 4 ? 2 : 1))}
 "$here/setup.sh" || exit 1
 mkdir -p "$EBOF_VM_CACHE/run"
 find "$EBOF_VM_CACHE/run" -mindepth 1 -maxdepth 1 -mtime +2 -exec rm -rf {} +
-results=$(mktemp)
-trap 'rm -f "$results" "$scratch"' EXIT
+results=$(mktemp -d)
+trap 'rm -rf "$results" "$scratch"' EXIT
 
-passed=0 total_failed=0 skipped=0 summary=()
-for name in "${scenarios[@]}"; do
+# Runs a scenario, once more if QEMU aborts. In $results: NAME.shown is what is to be seen, NAME.checks the checks of the last try;
+# then NAME.over has its status and its seconds.
+try_scenario() {
+  local name=$1 try status began
   for try in 1 2; do
     began=${EPOCHREALTIME/./}
     echo "== $name"
-    run_scenario "$name" 2>&1 | tee "$results" | stamped
+    run_scenario "$name" 2>&1 | tee "$results/$name.checks" | stamped
     status=${PIPESTATUS[0]}
     [[ $status == 134 && $try == 1 ]] || break
     echo "== $name: QEMU aborted, which its emulation does once in a long while; once more"
+  done >"$results/$name.shown"
+  echo "$status $(((${EPOCHREALTIME/./} - began) / 1000000))" >"$results/$name.over.new"
+  mv "$results/$name.over.new" "$results/$name.over"
+}
+
+# show NAME: prints what a scenario says, as it says it, until it is over.
+show() {
+  local over='' lines shown=0
+  while [[ -z $over ]]; do
+    [[ ! -e $results/$1.over ]] || over=yes
+    if [[ -e $results/$1.shown ]]; then
+      lines=$(wc -l <"$results/$1.shown")
+      ((lines == shown)) || sed -n "$((shown + 1)),${lines}p" "$results/$1.shown"
+      shown=$lines
+    fi
+    [[ -n $over ]] || sleep 0.3
   done
-  p=$(grep -c '^ok ' "$results")
-  f=$(grep -c '^FAIL' "$results")
-  k=$(grep -c '^skip ' "$results")
+}
+
+# In a process of its own, so that scenarios begin and end while one of them is shown; each has a process group, which ends as a whole.
+(
+  set -m
+  trap 'kill -TERM $(jobs -rp | sed s/^/-/) 2>/dev/null; wait; exit 143' TERM
+  for name in "${scenarios[@]}"; do
+    (($(jobs -rp | wc -l) < jobs)) || wait -n
+    try_scenario "$name" &
+  done
+  wait
+) &
+all=$!
+trap 'kill "$all"; wait; exit 143' INT TERM HUP
+
+passed=0 total_failed=0 skipped=0 summary=()
+for name in "${scenarios[@]}"; do
+  show "$name"
+  read -r status elapsed <"$results/$name.over"
+  p=$(grep -c '^ok ' "$results/$name.checks")
+  f=$(grep -c '^FAIL' "$results/$name.checks")
+  k=$(grep -c '^skip ' "$results/$name.checks")
   # A scenario that ends badly, or says nothing, has failed whatever its checks say.
   if ((status != 0 || p + f + k == 0)); then f=$((f + 1)); fi
-  elapsed=$(((${EPOCHREALTIME/./} - began) / 1000000))
   summary+=("$(printf '%-12s %3d passed, %d failed, %d skipped in %d s' "$name" "$p" "$f" "$k" "$elapsed")")
   passed=$((passed + p)) total_failed=$((total_failed + f)) skipped=$((skipped + k))
 done
