@@ -109,7 +109,7 @@ fn a_job_that_does_not_fit_is_refused() {
 #[test]
 fn the_four_corners_are_compared_by_name() {
     let source = Source::Local(Spec::memory(64 << 20));
-    let reports: Vec<_> = corner::four(Duration::from_millis(30), Duration::ZERO)
+    let reports: Vec<_> = corner::four(Duration::from_millis(200), Duration::ZERO)
         .iter()
         .map(|job| run(&source, job, quiet).unwrap())
         .collect();
