@@ -20,7 +20,7 @@ build: ## the program and the engine for fio, optimized: target/release/ebof, ta
 check: ## format, clippy, the house's rules, licences, instruction counts, unit tests (under three minutes)
 	@scripts/test.sh check
 
-test: ## everything: check, all tests, interoperation with Linux in virtual machines (about half an hour)
+test: ## everything: check, all tests, interoperation with Linux in virtual machines (prints the time of each part)
 	@scripts/test.sh all
 
 run: ## a demonstration: a drive with files is served, attached, mounted, compared and measured, and all is put away

@@ -15,6 +15,7 @@ mod memory;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use ebof_attach::Kind;
 
@@ -93,7 +94,9 @@ fn run(name: &str, kind: Kind, test: impl Fn() + std::panic::RefUnwindSafe, want
         println!("test {name} ... skipped: {reason}");
         return 0;
     }
+    let began = Instant::now();
     let failed = std::panic::catch_unwind(&test).is_err();
-    println!("test {name} ... {}", if failed { "FAILED" } else { "ok" });
+    let seconds = began.elapsed().as_secs_f64();
+    println!("test {name} ... {} <{seconds:.3}s>", if failed { "FAILED" } else { "ok" });
     u32::from(failed)
 }
