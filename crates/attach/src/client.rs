@@ -88,11 +88,14 @@ fn resolve(request: &Request) -> Vec<String> {
 /// namespaces are is known only when it is connected: see [`crate::claims`].
 fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) -> Result<(), Error> {
     let host =
-        |request: &Request| request.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn.to_string());
+        |request: &Request| request.overrides.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn);
     for record in states.records()?.into_iter().filter(|record| record.live) {
         let Some(other) = record.request() else { continue };
         let peer = record.state.as_ref().map(|state| state.peer.as_str());
-        let from = |request: &Request| (request.host_traddr.clone(), request.host_iface.clone());
+        let from = |request: &Request| {
+            let overrides = &request.overrides;
+            (overrides.host_traddr.clone(), overrides.host_iface.clone())
+        };
         let same_address = other.trsvcid == request.trsvcid && other.traddr == request.traddr
             || peer.is_some_and(|peer| addresses.iter().any(|address| address == peer));
         let same_way = other.transport == request.transport && from(&other) == from(request);

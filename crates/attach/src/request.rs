@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use ebof_initiator::Overrides;
 use serde::{Deserialize, Serialize};
 
 /// Which sort of block device to make.
@@ -18,7 +19,7 @@ pub enum Kind {
     Loop,
 }
 
-/// A connection to make, with the words and units of nvme-cli's `connect`. Absent numbers mean the initiator's default.
+/// A connection to make, with the words and units of nvme-cli's `connect`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
@@ -30,54 +31,9 @@ pub struct Request {
     pub trsvcid: u16,
     /// The subsystem.
     pub nqn: String,
-    /// Local address to connect from.
-    pub host_traddr: Option<String>,
-    /// Local interface to connect from.
-    pub host_iface: Option<String>,
-    /// Who we are; the machine's own name when absent.
-    pub hostnqn: Option<String>,
-    /// Host identifier, a UUID.
-    pub hostid: Option<String>,
-    /// I/O queues: for everything, or for reads only where there are write queues.
-    pub nr_io_queues: Option<u16>,
-    /// More queues, for everything but reads.
-    pub nr_write_queues: Option<u16>,
-    /// More queues, polled.
-    pub nr_poll_queues: Option<u16>,
-    /// Entries of an I/O queue.
-    pub queue_size: Option<u16>,
-    /// Keep alive, seconds.
-    pub keep_alive_tmo: Option<u32>,
-    /// Pause between attempts to reconnect, seconds.
-    pub reconnect_delay: Option<u32>,
-    /// How long to go on reconnecting, seconds; -1 for ever.
-    pub ctrl_loss_tmo: Option<i64>,
-    /// After how many seconds without a connection I/O fails instead of waiting; negative or absent: only with `ctrl_loss_tmo`.
-    pub fast_io_fail_tmo: Option<i64>,
-    /// IP type of service.
-    pub tos: Option<u8>,
-    /// `SO_PRIORITY`.
-    pub so_priority: Option<u32>,
-    /// `SO_BUSY_POLL`, microseconds.
-    pub busy_poll_us: Option<u32>,
-    /// `SO_PREFER_BUSY_POLL`.
-    pub prefer_busy_poll: bool,
-    /// `SO_BUSY_POLL_BUDGET`, packets.
-    pub busy_poll_budget: Option<u16>,
-    /// Data of writes of so many bytes or more are sent without a copy.
-    pub zerocopy_send: Option<u32>,
-    /// How long small requests may be held so that more go in one send, microseconds.
-    pub batch_timeout_us: Option<u32>,
-    /// Held requests that are enough.
-    pub batch_nr: Option<u16>,
-    /// Bytes of held requests that are enough.
-    pub batch_bytes: Option<u32>,
-    /// Header digests.
-    pub hdr_digest: bool,
-    /// Data digests.
-    pub data_digest: bool,
-    /// Submission queue flow control off.
-    pub disable_sqflow: bool,
+    /// How, where not as the initiator does by default. Its fields stand beside the others in the file.
+    #[serde(flatten)]
+    pub overrides: Overrides,
     /// Connect although this subsystem is connected at this address already, and make block devices for namespaces that
     /// have one.
     pub duplicate_connect: bool,
@@ -92,30 +48,7 @@ impl Default for Request {
             traddr: String::new(),
             trsvcid: 4420,
             nqn: String::new(),
-            host_traddr: None,
-            host_iface: None,
-            hostnqn: None,
-            hostid: None,
-            nr_io_queues: None,
-            nr_write_queues: None,
-            nr_poll_queues: None,
-            queue_size: None,
-            keep_alive_tmo: None,
-            reconnect_delay: None,
-            ctrl_loss_tmo: None,
-            fast_io_fail_tmo: None,
-            tos: None,
-            so_priority: None,
-            busy_poll_us: None,
-            prefer_busy_poll: false,
-            busy_poll_budget: None,
-            zerocopy_send: None,
-            batch_timeout_us: None,
-            batch_nr: None,
-            batch_bytes: None,
-            hdr_digest: false,
-            data_digest: false,
-            disable_sqflow: false,
+            overrides: Overrides::default(),
             duplicate_connect: false,
             kind: Kind::Auto,
         }
@@ -167,4 +100,46 @@ pub struct Attached {
     pub name: String,
     /// Its namespaces.
     pub devices: Vec<Device>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As versions wrote it in which all options were fields of `Request`.
+    #[test]
+    fn files_of_earlier_versions_are_read() {
+        let written = r#"{"transport":"tcp","traddr":"192.0.2.1","trsvcid":4421,"nqn":"nqn.2014-08.org.example:a",
+            "host_traddr":"192.0.2.7","host_iface":null,"hostnqn":"nqn.2014-08.org.example:host",
+            "hostid":"00112233-4455-6677-8899-aabbccddeeff","nr_io_queues":2,"nr_write_queues":1,"nr_poll_queues":null,
+            "queue_size":64,"keep_alive_tmo":7,"reconnect_delay":3,"ctrl_loss_tmo":-1,"fast_io_fail_tmo":9,"tos":184,
+            "so_priority":4,"busy_poll_us":50,"prefer_busy_poll":true,"busy_poll_budget":8,"zerocopy_send":65536,
+            "batch_timeout_us":20,"batch_nr":4,"batch_bytes":8192,"hdr_digest":true,"data_digest":true,
+            "disable_sqflow":true,"duplicate_connect":true,"kind":"loop"}"#;
+        let request: Request = serde_json::from_str(written).unwrap();
+        let o = &request.overrides;
+        assert_eq!((request.trsvcid, request.duplicate_connect, request.kind), (4421, true, Kind::Loop));
+        assert_eq!((o.host_traddr.as_deref(), o.host_iface.as_deref()), (Some("192.0.2.7"), None));
+        assert_eq!(o.hostnqn.as_ref().unwrap().as_str(), "nqn.2014-08.org.example:host");
+        assert_eq!(o.hostid.unwrap().to_string(), "00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(
+            (o.nr_io_queues, o.nr_write_queues, o.nr_poll_queues, o.queue_size),
+            (Some(2), Some(1), None, Some(64))
+        );
+        assert_eq!(
+            (o.keep_alive_tmo, o.reconnect_delay, o.ctrl_loss_tmo, o.fast_io_fail_tmo),
+            (Some(7), Some(3), Some(-1), Some(9))
+        );
+        assert_eq!((o.tos, o.so_priority, o.busy_poll_us, o.busy_poll_budget), (Some(184), Some(4), Some(50), Some(8)));
+        assert_eq!(
+            (o.zerocopy_send, o.batch_timeout_us, o.batch_nr, o.batch_bytes),
+            (Some(65536), Some(20), Some(4), Some(8192))
+        );
+        assert!(o.prefer_busy_poll && o.hdr_digest && o.data_digest && o.disable_sqflow);
+        let (old, new): (serde_json::Value, serde_json::Value) =
+            (serde_json::from_str(written).unwrap(), serde_json::to_value(&request).unwrap());
+        assert_eq!(old, new);
+        let least: Request = serde_json::from_str(r#"{"traddr":"a"}"#).unwrap();
+        assert_eq!(least, Request { traddr: "a".to_owned(), ..Request::default() });
+    }
 }

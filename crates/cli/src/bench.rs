@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ebof_bench::{Ioengine, Job, Mix, Phase, Progress, QueueUse, Rate, Report, Source};
+use ebof_initiator::Options;
 use ebof_manage::units::parse_fio_size;
 use ebof_nvme::Nsid;
 use ebof_nvme::uri::Uri;
@@ -192,8 +193,8 @@ impl Args {
                 .map_err(|error| Failure::usage(format!("the source `{text}`: {error}"), error.advice()))?);
         }
         let uri = parse_uri(text)?;
-        let mut options = self.uri.options(&uri);
-        self.queues.set(&mut options);
+        let mut options = Options::from_uri(&uri);
+        self.queues.overrides(self.uri.overrides()).apply(&mut options);
         Ok(Source::Fabric(Box::new(options), uri.nsid.unwrap_or(Nsid(1))))
     }
 }

@@ -10,7 +10,8 @@ mod remote;
 use std::time::Duration;
 
 use ebof_attach::usage::LocalDevice;
-use ebof_initiator::{AdminData, Options};
+use ebof_initiator::overrides::parse;
+use ebof_initiator::{AdminData, Options, Overrides};
 use ebof_nvme::uri::Uri;
 use ebof_nvme::{Cqe, HostId, Nqn, Nsid, Sqe};
 
@@ -92,7 +93,7 @@ pub(crate) struct UriArgs {
     #[arg(long, help_heading = URI_HEADING, value_name = "NQN")]
     hostnqn: Option<Nqn>,
     /// Our host identifier, a UUID
-    #[arg(long, help_heading = URI_HEADING, value_name = "UUID", value_parser = parse_host_id)]
+    #[arg(long, help_heading = URI_HEADING, value_name = "UUID", value_parser = parse::host_id)]
     hostid: Option<HostId>,
     /// Local address to connect from
     #[arg(long, help_heading = URI_HEADING, value_name = "ADDRESS")]
@@ -107,35 +108,23 @@ pub(crate) struct UriArgs {
     #[arg(long, help_heading = URI_HEADING)]
     data_digest: bool,
     /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for real network cards
-    #[arg(long, help_heading = URI_HEADING, value_name = "SIZE", value_parser = zerocopy_send)]
+    #[arg(long, help_heading = URI_HEADING, value_name = "SIZE", value_parser = parse::zerocopy_send)]
     zerocopy_send: Option<u32>,
 }
 
-/// Reads the size of the least payload that is sent without a copy.
-///
-/// # Errors
-/// It is none, or out of range.
-pub fn zerocopy_send(text: &str) -> Result<u32, String> {
-    let limits = ebof_manage::config::limits::ZEROCOPY_SEND_BYTES;
-    let bytes = ebof_manage::units::parse_size(text).map_err(|error| error.to_string())?;
-    u32::try_from(bytes).ok().filter(|bytes| limits.contains(&u64::from(*bytes))).ok_or_else(|| {
-        let (least, most) = (*limits.start(), *limits.end());
-        let size = ebof_manage::units::format_size;
-        format!("want {} to {}: less than a page is copied faster than it is pinned", size(least), size(most))
-    })
-}
-
 impl UriArgs {
-    /// How to connect to `uri` as these say.
-    pub(crate) fn options(&self, uri: &Uri) -> Options {
-        let mut options = Options::from_uri(uri);
-        set_host(&mut options, self.hostnqn.as_ref(), self.hostid);
-        options.host_traddr.clone_from(&self.host_traddr);
-        options.host_iface.clone_from(&self.host_iface);
-        options.hdr_digest = self.hdr_digest;
-        options.data_digest = self.data_digest;
-        options.zerocopy_send = self.zerocopy_send;
-        options
+    /// What these say of how to connect.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            hostnqn: self.hostnqn.clone(),
+            hostid: self.hostid,
+            host_traddr: self.host_traddr.clone(),
+            host_iface: self.host_iface.clone(),
+            hdr_digest: self.hdr_digest,
+            data_digest: self.data_digest,
+            zerocopy_send: self.zerocopy_send,
+            ..Overrides::default()
+        }
     }
 }
 
@@ -166,13 +155,16 @@ impl QueueArgs {
         self.nr_io_queues.or(self.nr_write_queues).or(self.nr_poll_queues).is_some()
     }
 
-    /// Sets what was said.
-    pub(crate) fn set(&self, options: &mut Options) {
-        options.nr_io_queues = self.nr_io_queues.unwrap_or(options.nr_io_queues);
-        options.nr_write_queues = self.nr_write_queues.unwrap_or(options.nr_write_queues);
-        options.nr_poll_queues = self.nr_poll_queues.unwrap_or(options.nr_poll_queues);
-        options.queue_size = self.queue_size.unwrap_or(options.queue_size);
-        options.tos = self.tos.or(options.tos);
+    /// What these say of how to connect, and `others` of the rest.
+    pub(crate) fn overrides(&self, others: Overrides) -> Overrides {
+        Overrides {
+            nr_io_queues: self.nr_io_queues,
+            nr_write_queues: self.nr_write_queues,
+            nr_poll_queues: self.nr_poll_queues,
+            queue_size: self.queue_size,
+            tos: self.tos,
+            ..others
+        }
     }
 }
 
@@ -219,7 +211,8 @@ impl DeviceArgs {
             return Ok(Box::new(attached::Attached::open(&self.device, global)?));
         }
         let uri = parse_uri(&self.device)?;
-        let mut options = self.uri.options(&uri);
+        let mut options = Options::from_uri(&uri);
+        self.uri.overrides().apply(&mut options);
         options.nr_io_queues = u16::from(needs == Needs::Io);
         Ok(Box::new(remote::Remote::connect(&self.device, &options, uri.nsid, global)?))
     }
@@ -262,25 +255,6 @@ pub fn strange_name(option: &str, nqn: &Nqn) -> Option<String> {
             nqn.as_str()
         )
     })
-}
-
-/// Sets who we are. A foreign host NQN gets its own host identifier: Linux refuses one identifier under two names.
-pub(crate) fn set_host(options: &mut Options, nqn: Option<&Nqn>, id: Option<HostId>) {
-    if let Some(nqn) = nqn {
-        options.host_nqn = nqn.clone();
-        options.host_id = ebof_initiator::host::id_for(nqn);
-    }
-    if let Some(id) = id {
-        options.host_id = id;
-    }
-}
-
-/// Reads a host identifier.
-///
-/// # Errors
-/// It is neither a UUID nor 32 hexadecimal digits.
-pub(crate) fn parse_host_id(text: &str) -> Result<HostId, String> {
-    HostId::parse(text).ok_or_else(|| "want a UUID such as 00112233-4455-6677-8899-aabbccddeeff".to_owned())
 }
 
 /// The namespace that a verb is about: the option's, else the one in the device's name.

@@ -19,7 +19,8 @@ mod program;
 mod verb;
 mod verbs;
 
-pub use device::{strange_name, zerocopy_send};
+pub use device::strange_name;
+pub use ebof_initiator::overrides::parse::zerocopy_send;
 pub use failure::Failure;
 pub use file::Kind;
 pub use global::{Format, Global, LogFormat};

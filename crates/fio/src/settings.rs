@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ebof_initiator::Options;
+use ebof_initiator::{Options, Overrides};
 use ebof_nvme::{HostId, Nqn};
 
 use crate::place::Place;
@@ -47,28 +47,36 @@ impl Settings {
     /// only.
     pub(crate) fn options(&self, place: &Place, depth: usize) -> Result<Options, SettingsError> {
         let mut options = Options::new(place.traddr.clone(), place.trsvcid, place.nqn.clone());
-        if let Some(text) = &self.host_nqn {
-            let nqn = Nqn::parse(text).map_err(|error| SettingsError(format!("hostnqn={text}: {error}")))?;
-            options.set_host_nqn(nqn);
-        }
-        if let Some(text) = &self.host_id {
-            options.host_id = HostId::parse(text).ok_or_else(|| {
+        let host_nqn = self
+            .host_nqn
+            .as_ref()
+            .map(|text| Nqn::parse(text).map_err(|error| SettingsError(format!("hostnqn={text}: {error}"))));
+        let host_id = self.host_id.as_ref().map(|text| {
+            HostId::parse(text).ok_or_else(|| {
                 SettingsError(format!("hostid={text}: want a UUID such as 00112233-4455-6677-8899-aabbccddeeff"))
-            })?;
-        }
-        options.host_traddr.clone_from(&self.host_traddr);
-        options.host_iface.clone_from(&self.host_iface);
-        (options.hdr_digest, options.data_digest) = (self.hdr_digest, self.data_digest);
-        options.tos = u8::try_from(self.tos).ok();
-        options.keep_alive_ms = self.keep_alive_s.saturating_mul(1000);
-        options.spin_us = if self.poll { u32::MAX } else { self.spin_us };
-        options.queue_size = match u16::try_from(self.queue_size) {
+            })
+        });
+        let queue_size = match u16::try_from(self.queue_size) {
             Ok(0) => {
                 u16::try_from(depth).unwrap_or(u16::MAX).saturating_add(1).clamp(ENTRIES_MIN, Options::QUEUE_SIZE_MAX)
             }
             entries => entries.unwrap_or(u16::MAX).clamp(Options::QUEUE_SIZE_MIN, Options::QUEUE_SIZE_MAX),
         };
-        (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (u16::from(depth > 0), 0, 0);
+        let overrides = Overrides {
+            hostnqn: host_nqn.transpose()?,
+            hostid: host_id.transpose()?,
+            host_traddr: self.host_traddr.clone(),
+            host_iface: self.host_iface.clone(),
+            hdr_digest: self.hdr_digest,
+            data_digest: self.data_digest,
+            tos: u8::try_from(self.tos).ok(),
+            keep_alive_tmo: Some(self.keep_alive_s),
+            queue_size: Some(queue_size),
+            nr_io_queues: Some(u16::from(depth > 0)),
+            ..Overrides::default()
+        };
+        overrides.apply(&mut options);
+        options.spin_us = if self.poll { u32::MAX } else { self.spin_us };
         Ok(options)
     }
 }

@@ -1,4 +1,4 @@
-//! What people write on command lines and in configurations where a value is more than a word or a number: sizes, durations, and
+//! What people write on command lines and in configurations where a value is more than a word: numbers, sizes, durations, and
 //! what a drive stores its data in. Reading, writing, and what is wrong with a text, so that all programs and files of ebof take the
 //! same.
 //!

@@ -1,4 +1,4 @@
-//! Sizes (`10G`, `10Gi`) and durations (`30s`, `500ms`) as people write them.
+//! Numbers (`16`, `0x10`), sizes (`10G`, `10Gi`) and durations (`30s`, `500ms`) as people write them.
 //!
 //! Sizes mean what they mean in nvme-cli: `K`, `M`, `G` are powers of 1000, `Ki`, `Mi`, `Gi` powers of 1024. fio's words are
 //! fio's: see [`parse_fio_size`].
@@ -146,6 +146,22 @@ pub fn format_size(bytes: u64) -> String {
     };
     let (decimal, binary) = (with(1000, ""), with(1024, "i"));
     if decimal.len() < binary.len() { decimal } else { binary }
+}
+
+/// Reads a number that fits `T`: decimal, or hexadecimal with `0x` as in nvme-cli.
+///
+/// # Errors
+/// It is none, or too large.
+pub fn parse_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let value = match digits {
+        // `from_str_radix` takes a sign, which is no digit.
+        Some(digits) if digits.starts_with(['+', '-']) => None,
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let value = value.ok_or_else(|| "want a number, decimal or with 0x hexadecimal".to_owned())?;
+    T::try_from(value).map_err(|_too_large| format!("{value} is too large here"))
 }
 
 /// Reads a duration: [`DURATION_FORM`].

@@ -108,7 +108,8 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
     }
     assert_eq!(line.records().len(), 1, "what was refused leaves nothing");
     // Another host is another host; and who asks for it gets it.
-    let other = Request { hostnqn: Some("nqn.2014-08.org.example:other".to_owned()), ..by_port.clone() };
+    let mut other = by_port.clone();
+    other.overrides.hostnqn = Some(Nqn::parse("nqn.2014-08.org.example:other").unwrap());
     connect_in(&line.states, &other).unwrap();
     connect_in(&line.states, &Request { duplicate_connect: true, ..by_port }).unwrap();
     // A namespace that comes later is a device of one holder only, too.
@@ -150,7 +151,7 @@ pub(crate) fn of_two_that_connect_at_once_one_gets_the_device(kind: Kind) {
 
 pub(crate) fn a_controller_that_was_given_up_is_remembered(kind: Kind) {
     let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
-    let request = Request { ctrl_loss_tmo: Some(1), ..line.request() };
+    let request = line.request_with(|overrides| overrides.ctrl_loss_tmo = Some(1));
     let attached = connect_in(&line.states, &request).unwrap();
     line.stop();
     let record = eventually(|| line.records().into_iter().find(|record| record.given_up().is_some()));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ebof_attach::state::{Record, StateDir};
 use ebof_attach::{Attached, Error, Kind, Request, Select, connect_in, disconnect_in, loopdev, open_in};
-use ebof_initiator::AdminData;
+use ebof_initiator::{AdminData, Overrides};
 use ebof_manage::api::Target as _;
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
@@ -77,11 +77,16 @@ impl Line {
             traddr: self.address.ip().to_string(),
             trsvcid: self.address.port(),
             nqn: NQN.to_owned(),
-            nr_io_queues: Some(2),
-            reconnect_delay: Some(1),
+            overrides: Overrides { nr_io_queues: Some(2), reconnect_delay: Some(1), ..Overrides::default() },
             kind: self.kind,
             ..Request::default()
         }
+    }
+
+    pub(crate) fn request_with(&self, change: impl FnOnce(&mut Overrides)) -> Request {
+        let mut request = self.request();
+        change(&mut request.overrides);
+        request
     }
 
     pub(crate) fn connect(&self) -> Attached {
@@ -154,7 +159,8 @@ fn bytes_by_queue(target: &Target) -> Vec<(u16, u64, u64)> {
 
 pub(crate) fn reads_and_writes_have_queues_of_their_own(kind: Kind) {
     let mut line = Line::new(kind, &["DIR/disk.img:64Mi"]);
-    let request = Request { nr_io_queues: Some(1), nr_write_queues: Some(1), ..line.request() };
+    let request =
+        line.request_with(|overrides| (overrides.nr_io_queues, overrides.nr_write_queues) = (Some(1), Some(1)));
     let attached = connect_in(&line.states, &request).unwrap_or_else(|error| panic!("{error}"));
     let device = path(&attached);
     let data = Aligned::new(&pattern(3, 4 << 20));
@@ -348,7 +354,8 @@ pub(crate) fn devices_wait_for_a_target_that_comes_back(kind: Kind) {
 
 pub(crate) fn devices_fail_when_the_target_stays_away(kind: Kind) {
     let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
-    let request = Request { fast_io_fail_tmo: Some(1), ctrl_loss_tmo: Some(4), ..line.request() };
+    let request =
+        line.request_with(|overrides| (overrides.fast_io_fail_tmo, overrides.ctrl_loss_tmo) = (Some(1), Some(4)));
     let attached = connect_in(&line.states, &request).unwrap();
     let device = direct(&path(&attached));
     let mut block = Aligned::new(&[0; 4096]);

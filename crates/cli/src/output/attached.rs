@@ -28,7 +28,8 @@ impl Connected {
     fn address(&self) -> String {
         let request = &self.state.request;
         let mut address = format!("traddr={},trsvcid={}", safe(&request.traddr), request.trsvcid);
-        for (name, value) in [("host_traddr", &request.host_traddr), ("host_iface", &request.host_iface)] {
+        let overrides = &request.overrides;
+        for (name, value) in [("host_traddr", &overrides.host_traddr), ("host_iface", &overrides.host_iface)] {
             if let Some(value) = value {
                 let _infallible = write!(address, ",{name}={}", safe(value));
             }

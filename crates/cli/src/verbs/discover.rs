@@ -141,7 +141,7 @@ mod tests {
         let found: Vec<_> =
             services.iter().map(|service| (service.traddr.as_deref().unwrap(), service.trsvcid)).collect();
         assert_eq!(found, [("192.168.1.4", Some(8009)), ("10.0.0.1", None)]);
-        assert_eq!(services[1].host_traddr.as_deref(), Some("10.0.0.2"));
+        assert_eq!(services[1].overrides.host_traddr.as_deref(), Some("10.0.0.2"));
     }
 
     #[test]

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use ebof_attach::{Kind, Request};
-use ebof_initiator::Options;
-use ebof_nvme::{HostId, Nqn};
+use ebof_initiator::{Options, Overrides};
+use ebof_nvme::Nqn;
 
-use super::number;
-use crate::device::{check_transport, parse_host_id, set_host, strange_name, zerocopy_send};
+use crate::device::{check_transport, strange_name};
 use crate::failure::Failure;
 use crate::output::say;
 
@@ -32,81 +31,11 @@ pub(super) struct FabricArgs {
     /// The subsystem
     #[arg(short = 'n', long, value_name = "NQN", visible_alias = "subsysnqn")]
     pub(super) nqn: Option<Nqn>,
-    /// Local address to connect from
-    #[arg(short = 'w', long, value_name = "ADDRESS")]
-    pub(super) host_traddr: Option<String>,
-    /// Network interface to connect through
-    #[arg(short = 'f', long, value_name = "INTERFACE")]
-    pub(super) host_iface: Option<String>,
-    /// Who we say we are; /etc/nvme/hostnqn, or a name made from the machine, where nothing is said
-    #[arg(short = 'q', long, value_name = "NQN")]
-    pub(super) hostnqn: Option<Nqn>,
-    /// Our host identifier, a UUID
-    #[arg(short = 'I', long, value_name = "UUID", value_parser = parse_host_id)]
-    pub(super) hostid: Option<HostId>,
-    /// I/O queues; one for each processor where nothing is said. For reads only, where there are write queues
-    #[arg(short = 'i', long, value_name = "N", value_parser = number::parse::<u16>)]
-    pub(super) nr_io_queues: Option<u16>,
-    /// Additional queues for everything but reads
-    #[arg(short = 'W', long, value_name = "N", value_parser = number::parse::<u16>)]
-    pub(super) nr_write_queues: Option<u16>,
-    /// Additional queues that are polled
-    #[arg(short = 'P', long, value_name = "N", value_parser = number::parse::<u16>)]
-    pub(super) nr_poll_queues: Option<u16>,
-    /// Entries of an I/O queue [default: 128]
-    #[arg(short = 'Q', long, value_name = "N", value_parser = number::parse::<u16>)]
-    pub(super) queue_size: Option<u16>,
-    /// Keep Alive Timeout in seconds, 0 for none [default: 5]
-    #[arg(short = 'k', long, value_name = "S", value_parser = number::parse::<u32>)]
-    pub(super) keep_alive_tmo: Option<u32>,
-    /// Seconds between attempts to reconnect [default: 10]
-    #[arg(short = 'c', long, value_name = "S", value_parser = number::parse::<u32>)]
-    pub(super) reconnect_delay: Option<u32>,
-    /// Seconds after which a lost controller is given up, -1 for never [default: 600]
-    #[arg(short = 'l', long, value_name = "S", allow_negative_numbers = true)]
-    pub(super) ctrl_loss_tmo: Option<i64>,
-    /// Seconds after which I/O fails while the connection is lost, -1 for never
-    #[arg(short = 'F', long, alias = "fast_io_fail_tmo", value_name = "S", allow_negative_numbers = true)]
-    pub(super) fast_io_fail_tmo: Option<i64>,
-    /// IP type of service
-    #[arg(short = 'T', long, value_name = "TOS", value_parser = number::parse::<u8>)]
-    pub(super) tos: Option<u8>,
-    /// Priority of what is sent (`SO_PRIORITY`)
-    #[arg(long, value_name = "N", value_parser = number::parse::<u32>)]
-    pub(super) so_priority: Option<u32>,
-    /// How long a receive may poll the network card's queue, microseconds (`SO_BUSY_POLL`)
-    #[arg(long, value_name = "US", value_parser = number::parse::<u32>)]
-    pub(super) busy_poll: Option<u32>,
-    /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
-    #[arg(long)]
-    pub(super) prefer_busy_poll: bool,
-    /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`)
-    #[arg(long, value_name = "N", value_parser = number::parse::<u16>)]
-    pub(super) busy_poll_budget: Option<u16>,
-    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
-    #[arg(long, value_name = "SIZE", value_parser = zerocopy_send)]
-    pub(super) zerocopy_send: Option<u32>,
-    /// Hold small requests for so many microseconds, so that more go in one send (i10)
-    #[arg(long, value_name = "US", value_parser = number::parse::<u32>)]
-    pub(super) batch_timeout: Option<u32>,
-    /// Send held requests when there are so many [default: 16]
-    #[arg(long, value_name = "N", value_parser = number::parse::<u16>)]
-    pub(super) batch_nr: Option<u16>,
-    /// Send held requests when they transfer so many bytes [default: 65536]
-    #[arg(long, value_name = "BYTES", value_parser = number::parse::<u32>)]
-    pub(super) batch_bytes: Option<u32>,
-    /// Header digests (CRC32C)
-    #[arg(short = 'g', long)]
-    pub(super) hdr_digest: bool,
-    /// Data digests (CRC32C)
-    #[arg(short = 'G', long)]
-    pub(super) data_digest: bool,
+    #[command(flatten)]
+    pub(super) overrides: Overrides,
     /// Connect although the subsystem is connected there already
     #[arg(short = 'D', long)]
     pub(super) duplicate_connect: bool,
-    /// Submission queue flow control off
-    #[arg(long)]
-    pub(super) disable_sqflow: bool,
     #[command(flatten)]
     pub(super) later: Later,
 }
@@ -194,7 +123,7 @@ impl FabricArgs {
             check_address(traddr)?;
         }
         self.later.refuse()?;
-        for (option, nqn) in [("--nqn", &self.nqn), ("--hostnqn", &self.hostnqn)] {
+        for (option, nqn) in [("--nqn", &self.nqn), ("--hostnqn", &self.overrides.hostnqn)] {
             if let Some(warning) = nqn.as_ref().and_then(|nqn| strange_name(option, nqn)) {
                 say(&warning);
             }
@@ -205,20 +134,7 @@ impl FabricArgs {
     /// What the initiator is to do to connect to `nqn` at `traddr`:`trsvcid`.
     pub(super) fn options(&self, traddr: &str, trsvcid: u16, nqn: Nqn) -> Options {
         let mut options = Options::new(traddr, trsvcid, nqn);
-        set_host(&mut options, self.hostnqn.as_ref(), self.hostid);
-        options.host_traddr.clone_from(&self.host_traddr);
-        options.host_iface.clone_from(&self.host_iface);
-        options.hdr_digest = self.hdr_digest;
-        options.data_digest = self.data_digest;
-        options.tos = self.tos;
-        options.so_priority = self.so_priority;
-        options.busy_poll_us = self.busy_poll;
-        options.prefer_busy_poll = self.prefer_busy_poll;
-        options.busy_poll_budget = self.busy_poll_budget;
-        options.zerocopy_send = self.zerocopy_send;
-        if let Some(seconds) = self.keep_alive_tmo {
-            options.keep_alive_ms = seconds.saturating_mul(1000);
-        }
+        self.overrides.apply(&mut options);
         options
     }
 
@@ -229,30 +145,7 @@ impl FabricArgs {
             traddr: traddr.to_owned(),
             trsvcid,
             nqn: nqn.to_owned(),
-            host_traddr: self.host_traddr.clone(),
-            host_iface: self.host_iface.clone(),
-            hostnqn: self.hostnqn.as_ref().map(ToString::to_string),
-            hostid: self.hostid.map(|id| id.to_string()),
-            nr_io_queues: self.nr_io_queues,
-            nr_write_queues: self.nr_write_queues,
-            nr_poll_queues: self.nr_poll_queues,
-            queue_size: self.queue_size,
-            keep_alive_tmo: self.keep_alive_tmo,
-            reconnect_delay: self.reconnect_delay,
-            ctrl_loss_tmo: self.ctrl_loss_tmo,
-            fast_io_fail_tmo: self.fast_io_fail_tmo,
-            tos: self.tos,
-            so_priority: self.so_priority,
-            busy_poll_us: self.busy_poll,
-            prefer_busy_poll: self.prefer_busy_poll,
-            busy_poll_budget: self.busy_poll_budget,
-            zerocopy_send: self.zerocopy_send,
-            batch_timeout_us: self.batch_timeout,
-            batch_nr: self.batch_nr,
-            batch_bytes: self.batch_bytes,
-            hdr_digest: self.hdr_digest,
-            data_digest: self.data_digest,
-            disable_sqflow: self.disable_sqflow,
+            overrides: self.overrides.clone(),
             duplicate_connect: self.duplicate_connect,
             kind,
         }

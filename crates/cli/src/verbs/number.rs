@@ -1,22 +1,7 @@
 //! Numbers on the command line: decimal, or hexadecimal with `0x` as in nvme-cli; sizes with units.
 
 use ebof_manage::units::SizeError;
-
-/// Reads a number that fits `T`.
-///
-/// # Errors
-/// It is none, or too large.
-pub(super) fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let value = match digits {
-        // `from_str_radix` takes a sign, which is no digit.
-        Some(digits) if digits.starts_with(['+', '-']) => None,
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    let value = value.ok_or_else(|| "want a number, decimal or with 0x hexadecimal".to_owned())?;
-    T::try_from(value).map_err(|_too_large| format!("{value} is too large here"))
-}
+pub(super) use ebof_manage::units::parse_number as parse;
 
 /// Reads a list of numbers, separated by commas.
 ///

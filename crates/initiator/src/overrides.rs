@@ -1,0 +1,291 @@
+//! The connect options that a user may give, by nvme-cli's names and in its units: what verbs take as arguments and a holder keeps in its
+//! state file (features `clap` and `serde`). What is absent leaves the default. A new option is a field here, a line in
+//! [`Overrides::apply`] and a field of [`Options`].
+
+use std::time::Duration;
+
+use ebof_nvme::{HostId, Nqn};
+
+use crate::options::Options;
+
+/// What differs from the defaults of [`Options`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Overrides {
+    /// Local address to connect from
+    #[cfg_attr(feature = "clap", arg(short = 'w', long, value_name = "ADDRESS"))]
+    pub host_traddr: Option<String>,
+    /// Network interface to connect through
+    #[cfg_attr(feature = "clap", arg(short = 'f', long, value_name = "INTERFACE"))]
+    pub host_iface: Option<String>,
+    /// Who we say we are; /etc/nvme/hostnqn, or a name made from the machine, where nothing is said
+    #[cfg_attr(feature = "clap", arg(short = 'q', long, value_name = "NQN"))]
+    #[cfg_attr(feature = "serde", serde(with = "text::nqn"))]
+    pub hostnqn: Option<Nqn>,
+    /// Our host identifier, a UUID
+    #[cfg_attr(feature = "clap", arg(short = 'I', long, value_name = "UUID", value_parser = parse::host_id))]
+    #[cfg_attr(feature = "serde", serde(with = "text::host_id"))]
+    pub hostid: Option<HostId>,
+    /// I/O queues; one for each processor where nothing is said. For reads only, where there are write queues
+    #[cfg_attr(feature = "clap", arg(short = 'i', long, value_name = "N", value_parser = parse::number::<u16>))]
+    pub nr_io_queues: Option<u16>,
+    /// Additional queues for everything but reads
+    #[cfg_attr(feature = "clap", arg(short = 'W', long, value_name = "N", value_parser = parse::number::<u16>))]
+    pub nr_write_queues: Option<u16>,
+    /// Additional queues that are polled
+    #[cfg_attr(feature = "clap", arg(short = 'P', long, value_name = "N", value_parser = parse::number::<u16>))]
+    pub nr_poll_queues: Option<u16>,
+    /// Entries of an I/O queue [default: 128]
+    #[cfg_attr(feature = "clap", arg(short = 'Q', long, value_name = "N", value_parser = parse::number::<u16>))]
+    pub queue_size: Option<u16>,
+    /// Keep Alive Timeout in seconds, 0 for none [default: 5]
+    #[cfg_attr(feature = "clap", arg(short = 'k', long, value_name = "S", value_parser = parse::number::<u32>))]
+    pub keep_alive_tmo: Option<u32>,
+    /// Seconds between attempts to reconnect [default: 10]
+    #[cfg_attr(feature = "clap", arg(short = 'c', long, value_name = "S", value_parser = parse::number::<u32>))]
+    pub reconnect_delay: Option<u32>,
+    /// Seconds after which a lost controller is given up, -1 for never [default: 600]
+    #[cfg_attr(feature = "clap", arg(short = 'l', long, value_name = "S", allow_negative_numbers = true))]
+    pub ctrl_loss_tmo: Option<i64>,
+    /// Seconds after which I/O fails while the connection is lost, -1 for never
+    #[cfg_attr(
+        feature = "clap",
+        arg(short = 'F', long, alias = "fast_io_fail_tmo", value_name = "S", allow_negative_numbers = true)
+    )]
+    pub fast_io_fail_tmo: Option<i64>,
+    /// IP type of service
+    #[cfg_attr(feature = "clap", arg(short = 'T', long, value_name = "TOS", value_parser = parse::number::<u8>))]
+    pub tos: Option<u8>,
+    /// Priority of what is sent (`SO_PRIORITY`)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parse::number::<u32>))]
+    pub so_priority: Option<u32>,
+    /// How long a receive may poll the network card's queue, microseconds (`SO_BUSY_POLL`)
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "busy-poll", value_name = "US", value_parser = parse::number::<u32>)
+    )]
+    pub busy_poll_us: Option<u32>,
+    /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub prefer_busy_poll: bool,
+    /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parse::number::<u16>))]
+    pub busy_poll_budget: Option<u16>,
+    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", value_parser = parse::zerocopy_send))]
+    pub zerocopy_send: Option<u32>,
+    /// Hold small requests for so many microseconds, so that more go in one send (i10)
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "batch-timeout", value_name = "US", value_parser = parse::number::<u32>)
+    )]
+    pub batch_timeout_us: Option<u32>,
+    /// Send held requests when there are so many [default: 16]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parse::number::<u16>))]
+    pub batch_nr: Option<u16>,
+    /// Send held requests when they transfer so many bytes [default: 65536]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES", value_parser = parse::number::<u32>))]
+    pub batch_bytes: Option<u32>,
+    /// Header digests (CRC32C)
+    #[cfg_attr(feature = "clap", arg(short = 'g', long))]
+    pub hdr_digest: bool,
+    /// Data digests (CRC32C)
+    #[cfg_attr(feature = "clap", arg(short = 'G', long))]
+    pub data_digest: bool,
+    /// Submission queue flow control off
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub disable_sqflow: bool,
+}
+
+impl Overrides {
+    /// Sets what was given. A foreign host NQN gets a Host Identifier of its own where none was given: Linux refuses one identifier
+    /// under two names.
+    pub fn apply(&self, options: &mut Options) {
+        if let Some(nqn) = &self.hostnqn {
+            options.set_host_nqn(nqn.clone());
+        }
+        set(&mut options.host_id, self.hostid);
+        options.host_traddr.clone_from(&self.host_traddr);
+        options.host_iface.clone_from(&self.host_iface);
+        set(&mut options.nr_io_queues, self.nr_io_queues);
+        set(&mut options.nr_write_queues, self.nr_write_queues);
+        set(&mut options.nr_poll_queues, self.nr_poll_queues);
+        set(&mut options.queue_size, self.queue_size);
+        let ms = |seconds: u32| seconds.saturating_mul(1000);
+        set(&mut options.keep_alive_ms, self.keep_alive_tmo.map(ms));
+        set(&mut options.reconnect_delay_ms, self.reconnect_delay.map(ms));
+        let limit = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
+        set(&mut options.ctrl_loss_tmo, self.ctrl_loss_tmo.map(limit));
+        set(&mut options.fast_io_fail_tmo, self.fast_io_fail_tmo.map(limit));
+        options.tos = self.tos;
+        options.so_priority = self.so_priority;
+        options.busy_poll_us = self.busy_poll_us;
+        options.prefer_busy_poll = self.prefer_busy_poll;
+        options.busy_poll_budget = self.busy_poll_budget;
+        options.zerocopy_send = self.zerocopy_send;
+        set(&mut options.batch_timeout_us, self.batch_timeout_us);
+        set(&mut options.batch_nr, self.batch_nr);
+        set(&mut options.batch_bytes, self.batch_bytes);
+        options.hdr_digest = self.hdr_digest;
+        options.data_digest = self.data_digest;
+        options.disable_sqflow = self.disable_sqflow;
+    }
+}
+
+fn set<T>(option: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *option = given;
+    }
+}
+
+/// How arguments are read.
+#[cfg(feature = "clap")]
+pub mod parse {
+    use ebof_grammar::units::{format_size, parse_size};
+    use ebof_nvme::HostId;
+
+    pub use ebof_grammar::units::parse_number as number;
+
+    /// Reads a Host Identifier.
+    ///
+    /// # Errors
+    /// It is neither a UUID nor 32 hexadecimal digits.
+    pub fn host_id(text: &str) -> Result<HostId, String> {
+        HostId::parse(text).ok_or_else(|| "want a UUID such as 00112233-4455-6677-8899-aabbccddeeff".to_owned())
+    }
+
+    /// Reads the size of the least payload that is sent without a copy.
+    ///
+    /// # Errors
+    /// It is none, or out of range.
+    pub fn zerocopy_send(text: &str) -> Result<u32, String> {
+        let limits = ebof_pinned::SEND_MIN..=ebof_pinned::SEND_MIN_MAX;
+        let bytes = parse_size(text).map_err(|error| error.to_string())?;
+        u32::try_from(bytes).ok().filter(|bytes| limits.contains(bytes)).ok_or_else(|| {
+            let (least, most) = (format_size((*limits.start()).into()), format_size((*limits.end()).into()));
+            format!("want {least} to {most}: less than a page is copied faster than it is pinned")
+        })
+    }
+}
+
+/// Names and identifiers as texts.
+#[cfg(feature = "serde")]
+mod text {
+    pub(super) mod nqn {
+        use ebof_nvme::Nqn;
+        use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+        #[expect(clippy::ref_option, reason = "serde hands references")]
+        pub(crate) fn serialize<S: Serializer>(nqn: &Option<Nqn>, serializer: S) -> Result<S::Ok, S::Error> {
+            match nqn {
+                Some(nqn) => serializer.collect_str(nqn),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nqn>, D::Error> {
+            let text = Option::<String>::deserialize(deserializer)?;
+            text.map(|text| Nqn::parse(&text).map_err(D::Error::custom)).transpose()
+        }
+    }
+
+    pub(super) mod host_id {
+        use ebof_nvme::HostId;
+        use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+        #[expect(clippy::ref_option, reason = "serde hands references")]
+        pub(crate) fn serialize<S: Serializer>(id: &Option<HostId>, serializer: S) -> Result<S::Ok, S::Error> {
+            match id {
+                Some(id) => serializer.collect_str(id),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HostId>, D::Error> {
+            let text = Option::<String>::deserialize(deserializer)?;
+            text.map(|text| HostId::parse(&text).ok_or_else(|| D::Error::custom("not a UUID"))).transpose()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(overrides: &Overrides) -> Options {
+        let mut options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
+        overrides.apply(&mut options);
+        options
+    }
+
+    #[test]
+    fn nothing_said_leaves_the_defaults() {
+        let nqn = Nqn::parse("nqn.2014-08.org.example:a").unwrap();
+        assert_eq!(applied(&Overrides::default()), Options::new("127.0.0.1", 4420, nqn));
+    }
+
+    #[test]
+    fn what_is_said_reaches_the_options_in_their_units() {
+        let host = Nqn::parse("nqn.2014-08.org.example:host").unwrap();
+        let id = HostId::parse("00112233-4455-6677-8899-aabbccddeeff").unwrap();
+        let all = Overrides {
+            host_traddr: Some("127.0.0.2".to_owned()),
+            host_iface: Some("lo".to_owned()),
+            hostnqn: Some(host.clone()),
+            hostid: Some(id),
+            nr_io_queues: Some(3),
+            nr_write_queues: Some(4),
+            nr_poll_queues: Some(5),
+            queue_size: Some(64),
+            keep_alive_tmo: Some(7),
+            reconnect_delay: Some(8),
+            ctrl_loss_tmo: Some(-1),
+            fast_io_fail_tmo: Some(9),
+            tos: Some(184),
+            so_priority: Some(2),
+            busy_poll_us: Some(50),
+            prefer_busy_poll: true,
+            busy_poll_budget: Some(6),
+            zerocopy_send: Some(8192),
+            batch_timeout_us: Some(20),
+            batch_nr: Some(10),
+            batch_bytes: Some(4096),
+            hdr_digest: true,
+            data_digest: true,
+            disable_sqflow: true,
+        };
+        let options = applied(&all);
+        let expected = Options {
+            host_traddr: Some("127.0.0.2".to_owned()),
+            host_iface: Some("lo".to_owned()),
+            host_nqn: host.clone(),
+            host_id: id,
+            nr_io_queues: 3,
+            nr_write_queues: 4,
+            nr_poll_queues: 5,
+            queue_size: 64,
+            keep_alive_ms: 7000,
+            reconnect_delay_ms: 8000,
+            ctrl_loss_tmo: None,
+            fast_io_fail_tmo: Some(Duration::from_secs(9)),
+            tos: Some(184),
+            so_priority: Some(2),
+            busy_poll_us: Some(50),
+            prefer_busy_poll: true,
+            busy_poll_budget: Some(6),
+            zerocopy_send: Some(8192),
+            batch_timeout_us: 20,
+            batch_nr: 10,
+            batch_bytes: 4096,
+            hdr_digest: true,
+            data_digest: true,
+            disable_sqflow: true,
+            ..applied(&Overrides::default())
+        };
+        assert_eq!(options, expected);
+        let named = applied(&Overrides { hostnqn: Some(host.clone()), ..Overrides::default() });
+        assert_eq!(named.host_id, crate::host::id_for(&host));
+    }
+}
