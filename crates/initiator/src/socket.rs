@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::setsockopt;
-use nix::{setsockopt_impl, sockopt_impl};
+use ebof_sockets::{Refused, SocketOptions};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -78,49 +77,20 @@ fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, can
 
 /// What was asked for and is refused ends the connection: nobody shall measure what was not set.
 fn set_options(options: &Options, socket: &Socket, ipv4: bool) -> Result<(), Kind> {
-    let done = |option: &str, value: u32, set: io::Result<()>| {
-        set.map_err(|error| Kind::SocketOption { option: format!("{option} {value}"), errno: errno(&error) })
+    let asked = SocketOptions {
+        tos: options.tos,
+        so_priority: options.so_priority,
+        busy_poll_us: options.busy_poll_us,
+        zerocopy_send: options.zerocopy_send,
+        prefer_busy_poll: options.prefer_busy_poll,
+        busy_poll_budget: options.busy_poll_budget,
     };
-    if let Some(tos) = options.tos.map(u32::from) {
-        done("--tos", tos, if ipv4 { socket.set_tos_v4(tos) } else { socket.set_tclass_v6(tos) })?;
-    }
-    // Behind the type of service, which sets a priority of its own.
-    if let Some(priority) = options.so_priority {
-        done("--so-priority", priority, socket.set_priority(priority))?;
-    }
-    if let Some(time) = options.busy_poll_us {
-        done("--busy-poll", time, socket.set_busy_poll(time))?;
-    }
-    if let Some(least) = options.zerocopy_send {
-        done("--zerocopy-send", least, ebof_pinned::enable(socket))?;
-    }
-    if options.prefer_busy_poll {
-        done("--prefer-busy-poll", 1, setsockopt(socket, PreferBusyPoll, &1).map_err(io::Error::from))?;
-    }
-    if let Some(budget) = options.busy_poll_budget.map(i32::from) {
-        let set = setsockopt(socket, BusyPollBudget, &budget).map_err(io::Error::from);
-        done("--busy-poll-budget", u32::try_from(budget).unwrap_or(0), set)?;
-    }
-    Ok(())
+    asked.set(socket, ipv4).map_err(|Refused { option, value, error }| {
+        // As arguments are called.
+        let name = option.trim_end_matches("_us").replace('_', "-");
+        Kind::SocketOption { option: format!("--{name} {value}"), errno: errno(&error) }
+    })
 }
-
-sockopt_impl!(
-    /// Polling instead of interrupts.
-    PreferBusyPoll,
-    SetOnly,
-    libc::SOL_SOCKET,
-    libc::SO_PREFER_BUSY_POLL,
-    libc::c_int
-);
-
-sockopt_impl!(
-    /// Packets of one poll.
-    BusyPollBudget,
-    SetOnly,
-    libc::SOL_SOCKET,
-    libc::SO_BUSY_POLL_BUDGET,
-    libc::c_int
-);
 
 fn await_connect(options: &Options, socket: &Socket, cancel: &Cancel) -> Result<(), Kind> {
     let started = Instant::now();

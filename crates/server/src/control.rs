@@ -15,7 +15,7 @@ use ebof_fabrics::Drain;
 use ebof_fabrics::registry::SLOW_DRAIN_MS;
 use ebof_manage::api::RefusalReason;
 use rustix::event::epoll;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 
 use crate::log_limit::{About, Kind, Network};
 use crate::mailbox::{Accepted, Mailbox, Message};
@@ -33,9 +33,6 @@ const UNADMITTED_MIN: u32 = 4;
 
 /// How long accepting rests after the system ran out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
-
-/// A silent peer is probed after this time, then every tenth of it, and given up after three probes.
-const PROBE_AFTER: Duration = Duration::from_secs(30);
 
 /// Deadlines of controllers are seen to this much later at most, milliseconds, so that the Keep Alive Timers of many
 /// controllers take one look.
@@ -325,7 +322,7 @@ fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, p
         shared.refuse(peer, port, RefusalReason::AddressShare, None, None, detail);
         return;
     };
-    let local = match prepare(&socket).and_then(|local| sockets::accepted(&socket, &port.config).map(|()| local)) {
+    let local = match sockets::accepted(&socket, &port.config).and_then(|()| socket.local_addr()) {
         Ok(local) => local,
         Err(error) => {
             if let Some(more) = shared.may_log(peer.ip().into(), Kind::NotAccepted) {
@@ -341,14 +338,6 @@ fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, p
     if let Some(mailbox) = shared.reactors().get(reactor) {
         mailbox.post(message);
     }
-}
-
-fn prepare(socket: &TcpStream) -> io::Result<SocketAddr> {
-    socket.set_nonblocking(true)?;
-    socket.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER / 10).with_retries(3);
-    SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
-    socket.local_addr()
 }
 
 #[cfg(test)]

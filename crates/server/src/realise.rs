@@ -17,6 +17,7 @@ use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Subs
 use ebof_manage::{Drive, Listen};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
+use ebof_sockets::Refused;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::control::Listening;
@@ -376,13 +377,14 @@ pub(crate) fn listen_at(port: &Port, address: Option<SocketAddr>) -> Result<(Tcp
     };
     let address = address.map_or_else(|| socket_address(&port.listen), Ok).map_err(failed)?;
     let bound = bind(address).map_err(failed)?;
-    sockets::prepare(&bound, port, address.is_ipv4()).map_err(|(option, error)| {
-        let advice = if option.starts_with("zerocopy_send") {
+    sockets::prepare(&bound, port, address.is_ipv4()).map_err(|refused| {
+        let Refused { option, value, error } = refused;
+        let advice = if option == "zerocopy_send" {
             ebof_pinned::ADVICE
         } else {
             "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN"
         };
-        let error = io::Error::new(error.kind(), format!("{option}: {error}"));
+        let error = io::Error::new(error.kind(), format!("{option} {value}: {error}"));
         StartError::Listen { listen: Box::new(port.listen.clone()), error, advice }
     })?;
     let address = bound.local_addr().map_err(failed)?;

@@ -4,45 +4,44 @@
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use ebof_manage::config::Port;
-use nix::sys::socket::{getsockopt, setsockopt};
-use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
+use ebof_sockets::{Refused, SocketOptions};
+use nix::sys::socket::getsockopt;
+use nix::{getsockopt_impl, sockopt_impl};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
+
+/// A silent peer is probed after this time, then every tenth of it, and given up after three probes.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
 
 /// Sets what the port asks for.
 ///
 /// # Errors
 /// The option that the system refuses, and its answer.
-pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result<(), (String, io::Error)> {
-    let socket = SockRef::from(listener);
-    let done =
-        |option: &str, value: u32, set: io::Result<()>| set.map_err(|error| (format!("{option} {value}"), error));
-    if let Some(tos) = port.tos.map(u32::from) {
-        done("tos", tos, if ipv4 { socket.set_tos_v4(tos) } else { socket.set_tclass_v6(tos) })?;
-    }
-    // Behind the type of service, which sets a priority of its own.
-    if let Some(priority) = port.so_priority {
-        done("so_priority", priority, socket.set_priority(priority))?;
-    }
-    if let Some(time) = port.busy_poll_us {
-        done("busy_poll_us", time, socket.set_busy_poll(time))?;
-    }
-    if let Some(least) = port.zerocopy_send_bytes {
-        done("zerocopy_send", least, ebof_pinned::enable(listener))?;
-    }
-    if port.prefer_busy_poll {
-        done("prefer_busy_poll", 1, setsockopt(listener, PreferBusyPoll, &1).map_err(io::Error::from))?;
-    }
-    Ok(())
+pub(crate) fn prepare(listener: &TcpListener, port: &Port, ipv4: bool) -> Result<(), Refused> {
+    let options = SocketOptions {
+        tos: port.tos,
+        so_priority: port.so_priority,
+        busy_poll_us: port.busy_poll_us,
+        zerocopy_send: port.zerocopy_send_bytes,
+        prefer_busy_poll: port.prefer_busy_poll,
+        busy_poll_budget: None,
+    };
+    options.set(listener, ipv4)
 }
 
-/// Sets what a connection does not have from the listening socket.
+/// Sets what all connections have, and what one does not have from the listening socket.
 ///
 /// # Errors
-/// The system's answer: it took the same from the listening socket.
+/// The system's answer: it took the same from the listening socket, or the connection has ended.
 pub(crate) fn accepted(socket: &TcpStream, port: &Port) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    // Answers are gathered before they are sent; Nagle would only hold the last of a batch back.
+    socket.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER / 10).with_retries(3);
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
     if port.zerocopy_send_bytes.is_some() {
         // They have it from the listening socket. Without it the kernel would tell nothing, and buffers would never come back: be sure.
         ebof_pinned::enable(socket)?;
@@ -69,15 +68,6 @@ pub(crate) fn peer_is_gone(socket: &TcpStream) -> bool {
     let told = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
     told && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
-
-sockopt_impl!(
-    /// Polling instead of interrupts.
-    PreferBusyPoll,
-    SetOnly,
-    libc::SOL_SOCKET,
-    libc::SO_PREFER_BUSY_POLL,
-    libc::c_int
-);
 
 sockopt_impl!(
     /// Where the last packet came from.
@@ -127,7 +117,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut port = Port::new(1, Listen::loopback());
         port.busy_poll_us = Some(u32::MAX);
-        let (option, error) = prepare(&listener, &port, true).unwrap_err();
-        assert_eq!((option.as_str(), error.kind()), ("busy_poll_us 4294967295", io::ErrorKind::InvalidInput));
+        let refused = prepare(&listener, &port, true).unwrap_err();
+        assert_eq!(
+            (refused.option, refused.value, refused.error.kind()),
+            ("busy_poll_us", u32::MAX, io::ErrorKind::InvalidInput)
+        );
     }
 }

@@ -1,0 +1,90 @@
+//! What a user may ask of a TCP socket beside what all of ebof's have: type of service, priority, busy polling, sending without a copy.
+//! The same for a target's listening sockets and a host's connections. Owns in which order they are set and which one was refused; which sockets
+//! have them, and what a refusal is called, is the caller's.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::sys::socket::setsockopt;
+use nix::{setsockopt_impl, sockopt_impl};
+use socket2::SockRef;
+
+/// What is asked for; what is absent stays the system's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// IP type of service.
+    pub tos: Option<u8>,
+    /// `SO_PRIORITY`; more than 6 needs `CAP_NET_ADMIN`.
+    pub so_priority: Option<u32>,
+    /// `SO_BUSY_POLL`, microseconds; more than `net.core.busy_read` needs `CAP_NET_ADMIN`.
+    pub busy_poll_us: Option<u32>,
+    /// `SO_ZEROCOPY`: payload of so many bytes or more will be sent without a copy.
+    pub zerocopy_send: Option<u32>,
+    /// `SO_PREFER_BUSY_POLL`; needs `CAP_NET_ADMIN`.
+    pub prefer_busy_poll: bool,
+    /// `SO_BUSY_POLL_BUDGET`, packets; more than 8 needs `CAP_NET_ADMIN`.
+    pub busy_poll_budget: Option<u16>,
+}
+
+/// The option that the system refused.
+#[derive(Debug)]
+pub struct Refused {
+    /// Which: the name of the field.
+    pub option: &'static str,
+    /// The value; 1 where the option is on or off.
+    pub value: u32,
+    /// The system's answer.
+    pub error: io::Error,
+}
+
+impl SocketOptions {
+    /// Sets them on `socket`, of IPv4 or of IPv6.
+    ///
+    /// # Errors
+    /// The first that is refused: nobody shall measure what was not set.
+    pub fn set(&self, socket: &impl AsFd, ipv4: bool) -> Result<(), Refused> {
+        let options = SockRef::from(socket);
+        let done = |option, value, set: io::Result<()>| set.map_err(|error| Refused { option, value, error });
+        if let Some(tos) = self.tos.map(u32::from) {
+            done("tos", tos, if ipv4 { options.set_tos_v4(tos) } else { options.set_tclass_v6(tos) })?;
+        }
+        // Behind the type of service, which sets a priority of its own.
+        if let Some(priority) = self.so_priority {
+            done("so_priority", priority, options.set_priority(priority))?;
+        }
+        if let Some(time) = self.busy_poll_us {
+            done("busy_poll_us", time, options.set_busy_poll(time))?;
+        }
+        if let Some(least) = self.zerocopy_send {
+            done("zerocopy_send", least, ebof_pinned::enable(socket))?;
+        }
+        if self.prefer_busy_poll {
+            done("prefer_busy_poll", 1, setsockopt(socket, PreferBusyPoll, &1).map_err(io::Error::from))?;
+        }
+        if let Some(budget) = self.busy_poll_budget {
+            let set = setsockopt(socket, BusyPollBudget, &budget.into()).map_err(io::Error::from);
+            done("busy_poll_budget", budget.into(), set)?;
+        }
+        Ok(())
+    }
+}
+
+sockopt_impl!(
+    /// Polling instead of interrupts.
+    PreferBusyPoll,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_PREFER_BUSY_POLL,
+    libc::c_int
+);
+
+sockopt_impl!(
+    /// Packets of one poll.
+    BusyPollBudget,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_BUSY_POLL_BUDGET,
+    libc::c_int
+);
