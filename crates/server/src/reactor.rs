@@ -64,6 +64,9 @@ pub(crate) struct Reactor {
     /// Pairs that wait until no older change of their bytes is left at a device.
     pub(crate) barriers: Vec<Barrier>,
     dirty: VecDeque<u32>,
+    /// Aborts that came in the last turn: what they are about was sent before them, but may have come after the sockets were
+    /// asked.
+    aborts: Vec<Message>,
     /// Connections that wait for a buffer or a free slot, by place.
     waiting: Vec<u32>,
     /// The list of before, while it is gone through; its memory is kept.
@@ -110,6 +113,7 @@ impl Reactor {
             retry: VecDeque::new(),
             barriers: Vec::new(),
             dirty: VecDeque::new(),
+            aborts: Vec::new(),
             waiting: Vec::new(),
             resuming: Vec::new(),
             deadlines: BinaryHeap::new(),
@@ -133,7 +137,7 @@ impl Reactor {
             events.clear();
             self.turns = self.turns.wrapping_add(1);
             let awake = timeout == Some(Duration::ZERO);
-            let direct = awake && !self.turns.is_multiple_of(ASK_EVERY) && self.busy.are_few();
+            let direct = awake && self.looks_directly();
             if !direct {
                 self.wait(&mut events, timeout);
             }
@@ -152,6 +156,11 @@ impl Reactor {
             idle_turns = if worked { 0 } else { idle_turns.saturating_add(1) };
             timeout = self.next_timeout(now_us, worked, idle_turns);
         }
+    }
+
+    /// Whether a few sockets are looked at in this turn, in place of asking for all.
+    fn looks_directly(&self) -> bool {
+        !self.turns.is_multiple_of(ASK_EVERY) && self.aborts.is_empty() && self.busy.are_few()
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
@@ -176,6 +185,7 @@ impl Reactor {
     fn turn(&mut self, now_us: u64, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let mut worked = false;
         self.busy.start_turn(now_us, self.idle.spin_us());
+        let aborts = std::mem::take(&mut self.aborts);
         worked |= self.take_messages(messages, now_us);
         if direct {
             for place in self.busy.places() {
@@ -192,7 +202,7 @@ impl Reactor {
                 }
             }
         }
-        for abort in messages.drain(..) {
+        for abort in aborts {
             self.on_message(abort, now_us);
         }
         while let Some(completion) = self.io.poll() {
@@ -218,7 +228,7 @@ impl Reactor {
     }
 
     /// What other threads have to tell comes before what hosts send: a command must not find a namespace of whose end its host
-    /// has been told. Aborts are left in `messages`: what they are about may still be in a socket.
+    /// has been told. Aborts are kept for the next turn: what they are about may still be in a socket.
     fn take_messages(&mut self, messages: &mut Vec<Message>, now_us: u64) -> bool {
         self.mailbox.take(messages);
         let worked = !messages.is_empty();
@@ -226,6 +236,7 @@ impl Reactor {
         for message in others {
             self.on_message(message, now_us);
         }
+        self.aborts.append(messages);
         worked
     }
 

@@ -92,7 +92,7 @@ impl Rig {
         self.now_us += took_us;
         self.events.clear();
         reactor.turns = reactor.turns.wrapping_add(1);
-        let direct = !reactor.turns.is_multiple_of(ASK_EVERY) && reactor.busy.are_few();
+        let direct = reactor.looks_directly();
         if !direct {
             reactor.wait(&mut self.events, Some(Duration::ZERO));
         }

@@ -9,12 +9,12 @@ use ebof_nvme::connect::Property;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::property::{Cc, offset};
-use ebof_nvme::{Nsid, Sgl};
+use ebof_nvme::{Cid, Nsid, Sgl};
 
 use super::Rig;
 use super::hosts::{Load, capsule, h2c_data};
 use crate::device::DeviceTable;
-use crate::mailbox::Message;
+use crate::mailbox::{Asker, Message};
 
 /// The only device of a [`Rig`].
 const DEVICE: DeviceId = DeviceId(1);
@@ -39,6 +39,25 @@ fn data_in_the_capsule_of_a_command_that_is_not_taken_reach_no_other_command() {
     assert_eq!((response[0], &response[20..24]), (5, &[5, 0, 0, 0][..]), "the response to the command that was taken");
     let device = rig.reactor.devices.device(DEVICE).unwrap();
     assert_eq!(device.resident().unwrap().lend(0, 4096, true).unwrap().as_ref(), [0xaa; 4096]);
+}
+
+/// The command and the Abort come after the sockets have been asked and before the mailbox is.
+#[test]
+fn an_abort_finds_a_command_that_was_sent_before_it() {
+    let mut rig = Rig::new();
+    let mut host = rig.host(Load::reads(4096, 0));
+    let handle = rig.reactor.connections[host.place()].as_ref().unwrap().handle;
+    let mut first_half = BlockRange::new(0, 1).encode(nvm::COMPARE, Nsid(1));
+    first_half.flags |= 1;
+    host.put(&capsule(first_half, 5, Sgl::InCapsule { offset: 0, length: 512 }, &[0; 512]));
+    rig.reactor.mailbox.post(Message::Abort { handle, cid: Cid(5), reply: Asker { handle, slot: 99 } });
+    let now_us = rig.now_us;
+    rig.reactor.turn(now_us, false, &[], &mut rig.messages);
+    for _ in 0..3 {
+        rig.turn(100);
+    }
+    let response = host.answer().expect("the command was aborted");
+    assert_eq!((response[0], &response[20..24]), (5, &[5, 0, 0x0e, 0][..]), "Command Abort Requested");
 }
 
 /// A device that keeps requests waiting until it is let go.
