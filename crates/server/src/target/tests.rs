@@ -80,7 +80,13 @@ fn failures_while_the_drives_thread_is_busy_make_one_look() {
     let (target, _address) = start(directory.path());
     let (_, keeper) = target.shared.drives.keepers().remove(0);
     let (open, gate) = mpsc::channel::<()>();
-    keeper.medium().run(Box::new(move |_| _ = gate.recv()));
+    let (begun, busy) = mpsc::channel::<()>();
+    keeper.medium().run(Box::new(move |_| {
+        begun.send(()).unwrap();
+        _ = gate.recv();
+    }));
+    // What the start left to the thread is done then, and counts no more.
+    busy.recv().unwrap();
     let before = Arc::strong_count(&keeper);
     (0..1000).for_each(|_| keeper.hurry());
     assert_eq!(Arc::strong_count(&keeper), before + 1);
