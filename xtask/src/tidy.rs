@@ -3,6 +3,7 @@
 //! Every check is a function over a [`Tree`], so that its tests hand it a few files of their own.
 
 mod boundary;
+mod circles;
 mod dependencies;
 mod documents;
 mod lengths;
@@ -50,6 +51,7 @@ pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
     let mut violations = Vec::new();
     dependencies::check(&tree, &packages, &mut violations);
     boundary::check(&tree, &mut violations);
+    circles::check(&tree, &mut violations);
     rust::check(&tree, &mut violations);
     let shorter = lengths::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);

@@ -40,6 +40,12 @@ impl Source {
         self.code.iter().zip(&self.tests).filter(|(code, test)| !**test && !code.trim().is_empty()).count()
     }
 
+    /// The code that is no test, as one text.
+    pub(crate) fn product_code(&self) -> String {
+        let lines = self.code.iter().zip(&self.tests).filter(|(_, test)| !**test);
+        lines.flat_map(|(code, _)| [code.as_str(), "\n"]).collect()
+    }
+
     /// The comment above `line` (from 1): the nearest block of comment lines before it within the same statement.
     pub(crate) fn comment_above(&self, line: usize) -> String {
         let mut above = Vec::new();
