@@ -6,6 +6,7 @@ mod boundary;
 mod circles;
 mod dependencies;
 mod documents;
+mod glossary;
 mod lengths;
 mod rust;
 mod source;
@@ -55,6 +56,7 @@ pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
     rust::check(&tree, &mut violations);
     let shorter = lengths::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);
+    glossary::check(&tree, &mut violations);
     words::check(&tree, &mut violations);
     violations.sort();
     for violation in &violations {

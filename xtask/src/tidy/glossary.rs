@@ -1,0 +1,115 @@
+//! The glossary against the code: a name that several crates give to types of their own has an entry, and an entry
+//! whose word is a type's name is that of a type that exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Violation;
+use super::tree::Tree;
+
+const GLOSSARY: &str = "docs/glossary.md";
+
+/// Crates that may define types of one name before the glossary has to tell them apart.
+const CRATES_MAX: usize = 2;
+
+/// Crates that only tests use.
+const TEST_CRATES: &[&str] = &["testkit"];
+
+/// By name of a type, the crates that define one which is seen outside of its module; none for names that are not.
+type Types = BTreeMap<String, BTreeSet<String>>;
+
+pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
+    let Some(text) = tree.text(GLOSSARY) else { return };
+    let types = types(tree);
+    let entries = entries(text);
+    for (line, name) in &entries {
+        if !types.contains_key(*name) {
+            violations.push(Violation::new(GLOSSARY, *line, format!("no crate defines a type `{name}`")));
+        }
+    }
+    for (name, crates) in &types {
+        if crates.len() > CRATES_MAX && !entries.iter().any(|(_, entry)| entry == name) {
+            let crates: Vec<&str> = crates.iter().map(String::as_str).collect();
+            let message = format!("`{name}` has no entry, and is a type in {}", crates.join(", "));
+            violations.push(Violation::new(GLOSSARY, 0, message));
+        }
+    }
+}
+
+/// The names of types in the first column, each with its line.
+fn entries(text: &str) -> Vec<(usize, &str)> {
+    let rows = (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, line.strip_prefix('|')?)));
+    rows.filter_map(|(number, row)| {
+        let cell = row.split('|').next()?.trim();
+        Some((number, cell.strip_prefix('`')?.strip_suffix('`')?))
+    })
+    .collect()
+}
+
+fn types(tree: &Tree) -> Types {
+    let mut types = Types::new();
+    for (path, source) in tree.rust() {
+        let Some((name, file)) = path.strip_prefix("crates/").and_then(|path| path.split_once("/src/")) else {
+            continue;
+        };
+        if TEST_CRATES.contains(&name) || file.split('/').any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        for line in source.product_code().lines() {
+            let Some((type_name, visible)) = definition(line) else { continue };
+            let crates = types.entry(type_name.to_owned()).or_default();
+            if visible {
+                crates.insert(name.to_owned());
+            }
+        }
+    }
+    types
+}
+
+/// The type that a line defines, and whether other modules see it.
+fn definition(line: &str) -> Option<(&str, bool)> {
+    let line = line.trim_start();
+    let (visible, rest) = match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => (true, rest.split_once(')')?.1),
+        Some(rest) if rest.starts_with(' ') => (true, rest),
+        _ => (false, line),
+    };
+    let rest = rest.trim_start();
+    let name = ["struct ", "enum ", "trait "].into_iter().find_map(|keyword| rest.strip_prefix(keyword))?;
+    let end = name.find(|character: char| !character.is_alphanumeric() && character != '_').unwrap_or(name.len());
+    Some((&name[..end], visible))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    fn broken(glossary: &str, files: &[(&str, &str)]) -> Vec<String> {
+        let mut violations = Vec::new();
+        let files: Vec<(&str, &str)> = [(GLOSSARY, glossary)].into_iter().chain(files.iter().copied()).collect();
+        check(&tree::of(&files), &mut violations);
+        violations.into_iter().map(|violation| violation.message).collect()
+    }
+
+    const A: (&str, &str) = ("crates/a/src/lib.rs", "pub struct Slot<T>(T);\n");
+    const B: (&str, &str) = ("crates/b/src/x.rs", "pub(crate) enum Slot {\n    Free,\n}\n");
+    const C: (&str, &str) = ("crates/c/src/x.rs", "/// pub struct Other;\npub trait Slot: Send {}\n");
+    const PRIVATE: (&str, &str) = ("crates/c/src/x.rs", "struct Slot;\n");
+    const TESTS: (&str, &str) = ("crates/c/src/x.rs", "#[cfg(test)]\nmod tests {\n    pub struct Slot;\n}\n");
+
+    #[test]
+    fn a_name_of_three_crates_has_an_entry() {
+        let entry = "| word | meaning |\n|---|---|\n| queue | of commands |\n| `Slot` | room for one command |\n";
+        assert_eq!(broken("", &[A, B, C]), ["`Slot` has no entry, and is a type in a, b, c"]);
+        for two in [[A, B, PRIVATE], [A, B, TESTS]] {
+            assert_eq!(broken("", &two), Vec::<String>::new());
+        }
+        assert_eq!(broken(entry, &[A, B, C]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_entry_is_that_of_a_type_that_exists() {
+        assert_eq!(broken("| `Slot` | room |\n", &[PRIVATE]), Vec::<String>::new());
+        assert_eq!(broken("a\n| `Other` | x |\n", &[C]), ["no crate defines a type `Other`"]);
+    }
+}
