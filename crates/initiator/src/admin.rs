@@ -16,15 +16,15 @@ use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::connect_error::ConnectError;
-use crate::controller::{AdminData, State};
+use crate::data::{AdminData, Completion, Data};
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::establish::{self, Info};
 use crate::event::Event;
 use crate::opened::{Looked, Settled};
-use crate::queue::{Completion, Data};
 use crate::rescan::Rescan;
 use crate::shared::{Message, Shared};
+use crate::state::State;
 use crate::wait::{Cancel, now_ms, wait};
 
 /// What `user` of a command means; from `REQUEST` on, a command of somebody else.

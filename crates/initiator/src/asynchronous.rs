@@ -24,13 +24,14 @@ use zerocopy::IntoBytes as _;
 use self::pause::Pauses;
 use self::span::Span;
 use crate::connect_error::ConnectError;
-use crate::controller::{Controller, State, system_error};
+use crate::controller::{Controller, system_error};
+use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::namespace::{Namespace, RETRIES, may_retry};
 use crate::options::Options;
-use crate::queue::{Buffer, Completion, Data};
 use crate::queues::{IoError, Queues, outcome};
 use crate::shared::lock;
+use crate::state::State;
 
 /// Between looks at a controller that reconnects: the first pause, doubled up to the last.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];

@@ -17,6 +17,7 @@ use zerocopy::FromBytes;
 
 use crate::admin as background;
 use crate::connect_error::{ConnectError, ConnectErrorKind, Tried};
+use crate::data::{AdminData, Buffer, Data};
 use crate::discover::{DiscoveryLog, read_log};
 use crate::error::{Error, SubmitError};
 use crate::establish;
@@ -26,50 +27,14 @@ use crate::maps::{QueueClass, QueueMaps};
 use crate::namespace::{Namespace, Pool};
 use crate::opened::{Looked, Opened, Refusal, refusal};
 use crate::options::Options;
-use crate::queue::{Buffer, Data, QueuePair};
+use crate::queue::QueuePair;
 use crate::rescan::NAMESPACES_MAX;
 use crate::shared::{Message, Shared, lock};
+use crate::state::State;
 use crate::wait::Cancel;
 
 /// How often a namespace is read that changes, or whose connection does, while it is opened.
 const OPEN_TRIES: u32 = 10;
-
-/// Borrowed data of a command that is waited for.
-#[derive(Debug)]
-pub enum AdminData<'a> {
-    /// The command has no data.
-    None,
-    /// The controller fills the buffer.
-    ToHost(&'a mut [u8]),
-    /// The controller takes the bytes.
-    FromHost(&'a [u8]),
-}
-
-/// How a controller is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Connected.
-    Live,
-    /// The connection is lost and being re-established.
-    Reconnecting,
-    /// Disconnected on request.
-    Disconnected,
-    /// Given up after `ctrl_loss_tmo`.
-    Dead,
-}
-
-impl State {
-    /// The word that nvme-cli shows for it, where it has one.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Reconnecting => "connecting",
-            Self::Disconnected => "deleting",
-            Self::Dead => "dead",
-        }
-    }
-}
 
 /// A connected controller. Cheap to clone; all clones are the same controller. When the last clone is dropped, and the
 /// last [`Namespace`] and [`QueuePair`] that was made from it, it disconnects by itself.

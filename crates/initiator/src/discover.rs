@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 
 use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
-use crate::controller::{AdminData, log_piece};
+use crate::controller::log_piece;
+use crate::data::AdminData;
 use crate::error::Error;
 use crate::establish;
 use crate::options::Options;

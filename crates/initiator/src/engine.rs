@@ -21,9 +21,8 @@ use ebof_tcp::{FatalError, Parameters};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
-use crate::controller::AdminData;
+use crate::data::{AdminData, Completion, Data};
 use crate::error::{Error, Loss};
-use crate::queue::{Completion, Data};
 use crate::send::SendQueue;
 use crate::slots::{Place, Slots};
 use crate::wait::now_ms;

@@ -9,8 +9,8 @@ use ebof_tcp::Termination;
 use rustix::io::Errno;
 
 use crate::connect_error::{ConnectError, errno_text};
-use crate::controller::State;
-use crate::queue::Data;
+use crate::data::Data;
+use crate::state::State;
 
 /// Why a command, or a call that runs commands, failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
-use crate::controller::AdminData;
+use crate::data::AdminData;
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::limits::Limits;

@@ -11,7 +11,8 @@ use ebof_nvme::protection::{INFORMATION_BYTES, left_to_controller};
 use ebof_nvme::{Cqe, Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
-use crate::controller::{AdminData, Controller};
+use crate::controller::Controller;
+use crate::data::AdminData;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::opened::{Binding, Opened};

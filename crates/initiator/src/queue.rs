@@ -10,7 +10,8 @@ use ebof_nvme::{Cqe, QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags, epoll};
 
 use crate::connect_error::{ConnectError, ConnectErrorKind};
-use crate::controller::{AdminData, Controller, State};
+use crate::controller::Controller;
+use crate::data::{AdminData, Buffer, Completion, Data};
 use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, SubmitError};
@@ -19,47 +20,8 @@ use crate::limits::Limits;
 use crate::maps::QueueClass;
 use crate::opened::{Bars, Binding};
 use crate::shared::{Message, Shared};
+use crate::state::State;
 use crate::wait::{Waker, now_ms, wait, wait_idle};
-
-/// What a command's data may live in while the command is outstanding. `as_ref` and `as_mut` must give the same bytes
-/// at every call.
-pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {}
-impl<T: AsRef<[u8]> + AsMut<[u8]> + Send> Buffer for T {}
-
-/// The data that goes with a command. The queue pair owns the buffer until the command completes.
-#[derive(Debug, Default)]
-pub enum Data<B = Vec<u8>> {
-    /// The command has no data.
-    #[default]
-    None,
-    /// The controller fills the buffer (Read, Identify ...): exactly its length is asked for.
-    ToHost(B),
-    /// The controller takes the buffer's bytes (Write, Compare ...).
-    FromHost(B),
-}
-
-impl<B> Data<B> {
-    /// The buffer, if there is one.
-    pub fn into_buffer(self) -> Option<B> {
-        match self {
-            Self::None => None,
-            Self::ToHost(buffer) | Self::FromHost(buffer) => Some(buffer),
-        }
-    }
-}
-
-/// A command that is over.
-#[derive(Debug)]
-pub struct Completion<B = Vec<u8>> {
-    /// What [`QueuePair::submit`] was given to find the command again.
-    pub user: u64,
-    /// The completion queue entry, whatever its status is; or why there will be none ([`Error::Lost`]: the command may
-    /// or may not have been executed).
-    pub result: Result<Cqe, Error>,
-    /// The buffer, given back. None where a network card did not let go of it after the connection was lost (zero-copy send): then
-    /// its memory is never used again.
-    pub data: Data<B>,
-}
 
 /// An I/O queue pair: one connection to the controller. It belongs to one thread at a time and allocates nothing per
 /// command.

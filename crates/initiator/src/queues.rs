@@ -58,10 +58,11 @@ pub use blocks::{Drive, IoError, Transfer};
 pub use pending::Pending;
 
 use crate::controller::Controller;
+use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::opened::Binding;
-use crate::queue::{Buffer, Completion, Data, QueuePair};
+use crate::queue::QueuePair;
 use desk::Command;
 use lane::Lane;
 

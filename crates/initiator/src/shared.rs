@@ -10,14 +10,14 @@ use std::time::Instant;
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 use rustix::io::Errno;
 
-use crate::controller::State;
+use crate::data::Data;
 use crate::error::{Error, Loss, NotConnected};
 use crate::establish::Info;
 use crate::event::Event;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::opened::Namespaces;
 use crate::options::Options;
-use crate::queue::Data;
+use crate::state::State;
 use crate::wait::{Cancel, Waker};
 
 /// What the background thread is asked to do.

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 
 use ebof_nvme::{Cid, Cqe};
 
-use crate::controller::AdminData;
+use crate::data::{AdminData, Completion, Data};
 use crate::error::Error;
-use crate::queue::{Completion, Data};
 
 /// Where a command's data live.
 #[derive(Debug)]

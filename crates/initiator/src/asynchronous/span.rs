@@ -1,6 +1,6 @@
 //! A buffer of which one command transfers a part: so a transfer is split without copying it.
 
-use crate::queue::Buffer;
+use crate::data::Buffer;
 
 /// What a command's data live in.
 #[derive(Debug)]

@@ -11,8 +11,7 @@ use ebof_tcp::controller;
 
 use super::Engine;
 use super::pair::pair;
-use crate::controller::AdminData;
-use crate::queue::Data;
+use crate::data::{AdminData, Data};
 
 /// Commands per call of a case: `xtask` divides by it.
 const BATCH: u16 = 100;

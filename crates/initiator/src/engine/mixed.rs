@@ -10,8 +10,7 @@ use ebof_tcp::controller;
 
 use super::pair::pair;
 use super::{BULK_MIXED, Engine, H2C_PIECE_MAX, MIXED_MS, SEND_AHEAD_MIXED};
-use crate::controller::AdminData;
-use crate::queue::Data;
+use crate::data::{AdminData, Data};
 
 const WRITE_BYTES: u32 = 384 << 10;
 

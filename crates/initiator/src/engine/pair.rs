@@ -8,7 +8,7 @@ use ebof_nvme::QueueId;
 use ebof_tcp::{Digest, controller, host};
 
 use super::Engine;
-use crate::controller::AdminData;
+use crate::data::AdminData;
 
 /// The engine has room for 127 commands, and allows `r2t_max` R2Ts of each. The controller asks for up to 1 MiB at once. Neither end
 /// of the socket, of which this gives the controller's, blocks.

@@ -11,9 +11,9 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
 
 use super::{Pending, Queues};
+use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::namespace::{Namespace, RETRIES, may_retry};
-use crate::queue::{Buffer, Completion, Data};
 
 /// A transfer that failed, with its buffer.
 pub struct IoError<B> {

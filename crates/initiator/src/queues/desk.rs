@@ -7,8 +7,8 @@ use std::thread::Thread;
 
 use ebof_nvme::Sqe;
 
+use crate::data::{Completion, Data};
 use crate::opened::Binding;
-use crate::queue::{Completion, Data};
 
 /// How to wake whoever waits.
 #[derive(Debug)]

@@ -21,8 +21,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::desk::{Command, Desk, Letter, Look, Owner, Room, Wake};
+use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
-use crate::queue::{Buffer, Completion, Data, QueuePair};
+use crate::queue::QueuePair;
 use crate::shared::lock;
 use crate::wait::{Waker, wait_idle};
 

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use super::Inner;
 use super::desk::{Command, Room};
 use super::lane::Lane;
+use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
-use crate::queue::{Buffer, Completion, Data};
 
 /// A command that was started by [`super::Queues::submit`]. Needs no runtime: any executor can poll it.
 #[must_use = "dropping it gives the command up"]

@@ -10,9 +10,9 @@ use ebof_tcp::controller;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::*;
-use crate::controller::AdminData;
+use crate::data::AdminData;
+use crate::data::{Completion, Data};
 use crate::engine::pair::initialize;
-use crate::queue::{Completion, Data};
 use crate::wait::now_ms;
 
 const TIMEOUT_MS: u64 = 1000;
