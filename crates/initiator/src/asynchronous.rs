@@ -24,13 +24,13 @@ use zerocopy::IntoBytes as _;
 use self::pause::Pauses;
 use self::span::Span;
 use crate::connect_error::ConnectError;
-use crate::controller::{Controller, system_error};
+use crate::controller::Controller;
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
+use crate::lock::lock;
 use crate::namespace::{Namespace, RETRIES, may_retry};
 use crate::options::Options;
 use crate::queues::{IoError, Queues, outcome};
-use crate::shared::lock;
 use crate::state::State;
 
 /// Between looks at a controller that reconnects: the first pause, doubled up to the last.
@@ -47,7 +47,7 @@ impl Controller {
         let refused = options.clone();
         match on_thread(move || Self::connect(&options)).await {
             Ok(connected) => connected,
-            Err(errno) => Err(system_error(&refused, "starting a thread", errno)),
+            Err(errno) => Err(ConnectError::system(&refused, "starting a thread", errno)),
         }
     }
 }

@@ -186,6 +186,11 @@ impl ConnectError {
         Self(Box::new(Failure { kind, tried }))
     }
 
+    /// The operating system refused what a connection by `options` needs.
+    pub(crate) fn system(options: &Options, action: &'static str, errno: Errno) -> Self {
+        Self::new(ConnectErrorKind::System { action, errno }, Tried::new(options, 0))
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> &ConnectErrorKind {

@@ -16,20 +16,21 @@ use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 use crate::admin as background;
-use crate::connect_error::{ConnectError, ConnectErrorKind, Tried};
+use crate::connect_error::ConnectError;
 use crate::data::{AdminData, Buffer, Data};
-use crate::discover::{DiscoveryLog, read_log};
+use crate::discover::{DiscoveryLog, log_piece, read_log};
 use crate::error::{Error, SubmitError};
 use crate::establish;
 use crate::event::Event;
 use crate::limits::Limits;
+use crate::lock::lock;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::namespace::{Namespace, Pool};
 use crate::opened::{Looked, Opened, Refusal, refusal};
 use crate::options::Options;
 use crate::queue::QueuePair;
 use crate::rescan::NAMESPACES_MAX;
-use crate::shared::{Message, Shared, lock};
+use crate::shared::{Message, Shared};
 use crate::state::State;
 use crate::wait::Cancel;
 
@@ -67,7 +68,7 @@ impl Controller {
     /// # Errors
     /// What was tried, what the target answered, and what to do about it.
     pub fn connect(options: &Options) -> Result<Self, ConnectError> {
-        let system = |action| move |errno| system_error(options, action, errno);
+        let system = |action| move |errno| ConnectError::system(options, action, errno);
         let cancel = Cancel::new().map_err(system("making an event descriptor"))?;
         let wants_io = options.io_queues() > 0;
         let (engine, info) = establish::controller(options, wants_io.then_some(false), &cancel)?;
@@ -343,7 +344,7 @@ impl Controller {
     /// # Errors
     /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the target refuses.
     pub fn queue_pair<B: Buffer>(&self) -> Result<QueuePair<B>, Error> {
-        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.clone()), None)
+        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.0.clone()), None)
     }
 
     /// Connects the next unused I/O queue of one class. A class that has no queues gives none: see
@@ -352,7 +353,7 @@ impl Controller {
     /// # Errors
     /// As [`Controller::queue_pair`].
     pub fn queue_pair_of<B: Buffer>(&self, class: QueueClass) -> Result<QueuePair<B>, Error> {
-        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.clone()), Some(class))
+        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.0.clone()), Some(class))
     }
 
     /// Drops all connections and makes new ones, as after a loss. Does not wait, but from here on the controller is not
@@ -402,12 +403,6 @@ impl<B> From<SubmitError<B>> for Error {
     }
 }
 
-/// Bytes of a log page to ask for at once, where a command may transfer `max` bytes.
-pub(crate) fn log_piece(max: Option<u64>) -> usize {
-    const PIECE: usize = 128 << 10;
-    max.map_or(PIECE, |max| usize::try_from(max).unwrap_or(PIECE).clamp(4096, PIECE))
-}
-
 /// Says what became of the queues where the controller granted fewer than were asked for.
 fn tell_fewer(options: &Options, granted: u16) {
     if granted >= options.io_queues() {
@@ -419,8 +414,4 @@ fn tell_fewer(options: &Options, granted: u16) {
     } else {
         tracing::info!(address = %options.address(), "{granted} of {asked} I/O queues were granted: {maps}");
     }
-}
-
-pub(crate) fn system_error(options: &Options, action: &'static str, errno: Errno) -> ConnectError {
-    ConnectError::new(ConnectErrorKind::System { action, errno }, Tried::new(options, 0))
 }

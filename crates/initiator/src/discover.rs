@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 
 use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
-use crate::controller::log_piece;
 use crate::data::AdminData;
 use crate::error::Error;
 use crate::establish;
@@ -73,6 +72,12 @@ fn log_kind(error: Error) -> Kind {
         Error::Lost(crate::error::Loss::Terminated(termination)) => Kind::Terminated(termination),
         other => Kind::Protocol { violation: other.to_string() },
     }
+}
+
+/// Bytes of a log page to ask for at once, where a command may transfer `max` bytes.
+pub(crate) fn log_piece(max: Option<u64>) -> usize {
+    const PIECE: usize = 128 << 10;
+    max.map_or(PIECE, |max| usize::try_from(max).unwrap_or(PIECE).clamp(4096, PIECE))
 }
 
 /// Reads the log in pieces of `piece` bytes through `run`, which runs Get Log Page; `peer` is left to the caller.

@@ -35,6 +35,7 @@ mod establish;
 mod event;
 pub mod host;
 mod limits;
+mod lock;
 mod maps;
 mod namespace;
 mod opened;

@@ -15,9 +15,9 @@ use crate::controller::Controller;
 use crate::data::AdminData;
 use crate::error::Error;
 use crate::limits::Limits;
+use crate::lock::lock;
 use crate::opened::{Binding, Opened};
 use crate::queue::{Piece, QueuePair};
-use crate::shared::lock;
 
 /// A namespace of a connected controller. Shared by any number of threads; each call takes a queue pair that is free
 /// from a pool that all namespaces of the controller share, and makes one when there is none and the controller has

@@ -13,7 +13,7 @@ use ebof_nvme::identify::{Descriptors, IdentifyNamespace, NamespaceIdDescriptor,
 use ebof_nvme::{Nsid, Status};
 
 use crate::error::Error;
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// Names one namespace as it was opened, in place of its NSID alone: commands that are submitted with it are refused
 /// once the NSID means another namespace, also after that one was opened too. See [`crate::Namespace::binding`].

@@ -10,7 +10,6 @@ use ebof_nvme::{Cqe, QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags, epoll};
 
 use crate::connect_error::{ConnectError, ConnectErrorKind};
-use crate::controller::Controller;
 use crate::data::{AdminData, Buffer, Completion, Data};
 use crate::doorbell::Doorbell;
 use crate::engine::Engine;
@@ -33,7 +32,7 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     engine: Engine<B>,
     shared: Arc<Shared>,
     /// Keeps the controller connected; `None` for those that the controller itself keeps.
-    _controller: Option<Controller>,
+    _controller: Option<ControllerGuard>,
     id: QueueId,
     /// The generation of the controller that this queue has seen.
     generation: u64,
@@ -59,11 +58,14 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     began: Instant,
 }
 
+/// A controller stays connected while one is held.
+pub(crate) type ControllerGuard = Arc<dyn Send + Sync>;
+
 impl<B: Buffer> QueuePair<B> {
     /// Connects the next unused queue, of one class where that is asked for.
     pub(crate) fn connect(
         shared: Arc<Shared>,
-        controller: Option<Controller>,
+        controller: Option<ControllerGuard>,
         class: Option<QueueClass>,
     ) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
@@ -133,7 +135,7 @@ impl<B: Buffer> QueuePair<B> {
     ///
     /// # Errors
     /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data come back with the error. Where the
-    /// namespace that the command names is open ([`Controller::namespace`]) and is known to be another one by now, or to be
+    /// namespace that the command names is open ([`crate::Controller::namespace`]) and is known to be another one by now, or to be
     /// away: [`Error::Replaced`], [`Error::Format`], [`Error::NoSuchNamespace`].
     pub fn submit(&mut self, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
         self.submit_for(None, sqe, data, user)

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
@@ -14,6 +14,7 @@ use crate::data::Data;
 use crate::error::{Error, Loss, NotConnected};
 use crate::establish::Info;
 use crate::event::Event;
+use crate::lock::lock;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::opened::Namespaces;
 use crate::options::Options;
@@ -75,11 +76,6 @@ struct Queues {
 
 /// Events that a receiver may leave unread.
 const EVENTS_MAX: usize = 256;
-
-/// Locks, also when a thread died with the lock held: every critical section leaves a consistent value.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Shared {
     pub(crate) fn new(options: Options, info: Info, cancel: Cancel) -> Result<Self, Errno> {

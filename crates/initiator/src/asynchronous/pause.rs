@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::shared::lock;
+use crate::lock::lock;
 
 /// Those who wait, by when their time is over.
 #[derive(Debug, Default)]

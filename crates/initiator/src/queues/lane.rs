@@ -23,8 +23,8 @@ use rustix::io::Errno;
 use super::desk::{Command, Desk, Letter, Look, Owner, Room, Wake};
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
+use crate::lock::lock;
 use crate::queue::QueuePair;
-use crate::shared::lock;
 use crate::wait::{Waker, wait_idle};
 
 /// Looks at the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.
