@@ -333,11 +333,13 @@ pub enum OpenError {
     /// More than a table of memory is made for.
     #[error(
         "mem: {size_bytes} bytes are more than {}, the most a drive in memory can have",
-        crate::format_size(crate::Memory::CAPACITY_BYTES_MAX)
+        crate::format_size(*bytes_max)
     )]
     MemoryTooLarge {
         /// The size asked for.
         size_bytes: u64,
+        /// The most.
+        bytes_max: u64,
     },
     /// A block device of size 0: a card reader without a card, an unbound loop device.
     #[error("{} has no medium: its size is 0", path.display())]

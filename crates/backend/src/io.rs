@@ -1,17 +1,21 @@
 //! What a thread runs its requests on: one io_uring, or a few threads where the kernel allows none.
 //!
-//! Owns the requests in flight with their buffers, and the choice between the two engines. How either works is in
-//! `uring.rs` and `threads.rs`; what a request does step by step is in `job.rs`.
+//! Owns the requests in flight with their buffers, and the choice between the engines. How each works is in `uring.rs`,
+//! `threads.rs` and `external.rs`; what a request does step by step is in `job.rs`.
 
+use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::external::External;
 use crate::job::Job;
 use crate::remote::Remote;
+use crate::stats::IoStats;
 use crate::threads::Threads;
 use crate::uring::Ring;
 use crate::{Completion, Error};
@@ -26,17 +30,6 @@ pub enum Engine {
     Uring,
     /// Threads.
     Threads,
-}
-
-/// What an [`Io`] has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoStats {
-    /// Requests accepted as `Pending`.
-    pub accepted: u64,
-    /// Completions returned by `poll` or `wait`.
-    pub completed: u64,
-    /// Times the batch was handed over: `io_uring_enter` calls, or wake-ups of the threads.
-    pub handovers: u64,
 }
 
 /// One thread's I/O. It belongs to the thread that made it: an io_uring of the quick kind takes requests from that
@@ -57,6 +50,7 @@ pub struct Io {
 enum Backing {
     Ring(Ring),
     Threads(Threads),
+    External(External),
 }
 
 /// The most requests that one [`Io`] can be made for.
@@ -96,12 +90,26 @@ impl Io {
         Ok(Io { backing, _one_thread: PhantomData })
     }
 
-    /// The engine in use: `Uring` or `Threads`.
+    /// For at most `entries` requests in flight (1 to 4096; others are brought into this range), all of which are ended
+    /// through [`remote`](Io::remote) by the devices that they are for. It asks nothing of the system: a request to a file
+    /// or block device ends as [`Class::Unsupported`](crate::Class::Unsupported).
+    ///
+    /// [`wait`](Io::wait) calls `advance` until a completion is there. `advance` says whether it made anything happen;
+    /// when it did not, `wait` with a time-out returns `None`, and `wait` without one panics, because it would never
+    /// return.
     #[must_use]
-    pub fn engine(&self) -> Engine {
+    pub fn external(entries: u32, advance: Box<dyn FnMut() -> bool>) -> Io {
+        let entries = usize::try_from(entries.clamp(1, ENTRIES_MAX)).expect("at most 4096");
+        Io { backing: Backing::External(External::new(entries, advance)), _one_thread: PhantomData }
+    }
+
+    /// The engine in use: `Uring` or `Threads`; `None` for [`external`](Io::external).
+    #[must_use]
+    pub fn engine(&self) -> Option<Engine> {
         match &self.backing {
-            Backing::Ring(_) => Engine::Uring,
-            Backing::Threads(_) => Engine::Threads,
+            Backing::Ring(_) => Some(Engine::Uring),
+            Backing::Threads(_) => Some(Engine::Threads),
+            Backing::External(_) => None,
         }
     }
 
@@ -110,6 +118,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.start(job),
             Backing::Threads(threads) => threads.start(job),
+            Backing::External(external) => external.start(job),
         }
     }
 
@@ -122,6 +131,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.remote(),
             Backing::Threads(threads) => threads.remote(),
+            Backing::External(external) => external.remote(),
         }
     }
 
@@ -134,6 +144,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.kick(),
             Backing::Threads(threads) => threads.kick(),
+            Backing::External(_) => Ok(()),
         }
     }
 
@@ -143,6 +154,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.poll(),
             Backing::Threads(threads) => threads.poll(),
+            Backing::External(external) => external.poll(),
         }
     }
 
@@ -155,6 +167,7 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.wait(timeout),
             Backing::Threads(threads) => threads.wait(timeout),
+            Backing::External(external) => Ok(external.wait(timeout)),
         }
     }
 
@@ -164,6 +177,7 @@ impl Io {
         match &self.backing {
             Backing::Ring(ring) => ring.in_flight(),
             Backing::Threads(threads) => threads.in_flight(),
+            Backing::External(external) => external.in_flight(),
         }
     }
 
@@ -174,6 +188,19 @@ impl Io {
         match &mut self.backing {
             Backing::Ring(ring) => ring.cancel(tag),
             Backing::Threads(threads) => threads.cancel(tag),
+            Backing::External(_) => false,
+        }
+    }
+
+    /// Readable when completions wait, provided that `poll` was called until it returned `None` before. A completion
+    /// that arrives while the thread sleeps may end the sleep with `EINTR` instead: look, or sleep again. `None` for
+    /// [`external`](Io::external).
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.backing {
+            Backing::Ring(ring) => Some(ring.as_fd()),
+            Backing::Threads(threads) => Some(threads.as_fd()),
+            Backing::External(_) => None,
         }
     }
 
@@ -183,18 +210,46 @@ impl Io {
         match &self.backing {
             Backing::Ring(ring) => ring.stats(),
             Backing::Threads(threads) => threads.stats(),
+            Backing::External(external) => external.stats(),
         }
     }
 }
 
-impl AsFd for Io {
-    /// Readable when completions wait, provided that `poll` was called until it returned `None` before. A completion
-    /// that arrives while the thread sleeps may end the sleep with `EINTR` instead: look, or sleep again.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.backing {
-            Backing::Ring(ring) => ring.as_fd(),
-            Backing::Threads(threads) => threads.as_fd(),
-        }
+/// Makes [`Io`]s: for those who need one for each of their threads.
+#[derive(Clone)]
+pub struct IoFactory(Arc<dyn Fn(u32) -> Result<Io, Error> + Send + Sync>);
+
+impl IoFactory {
+    /// `make` gets the number of requests that may be in flight, and is called on the thread that uses the [`Io`].
+    pub fn new(make: impl Fn(u32) -> Result<Io, Error> + Send + Sync + 'static) -> IoFactory {
+        IoFactory(Arc::new(make))
+    }
+
+    /// An [`Io`] for the calling thread, with at most `entries` requests in flight.
+    ///
+    /// # Errors
+    /// `Engine`: there is none to be had.
+    pub fn make(&self, entries: u32) -> Result<Io, Error> {
+        (self.0)(entries)
+    }
+}
+
+impl From<Engine> for IoFactory {
+    fn from(engine: Engine) -> IoFactory {
+        IoFactory::new(move |entries| Io::with_engine(entries, engine))
+    }
+}
+
+impl Default for IoFactory {
+    /// On [`Engine::Auto`].
+    fn default() -> IoFactory {
+        IoFactory::from(Engine::Auto)
+    }
+}
+
+impl fmt::Debug for IoFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IoFactory")
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::file::Medium;
+use crate::open_file::{OpenFile, ZeroMethod};
 use crate::resident::ZEROS;
 use crate::{Action, Completion, Error, Operation, Request};
 
@@ -43,22 +43,15 @@ pub(crate) enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Transfer,
-    Zero(Method),
+    Zero(ZeroMethod),
     Punch,
     Sync,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    Punch,
-    Range,
-    Write,
 }
 
 /// A request under way on a file or block device.
 #[derive(Debug)]
 pub(crate) struct Job {
-    medium: Arc<Medium>,
+    file: Arc<OpenFile>,
     request: Request,
     phase: Phase,
     /// Bytes transferred or zeroed; for a deallocation, ranges dealt with.
@@ -78,23 +71,27 @@ const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KE
 
 impl Job {
     /// The request must have passed `Geometry::check` and have something to do (`FileDevice::submit` sees to both).
-    pub(crate) fn new(medium: Arc<Medium>, request: Request) -> Job {
+    pub(crate) fn new(file: Arc<OpenFile>, request: Request) -> Job {
         let phase = match &request.operation {
             Operation::Read { .. } | Operation::Write { .. } => Phase::Transfer,
             Operation::Flush => Phase::Sync,
-            Operation::WriteZeroes { deallocate, .. } => Phase::Zero(medium.zero_method(*deallocate)),
+            Operation::WriteZeroes { deallocate, .. } => Phase::Zero(file.zero_method(*deallocate)),
             Operation::Deallocate { .. } => Phase::Punch,
         };
-        Job { medium, request, phase, done: 0, refusals: 0, cancelled: false }
+        Job { file, request, phase, done: 0, refusals: 0, cancelled: false }
     }
 
     pub(crate) fn tag(&self) -> u64 {
         self.request.tag
     }
 
+    pub(crate) fn action(&self) -> Action {
+        self.request.operation.action()
+    }
+
     /// The open file; whoever holds it keeps it open.
-    pub(crate) fn medium(&self) -> Arc<Medium> {
-        Arc::clone(&self.medium)
+    pub(crate) fn file(&self) -> Arc<OpenFile> {
+        Arc::clone(&self.file)
     }
 
     /// From now on the request ends as aborted unless its current step turns out to be the last one.
@@ -131,10 +128,10 @@ impl Job {
                 let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
                 Step::Write { offset: *offset + done, from: &buffer.as_slice()[start..end], sync: *fua }
             }
-            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(Method::Punch)) => {
+            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(ZeroMethod::Punch)) => {
                 Step::Allocate { mode: PUNCH, offset: *offset, len: *len }
             }
-            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(Method::Write)) => {
+            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(ZeroMethod::Write)) => {
                 let zeros = ZEROS.as_slice().as_bytes();
                 let left = usize::try_from(*len - done).unwrap_or(usize::MAX);
                 Step::Write { offset: *offset + done, from: &zeros[..left.min(zeros.len())], sync: false }
@@ -175,8 +172,8 @@ impl Job {
     fn progressed(&mut self, bytes: usize) -> Progress {
         let (_, len) = self.extent();
         match self.phase {
-            Phase::Transfer | Phase::Zero(Method::Write) => self.transferred(bytes, len),
-            Phase::Zero(Method::Punch | Method::Range) => self.zeroed(),
+            Phase::Transfer | Phase::Zero(ZeroMethod::Write) => self.transferred(bytes, len),
+            Phase::Zero(ZeroMethod::Punch | ZeroMethod::Range) => self.zeroed(),
             Phase::Punch => {
                 self.done += 1;
                 match &self.request.operation {
@@ -185,7 +182,7 @@ impl Job {
                 }
             }
             // Another flush may have been told of a failure that concerns this one's data as well.
-            Phase::Sync => Progress::Finished(self.medium.check_cache(self.request.operation.action())),
+            Phase::Sync => Progress::Finished(self.file.check_cache(self.request.operation.action())),
         }
     }
 
@@ -196,7 +193,7 @@ impl Job {
             return if self.phase == Phase::Transfer { Progress::Finished(Ok(())) } else { self.zeroed() };
         }
         // Direct I/O cannot go on in the middle of a block.
-        let end = end - end % u64::from(self.medium.block_bytes());
+        let end = end - end % u64::from(self.file.block_bytes());
         if end > self.done {
             self.done = end;
             return Progress::Again;
@@ -206,7 +203,7 @@ impl Job {
             return Progress::Finished(Err(self.error(io::ErrorKind::WriteZero.into())));
         }
         let (offset, _) = self.extent();
-        let (device, capacity) = (self.medium.name(), self.medium.capacity_bytes());
+        let (device, capacity) = (self.file.name(), self.file.capacity_bytes());
         Progress::Finished(Err(Error::Truncated { device, action, offset: offset + self.done, capacity }))
     }
 
@@ -221,24 +218,24 @@ impl Job {
     fn failed(&mut self, errno: Errno) -> Progress {
         let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS);
         match self.phase {
-            Phase::Zero(Method::Punch) if unsupported => {
-                self.medium.cannot_punch();
-                self.phase = Phase::Zero(Method::Range);
+            Phase::Zero(ZeroMethod::Punch) if unsupported => {
+                self.file.cannot_punch();
+                self.phase = Phase::Zero(ZeroMethod::Range);
                 return Progress::Again;
             }
-            Phase::Zero(Method::Range) if unsupported => {
-                self.medium.cannot_zero();
-                self.phase = Phase::Zero(Method::Write);
+            Phase::Zero(ZeroMethod::Range) if unsupported => {
+                self.file.cannot_zero();
+                self.phase = Phase::Zero(ZeroMethod::Write);
                 return Progress::Again;
             }
             Phase::Punch if unsupported => {
-                self.medium.cannot_punch();
+                self.file.cannot_punch();
                 return Progress::Finished(Ok(()));
             }
-            Phase::Sync => self.medium.lose_cache(),
+            Phase::Sync => self.file.lose_cache(),
             // With the page cache in between, the flush inside of a FUA write may be the one that is told of the loss.
-            Phase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.medium.is_direct() => {
-                self.medium.lose_cache();
+            Phase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.file.is_direct() => {
+                self.file.lose_cache();
             }
             _ => {}
         }
@@ -251,7 +248,7 @@ impl Job {
 
     fn error(&self, source: io::Error) -> Error {
         let (offset, len) = self.extent();
-        let (device, action) = (self.medium.name(), self.request.operation.action());
+        let (device, action) = (self.file.name(), self.request.operation.action());
         let done = if action == Action::Deallocate { 0 } else { self.done };
         Error::Device { device, action, offset: offset + done, len: len - done, source }
     }

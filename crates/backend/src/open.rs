@@ -15,8 +15,10 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::block::{self, Lock};
-use crate::file::{FileDevice, Kind, Medium};
+use crate::file::FileDevice;
 use crate::name::Name;
+use crate::open_file::{Kind, OpenFile};
+use crate::size::{check_blocks, made_bytes};
 use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
 
 /// How long the lock of a process that is no more may stay.
@@ -33,7 +35,7 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
             let size_bytes = made_bytes(*size_bytes);
             check_blocks(Name::Memory, size_bytes, block_bytes)?;
             if size_bytes > Memory::CAPACITY_BYTES_MAX {
-                return Err(OpenError::MemoryTooLarge { size_bytes });
+                return Err(OpenError::MemoryTooLarge { size_bytes, bytes_max: Memory::CAPACITY_BYTES_MAX });
             }
             Ok(Arc::new(Memory::new(size_bytes, block_bytes, spec.read_only)))
         }
@@ -55,19 +57,6 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
     }
 }
 
-/// The size of a drive that is made with a size of `asked_bytes`: whole blocks of either size, for `10G` are not. What is
-/// too large for that stays as it is, and is refused.
-pub(crate) fn made_bytes(asked_bytes: u64) -> u64 {
-    asked_bytes.checked_next_multiple_of(4096).unwrap_or(asked_bytes)
-}
-
-pub(crate) fn check_blocks(what: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
-    if size_bytes != 0 && size_bytes.is_multiple_of(u64::from(block_bytes)) {
-        return Ok(());
-    }
-    Err(OpenError::NotWholeBlocks { what, size_bytes, block_bytes })
-}
-
 /// What the user wants of a path.
 struct Wish<'a> {
     path: &'a Path,
@@ -78,7 +67,7 @@ struct Wish<'a> {
 }
 
 impl Wish<'_> {
-    fn open(&self) -> Result<Medium, OpenError> {
+    fn open(&self) -> Result<OpenFile, OpenError> {
         let path = || self.path.to_owned();
         let metadata = match fs::metadata(self.path) {
             Ok(metadata) => metadata,
@@ -104,7 +93,7 @@ impl Wish<'_> {
         }
     }
 
-    fn open_file(&self, metadata: &fs::Metadata) -> Result<Medium, OpenError> {
+    fn open_file(&self, metadata: &fs::Metadata) -> Result<OpenFile, OpenError> {
         // Root may write to what is marked read-only; the mark is there for a reason all the same.
         if !self.read_only && metadata.mode() & 0o222 == 0 {
             let source = Errno::ACCESS.into();
@@ -122,7 +111,7 @@ impl Wish<'_> {
     }
 
     /// Creates the file, sparse, and waits until its name and its size are on the medium.
-    fn create(&self) -> Result<Medium, OpenError> {
+    fn create(&self) -> Result<OpenFile, OpenError> {
         let path = || self.path.to_owned();
         if self.path.starts_with("/dev") && !self.path.starts_with("/dev/shm") {
             return Err(OpenError::MissingDevice { path: path() });
@@ -144,16 +133,16 @@ impl Wish<'_> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let made = options.open(self.path).map_err(|error| self.system("create it", error))?;
-        let medium = self.create_in(made, directory, size_bytes);
-        if medium.is_err() {
+        let made = self.create_in(made, directory, size_bytes);
+        if made.is_err() {
             // It was made here a moment ago and holds nothing; left behind, it would confuse the next attempt. What
             // made the creation fail is the message to give, not this.
             let _removed: io::Result<()> = fs::remove_file(self.path);
         }
-        medium
+        made
     }
 
-    fn create_in(&self, file: File, directory: &Path, size_bytes: u64) -> Result<Medium, OpenError> {
+    fn create_in(&self, file: File, directory: &Path, size_bytes: u64) -> Result<OpenFile, OpenError> {
         // Locked while it is still empty: whoever comes in between is refused for that, and has lost nothing if the
         // file is removed again.
         self.lock(&file)?;
@@ -226,7 +215,7 @@ impl Wish<'_> {
         }
     }
 
-    fn finish_file(&self, file: File, metadata: &fs::Metadata, direct: bool) -> Result<Medium, OpenError> {
+    fn finish_file(&self, file: File, metadata: &fs::Metadata, direct: bool) -> Result<OpenFile, OpenError> {
         let size_bytes = metadata.len();
         self.check_size(size_bytes)?;
         let block_bytes = if direct { self.direct_block_bytes(&file, size_bytes)? } else { 1 };
@@ -242,10 +231,10 @@ impl Wish<'_> {
             writes_zeroes: !self.read_only,
             volatile_cache: !self.read_only,
         };
-        Ok(self.medium(file, Kind::File, direct, geometry))
+        Ok(self.shared(file, Kind::File, direct, geometry))
     }
 
-    fn open_block_device(&self, metadata: &fs::Metadata) -> Result<Medium, OpenError> {
+    fn open_block_device(&self, metadata: &fs::Metadata) -> Result<OpenFile, OpenError> {
         let path = || self.path.to_owned();
         let properties = block::properties(metadata.rdev());
         if properties.read_only && !self.read_only {
@@ -276,13 +265,13 @@ impl Wish<'_> {
             writes_zeroes: properties.writes_zeroes && !self.read_only,
             volatile_cache: !self.read_only && (properties.volatile_cache || !direct),
         };
-        Ok(self.medium(file, Kind::BlockDevice, direct, geometry))
+        Ok(self.shared(file, Kind::BlockDevice, direct, geometry))
     }
 
-    fn medium(&self, file: File, kind: Kind, direct: bool, geometry: Geometry) -> Medium {
+    fn shared(&self, file: File, kind: Kind, direct: bool, geometry: Geometry) -> OpenFile {
         let path = fs::canonicalize(self.path).unwrap_or_else(|_gone| self.path.to_owned());
-        Medium {
-            file,
+        OpenFile {
+            handle: file,
             name: path.display().to_string().into(),
             path,
             kind,

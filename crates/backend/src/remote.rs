@@ -1,10 +1,11 @@
 //! Completions that come from other threads: the way from whoever ends a request to the [`Io`](crate::Io) that waits for it.
 //!
-//! Used by the engine on threads for all of its requests, and by both for those that a device handed to a thread of its own.
+//! Used by the engines on threads and without a kernel for all of their requests, and by io_uring for those that a device
+//! handed to a thread of its own.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,14 +20,24 @@ pub(crate) struct Inbox {
     done: Mutex<Vec<Completion>>,
     /// Whether `done` holds something: looked at without the lock.
     ready: AtomicBool,
-    /// Written when `done` stops being empty.
-    event: OwnedFd,
+    /// Written when `done` stops being empty; `None` where nobody sleeps.
+    event: Option<Arc<OwnedFd>>,
 }
 
 impl Inbox {
-    pub(crate) fn new() -> io::Result<Arc<Inbox>> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Inbox { done: Mutex::default(), ready: AtomicBool::new(false), event }))
+    /// An inbox, and the descriptor that is readable while something is in it.
+    pub(crate) fn new() -> io::Result<(Arc<Inbox>, Arc<OwnedFd>)> {
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok((Inbox::with(Some(Arc::clone(&event))), event))
+    }
+
+    /// One that nobody sleeps on.
+    pub(crate) fn without_event() -> Arc<Inbox> {
+        Inbox::with(None)
+    }
+
+    fn with(event: Option<Arc<OwnedFd>>) -> Arc<Inbox> {
+        Arc::new(Inbox { done: Mutex::default(), ready: AtomicBool::new(false), event })
     }
 
     /// Leaves a completion, and wakes whoever sleeps on the descriptor.
@@ -35,8 +46,10 @@ impl Inbox {
         done.push(completion);
         if done.len() == 1 {
             self.ready.store(true, Ordering::Release);
-            // Cannot fail: the counter is far from its limit, and the descriptor is ours.
-            let _written: Result<usize, Errno> = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            if let Some(event) = &self.event {
+                // Cannot fail: the counter is far from its limit, and the descriptor is ours.
+                let _written: Result<usize, Errno> = rustix::io::write(event, &1_u64.to_ne_bytes());
+            }
         }
     }
 
@@ -46,9 +59,11 @@ impl Inbox {
             return;
         }
         let mut done = self.lock();
-        // Under the lock: nobody adds between the reading and the taking, so that whoever adds next finds it empty
-        // and writes again. An error here can only be EAGAIN, when the counter is 0 already.
-        let _counter: Result<usize, Errno> = rustix::io::read(&self.event, &mut [0_u8; 8]);
+        if let Some(event) = &self.event {
+            // Under the lock: nobody adds between the reading and the taking, so that whoever adds next finds it empty
+            // and writes again. An error here can only be EAGAIN, when the counter is 0 already.
+            let _counter: Result<usize, Errno> = rustix::io::read(event, &mut [0_u8; 8]);
+        }
         self.ready.store(false, Ordering::Relaxed);
         into.extend(done.drain(..));
     }
@@ -61,12 +76,6 @@ impl Inbox {
     /// A lock is poisoned when a thread panicked while it held it; nothing here panics between two related changes.
     fn lock(&self) -> MutexGuard<'_, Vec<Completion>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl AsFd for Inbox {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
     }
 }
 

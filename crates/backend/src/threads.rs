@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::job::{Job, Progress, Step};
 use crate::remote::{Inbox, Remote};
-use crate::{Completion, Error, IoStats, Vital};
+use crate::stats::IoStats;
+use crate::{Completion, Error, Vital};
 
 /// Threads per engine. Beyond a few, more of them wait for the same medium.
 const THREADS: usize = 4;
@@ -25,6 +26,8 @@ const THREADS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,
+    /// Readable while completions wait.
+    event: Arc<OwnedFd>,
     workers: Vec<JoinHandle<()>>,
     /// Accepted, not yet handed over.
     batch: Vec<Job>,
@@ -53,10 +56,11 @@ struct Queue {
 
 impl Threads {
     pub(crate) fn new(entries: usize) -> Result<Threads, Error> {
-        let done = Inbox::new().map_err(|source| engine_error("create an eventfd", source))?;
+        let (done, event) = Inbox::new().map_err(|source| engine_error("create an eventfd", source))?;
         let shared = Shared { queue: Mutex::default(), work: Condvar::new(), done };
         Ok(Threads {
             shared: Arc::new(shared),
+            event,
             workers: Vec::new(),
             batch: Vec::new(),
             finished: VecDeque::new(),
@@ -137,7 +141,7 @@ impl Threads {
                 return Ok(None);
             }
             self.kick()?;
-            let mut set = [PollFd::new(&*self.shared.done, PollFlags::IN)];
+            let mut set = [PollFd::new(&*self.event, PollFlags::IN)];
             match rustix::event::poll(&mut set, timeout.as_ref()) {
                 Ok(0) => return Ok(self.poll()),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -183,7 +187,7 @@ impl Threads {
 
 impl AsFd for Threads {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.done.as_fd()
+        self.event.as_fd()
     }
 }
 
@@ -238,9 +242,9 @@ impl Shared {
 }
 
 fn perform(job: &mut Job) -> Result<usize, Errno> {
-    // The descriptor and the step borrow the job in different ways, hence the second handle to the medium.
-    let medium = job.medium();
-    let fd = medium.fd();
+    // The descriptor and the step borrow the job in different ways, hence the second handle to the file.
+    let file = job.file();
+    let fd = file.fd();
     match job.step() {
         Step::Read { offset, into } => rustix::io::pread(fd, into, offset),
         Step::Write { offset, from, sync: true } => {

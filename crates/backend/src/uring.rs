@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use rustix::io::Errno;
 
 use crate::job::{Job, Progress, Step};
 use crate::remote::{Inbox, Remote};
-use crate::{Completion, Error, IoStats};
+use crate::stats::IoStats;
+use crate::{Completion, Error};
 
 /// See the module's description.
 pub(crate) struct Ring {
@@ -31,6 +32,8 @@ pub(crate) struct Ring {
     continued: bool,
     /// Where other threads leave their completions; the ring looks at it for whoever sleeps on the ring.
     inbox: Arc<Inbox>,
+    /// Readable while something is in the inbox.
+    inbox_event: Arc<OwnedFd>,
     /// Requests that other threads end.
     remote: usize,
     /// Taken from the inbox, not yet returned.
@@ -69,6 +72,7 @@ impl Ring {
         let count = u32::try_from(entries).unwrap_or(u32::MAX);
         let ring = build(count)?;
         check_opcodes(&ring)?;
+        let (inbox, inbox_event) = Inbox::new()?;
         // The slots never move: their number is fixed here.
         let slots = (0..count).map(|_| Slot { job: None, generation: 0 }).collect();
         Ok(Ring {
@@ -78,7 +82,8 @@ impl Ring {
             unpushed: Vec::new(),
             pushed: false,
             continued: false,
-            inbox: Inbox::new()?,
+            inbox,
+            inbox_event,
             remote: 0,
             arrived: VecDeque::new(),
             watch: Watch::Off,
@@ -133,7 +138,7 @@ impl Ring {
 
     /// Has the ring tell, once, when something is in the inbox.
     fn watch_inbox(&mut self) {
-        let fd = types::Fd(self.inbox.as_fd().as_raw_fd());
+        let fd = types::Fd(self.inbox_event.as_raw_fd());
         let entry = opcode::PollAdd::new(fd, u32::from(libc::POLLIN.cast_unsigned())).build().user_data(INBOX);
         // SAFETY: the entry refers to no memory, and the kernel holds the descriptor's file itself.
         // JUSTIFICATION: io_uring has no safe interface for pushing entries.
@@ -303,7 +308,7 @@ impl Ring {
         let Some(job) = slot.job.as_mut() else {
             return;
         };
-        let fd = types::Fd(job.medium().fd().as_raw_fd());
+        let fd = types::Fd(job.file().fd().as_raw_fd());
         let entry = entry_of(fd, job.step()).user_data(user_data(index, slot.generation));
         // SAFETY: what the entry points to (the job's buffer or a static) and the file behind its descriptor (the job
         // holds it open) live until the kernel has completed the entry: the job stays in its slot until `take_in` sees

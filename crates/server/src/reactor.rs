@@ -93,7 +93,9 @@ impl Reactor {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let io = Io::new(shared.settings.device_queue_depth).map_err(io::Error::other)?;
         epoll::add(&epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
-        epoll::add(&epoll, &io, epoll::EventData::new_u64(DEVICES), epoll::EventFlags::IN)?;
+        if let Some(completions) = io.descriptor() {
+            epoll::add(&epoll, completions, epoll::EventData::new_u64(DEVICES), epoll::EventFlags::IN)?;
+        }
         let settings = &shared.settings;
         let pool = Pool::new(settings.reactor_buffer_bytes).shared_by_hosts(settings.host_share_percent);
         let idle = Idle::new(settings.spin_us);

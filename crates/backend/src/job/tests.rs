@@ -5,10 +5,10 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::file::Kind;
+use crate::open_file::Kind;
 use crate::{Buffer, Class, Geometry};
 
-fn medium(block_bytes: u32, direct: bool) -> Arc<Medium> {
+fn file(block_bytes: u32, direct: bool) -> Arc<OpenFile> {
     let geometry = Geometry {
         capacity_bytes: 1 << 30,
         block_bytes,
@@ -19,8 +19,8 @@ fn medium(block_bytes: u32, direct: bool) -> Arc<Medium> {
         writes_zeroes: true,
         volatile_cache: true,
     };
-    Arc::new(Medium {
-        file: File::open("/dev/null").unwrap(),
+    Arc::new(OpenFile {
+        handle: File::open("/dev/null").unwrap(),
         path: "/a/disk.img".into(),
         name: "/a/disk.img".into(),
         kind: Kind::File,
@@ -33,8 +33,8 @@ fn medium(block_bytes: u32, direct: bool) -> Arc<Medium> {
     })
 }
 
-fn job(medium: &Arc<Medium>, operation: Operation) -> Job {
-    Job::new(Arc::clone(medium), Request::new(1, operation))
+fn job(file: &Arc<OpenFile>, operation: Operation) -> Job {
+    Job::new(Arc::clone(file), Request::new(1, operation))
 }
 
 fn read(offset: u64, len: usize) -> Operation {
@@ -78,8 +78,8 @@ fn ends(job: &mut Job, outcome: Result<usize, Errno>) -> Result<(), Error> {
 
 #[test]
 fn a_short_read_goes_on_where_it_stopped() {
-    let medium = medium(1, false);
-    let mut job = job(&medium, read(1000, 5000));
+    let file = file(1, false);
+    let mut job = job(&file, read(1000, 5000));
     assert_eq!(step(&mut job), "read 1000+5000");
     again(&mut job, Ok(1));
     assert_eq!(step(&mut job), "read 1001+4999");
@@ -90,8 +90,8 @@ fn a_short_read_goes_on_where_it_stopped() {
 
 #[test]
 fn a_short_direct_write_goes_on_at_the_start_of_a_block() {
-    let medium = medium(4096, true);
-    let mut job = job(&medium, write(8192, 16384, true));
+    let file = file(4096, true);
+    let mut job = job(&file, write(8192, 16384, true));
     assert_eq!(step(&mut job), "write 8192+16384 sync");
     again(&mut job, Ok(5000));
     assert_eq!(step(&mut job), "write 12288+12288 sync");
@@ -102,8 +102,8 @@ fn a_short_direct_write_goes_on_at_the_start_of_a_block() {
 
 #[test]
 fn a_file_that_was_cut_off_is_an_error_and_not_zeros() {
-    let medium = medium(1, false);
-    let mut job = job(&medium, read(0, 8192));
+    let file = file(1, false);
+    let mut job = job(&file, read(0, 8192));
     again(&mut job, Ok(4096));
     let error = ends(&mut job, Ok(0)).unwrap_err();
     assert_eq!(error.class(), Class::MediumRead);
@@ -116,8 +116,8 @@ fn a_file_that_was_cut_off_is_an_error_and_not_zeros() {
 
 #[test]
 fn not_now_is_tried_again_but_not_for_ever() {
-    let medium = medium(1, false);
-    let mut job = job(&medium, read(0, 4096));
+    let file = file(1, false);
+    let mut job = job(&file, read(0, 4096));
     for _ in 0..REFUSALS_MAX {
         again(&mut job, Err(Errno::AGAIN));
     }
@@ -126,9 +126,9 @@ fn not_now_is_tried_again_but_not_for_ever() {
 
 #[test]
 fn zeroing_takes_what_the_medium_can_and_remembers_what_it_cannot() {
-    let medium = medium(1, false);
+    let file = file(1, false);
     let len = (ZEROS.as_slice().as_bytes().len() + 512) as u64;
-    let mut first = job(&medium, zeroes(len, true, true));
+    let mut first = job(&file, zeroes(len, true, true));
     assert_eq!(step(&mut first), format!("punch 4096+{len}"));
     again(&mut first, Err(Errno::OPNOTSUPP));
     assert_eq!(step(&mut first), format!("zero 4096+{len}"));
@@ -140,23 +140,23 @@ fn zeroing_takes_what_the_medium_can_and_remembers_what_it_cannot() {
     assert_eq!(step(&mut first), "sync");
     ends(&mut first, Ok(0)).unwrap();
 
-    let mut second = job(&medium, zeroes(512, true, false));
+    let mut second = job(&file, zeroes(512, true, false));
     assert_eq!(step(&mut second), "write 4096+512");
     ends(&mut second, Ok(512)).unwrap();
 }
 
 #[test]
 fn without_leave_to_deallocate_nothing_is_punched() {
-    let medium = medium(1, false);
-    let mut job = job(&medium, zeroes(8192, false, false));
+    let file = file(1, false);
+    let mut job = job(&file, zeroes(8192, false, false));
     assert_eq!(step(&mut job), "zero 4096+8192");
     ends(&mut job, Ok(0)).unwrap();
 }
 
 #[test]
 fn deallocation_goes_through_its_ranges_and_is_only_advice() {
-    let medium = medium(1, false);
-    let mut all = job(&medium, Operation::Deallocate { ranges: vec![0..4096, 8192..16384] });
+    let file = file(1, false);
+    let mut all = job(&file, Operation::Deallocate { ranges: vec![0..4096, 8192..16384] });
     assert_eq!(step(&mut all), "punch 0+4096");
     again(&mut all, Ok(0));
     assert_eq!(step(&mut all), "punch 8192+8192");
@@ -166,16 +166,16 @@ fn deallocation_goes_through_its_ranges_and_is_only_advice() {
         "deallocate of 8192 bytes at offset 8192 of /a/disk.img: Input/output error (os error 5); the medium failed: \
          see the kernel log"
     );
-    let mut unable = job(&medium, Operation::Deallocate { ranges: vec![0..4096, 8192..16384] });
+    let mut unable = job(&file, Operation::Deallocate { ranges: vec![0..4096, 8192..16384] });
     ends(&mut unable, Err(Errno::OPNOTSUPP)).unwrap();
-    assert!(!medium.punches.load(Ordering::Relaxed));
+    assert!(!file.punches.load(Ordering::Relaxed));
 }
 
 #[test]
 fn after_a_failed_flush_none_claims_success() {
-    let medium = medium(1, false);
+    let file = file(1, false);
     // Both are under way when the first is told; the kernel tells only one of them.
-    let (mut told, mut untold) = (job(&medium, Operation::Flush), job(&medium, Operation::Flush));
+    let (mut told, mut untold) = (job(&file, Operation::Flush), job(&file, Operation::Flush));
     assert_eq!(ends(&mut told, Err(Errno::IO)).unwrap_err().class(), Class::MediumWrite);
     let error = ends(&mut untold, Ok(0)).unwrap_err();
     assert_eq!(error.class(), Class::MediumWrite);
@@ -189,31 +189,31 @@ fn after_a_failed_flush_none_claims_success() {
 #[test]
 fn a_failed_fua_write_counts_as_a_failed_flush_only_behind_a_page_cache() {
     for (direct, lost) in [(false, true), (true, false)] {
-        let medium = medium(512, direct);
-        let mut job = job(&medium, write(0, 4096, true));
+        let file = file(512, direct);
+        let mut job = job(&file, write(0, 4096, true));
         assert_eq!(ends(&mut job, Err(Errno::IO)).unwrap_err().class(), Class::MediumWrite);
-        assert_eq!(medium.check_cache(Action::Flush).is_err(), lost);
+        assert_eq!(file.check_cache(Action::Flush).is_err(), lost);
     }
-    let medium = medium(1, false);
-    let mut full = job(&medium, write(0, 4096, true));
+    let file = file(1, false);
+    let mut full = job(&file, write(0, 4096, true));
     let error = ends(&mut full, Err(Errno::NOSPC)).unwrap_err();
     assert_eq!(error.class(), Class::OutOfSpace);
     assert!(error.to_string().ends_with("free space on the file system that holds it"), "{error}");
-    assert!(medium.check_cache(Action::Flush).is_ok());
+    assert!(file.check_cache(Action::Flush).is_ok());
 }
 
 #[test]
 fn a_cancelled_request_ends_with_its_current_step() {
-    let medium = medium(1, false);
-    let mut between = job(&medium, read(0, 8192));
+    let file = file(1, false);
+    let mut between = job(&file, read(0, 8192));
     between.cancel();
     assert_eq!(ends(&mut between, Ok(4096)).unwrap_err().class(), Class::Aborted);
     for errno in [Errno::CANCELED, Errno::INTR] {
-        let mut stopped = job(&medium, read(0, 8192));
+        let mut stopped = job(&file, read(0, 8192));
         stopped.cancel();
         assert_eq!(ends(&mut stopped, Err(errno)).unwrap_err().class(), Class::Aborted);
     }
-    let mut too_late = job(&medium, read(0, 8192));
+    let mut too_late = job(&file, read(0, 8192));
     too_late.cancel();
     ends(&mut too_late, Ok(8192)).unwrap();
 }
@@ -221,8 +221,8 @@ fn a_cancelled_request_ends_with_its_current_step() {
 #[test]
 fn errors_are_classified_by_what_the_caller_can_do() {
     let class = |operation: Operation, errno: Errno| {
-        let medium = medium(1, false);
-        ends(&mut job(&medium, operation), Err(errno)).unwrap_err().class()
+        let file = file(1, false);
+        ends(&mut job(&file, operation), Err(errno)).unwrap_err().class()
     };
     assert_eq!(class(read(0, 512), Errno::IO), Class::MediumRead);
     assert_eq!(class(write(0, 512, false), Errno::IO), Class::MediumWrite);

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::file::{Kind, Medium};
+use crate::open_file::{Kind, OpenFile};
 use crate::{Buffer, Class, Geometry, Operation, Request};
 
-/// A ring, and a medium whose reads end when something is written to the file.
-fn ring_and_pipe() -> Option<(Ring, Arc<Medium>, File)> {
+/// A ring, and a file whose reads end when something is written to the file.
+fn ring_and_pipe() -> Option<(Ring, Arc<OpenFile>, File)> {
     let ring = match Ring::new(4) {
         Ok(ring) => ring,
         Err(error) => {
@@ -30,8 +30,8 @@ fn ring_and_pipe() -> Option<(Ring, Arc<Medium>, File)> {
         writes_zeroes: false,
         volatile_cache: false,
     };
-    let medium = Medium {
-        file: reader.into(),
+    let file = OpenFile {
+        handle: reader.into(),
         path: "pipe".into(),
         name: "pipe".into(),
         kind: Kind::File,
@@ -42,21 +42,21 @@ fn ring_and_pipe() -> Option<(Ring, Arc<Medium>, File)> {
         zeroes: AtomicBool::new(false),
         cache_lost: AtomicBool::new(false),
     };
-    Some((ring, Arc::new(medium), writer.into()))
+    Some((ring, Arc::new(file), writer.into()))
 }
 
-fn read(medium: &Arc<Medium>, tag: u64, len: usize) -> Job {
+fn read(file: &Arc<OpenFile>, tag: u64, len: usize) -> Job {
     let operation = Operation::Read { offset: 0, len, buffer: Buffer::zeroed(len) };
-    Job::new(Arc::clone(medium), Request::new(tag, operation))
+    Job::new(Arc::clone(file), Request::new(tag, operation))
 }
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 
 #[test]
 fn a_request_that_the_kernel_holds_is_taken_back() {
-    let Some((mut ring, medium, _writer)) = ring_and_pipe() else { return };
+    let Some((mut ring, file, _writer)) = ring_and_pipe() else { return };
     for tag in 0..3 {
-        ring.start(read(&medium, tag, 512)).unwrap();
+        ring.start(read(&file, tag, 512)).unwrap();
     }
     ring.kick().unwrap();
     assert!(ring.wait(Some(Duration::from_millis(1))).unwrap().is_none());
@@ -74,17 +74,17 @@ fn a_request_that_the_kernel_holds_is_taken_back() {
 
 #[test]
 fn more_cancels_than_the_queue_holds_lose_no_request() {
-    let Some((mut ring, medium, mut writer)) = ring_and_pipe() else { return };
-    ring.start(read(&medium, 0, 1)).unwrap();
+    let Some((mut ring, file, mut writer)) = ring_and_pipe() else { return };
+    ring.start(read(&file, 0, 1)).unwrap();
     ring.kick().unwrap();
     // These fill the submission queue, so that the next requests find no place in it.
     for _ in 0..10 {
         assert!(ring.cancel(0));
     }
     for tag in 1..4 {
-        ring.start(read(&medium, tag, 1)).unwrap();
+        ring.start(read(&file, tag, 1)).unwrap();
     }
-    assert!(ring.start(read(&medium, 4, 1)).is_err());
+    assert!(ring.start(read(&file, 4, 1)).is_err());
     ring.kick().unwrap();
     writer.write_all(&[1; 3]).unwrap();
     let mut tags = Vec::new();
@@ -98,8 +98,8 @@ fn more_cancels_than_the_queue_holds_lose_no_request() {
 
 #[test]
 fn a_short_read_is_continued_without_a_kick_of_the_caller() {
-    let Some((mut ring, medium, mut writer)) = ring_and_pipe() else { return };
-    ring.start(read(&medium, 7, 1000)).unwrap();
+    let Some((mut ring, file, mut writer)) = ring_and_pipe() else { return };
+    ring.start(read(&file, 7, 1000)).unwrap();
     ring.kick().unwrap();
     writer.write_all(&[1; 400]).unwrap();
     // Nothing but poll: it has to hand over what it continues.
@@ -119,8 +119,8 @@ fn a_short_read_is_continued_without_a_kick_of_the_caller() {
 
 #[test]
 fn dropping_waits_for_the_kernel() {
-    let Some((mut ring, medium, mut writer)) = ring_and_pipe() else { return };
-    ring.start(read(&medium, 1, 512)).unwrap();
+    let Some((mut ring, file, mut writer)) = ring_and_pipe() else { return };
+    ring.start(read(&file, 1, 512)).unwrap();
     ring.kick().unwrap();
     let written = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&written);

@@ -1,11 +1,11 @@
-//! Requests that another thread ends, on both engines, and what accompanies a request.
+//! Requests that another thread ends, on both engines, those that the same thread ends without any, and what accompanies a request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{LIMIT, engines, open_text, write_of};
-use ebof_backend::{After, Buffer, Completion, Io, Operation, Remote, Request, Submitted};
+use ebof_backend::{After, Buffer, Class, Completion, Io, Operation, Remote, Request, Submitted};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ fn deliver(remotes: Vec<(u64, Remote)>, pause: Duration) -> std::thread::JoinHan
 /// Sleeps on the descriptor alone, as a reactor does.
 fn sleep_on(io: &Io) {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll set");
-    epoll::add(&set, io, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+    epoll::add(&set, io.descriptor().expect("one of the system"), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
         .expect("a descriptor that can be watched");
     let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
     let woken = epoll::wait(&set, spare_capacity(&mut Vec::with_capacity(1)), Some(&timeout));
@@ -100,6 +100,39 @@ fn no_more_than_allowed_are_in_flight_and_the_way_back_outlives_the_io() {
         second.deliver(completion(2));
         third.deliver(completion(3));
     }
+}
+
+#[test]
+fn without_an_engine_whoever_waits_has_others_end_what_is_in_flight() {
+    let pending: Arc<Mutex<Vec<(u64, Remote)>>> = Arc::default();
+    let model = Arc::clone(&pending);
+    let advance = move || {
+        // The last one first, as a disk might.
+        let next = model.lock().expect("nobody panicked with it").pop();
+        next.map(|(tag, remote)| remote.deliver(completion(tag))).is_some()
+    };
+    let mut io = Io::external(3, Box::new(advance));
+    assert!(io.descriptor().is_none() && io.engine().is_none());
+    assert!(io.wait(None).unwrap().is_none(), "nothing is in flight");
+    for tag in 0..3 {
+        let remote = io.remote().unwrap();
+        pending.lock().unwrap().push((tag, remote));
+    }
+    assert!(io.remote().is_none() && io.poll().is_none());
+    let order: Vec<u64> = std::iter::from_fn(|| io.wait(None).unwrap()).map(|completion| completion.tag).collect();
+    assert_eq!(order, [2, 1, 0]);
+    assert_eq!((io.in_flight(), io.stats().completed), (0, 3));
+    // A request whose end is still to come: a wait with a time-out ends, and the request does not.
+    let remote = io.remote().unwrap();
+    assert!(io.wait(LIMIT).unwrap().is_none());
+    remote.deliver(completion(7));
+    assert_eq!(io.poll().unwrap().tag, 7);
+    // A file's requests need a kernel.
+    let directory = tempfile::tempdir().unwrap();
+    let file = open_text(&format!("{}/disk.img:1Mi", directory.path().display()));
+    assert!(matches!(file.submit(&mut io, Request::new(8, write_of(0, &[1; 4096], false))), Submitted::Pending));
+    let refused = io.wait(None).unwrap().unwrap();
+    assert_eq!((refused.tag, refused.result.unwrap_err().class()), (8, Class::Unsupported));
 }
 
 #[derive(Debug, Default)]

@@ -1,0 +1,136 @@
+//! What a device is and can do, and the checks that every device owes its caller before it touches a byte: range,
+//! alignment, buffer, write protection.
+
+use crate::{Action, Error, Operation};
+
+/// What a device is and can do. Most of it is fixed when it is opened; the abilities may shrink later (a file system
+/// tells only when asked that it cannot punch holes), and the capacity of a file may grow ([`FileDevice::grow`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size in bytes, a multiple of `logical_block_bytes`.
+    pub capacity_bytes: u64,
+    /// The smallest unit in which the medium can be addressed: 1 for memory and buffered files, 512 or 4096 for direct
+    /// I/O and block devices. Offsets and lengths that are not multiples of it are refused.
+    pub block_bytes: u32,
+    /// The block size in which the user wants to offer the device (`block=` of the [`Spec`](crate::Spec), otherwise
+    /// 512 or the medium's own): 512 or 4096, and a multiple of `block_bytes`.
+    pub logical_block_bytes: u32,
+    /// Writes of any kind are refused.
+    pub read_only: bool,
+    /// `Deallocate` gives storage back, and what was deallocated reads as zeros.
+    pub deallocates: bool,
+    /// The unit in which storage is given back, in bytes; smaller pieces are only zeroed. 0 if `!deallocates`.
+    pub deallocate_granularity_bytes: u32,
+    /// `WriteZeroes` is done by the medium, without sending zeros.
+    pub writes_zeroes: bool,
+    /// What was written may be lost with the power until a `Flush` completes.
+    pub volatile_cache: bool,
+}
+
+impl Geometry {
+    /// Refuses an operation that this geometry does not allow, before a byte is touched.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Misaligned`, `BufferTooSmall` or `ReadOnly`.
+    pub fn check(&self, operation: &Operation) -> Result<(), Error> {
+        let action = operation.action();
+        if self.read_only && action.modifies() {
+            return Err(Error::ReadOnly { action });
+        }
+        match operation {
+            Operation::Read { offset, len, buffer } | Operation::Write { offset, len, buffer, .. } => {
+                if *len > buffer.capacity() {
+                    return Err(Error::BufferTooSmall { action, len: *len, capacity: buffer.capacity() });
+                }
+                // A length in memory always fits: no target of Rust has an address space beyond 64 bits.
+                self.check_range(action, *offset, u64::try_from(*len).unwrap_or(u64::MAX))
+            }
+            Operation::WriteZeroes { offset, len, .. } => self.check_range(action, *offset, *len),
+            Operation::Deallocate { ranges } => ranges
+                .iter()
+                .try_for_each(|range| self.check_range(action, range.start, range.end.saturating_sub(range.start))),
+            Operation::Flush => Ok(()),
+        }
+    }
+
+    /// As [`Geometry::check`], for a read or write without a buffer.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Misaligned` or `ReadOnly`.
+    pub fn check_transfer(&self, action: Action, offset: u64, len: u64) -> Result<(), Error> {
+        if self.read_only && action.modifies() {
+            return Err(Error::ReadOnly { action });
+        }
+        self.check_range(action, offset, len)
+    }
+
+    fn check_range(&self, action: Action, offset: u64, len: u64) -> Result<(), Error> {
+        let capacity = self.capacity_bytes;
+        if offset.checked_add(len).is_none_or(|end| end > capacity) {
+            return Err(Error::OutOfRange { action, offset, len, capacity });
+        }
+        let block_bytes = u64::from(self.block_bytes);
+        if !offset.is_multiple_of(block_bytes) || !len.is_multiple_of(block_bytes) {
+            return Err(Error::Misaligned { action, offset, len, block_bytes: self.block_bytes });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, Class};
+
+    const GEOMETRY: Geometry = Geometry {
+        capacity_bytes: 1 << 20,
+        block_bytes: 512,
+        logical_block_bytes: 512,
+        read_only: false,
+        deallocates: true,
+        deallocate_granularity_bytes: 4096,
+        writes_zeroes: true,
+        volatile_cache: false,
+    };
+
+    fn read(offset: u64, len: usize) -> Operation {
+        Operation::Read { offset, len, buffer: Buffer::zeroed(8192) }
+    }
+
+    #[test]
+    fn ranges_are_checked_to_the_last_byte_and_without_overflow() {
+        assert!(GEOMETRY.check(&read((1 << 20) - 512, 512)).is_ok());
+        assert!(GEOMETRY.check(&read(1 << 20, 0)).is_ok());
+        for (offset, len) in [(1 << 20, 512), ((1 << 20) - 512, 1024), (u64::MAX - 511, 512), (u64::MAX, 8192)] {
+            let error = GEOMETRY.check(&read(offset, len)).unwrap_err();
+            assert_eq!(error.class(), Class::OutOfRange, "{offset} {len}");
+        }
+        let zeroes = |offset, len| Operation::WriteZeroes { offset, len, deallocate: false, fua: false };
+        assert_eq!(GEOMETRY.check(&zeroes(512, u64::MAX)).unwrap_err().class(), Class::OutOfRange);
+        let ranges = vec![0..512, 512..(1 << 20) + 512];
+        assert_eq!(GEOMETRY.check(&Operation::Deallocate { ranges }).unwrap_err().class(), Class::OutOfRange);
+    }
+
+    #[test]
+    fn a_transfer_larger_than_its_buffer_or_across_blocks_is_the_callers_mistake() {
+        assert_eq!(GEOMETRY.check(&read(0, 8704)).unwrap_err().class(), Class::Invalid);
+        assert_eq!(GEOMETRY.check(&read(256, 512)).unwrap_err().class(), Class::Invalid);
+        assert_eq!(GEOMETRY.check(&read(0, 100)).unwrap_err().class(), Class::Invalid);
+    }
+
+    #[test]
+    fn a_read_only_device_refuses_every_change_and_nothing_else() {
+        let geometry = Geometry { read_only: true, ..GEOMETRY };
+        let buffer = Buffer::zeroed(512);
+        let changes = [
+            Operation::Write { offset: 0, len: 512, buffer, fua: false },
+            Operation::WriteZeroes { offset: 0, len: 512, deallocate: true, fua: false },
+            Operation::Deallocate { ranges: Vec::new() },
+        ];
+        for change in changes {
+            assert_eq!(geometry.check(&change).unwrap_err().class(), Class::ReadOnly);
+        }
+        assert!(geometry.check(&Operation::Flush).is_ok());
+        assert!(geometry.check(&read(0, 512)).is_ok());
+    }
+}
