@@ -60,7 +60,7 @@ impl Commands {
         let Some(data) = link.take_inline(input) else {
             return Some(Step::Write(executing, extent));
         };
-        if !data.digest_ok {
+        if !data.is_intact {
             self.count_at_once(Kind::Write, 0, true, origin, turn);
             let cqe = self.queue.complete(executing, Status::TRANSIENT_TRANSPORT_ERROR);
             link.respond(&cqe, turn);

@@ -3,24 +3,13 @@
 //! Owns neither: it hands what the link has received to the command side, and ends both. How bytes move is [`Link`]'s, what is
 //! done with a command is [`Commands`]'.
 
-mod end;
-
-use std::net::TcpStream;
-
 use ebof_fabrics::{Handle, Notice};
 
 use crate::command::AbortRequest;
 use crate::commands::Commands;
-use crate::link::{Event, Link, Peer, READ_BUDGET, State};
-use crate::outbox::Flushed;
+use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
 use crate::port::PortState;
-use crate::share::Waiting;
 use crate::turn::Turn;
-
-pub(crate) use end::End;
-
-/// How long a peer may leave everything that we send unread, milliseconds.
-pub(crate) const STALLED_MS: u64 = 30_000;
 
 /// One connection.
 pub(crate) struct Connection {
@@ -32,14 +21,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(handle: Handle, socket: TcpStream, peer: Peer, deadline_ms: u64, waiting: Waiting) -> Self {
-        let in_capsule_bytes = PortState::in_capsule_bytes(peer.port.config.in_capsule_data_bytes);
-        Self {
-            handle,
-            link: Link::new(handle, socket, peer, deadline_ms, waiting),
-            commands: Commands::new(handle, in_capsule_bytes),
-            armed_ms: None,
-        }
+    pub(crate) fn new(handle: Handle, link: Link) -> Self {
+        let in_capsule_bytes = PortState::in_capsule_bytes(link.peer().port.config.in_capsule_data_bytes);
+        Self { handle, link, commands: Commands::new(handle, in_capsule_bytes), armed_ms: None }
     }
 
     /// Whether received commands wait for the next turn.
@@ -63,7 +47,7 @@ impl Connection {
             taken += received.total;
             let input = &scratch[..received.in_scratch];
             let left = self.feed(input, turn)?;
-            self.link.set_aside(&input[input.len() - left..]);
+            self.link.keep_unparsed(&input[input.len() - left..]);
             if received.total < received.room {
                 break;
             }
@@ -71,14 +55,14 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Takes up what was set aside when the queue was full or buffers were short.
+    /// Takes up what was kept when the queue was full or buffers were short.
     pub(crate) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         self.link.take_share(turn);
         self.commands.resume(&mut self.link, turn);
-        if self.link.is_stalled() && self.commands.can_take(&self.link, turn) {
-            let (stash, from) = self.link.take_stash();
-            let left = self.feed(&stash[from..], turn)?;
-            self.link.put_stash(stash, left);
+        if self.link.is_stalled() {
+            let (kept, from) = self.link.take_unparsed();
+            let left = self.feed(&kept[from..], turn)?;
+            self.link.put_unparsed(kept, left);
         }
         Ok(())
     }
@@ -88,7 +72,7 @@ impl Connection {
         let Self { link, commands, .. } = self;
         loop {
             link.place_data(&mut input);
-            if link.is_between_pdus() && !input.is_empty() && !commands.can_take(link, turn) {
+            if link.is_at_command(input) && !commands.can_take(link, turn) {
                 return Ok(input.len());
             }
             match link.poll(&mut input, turn)? {
@@ -100,7 +84,7 @@ impl Connection {
                 Some(Event::Fetched { slot, buffer, is_intact }) => {
                     commands.on_fetched(slot, buffer, is_intact, link, turn);
                 }
-                Some(Event::Progress) => {}
+                Some(Event::Progress { .. }) => {}
             }
             if !link.is_taking() {
                 return Ok(0);
@@ -126,12 +110,12 @@ impl Connection {
         self.with_link(turn, Link::flush)
     }
 
-    /// Takes what the kernel tells about payloads that were sent without a copy. Returns whether it told anything.
+    /// Takes what is told about buffers that are sent without a copy. Returns whether anything was.
     ///
     /// # Errors
-    /// The socket's error queue cannot be read.
-    pub(crate) fn on_notifications(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
-        self.with_link(turn, Link::on_notifications)
+    /// It cannot be read.
+    pub(crate) fn on_sent(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+        self.with_link(turn, Link::on_sent)
     }
 
     /// Looks again at what is read of a connection that is gone.
@@ -174,12 +158,12 @@ impl Connection {
 
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
-        (self.link.stashed_bytes(), self.commands.parked.len())
+        (self.link.unparsed(), self.commands.parked.len())
     }
 
     /// Whether what is left of the connection can be dropped.
     pub(crate) fn is_finished(&self) -> bool {
-        self.link.state == State::Gone && self.commands.is_finished() && self.link.settling.is_none()
+        self.link.is_settled() && self.commands.is_finished()
     }
 
     /// Tells the peer to go.

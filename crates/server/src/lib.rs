@@ -26,7 +26,6 @@ mod link;
 mod log_limit;
 mod mailbox;
 mod metrics;
-mod outbox;
 mod port;
 mod protection;
 mod reactor;
@@ -40,7 +39,6 @@ mod sockets;
 mod stats;
 mod target;
 mod turn;
-mod zerocopy;
 
 /// Firmware images of drives, for those who make them.
 pub mod firmware {

@@ -1,7 +1,8 @@
-//! How one connection's bytes move over NVMe/TCP: the socket, the transport core, what is received and not taken yet, what
-//! waits to be sent, and the end of it all.
+//! A connection as the command side sees it: what it can ask of the one who moves commands, data and completions, over any
+//! transport.
 //!
-//! Owns the socket and the buffers whose data are under way. What a command means and what it needs is the command side's
+//! Owns what all transports have in common: the state from the first byte to the end, the connection's share of the reactor's turn, the
+//! deadlines. How bytes move is its [`Transport`]'s; what a command means and what it needs is the command side's
 //! ([`crate::commands`]), which knows a link by what it can ask of it:
 //!
 //! | what the command side asks | |
@@ -13,38 +14,47 @@
 //! | [`Link::charge`], [`Link::has_share`] | its share of the reactor's turn |
 //! | [`Link::open`], [`Link::drain`], [`Link::has_ended`], [`Link::peer`] | how far it is, and whose it is |
 
-use std::io::{self, IoSliceMut, Read};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+mod end;
+mod outbox;
+mod tcp;
+mod transport;
+mod zerocopy;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_fabrics::Handle;
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
-use ebof_tcp::controller::{Connection as Transport, Event as TransportEvent, InCapsule};
 
-use crate::connection::{End, STALLED_MS};
-use crate::outbox::{Flushed, Outbox};
+use self::transport::Transport;
 use crate::port::PortState;
 use crate::share::Waiting;
 use crate::turn::{Turn, place_of};
-use crate::zerocopy::Settling;
 
-/// Bytes taken from one socket in one turn, so that a flood does not starve the others on the thread.
+pub(crate) use end::End;
+pub(crate) use tcp::Tcp;
+#[cfg(test)]
+pub(crate) use zerocopy::Settling;
+pub(crate) use zerocopy::{Counts, Figures};
+
+/// Bytes taken from one connection in one turn, so that a flood does not starve the others on the thread.
 pub(crate) const READ_BUDGET: usize = 1 << 20;
 
-/// A read of a socket has room for this much at least, whatever is left of the share: a system call for less is a waste.
+/// Received at once is this much at least, whatever is left of the share: a system call for less is a waste.
 const RECEIVE_MIN: usize = 8 << 10;
-
-/// Data of at least this size are received straight into their buffer.
-const DIRECT_MIN: usize = 8 << 10;
 
 /// How long the peer may take to close after it was told to go, milliseconds.
 const CLOSING_MS: u64 = 2_000;
 
+/// How long a peer may leave everything that we send unread, milliseconds.
+pub(crate) const STALLED_MS: u64 = 30_000;
+
 /// Where a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// ICReq and Connect are awaited until the deadline.
+    /// Both ends' agreement and Connect are awaited until the deadline.
     Handshake { deadline_ms: u64 },
     /// Connected: a queue of a controller.
     Open,
@@ -52,7 +62,7 @@ pub(crate) enum State {
     Draining,
     /// Has been told to go; whatever comes is discarded until the peer closes or the deadline passes.
     Closing { deadline_ms: u64 },
-    /// The socket is gone; commands at a device are awaited.
+    /// The connection is gone; commands at a device are awaited.
     Gone,
 }
 
@@ -84,6 +94,14 @@ pub(crate) struct Fetch {
     pub(crate) length: u32,
 }
 
+/// Data that came with a command, in its capsule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inline<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether their digest matched, or none is used.
+    pub(crate) is_intact: bool,
+}
+
 /// What has become of data that [`Link::stop_fetching`] was asked to give up.
 #[derive(Debug)]
 pub(crate) enum Stopped {
@@ -110,60 +128,39 @@ pub(crate) enum Event {
     Command { sqe: Sqe, in_capsule: u32 },
     /// The data of a command are in its buffer.
     Fetched { slot: u32, buffer: Buffer, is_intact: bool },
-    /// Something that is the link's own.
-    Progress,
+    /// Something that is the link's own; the transport may have queued an answer.
+    Progress { answered: bool },
 }
 
-/// A fetch, and whether what came of it so far was intact.
-#[derive(Debug)]
-struct Transfer {
-    fetch: Fetch,
-    is_intact: bool,
+/// What was received at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) total: usize,
+    pub(crate) in_scratch: usize,
+    /// Less than this means that nothing is left.
+    pub(crate) room: usize,
 }
 
-/// Data of a PDU that is being received: where the next byte goes, and where what the command needs ends.
-#[derive(Debug)]
-struct Incoming {
-    transfer: Transfer,
-    at: usize,
-    end: usize,
-}
-
-/// What is to happen to the data behind the last command in its capsule.
+/// How a flush ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inline {
-    /// There are none, or they are taken.
-    None,
-    /// Nobody has asked for them yet.
-    Unclaimed,
-    /// They go to a buffer as they come.
-    Claimed,
+pub(crate) enum Flushed {
+    /// Nothing is left.
+    All,
+    /// The connection takes no more now.
+    Blocked,
+    /// As much was sent as the connection may send at once; it takes more.
+    Share,
 }
 
 /// One connection's link.
 pub(crate) struct Link {
     handle: Handle,
-    pub(crate) socket: TcpStream,
     peer: Peer,
-    transport: Transport,
-    pub(crate) outbox: Outbox,
+    transport: Tcp,
     pub(crate) state: State,
     /// Counts among the connections that are not admitted yet.
     waiting: Option<Waiting>,
-    /// Data that are asked for, and those that will come in a capsule.
-    transfers: Vec<Transfer>,
-    incoming: Option<Incoming>,
-    inline: Inline,
-    /// Received bytes that cannot be taken yet, from `stashed_from` on: the queue is full, or there is no buffer, or the share
-    /// of the turn is used up.
-    stash: Vec<u8>,
-    stashed_from: usize,
     blocked_since_ms: Option<u64>,
-    /// Since when the peer has acknowledged nothing of what is sent without a copy.
-    pub(crate) pinned_since_ms: Option<u64>,
-    /// What it had acknowledged, in bytes, when that was last asked.
-    pub(crate) acknowledged: u64,
-    pub(crate) settling: Option<Settling>,
     /// When the host last sent anything: it may not keep data waiting for ever that it has announced.
     last_received_ms: u64,
     /// Whether it is on the reactor's list of connections to flush.
@@ -176,25 +173,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(handle: Handle, socket: TcpStream, peer: Peer, deadline_ms: u64, waiting: Waiting) -> Self {
-        let transport = Transport::new(peer.port.transport_config());
+    pub(crate) fn new(handle: Handle, transport: Tcp, peer: Peer, deadline_ms: u64, waiting: Waiting) -> Self {
         Self {
             handle,
-            socket,
             peer,
             transport,
-            outbox: Outbox::default(),
             state: State::Handshake { deadline_ms },
             waiting: Some(waiting),
-            transfers: Vec::new(),
-            incoming: None,
-            inline: Inline::None,
-            stash: Vec::new(),
-            stashed_from: 0,
             blocked_since_ms: None,
-            pinned_since_ms: None,
-            acknowledged: 0,
-            settling: None,
             last_received_ms: 0,
             dirty: false,
             credit: (0, 0),
@@ -206,9 +192,14 @@ impl Link {
         &self.peer
     }
 
+    /// What the reactor waits for; `None` where the other end rings a bell.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.transport.descriptor()
+    }
+
     /// Whether both ends have agreed on how to talk.
     pub(crate) fn is_initialized(&self) -> bool {
-        self.transport.initialized().is_some()
+        self.transport.is_initialized()
     }
 
     /// Has its share of the turn, once.
@@ -264,231 +255,129 @@ impl Link {
 
     /// It is a queue of a controller now.
     pub(crate) fn open(&mut self, opening: &Opening, turn: &Turn<'_>) {
-        if let Some(bytes) = opening.in_capsule_bytes {
-            self.transport.set_in_capsule_bytes(bytes);
-        }
-        self.transport.set_queue(opening.id, opening.entries);
-        self.transport.set_sq_flow_disabled(opening.sq_flow_disabled);
+        self.transport.open(opening);
         if matches!(self.state, State::Handshake { .. }) {
             self.state = State::Open;
             self.waiting = None;
         }
-        if let Some(parameters) = self.transport.initialized() {
-            turn.shared.set_digests(self.handle, parameters.header_digest, parameters.data_digest);
+        if let Some((header, data)) = self.transport.digests() {
+            turn.shared.set_digests(self.handle, header, data);
         }
     }
 
-    /// One read of the socket, of what is left of the share: into the buffer of the data under way where that pays, the rest
-    /// into `scratch`. `None`: nothing is there.
+    /// Takes what is there, once, up to what is left of the share: data under way into their buffer where that pays, the rest into
+    /// `scratch`. `None`: nothing is there.
     ///
     /// # Errors
-    /// The peer has closed, or the socket has failed.
+    /// The peer has closed, or the connection has failed.
     pub(crate) fn receive(&mut self, scratch: &mut [u8], turn: &Turn<'_>) -> Result<Option<Received>, End> {
         let limit = usize::try_from(self.credit.1).unwrap_or(usize::MAX).clamp(RECEIVE_MIN, READ_BUDGET);
-        let received = loop {
-            match self.read(limit, scratch) {
-                Ok(Received { total: 0, .. }) => return Err(End::PeerClosed),
-                Ok(received) => break received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
+        let received = match self.state {
+            State::Closing { .. } => self.transport.discard(limit, scratch)?,
+            _ => self.transport.receive(limit, scratch)?,
         };
+        let Some(received) = received else { return Ok(None) };
         self.charge(received.total);
         self.last_received_ms = turn.now_ms;
         Ok(Some(received))
     }
 
-    fn read(&mut self, limit: usize, scratch: &mut [u8]) -> io::Result<Received> {
-        let room = scratch.len().min(limit);
-        let scratch = &mut scratch[..room];
-        if matches!(self.state, State::Closing { .. }) {
-            let total = (&self.socket).read(scratch)?;
-            return Ok(Received { total, in_scratch: 0, room: scratch.len() });
-        }
-        let all_wanted = self.transport.data_wanted();
-        let wanted = all_wanted.min(limit);
-        if wanted >= DIRECT_MIN
-            && let Some(incoming) = &mut self.incoming
-            && incoming.at + wanted <= incoming.end
-        {
-            let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
-            if let Some(place) = buffer.get_mut(incoming.at..incoming.at + wanted) {
-                let behind = if wanted < all_wanted { 0 } else { scratch.len() };
-                let scratch = &mut scratch[..behind];
-                let room = place.len() + scratch.len();
-                let mut parts = [IoSliceMut::new(place), IoSliceMut::new(scratch)];
-                let total = (&self.socket).read_vectored(&mut parts)?;
-                let direct = total.min(wanted);
-                self.transport.data_received(&place[..direct]);
-                incoming.at += direct;
-                return Ok(Received { total, in_scratch: total - direct, room });
-            }
-        }
-        let total = (&self.socket).read(scratch)?;
-        Ok(Received { total, in_scratch: total, room: scratch.len() })
+    /// Keeps received bytes that cannot be taken yet.
+    pub(crate) fn keep_unparsed(&mut self, bytes: &[u8]) {
+        self.transport.keep_unparsed(bytes);
     }
 
-    /// Sets received bytes aside that cannot be taken yet.
-    pub(crate) fn set_aside(&mut self, bytes: &[u8]) {
-        self.stash.extend_from_slice(bytes);
+    /// What was kept, and where in it the first byte is that has not been taken. To be given back.
+    pub(crate) fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
+        self.transport.take_unparsed()
     }
 
-    /// What was set aside, and where in it the first byte is that has not been taken. To be given back.
-    pub(crate) fn take_stash(&mut self) -> (Vec<u8>, usize) {
-        (std::mem::take(&mut self.stash), self.stashed_from)
+    /// All of `kept` but the last `left` bytes has been taken.
+    pub(crate) fn put_unparsed(&mut self, kept: Vec<u8>, left: usize) {
+        self.transport.put_unparsed(kept, left);
     }
 
-    /// All of `stash` but the last `left` bytes has been taken.
-    pub(crate) fn put_stash(&mut self, mut stash: Vec<u8>, left: usize) {
-        self.stashed_from = if left > 0 { stash.len() - left } else { 0 };
-        if left == 0 {
-            // It keeps its memory: the next turn may need it again.
-            stash.clear();
-        }
-        self.stash = stash;
-    }
-
-    /// Received bytes that wait for room.
-    pub(crate) fn stashed_bytes(&self) -> usize {
-        self.stash.len() - self.stashed_from
+    /// What is received and waits for room.
+    pub(crate) fn unparsed(&self) -> usize {
+        self.transport.unparsed()
     }
 
     /// Bytes that wait to be sent.
+    #[inline]
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.outbox.len()
+        self.transport.unsent_bytes()
     }
 
-    /// Whether received bytes wait for room: then nothing more is read.
+    /// Whether something received waits for room: then nothing more is received.
     pub(crate) fn is_stalled(&self) -> bool {
-        !self.stash.is_empty()
+        self.transport.is_stalled()
     }
 
-    /// Whether data of the host are awaited: they come on the same stream, and everything is read on.
+    /// Whether data of the host are awaited that come behind what was received: then everything is received and taken on.
+    #[inline]
     pub(crate) fn awaits_data(&self) -> bool {
-        !self.transfers.is_empty() || self.incoming.is_some()
+        self.transport.awaits_data()
     }
 
     /// Puts data of the host where they belong, and leaves what is behind them in `input`.
+    #[inline]
     pub(crate) fn place_data(&mut self, input: &mut &[u8]) {
-        let wanted = self.transport.data_wanted().min(input.len());
-        if wanted == 0 {
-            return;
-        }
-        let (chunk, rest) = input.split_at(wanted);
-        if let Some(incoming) = &mut self.incoming {
-            let needed = chunk.len().min(incoming.end.saturating_sub(incoming.at));
-            let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
-            if let Some(place) = buffer.get_mut(incoming.at..incoming.at + needed) {
-                place.copy_from_slice(&chunk[..needed]);
-            }
-            incoming.at += chunk.len();
-        }
-        self.transport.data_received(chunk);
-        *input = rest;
+        self.transport.place_data(input);
     }
 
-    /// Whether what comes next in the stream is a new PDU.
-    pub(crate) fn is_between_pdus(&self) -> bool {
-        self.inline == Inline::None && self.incoming.is_none() && self.transport.data_wanted() == 0
+    /// Whether the next event may be a command that has come.
+    #[inline]
+    pub(crate) fn is_at_command(&self, input: &[u8]) -> bool {
+        self.transport.is_at_command(input)
     }
 
     /// Takes `input` up to the next event. `None`: all of it is taken.
     ///
     /// # Errors
     /// The host broke the transport, or says that we did.
+    #[inline]
     pub(crate) fn poll(&mut self, input: &mut &[u8], turn: &mut Turn<'_>) -> Result<Option<Event>, End> {
-        let Some(event) = self.transport.poll_event(input)? else { return Ok(None) };
-        match event {
-            TransportEvent::Initialized(_) => {
-                self.transport.send_ic_response(self.outbox.arena());
-                self.mark_dirty(turn);
-            }
-            TransportEvent::Command { in_capsule, .. } if self.state == State::Draining => {
-                // Not accepted: the host sees the connection end and sends it again elsewhere or later.
-                if in_capsule > 0 {
-                    self.transport.skip_data();
-                }
-            }
-            TransportEvent::Command { sqe, in_capsule } => {
-                self.inline = if in_capsule > 0 { Inline::Unclaimed } else { Inline::None };
-                return Ok(Some(Event::Command { sqe, in_capsule }));
-            }
-            TransportEvent::Data { cid, offset, .. } => {
-                self.inline = Inline::None;
-                let at = self.transfers.iter().position(|transfer| transfer.fetch.cid == cid);
-                self.incoming = at.map(|at| {
-                    let transfer = self.transfers.swap_remove(at);
-                    let start = transfer.fetch.offset;
-                    let end = start + transfer.fetch.length as usize;
-                    Incoming { transfer, at: start + offset as usize, end }
-                });
-            }
-            TransportEvent::DataEnd { digest_ok, complete, .. } => {
-                if let Some(Incoming { mut transfer, .. }) = self.incoming.take() {
-                    transfer.is_intact &= digest_ok;
-                    let Fetch { cid, slot, .. } = transfer.fetch;
-                    if complete {
-                        let (buffer, is_intact) = (transfer.fetch.buffer, transfer.is_intact);
-                        return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
-                    }
-                    self.transfers.push(transfer);
-                    self.transport.pump_r2t(cid, self.outbox.arena());
-                    self.mark_dirty(turn);
-                }
-            }
-            TransportEvent::TermReceived(termination) => return Err(End::TermReceived(termination)),
+        // Not unwrapped on the way: an event has a command in it, which is not to be copied.
+        let event = self.transport.poll(input, self.state == State::Draining);
+        if let Ok(Some(Event::Progress { answered: true })) = event {
+            self.mark_dirty(turn);
         }
-        Ok(Some(Event::Progress))
+        event
     }
 
     /// The command just told is dealt with: data in its capsule that it does not want are dropped.
+    #[inline]
     pub(crate) fn after_command(&mut self) {
-        if self.inline == Inline::Unclaimed {
-            self.inline = Inline::None;
-            self.transport.skip_data();
-        }
+        self.transport.after_command();
     }
 
     /// The data in the capsule of the command just told, if all of them have come.
     #[inline]
-    pub(crate) fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<InCapsule<'a>> {
-        let data = self.transport.take_in_capsule(input)?;
-        self.inline = Inline::None;
-        Some(data)
+    pub(crate) fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>> {
+        self.transport.take_inline(input)
     }
 
     /// Has the data in the capsule of the command just told come into a buffer.
     pub(crate) fn fetch_inline(&mut self, fetch: Fetch) {
-        self.inline = Inline::Claimed;
-        self.transfers.push(Transfer { fetch, is_intact: true });
+        self.transport.fetch_inline(fetch);
     }
 
-    /// Asks the host for data of a command.
+    /// Gets data of a command from the host.
     ///
     /// # Errors
     /// Too many are under way; the buffer comes back.
     pub(crate) fn fetch(&mut self, fetch: Fetch, turn: &mut Turn<'_>) -> Result<(), Buffer> {
         self.mark_dirty(turn);
-        match self.transport.request_data(fetch.cid, fetch.length, self.outbox.arena()) {
-            Ok(()) => {
-                self.transfers.push(Transfer { fetch, is_intact: true });
-                Ok(())
-            }
-            Err(_) => Err(fetch.buffer),
-        }
+        self.transport.fetch(fetch)
     }
 
-    /// Asks for no more data of the command in `slot`.
+    /// Gets no more data of the command in `slot`.
     pub(crate) fn stop_fetching(&mut self, cid: Cid, slot: u32) -> Stopped {
-        if self.transport.stop_requesting(cid) {
-            return Stopped::Arriving;
-        }
-        let at = self.transfers.iter().position(|transfer| transfer.fetch.slot == slot);
-        Stopped::Ended(at.map(|at| self.transfers.swap_remove(at).fetch.buffer))
+        self.transport.stop_fetching(cid, slot)
     }
 
     /// Has what is queued sent at the end of the turn.
+    #[inline]
     pub(crate) fn mark_dirty(&mut self, turn: &mut Turn<'_>) {
         if !self.dirty {
             self.dirty = true;
@@ -498,45 +387,31 @@ impl Link {
 
     /// As [`Link::respond`], for one who flushes anyway.
     pub(crate) fn push_response(&mut self, cqe: &Cqe) {
-        self.transport.send_response(cqe, self.outbox.arena());
+        self.transport.respond(cqe);
     }
 
     /// Sends a completion.
     #[inline]
     pub(crate) fn respond(&mut self, cqe: &Cqe, turn: &mut Turn<'_>) {
-        self.transport.send_response(cqe, self.outbox.arena());
+        self.transport.respond(cqe);
         self.mark_dirty(turn);
     }
 
     /// Sends `data`, which did not come from a device, and the completion.
     pub(crate) fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe, turn: &mut Turn<'_>) {
-        let success = self.transport.success_allowed(cqe);
-        let arena = self.outbox.arena();
-        let trailer = self.transport.send_data(cid, 0, data, true, success, arena);
-        arena.extend_from_slice(data);
-        arena.extend(trailer.iter().flatten());
-        if !success {
-            self.transport.send_response(cqe, arena);
-        }
+        self.transport.send_bytes(cid, data, cqe);
         self.mark_dirty(turn);
     }
 
     /// Sends the first `length` bytes of `buffer`, and the completion. The buffer goes back to the reactor's pool when they are
     /// sent, which is at once if they are few.
     pub(crate) fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, turn: &mut Turn<'_>) {
-        let length = length as usize;
-        let success = self.transport.success_allowed(cqe);
-        let payload = &buffer.as_slice()[..length];
-        let trailer = self.transport.send_data(cid, 0, payload, true, success, self.outbox.arena());
-        self.outbox.push_payload(buffer, length, turn.pool);
-        self.outbox.arena().extend(trailer.iter().flatten());
-        if !success {
-            self.transport.send_response(cqe, self.outbox.arena());
-        }
+        self.transport.send_buffer(cid, buffer, length, cqe, turn.pool);
         self.mark_dirty(turn);
     }
 
     /// Sends what `device`, whose bytes are in memory, holds when they are sent, and the completion.
+    #[inline]
     pub(crate) fn lend(
         &mut self,
         cid: Cid,
@@ -545,23 +420,11 @@ impl Link {
         cqe: &Cqe,
         turn: &mut Turn<'_>,
     ) {
-        let (offset, length) = range;
-        let success = self.transport.success_allowed(cqe);
-        self.transport.send_data_header(cid, 0, length, true, success, self.outbox.arena());
-        if self.transport.uses_data_digest() {
-            // The digest is of the bytes as they are now, so those must be sent.
-            let trailer = self.transport.trailer(self.outbox.copy_lent(device, offset, length as usize));
-            self.outbox.arena().extend(trailer.iter().flatten());
-        } else {
-            self.outbox.push_lent(device, offset, length as usize);
-        }
-        if !success {
-            self.transport.send_response(cqe, self.outbox.arena());
-        }
+        self.transport.lend(cid, device, range, cqe);
         self.mark_dirty(turn);
     }
 
-    /// Whether the socket took no more at the last flush.
+    /// Whether the connection took no more at the last flush.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked_since_ms.is_some()
     }
@@ -569,21 +432,56 @@ impl Link {
     /// Sends what is queued, up to the share of the turn.
     ///
     /// # Errors
-    /// The socket has failed.
+    /// The connection has failed.
     pub(crate) fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
-        let before = self.outbox.len();
-        let flushed = self.outbox.flush(&self.socket, turn.share, turn.pool)?;
-        if self.outbox.has_zerocopy() {
-            self.after_flush(self.outbox.len() < before, turn);
-        }
+        let before = self.transport.unsent_bytes();
+        let flushed = self.transport.flush(turn)?;
         match flushed {
             Flushed::All | Flushed::Share => self.blocked_since_ms = None,
-            Flushed::Blocked if self.blocked_since_ms.is_none() || self.outbox.len() < before => {
+            Flushed::Blocked if self.blocked_since_ms.is_none() || self.transport.unsent_bytes() < before => {
                 self.blocked_since_ms = Some(turn.now_ms);
             }
             Flushed::Blocked => {}
         }
         Ok(flushed)
+    }
+
+    /// Whether errors of the descriptor also tell which buffers were sent.
+    pub(crate) fn tells_by_errors(&self) -> bool {
+        self.transport.tells_by_errors()
+    }
+
+    /// Takes what is told about buffers that are sent without a copy. Returns whether anything was.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn on_sent(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+        self.transport.on_sent(&self.peer, turn)
+    }
+
+    /// What an error of the descriptor means; `None` when it was no failure.
+    pub(crate) fn failure(&self) -> Option<End> {
+        self.transport.failure()
+    }
+
+    /// Asks whether a peer that seems to acknowledge nothing does so.
+    pub(crate) fn look_at_stall(&mut self, now_ms: u64) {
+        self.transport.look_at_stall(now_ms);
+    }
+
+    /// Looks again at what is read of a connection that is gone.
+    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
+        self.transport.settle(&self.peer, turn);
+    }
+
+    /// Whether nothing of it is left: it is gone, and nobody reads its buffers.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.state == State::Gone && self.transport.settle_ms().is_none()
+    }
+
+    /// Whether the peer has closed its end or is gone, also where what it sent before is still to be taken.
+    pub(crate) fn peer_is_gone(&self) -> bool {
+        self.transport.peer_is_gone()
     }
 
     /// When it must be looked at next although nothing happens, milliseconds of the target's clock. `is_owed`: the host has
@@ -592,7 +490,7 @@ impl Link {
         let own = match self.state {
             State::Handshake { deadline_ms } | State::Closing { deadline_ms } => Some(deadline_ms),
             State::Open | State::Draining => None,
-            State::Gone => return self.settle_ms(),
+            State::Gone => return self.transport.settle_ms(),
         };
         let stalled = self.stalled_since_ms().map(|since| since + STALLED_MS);
         let silent = is_owed.then_some(self.last_received_ms + STALLED_MS);
@@ -611,58 +509,38 @@ impl Link {
 
     /// Since when the peer reads nothing of what is there for it: it may not hold our buffers for ever.
     fn stalled_since_ms(&self) -> Option<u64> {
-        match (self.blocked_since_ms, self.pinned_since_ms) {
-            (Some(blocked), Some(pinned)) => Some(blocked.min(pinned)),
-            (blocked, pinned) => blocked.or(pinned),
+        match (self.blocked_since_ms, self.transport.unacknowledged_since_ms()) {
+            (Some(blocked), Some(unacknowledged)) => Some(blocked.min(unacknowledged)),
+            (blocked, unacknowledged) => blocked.or(unacknowledged),
         }
     }
 
     /// Drops what has been received; `give` gets the buffers whose data do not come any more.
     pub(crate) fn drop_input(&mut self, mut give: impl FnMut(Buffer)) {
-        self.stash = Vec::new();
-        self.stashed_from = 0;
-        let incoming = self.incoming.take().map(|incoming| incoming.transfer);
-        for transfer in self.transfers.drain(..).chain(incoming) {
-            give(transfer.fetch.buffer);
-        }
+        self.transport.drop_input(&mut give);
     }
 
-    /// Tells the peer to go: the TermReq when it broke the transport, then the end of our stream. Its input is dropped before.
+    /// Tells the peer to go, and why where the transport has words for it. Its input is dropped before.
     pub(crate) fn start_closing(&mut self, end: &End, turn: &mut Turn<'_>) {
-        self.outbox.clear(turn.pool);
-        if let End::Fatal(error) = end {
-            self.transport.send_term(error, self.outbox.arena());
-            // A peer that does not even take the TermReq is beyond help.
-            let _ = self.outbox.flush(&self.socket, usize::MAX, turn.pool);
-        }
-        // Fails when the peer is gone already, which is what we want.
-        let _ = self.socket.shutdown(Shutdown::Write);
+        self.transport.start_closing(end, turn.pool);
         self.blocked_since_ms = None;
         self.state = State::Closing { deadline_ms: turn.now_ms + CLOSING_MS };
     }
 
-    /// Breaks the connection off. Buffers that the kernel still reads keep the link.
+    /// Breaks the connection off. Buffers that are still read keep the link.
     pub(crate) fn close(&mut self, turn: &mut Turn<'_>) {
-        self.outbox.clear(turn.pool);
-        if self.outbox.is_pinning() {
-            self.let_go(turn);
-        }
-        let _ = self.socket.shutdown(Shutdown::Both);
+        self.transport.close(&self.peer, turn);
         self.blocked_since_ms = None;
-        self.pinned_since_ms = None;
         self.state = State::Gone;
     }
 
     /// Gives back memory that a burst left behind.
     pub(crate) fn shrink(&mut self) {
-        self.outbox.shrink();
-        self.stash.shrink_to_fit();
+        self.transport.shrink();
     }
-}
 
-/// What one read brought.
-pub(crate) struct Received {
-    pub(crate) total: usize,
-    pub(crate) in_scratch: usize,
-    pub(crate) room: usize,
+    #[cfg(test)]
+    pub(crate) fn tcp(&mut self) -> &mut Tcp {
+        &mut self.transport
+    }
 }

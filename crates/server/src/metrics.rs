@@ -21,8 +21,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::link::Figures;
 use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
-use crate::zerocopy::Figures;
 
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -22,13 +22,12 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::buffer::Pool;
 use crate::busy::Busy;
-use crate::connection::{Connection, End};
+use crate::connection::Connection;
 use crate::device::DeviceTable;
 use crate::fused::Barrier;
-use crate::link::State;
+use crate::link::{End, Flushed, State};
 use crate::log_limit::Kind;
 use crate::mailbox::{Mailbox, Message};
-use crate::outbox::Flushed;
 use crate::share::HostBuffers;
 use crate::shared::Shared;
 use crate::turn::{Turn, place_of};
@@ -343,10 +342,11 @@ impl Reactor {
     /// Sets which events of the connection's socket are of interest. An end of the stream is an input event; errors are
     /// always told.
     fn watch(&self, connection: &Connection) {
+        let Some(socket) = connection.link.descriptor() else { return };
         let flags = match connection.link.state {
             State::Gone => {
                 // Its end would be told again and again. It may be out of the set already.
-                let _ = epoll::delete(&self.epoll, &connection.link.socket);
+                let _ = epoll::delete(&self.epoll, socket);
                 return;
             }
             State::Closing { .. } => epoll::EventFlags::IN,
@@ -358,7 +358,7 @@ impl Reactor {
             }
         };
         let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
-        if let Err(error) = epoll::modify(&self.epoll, &connection.link.socket, data, flags) {
+        if let Err(error) = epoll::modify(&self.epoll, socket, data, flags) {
             let peer = connection.link.peer().remote;
             if let Some(more) = self.shared.may_log(peer.ip().into(), Kind::Unwatched) {
                 tracing::error!(%peer, "the events of a socket could not be chosen: {error}{more}");
@@ -377,8 +377,8 @@ impl Reactor {
                 worked = true;
                 connection.link.mark_dirty(turn);
             }
-            if flags.contains(epoll::EventFlags::ERR) && connection.link.outbox.has_zerocopy() {
-                worked |= connection.on_notifications(turn)?;
+            if flags.contains(epoll::EventFlags::ERR) && connection.link.tells_by_errors() {
+                worked |= connection.on_sent(turn)?;
             }
             if connection.link.is_stalled() {
                 // Nothing is read while the queue is full, but a peer that has gone is noticed.

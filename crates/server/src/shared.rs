@@ -14,10 +14,10 @@ use ebof_manage::api::{Journal, Refusal as JournalEntry, RefusalReason};
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
-use crate::connection::{Connection, End};
+use crate::connection::Connection;
 use crate::drives::Drives;
 use crate::fused::Pairs;
-use crate::link::{Peer, State};
+use crate::link::{Counts, End, Peer, State};
 use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
@@ -25,7 +25,6 @@ use crate::settings::Settings;
 use crate::share::Unadmitted;
 use crate::stats::{QueueStats, Totals};
 use crate::turn::reactor_of;
-use crate::zerocopy::Counts;
 
 /// The target's clock: monotonic, from its start.
 #[derive(Clone, Copy, Debug)]

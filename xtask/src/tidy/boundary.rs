@@ -31,7 +31,7 @@ const SIDES: &[Side] = &[
     },
     Side {
         name: "a link",
-        files: &["link", "outbox", "zerocopy"],
+        files: &["link", "link/outbox", "link/tcp", "link/transport", "link/zerocopy"],
         foreign: &["Commands", "Executing", "Operation", "Queue", "Step", "Work", "opcode", "Opcode"],
     },
 ];

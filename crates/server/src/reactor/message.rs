@@ -8,12 +8,11 @@ use rustix::event::epoll;
 
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
-use crate::connection::{Connection, End};
-use crate::link::{Peer, State};
+use crate::connection::Connection;
+use crate::link::{End, Link, Peer, State, Tcp};
 use crate::log_limit::Kind;
 use crate::mailbox::{Accepted, Asker, Message};
 use crate::port::PortState;
-use crate::sockets;
 use crate::turn::{Turn, handle, place_of};
 
 impl Reactor {
@@ -111,7 +110,7 @@ impl Reactor {
     fn look(&mut self, handle: Handle, reply: Asker, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, _| {
             connection.commands.await_changes(reply);
-            let ended = connection.link.state != State::Gone && sockets::peer_is_gone(&connection.link.socket);
+            let ended = connection.link.state != State::Gone && connection.link.peer_is_gone();
             if ended { Err(End::PeerClosed) } else { Ok(()) }
         });
         if !known {
@@ -187,11 +186,10 @@ impl Reactor {
             return;
         }
         tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
-        let mut connection = Connection::new(handle, socket, Peer { port, remote: peer, local }, deadline_ms, waiting);
+        let tcp = Tcp::new(socket, &port, self.shared.settings.zerocopy_copied_max);
+        let link = Link::new(handle, tcp, Peer { port, remote: peer, local }, deadline_ms, waiting);
+        let mut connection = Connection::new(handle, link);
         connection.armed_ms = Some(deadline_ms);
-        if let Some(least) = connection.link.peer().port.config.zerocopy_send_bytes {
-            connection.link.outbox.pin_from(least, self.shared.settings.zerocopy_copied_max);
-        }
         self.connections[place as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
     }

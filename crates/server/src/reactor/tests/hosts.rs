@@ -178,7 +178,7 @@ impl Host {
     /// Bytes that the reactor has received from this host and sent to it.
     pub(super) fn moved(&self, rig: &Rig) -> u64 {
         let theirs = rig.reactor.connections[self.place].as_ref().expect("still connected");
-        let unread = rustix::io::ioctl_fionread(&theirs.link.socket).unwrap();
+        let unread = rustix::io::ioctl_fionread(theirs.link.descriptor().unwrap()).unwrap();
         self.count.bytes + rustix::io::ioctl_fionread(&self.socket).unwrap() - unread
     }
 

@@ -11,8 +11,7 @@ use super::Rig;
 use super::hosts::Load;
 use crate::buffer::Pool;
 use crate::device::DeviceTable;
-use crate::link::State;
-use crate::zerocopy::Settling;
+use crate::link::{Settling, State};
 
 /// Data of a read: two of them are in the sockets at once, most of them in the sender's.
 const READ_BYTES: u32 = 8 << 10;
@@ -58,8 +57,8 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     rig.turn(100);
     rig.turn(100);
     let place = host.place();
-    let connection = rig.reactor.connections[place].as_ref().unwrap();
-    assert!(connection.link.outbox.is_empty() && connection.link.outbox.is_pinning(), "all is in the socket");
+    let connection = rig.reactor.connections[place].as_mut().unwrap();
+    assert!(connection.link.tcp().holds_only_sent(), "all is in the socket");
     assert_eq!(
         (rig.reactor.pool.outstanding_bytes(), connection.commands.buffers.own()),
         (buffers, buffers),
@@ -135,8 +134,7 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     let now_ms = rig.now_us / 1000;
     let connection = rig.reactor.connections[gone.place()].as_mut().unwrap();
     connection.link.state = State::Gone;
-    connection.link.settling = Some(Settling::from(now_ms));
-    let socket = connection.link.socket.try_clone().unwrap();
+    let socket = connection.link.tcp().settle_from(Settling::from(now_ms));
     rig.reactor.deadlines.push(std::cmp::Reverse((now_ms + 5, connection.handle)));
     connection.armed_ms = Some(now_ms + 5);
     while rig.turn(10) {}

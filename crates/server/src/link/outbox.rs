@@ -12,8 +12,9 @@ use ebof_backend::{Buffer, Device, Lent, PAGE_BYTES};
 use ebof_pinned::Collected;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
+use super::Flushed;
+use super::zerocopy::{Fresh, Zerocopy};
 use crate::buffer::Pool;
-use crate::zerocopy::{Fresh, Zerocopy};
 
 /// Payloads up to this size are copied behind their header: below it an extra gather element costs more than the
 /// copy.
@@ -64,17 +65,6 @@ enum Part {
     Pinned,
     /// As much of so many segments as fits.
     Gathered(usize),
-}
-
-/// How a flush ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flushed {
-    /// Nothing is left.
-    All,
-    /// The socket takes no more now.
-    Blocked,
-    /// As much was sent as the connection may send at once; the socket takes more.
-    Share,
 }
 
 impl Outbox {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ebof_backend::Buffer;
 use ebof_pinned::Pinned;
 
-use crate::connection::{End, STALLED_MS};
-use crate::link::{Link, State};
+use super::tcp::Tcp;
+use super::{End, Peer, STALLED_MS};
 use crate::turn::Turn;
 
 /// What a network card still reads of a connection that was broken off is looked at again after this time, and
@@ -20,7 +20,7 @@ const SETTLE_MS: u64 = 2_000;
 /// A connection that is gone but for buffers that are still read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settling {
-    look_ms: u64,
+    pub(super) look_ms: u64,
     until_ms: u64,
 }
 
@@ -98,19 +98,19 @@ impl Counts {
     }
 }
 
-impl Link {
+impl Tcp {
     /// Takes what the kernel tells about payloads that were sent without a copy. Returns whether it told anything.
     ///
     /// # Errors
     /// The socket's error queue cannot be read.
-    pub(crate) fn on_notifications(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+    pub(super) fn on_notifications(&mut self, peer: &Peer, turn: &mut Turn<'_>) -> Result<bool, End> {
         let collected = self.outbox.collect(&self.socket, turn.pool)?;
         if collected.sends == 0 {
             return Ok(false);
         }
         turn.shared.zerocopy.told(collected.copied, collected.fell_back);
         if collected.fell_back {
-            let peer = self.peer().remote;
+            let peer = peer.remote;
             tracing::debug!(%peer, "the kernel copies what it is to send without a copy: this connection copies again");
         }
         self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
@@ -118,7 +118,7 @@ impl Link {
     }
 
     /// Notes what a flush sent without a copy. `is_progress`: something was sent, with a copy or without.
-    pub(crate) fn after_flush(&mut self, is_progress: bool, turn: &Turn<'_>) {
+    pub(super) fn after_flush(&mut self, is_progress: bool, turn: &Turn<'_>) {
         if let Some(fresh) = self.outbox.take_fresh().filter(|fresh| *fresh != Fresh::default()) {
             turn.shared.zerocopy.add(fresh);
         }
@@ -128,8 +128,9 @@ impl Link {
         }
     }
 
-    /// Whether the peer takes what it is sent is not seen in notifications alone: the kernel tells of sends together. Asks, when it seems that it takes nothing.
-    pub(crate) fn look_at_stall(&mut self, now_ms: u64) {
+    /// Whether the peer takes what it is sent is not seen in notifications alone: the kernel tells of sends together. Asks, when it
+    /// seems that it takes nothing.
+    pub(super) fn look_at_acknowledged(&mut self, now_ms: u64) {
         let stalled = self.pinned_since_ms.is_some_and(|since| since + STALLED_MS <= now_ms);
         if stalled
             && let Ok(acknowledged) = ebof_pinned::acknowledged(&self.socket)
@@ -139,38 +140,27 @@ impl Link {
         }
     }
 
-    /// What an error event of the socket is: `None` when it was about notifications alone.
-    pub(crate) fn failure(&self) -> Option<End> {
-        if !self.outbox.has_zerocopy() {
-            return Some(End::PeerClosed);
-        }
-        match self.socket.take_error() {
-            Ok(None) => None,
-            Ok(Some(error)) | Err(error) => Some(End::Socket(error)),
-        }
-    }
-
     /// Sees to it that the kernel lets go of the buffers of a connection that ends now. What it handed to the network card is still
     /// read for a moment, although the connection is broken off: until then the connection stays, without its peer.
-    pub(crate) fn let_go(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn let_go(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
         // What the peer has acknowledged meanwhile needs no reset.
-        if self.on_notifications(turn).is_ok() && !self.outbox.is_pinning() {
+        if self.on_notifications(peer, turn).is_ok() && !self.outbox.is_pinning() {
             return;
         }
         ebof_pinned::abort(&self.socket);
         self.settling = Some(Settling::from(turn.now_ms));
-        self.settle(turn);
+        self.settle_pinned(peer, turn);
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn settle_pinned(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
         let Some(settling) = &mut self.settling else { return };
         settling.look_ms = turn.now_ms + LOOK_MS;
         let until_ms = settling.until_ms;
-        let failed = self.on_notifications(turn).is_err();
+        let failed = self.on_notifications(peer, turn).is_err();
         if self.outbox.is_pinning() && (failed || turn.now_ms >= until_ms) {
-            let peer = self.peer().remote;
             if let Some(more) = turn.shared.may_log(peer.ip().into(), crate::log_limit::Kind::Pinned) {
+                let peer = peer.remote;
                 tracing::error!(
                     %peer,
                     "the network card does not give memory back that it was to send: it is not used again{more}"
@@ -181,10 +171,5 @@ impl Link {
         if !self.outbox.is_pinning() {
             self.settling = None;
         }
-    }
-
-    /// When to look again at what is read of a connection that is gone, milliseconds of the target's clock.
-    pub(crate) fn settle_ms(&self) -> Option<u64> {
-        self.settling.filter(|_| self.state == State::Gone).map(|settling| settling.look_ms)
     }
 }

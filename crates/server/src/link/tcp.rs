@@ -1,0 +1,460 @@
+//! NVMe/TCP: a socket, the transport core, what is received and not taken yet, and what waits to be sent.
+//!
+//! Owns the socket and the buffers whose data are under way.
+
+use std::io::{self, IoSliceMut, Read};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Device};
+use ebof_nvme::{Cid, Cqe};
+use ebof_tcp::controller::{Connection, Event as CoreEvent, InCapsule};
+
+use super::outbox::Outbox;
+use super::transport::Transport;
+use super::zerocopy::Settling;
+use super::{End, Event, Fetch, Flushed, Inline, Opening, Peer, Received, Stopped};
+use crate::buffer::Pool;
+use crate::port::PortState;
+use crate::sockets;
+use crate::turn::Turn;
+
+/// Data of at least this size are received straight into their buffer.
+const DIRECT_MIN: usize = 8 << 10;
+
+/// A fetch, and whether what came of it so far was intact.
+#[derive(Debug)]
+struct Transfer {
+    fetch: Fetch,
+    is_intact: bool,
+}
+
+/// Data of a PDU that is being received: where the next byte goes, and where what the command needs ends.
+#[derive(Debug)]
+struct Incoming {
+    transfer: Transfer,
+    at: usize,
+    end: usize,
+}
+
+/// What is to happen to the data behind the last command in its capsule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InlineState {
+    /// There are none, or they are taken.
+    None,
+    /// Nobody has asked for them yet.
+    Unclaimed,
+    /// They go to a buffer as they come.
+    Claimed,
+}
+
+/// One connection's NVMe/TCP.
+pub(crate) struct Tcp {
+    pub(super) socket: TcpStream,
+    core: Connection,
+    pub(super) outbox: Outbox,
+    /// Data that are asked for, and those that will come in a capsule.
+    transfers: Vec<Transfer>,
+    incoming: Option<Incoming>,
+    inline: InlineState,
+    /// Received bytes that cannot be taken yet, from `unparsed_from` on: the queue is full, or there is no buffer, or the share
+    /// of the turn is used up.
+    unparsed: Vec<u8>,
+    unparsed_from: usize,
+    /// Since when the peer has acknowledged nothing of what is sent without a copy.
+    pub(super) pinned_since_ms: Option<u64>,
+    /// What it had acknowledged, in bytes, when that was last asked.
+    pub(super) acknowledged: u64,
+    pub(super) settling: Option<Settling>,
+}
+
+impl Tcp {
+    /// A connection that arrived at `port`. Where the port sends without a copy, it does so until the kernel has copied
+    /// `copied_max` times in a row all the same.
+    pub(crate) fn new(socket: TcpStream, port: &PortState, copied_max: u32) -> Self {
+        let mut outbox = Outbox::default();
+        if let Some(least) = port.config.zerocopy_send_bytes {
+            outbox.pin_from(least, copied_max);
+        }
+        Self {
+            socket,
+            core: Connection::new(port.transport_config()),
+            outbox,
+            transfers: Vec::new(),
+            incoming: None,
+            inline: InlineState::None,
+            unparsed: Vec::new(),
+            unparsed_from: 0,
+            pinned_since_ms: None,
+            acknowledged: 0,
+            settling: None,
+        }
+    }
+
+    /// One read of the socket; `None` where nothing is there.
+    fn receive_with(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> io::Result<Received>,
+    ) -> Result<Option<Received>, End> {
+        loop {
+            match read(self) {
+                Ok(Received { total: 0, .. }) => return Err(End::PeerClosed),
+                Ok(received) => return Ok(Some(received)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn read_scratch(&self, scratch: &mut [u8]) -> io::Result<Received> {
+        let total = (&self.socket).read(scratch)?;
+        Ok(Received { total, in_scratch: total, room: scratch.len() })
+    }
+
+    fn read(&mut self, limit: usize, scratch: &mut [u8]) -> io::Result<Received> {
+        let all_wanted = self.core.data_wanted();
+        let wanted = all_wanted.min(limit);
+        if wanted >= DIRECT_MIN
+            && let Some(incoming) = &mut self.incoming
+            && incoming.at + wanted <= incoming.end
+        {
+            let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
+            if let Some(place) = buffer.get_mut(incoming.at..incoming.at + wanted) {
+                let behind = if wanted < all_wanted { 0 } else { scratch.len() };
+                let scratch = &mut scratch[..behind];
+                let room = place.len() + scratch.len();
+                let mut parts = [IoSliceMut::new(place), IoSliceMut::new(scratch)];
+                let total = (&self.socket).read_vectored(&mut parts)?;
+                let direct = total.min(wanted);
+                self.core.data_received(&place[..direct]);
+                incoming.at += direct;
+                return Ok(Received { total, in_scratch: total - direct, room });
+            }
+        }
+        self.read_scratch(scratch)
+    }
+}
+
+/// The part of `scratch` that one read may fill.
+fn within(scratch: &mut [u8], limit: usize) -> &mut [u8] {
+    let room = scratch.len().min(limit);
+    &mut scratch[..room]
+}
+
+impl Transport for Tcp {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn is_initialized(&self) -> bool {
+        self.core.initialized().is_some()
+    }
+
+    fn digests(&self) -> Option<(bool, bool)> {
+        self.core.initialized().map(|parameters| (parameters.header_digest, parameters.data_digest))
+    }
+
+    fn open(&mut self, opening: &Opening) {
+        if let Some(bytes) = opening.in_capsule_bytes {
+            self.core.set_in_capsule_bytes(bytes);
+        }
+        self.core.set_queue(opening.id, opening.entries);
+        self.core.set_sq_flow_disabled(opening.sq_flow_disabled);
+    }
+
+    fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
+        let scratch = within(scratch, limit);
+        self.receive_with(|tcp| tcp.read(limit, scratch))
+    }
+
+    fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
+        let scratch = within(scratch, limit);
+        self.receive_with(|tcp| tcp.read_scratch(scratch))
+    }
+
+    fn keep_unparsed(&mut self, bytes: &[u8]) {
+        self.unparsed.extend_from_slice(bytes);
+    }
+
+    fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
+        (std::mem::take(&mut self.unparsed), self.unparsed_from)
+    }
+
+    fn put_unparsed(&mut self, mut kept: Vec<u8>, left: usize) {
+        self.unparsed_from = if left > 0 { kept.len() - left } else { 0 };
+        if left == 0 {
+            // It keeps its memory: the next turn may need it again.
+            kept.clear();
+        }
+        self.unparsed = kept;
+    }
+
+    fn unparsed(&self) -> usize {
+        self.unparsed.len() - self.unparsed_from
+    }
+
+    fn is_stalled(&self) -> bool {
+        !self.unparsed.is_empty()
+    }
+
+    #[inline]
+    fn awaits_data(&self) -> bool {
+        !self.transfers.is_empty() || self.incoming.is_some()
+    }
+
+    #[inline]
+    fn place_data(&mut self, input: &mut &[u8]) {
+        let wanted = self.core.data_wanted().min(input.len());
+        if wanted == 0 {
+            return;
+        }
+        let (chunk, rest) = input.split_at(wanted);
+        if let Some(incoming) = &mut self.incoming {
+            let needed = chunk.len().min(incoming.end.saturating_sub(incoming.at));
+            let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
+            if let Some(place) = buffer.get_mut(incoming.at..incoming.at + needed) {
+                place.copy_from_slice(&chunk[..needed]);
+            }
+            incoming.at += chunk.len();
+        }
+        self.core.data_received(chunk);
+        *input = rest;
+    }
+
+    #[inline]
+    fn is_at_command(&self, input: &[u8]) -> bool {
+        let between_pdus = self.inline == InlineState::None && self.incoming.is_none() && self.core.data_wanted() == 0;
+        between_pdus && !input.is_empty()
+    }
+
+    #[inline]
+    fn poll(&mut self, input: &mut &[u8], draining: bool) -> Result<Option<Event>, End> {
+        let Some(event) = self.core.poll_event(input)? else { return Ok(None) };
+        let mut answered = false;
+        match event {
+            CoreEvent::Initialized(_) => {
+                self.core.send_ic_response(self.outbox.arena());
+                answered = true;
+            }
+            CoreEvent::Command { in_capsule, .. } if draining => {
+                if in_capsule > 0 {
+                    self.core.skip_data();
+                }
+            }
+            CoreEvent::Command { sqe, in_capsule } => {
+                self.inline = if in_capsule > 0 { InlineState::Unclaimed } else { InlineState::None };
+                return Ok(Some(Event::Command { sqe, in_capsule }));
+            }
+            CoreEvent::Data { cid, offset, .. } => {
+                self.inline = InlineState::None;
+                let at = self.transfers.iter().position(|transfer| transfer.fetch.cid == cid);
+                self.incoming = at.map(|at| {
+                    let transfer = self.transfers.swap_remove(at);
+                    let start = transfer.fetch.offset;
+                    let end = start + transfer.fetch.length as usize;
+                    Incoming { transfer, at: start + offset as usize, end }
+                });
+            }
+            CoreEvent::DataEnd { digest_ok, complete, .. } => {
+                if let Some(Incoming { mut transfer, .. }) = self.incoming.take() {
+                    transfer.is_intact &= digest_ok;
+                    let Fetch { cid, slot, .. } = transfer.fetch;
+                    if complete {
+                        let (buffer, is_intact) = (transfer.fetch.buffer, transfer.is_intact);
+                        return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
+                    }
+                    self.transfers.push(transfer);
+                    self.core.pump_r2t(cid, self.outbox.arena());
+                    answered = true;
+                }
+            }
+            CoreEvent::TermReceived(termination) => return Err(End::TermReceived(termination)),
+        }
+        Ok(Some(Event::Progress { answered }))
+    }
+
+    #[inline]
+    fn after_command(&mut self) {
+        if self.inline == InlineState::Unclaimed {
+            self.inline = InlineState::None;
+            self.core.skip_data();
+        }
+    }
+
+    #[inline]
+    fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>> {
+        let InCapsule { bytes, digest_ok: is_intact } = self.core.take_in_capsule(input)?;
+        self.inline = InlineState::None;
+        Some(Inline { bytes, is_intact })
+    }
+
+    fn fetch_inline(&mut self, fetch: Fetch) {
+        self.inline = InlineState::Claimed;
+        self.transfers.push(Transfer { fetch, is_intact: true });
+    }
+
+    fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
+        match self.core.request_data(fetch.cid, fetch.length, self.outbox.arena()) {
+            Ok(()) => {
+                self.transfers.push(Transfer { fetch, is_intact: true });
+                Ok(())
+            }
+            Err(_) => Err(fetch.buffer),
+        }
+    }
+
+    fn stop_fetching(&mut self, cid: Cid, slot: u32) -> Stopped {
+        if self.core.stop_requesting(cid) {
+            return Stopped::Arriving;
+        }
+        let at = self.transfers.iter().position(|transfer| transfer.fetch.slot == slot);
+        Stopped::Ended(at.map(|at| self.transfers.swap_remove(at).fetch.buffer))
+    }
+
+    #[inline]
+    fn respond(&mut self, cqe: &Cqe) {
+        self.core.send_response(cqe, self.outbox.arena());
+    }
+
+    fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe) {
+        let success = self.core.success_allowed(cqe);
+        let arena = self.outbox.arena();
+        let trailer = self.core.send_data(cid, 0, data, true, success, arena);
+        arena.extend_from_slice(data);
+        arena.extend(trailer.iter().flatten());
+        if !success {
+            self.core.send_response(cqe, arena);
+        }
+    }
+
+    fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
+        let length = length as usize;
+        let success = self.core.success_allowed(cqe);
+        let payload = &buffer.as_slice()[..length];
+        let trailer = self.core.send_data(cid, 0, payload, true, success, self.outbox.arena());
+        self.outbox.push_payload(buffer, length, pool);
+        self.outbox.arena().extend(trailer.iter().flatten());
+        if !success {
+            self.core.send_response(cqe, self.outbox.arena());
+        }
+    }
+
+    #[inline]
+    fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
+        let (offset, length) = range;
+        let success = self.core.success_allowed(cqe);
+        self.core.send_data_header(cid, 0, length, true, success, self.outbox.arena());
+        if self.core.uses_data_digest() {
+            // The digest is of the bytes as they are now, so those must be sent.
+            let trailer = self.core.trailer(self.outbox.copy_lent(device, offset, length as usize));
+            self.outbox.arena().extend(trailer.iter().flatten());
+        } else {
+            self.outbox.push_lent(device, offset, length as usize);
+        }
+        if !success {
+            self.core.send_response(cqe, self.outbox.arena());
+        }
+    }
+
+    #[inline]
+    fn unsent_bytes(&self) -> usize {
+        self.outbox.len()
+    }
+
+    fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
+        let before = self.outbox.len();
+        let flushed = self.outbox.flush(&self.socket, turn.share, turn.pool)?;
+        if self.outbox.has_zerocopy() {
+            self.after_flush(self.outbox.len() < before, turn);
+        }
+        Ok(flushed)
+    }
+
+    fn drop_input(&mut self, give: &mut dyn FnMut(Buffer)) {
+        self.unparsed = Vec::new();
+        self.unparsed_from = 0;
+        let incoming = self.incoming.take().map(|incoming| incoming.transfer);
+        for transfer in self.transfers.drain(..).chain(incoming) {
+            give(transfer.fetch.buffer);
+        }
+    }
+
+    fn start_closing(&mut self, end: &End, pool: &mut Pool) {
+        self.outbox.clear(pool);
+        if let End::Fatal(error) = end {
+            self.core.send_term(error, self.outbox.arena());
+            // A peer that does not even take the TermReq is beyond help.
+            let _ = self.outbox.flush(&self.socket, usize::MAX, pool);
+        }
+        // Fails when the peer is gone already, which is what we want.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    fn close(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
+        self.outbox.clear(turn.pool);
+        if self.outbox.is_pinning() {
+            self.let_go(peer, turn);
+        }
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.pinned_since_ms = None;
+    }
+
+    fn peer_is_gone(&self) -> bool {
+        sockets::peer_is_gone(&self.socket)
+    }
+
+    fn shrink(&mut self) {
+        self.outbox.shrink();
+        self.unparsed.shrink_to_fit();
+    }
+
+    fn tells_by_errors(&self) -> bool {
+        self.outbox.has_zerocopy()
+    }
+
+    fn on_sent(&mut self, peer: &Peer, turn: &mut Turn<'_>) -> Result<bool, End> {
+        self.on_notifications(peer, turn)
+    }
+
+    fn failure(&self) -> Option<End> {
+        if !self.outbox.has_zerocopy() {
+            return Some(End::PeerClosed);
+        }
+        match self.socket.take_error() {
+            Ok(None) => None,
+            Ok(Some(error)) | Err(error) => Some(End::Socket(error)),
+        }
+    }
+
+    fn unacknowledged_since_ms(&self) -> Option<u64> {
+        self.pinned_since_ms
+    }
+
+    fn look_at_stall(&mut self, now_ms: u64) {
+        self.look_at_acknowledged(now_ms);
+    }
+
+    fn settle(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
+        self.settle_pinned(peer, turn);
+    }
+
+    fn settle_ms(&self) -> Option<u64> {
+        self.settling.map(|settling| settling.look_ms)
+    }
+}
+
+#[cfg(test)]
+impl Tcp {
+    /// Whether everything is sent, and the kernel has buffers of it.
+    pub(crate) fn holds_only_sent(&self) -> bool {
+        self.outbox.is_empty() && self.outbox.is_pinning()
+    }
+
+    /// Ends as if a network card still read its buffers. Gives the socket.
+    pub(crate) fn settle_from(&mut self, settling: Settling) -> TcpStream {
+        self.settling = Some(settling);
+        self.socket.try_clone().expect("a socket is there")
+    }
+}

@@ -1,0 +1,167 @@
+//! What a transport has to do for a [`Link`](super::Link): one implementation for each way in which commands, data and
+//! completions can travel.
+//!
+//! A transport moves bytes. It knows neither the state of its connection nor its share of a turn, which are the link's, nor what a
+//! command means. Methods that queue something for the host send nothing themselves: [`Transport::flush`] does, once per turn.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Device};
+use ebof_nvme::{Cid, Cqe};
+
+use super::{End, Event, Fetch, Flushed, Inline, Opening, Peer, Received, Stopped};
+use crate::buffer::Pool;
+use crate::turn::Turn;
+
+/// One connection's transport.
+///
+/// Input comes in two steps: [`receive`](Self::receive) takes what is there into memory, and [`poll`](Self::poll) takes it apart, event by
+/// event. What the command side has no room for stays with the transport (*unparsed*), and nothing more is received meanwhile.
+pub(crate) trait Transport {
+    /// What the reactor waits for; `None` where the other end rings a bell.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether both ends have agreed on how to talk.
+    fn is_initialized(&self) -> bool;
+
+    /// Header and data digest that both ends have agreed on.
+    fn digests(&self) -> Option<(bool, bool)>;
+
+    /// The connection is a queue of a controller from now on.
+    fn open(&mut self, opening: &Opening);
+
+    /// Takes up to `limit` bytes of what is there: data under way into their buffer where that pays, the rest into `scratch`. `None`:
+    /// nothing is there.
+    ///
+    /// # Errors
+    /// The peer has closed, or the connection has failed.
+    fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
+
+    /// Takes and drops what a peer still sends that was told to go. `None`: nothing is there.
+    ///
+    /// # Errors
+    /// The peer has closed, or the connection has failed.
+    fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
+
+    /// Puts data of the host that are in front of `input` where they belong.
+    fn place_data(&mut self, input: &mut &[u8]);
+
+    /// Whether the next event may be a command that has come.
+    fn is_at_command(&self, input: &[u8]) -> bool;
+
+    /// Takes `input` up to the next event. `None`: all of it is taken. While `draining` commands are dropped: the host sees the
+    /// connection end, and sends them again elsewhere or later.
+    ///
+    /// # Errors
+    /// The host broke the transport, or says that we did.
+    fn poll(&mut self, input: &mut &[u8], draining: bool) -> Result<Option<Event>, End>;
+
+    /// The command just told is dealt with: data in its capsule that it does not want are dropped.
+    fn after_command(&mut self);
+
+    /// Keeps received bytes that cannot be taken yet.
+    fn keep_unparsed(&mut self, bytes: &[u8]);
+
+    /// What was kept, and where in it the first byte is that has not been taken. To be given back.
+    fn take_unparsed(&mut self) -> (Vec<u8>, usize);
+
+    /// All of `kept` but the last `left` bytes has been taken.
+    fn put_unparsed(&mut self, kept: Vec<u8>, left: usize);
+
+    /// How much waits for room, in bytes or messages: changes when some of it is taken.
+    fn unparsed(&self) -> usize;
+
+    /// Whether something waits for room: then nothing more is received.
+    fn is_stalled(&self) -> bool;
+
+    /// Whether data of the host are awaited that come behind what was received: then everything is received and taken on.
+    fn awaits_data(&self) -> bool;
+
+    /// The data in the capsule of the command just told, if all of them have come.
+    fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>>;
+
+    /// Has the data in the capsule of the command just told come into a buffer: [`Event::Fetched`] follows.
+    fn fetch_inline(&mut self, fetch: Fetch);
+
+    /// Gets data of a command from the host: [`Event::Fetched`] follows.
+    ///
+    /// # Errors
+    /// Too many are under way; the buffer comes back.
+    fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer>;
+
+    /// Gets no more data of the command in `slot`.
+    fn stop_fetching(&mut self, cid: Cid, slot: u32) -> Stopped;
+
+    /// Queues a completion.
+    fn respond(&mut self, cqe: &Cqe);
+
+    /// Queues `data`, which did not come from a device, and the completion.
+    fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe);
+
+    /// Queues the first `length` bytes of `buffer`, and the completion. The buffer goes to `pool` when they are sent, which may be at
+    /// once.
+    fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool);
+
+    /// Queues what `device`, whose bytes are in memory, holds when they are sent, and the completion.
+    fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe);
+
+    /// Bytes that wait to be sent.
+    fn unsent_bytes(&self) -> usize;
+
+    /// Sends what is queued, up to the share of the turn.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End>;
+
+    /// Drops what has been received; `give` gets the buffers whose data do not come any more.
+    fn drop_input(&mut self, give: &mut dyn FnMut(Buffer));
+
+    /// Tells the peer to go, and why where the transport has words for it. What is queued is dropped.
+    fn start_closing(&mut self, end: &End, pool: &mut Pool);
+
+    /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) tells about buffers that are still read.
+    fn close(&mut self, peer: &Peer, turn: &mut Turn<'_>);
+
+    /// Whether the peer has closed its end or is gone, also where what it sent before is still to be taken.
+    fn peer_is_gone(&self) -> bool;
+
+    /// Gives back memory that a burst left behind.
+    fn shrink(&mut self);
+
+    /// Whether errors of the descriptor also tell which buffers were sent.
+    fn tells_by_errors(&self) -> bool {
+        false
+    }
+
+    /// Takes what is told about buffers that are sent without a copy. Returns whether anything was.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn on_sent(&mut self, _peer: &Peer, _turn: &mut Turn<'_>) -> Result<bool, End> {
+        Ok(false)
+    }
+
+    /// What an error of the descriptor means; `None` when it was no failure.
+    fn failure(&self) -> Option<End> {
+        Some(End::PeerClosed)
+    }
+
+    /// Since when the peer has acknowledged nothing of what was sent, milliseconds, where that is another thing than a connection
+    /// that takes no more.
+    fn unacknowledged_since_ms(&self) -> Option<u64> {
+        None
+    }
+
+    /// Asks whether a peer that seems to acknowledge nothing does so.
+    fn look_at_stall(&mut self, _now_ms: u64) {}
+
+    /// Looks again at what is read of a connection that was broken off.
+    fn settle(&mut self, _peer: &Peer, _turn: &mut Turn<'_>) {}
+
+    /// When to look again at that, milliseconds; `None` when nothing is.
+    fn settle_ms(&self) -> Option<u64> {
+        None
+    }
+}
