@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: ebof, the raw limit and whatever peers are there, measured side by side in one run. Owns the turns, the
-//! progress and the end; each step has a file.
+//! `cargo xtask bench`: ebof, the raw limit and whatever peers are there, measured side by side in
+//! one run. Owns the turns, the progress and the end; each step has a file.
 //!
-//! Every subject is a pair of processes, started for each run and ended after it, so that nothing of one is there while another
-//! is measured. Turns alternate the subjects: whatever else the machine does meets all of them.
+//! Every subject is a pair of processes, started for each run and ended after it, so that nothing
+//! of one is there while another is measured. Turns alternate the subjects: whatever else the
+//! machine does meets all of them.
 
 mod hosts;
 mod load;

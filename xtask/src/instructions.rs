@@ -1,7 +1,8 @@
-//! Instructions per command of the data path's steps, counted by callgrind and compared with a committed baseline. Owns
-//! `xtask/instructions.txt`; what is counted is in [`PROGRAMS`].
+//! Instructions per command of the data path's steps, counted by callgrind and compared with a
+//! committed baseline. Owns `xtask/instructions.txt`; what is counted is in [`PROGRAMS`].
 //!
-//! Counts are the same on every machine, load or none, as long as the compiler is: time is measured by `cargo xtask bench`.
+//! Counts are the same on every machine, load or none, as long as the compiler is: time is measured
+//! by `cargo xtask bench`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,10 +17,12 @@ const BASELINE: &str = "xtask/instructions.txt";
 /// Growth that fails, per cent, and
 const GROWTH_MAX: f64 = 3.0;
 
-/// instructions on top of it: what copying a few bytes costs more with one processor's means than with another's.
+/// instructions on top of it: what copying a few bytes costs more with one processor's means than
+/// with another's.
 const SLACK: f64 = 3.0;
 
-/// What is counted: target and kind as cargo names them, package, arguments. Of a library it is a test, which sees its inside.
+/// What is counted: target and kind as cargo names them, package, arguments. Of a library it is a
+/// test, which sees its inside.
 const PROGRAMS: [(&str, &str, &str, &[&str]); 3] = [
     ("instructions", "bench", "ebof-testkit", &[]),
     ("ebof_initiator", "lib", "ebof-initiator", &["--exact", "engine::counted::cases"]),
@@ -127,8 +130,9 @@ fn count(program: &Path, arguments: &[&str]) -> Result<Counts> {
     Ok(counts)
 }
 
-/// What the calls of the `case_` functions cost, with all that they call. In callgrind's format a call is `cfn=(id) name`
-/// (the name only where the id is new), `calls=count ...`, and a line whose second number is the cost.
+/// What the calls of the `case_` functions cost, with all that they call. In callgrind's format a
+/// call is `cfn=(id) name` (the name only where the id is new), `calls=count ...`, and a line whose
+/// second number is the cost.
 fn cases(profile: &str) -> Result<Counts> {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let mut costs: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
@@ -153,8 +157,8 @@ fn cases(profile: &str) -> Result<Counts> {
     Ok(costs.into_iter().filter_map(of_case).collect())
 }
 
-/// `host_send_read` of `_ZN12instructions19case_host_send_read17h1248a3adcee7cad2E`: in both ways of mangling there is a name's
-/// length in front of it.
+/// `host_send_read` of `_ZN12instructions19case_host_send_read17h1248a3adcee7cad2E`: in both ways
+/// of mangling there is a name's length in front of it.
 fn case_name(symbol: &str) -> Option<String> {
     let at = symbol.find("case_")?;
     let digits = symbol[..at].bytes().rev().take_while(u8::is_ascii_digit).count();

@@ -1,5 +1,5 @@
-//! Licences of everything ebof is built from, against the list in deny.toml. Owns the reading of SPDX expressions; the
-//! list itself is cargo-deny's, so that both tools allow the same.
+//! Licences of everything ebof is built from, against the list in deny.toml. Owns the reading of
+//! SPDX expressions; the list itself is cargo-deny's, so that both tools allow the same.
 
 use std::path::Path;
 

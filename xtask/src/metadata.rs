@@ -12,7 +12,8 @@ pub(crate) struct Package {
     pub(crate) version: String,
     /// The SPDX expression of its manifest.
     pub(crate) licence: Option<String>,
-    /// Names of the packages it declares as normal or build dependencies; those for tests only are left out.
+    /// Names of the packages it declares as normal or build dependencies; those for tests only are
+    /// left out.
     pub(crate) dependencies: Vec<String>,
 }
 
@@ -21,8 +22,8 @@ pub(crate) fn workspace(root: &Path) -> Result<Vec<Package>> {
     call(root, &["--no-deps"])
 }
 
-/// All packages that a build on this machine may contain, those of the workspace included. Needs the network only where
-/// one of them was never fetched.
+/// All packages that a build on this machine may contain, those of the workspace included. Needs
+/// the network only where one of them was never fetched.
 pub(crate) fn all(root: &Path) -> Result<Vec<Package>> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     call(root, &["--locked", "--filter-platform", &platform])

@@ -1,5 +1,5 @@
-//! The four-corner test of the white paper on Ethernet drives: 128 KiB sequential and 4 KiB random, writes and reads, at depth
-//! 64; and two runs of it side by side.
+//! The four-corner test of the white paper on Ethernet drives: 128 KiB sequential and 4 KiB random,
+//! writes and reads, at depth 64; and two runs of it side by side.
 
 use std::time::Duration;
 
@@ -84,7 +84,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
 }
 
-/// Puts the reports of the same jobs (by name) side by side. Blocks of 64 KiB and more are told in MB/s, smaller ones in IOPS.
+/// Puts the reports of the same jobs (by name) side by side. Blocks of 64 KiB and more are told in
+/// MB/s, smaller ones in IOPS.
 #[must_use]
 pub fn compare(local: &[Report], fabric: &[Report]) -> Comparison {
     let source = |reports: &[Report]| reports.first().map(|report| report.source.clone()).unwrap_or_default();

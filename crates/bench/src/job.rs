@@ -133,7 +133,8 @@ pub struct Job {
     pub offset_bytes: u64,
     /// Bytes of that part; `None` is all that follows.
     pub size_bytes: Option<u64>,
-    /// How long to run; `None` goes once over the part (sequential) or as many operations as that has blocks (random).
+    /// How long to run; `None` goes once over the part (sequential) or as many operations as that
+    /// has blocks (random).
     pub runtime: Option<Duration>,
     /// How long to run before measuring begins.
     pub ramp: Duration,
@@ -148,8 +149,9 @@ pub struct Job {
     /// What a local source is driven by.
     #[serde(default)]
     pub ioengine: Ioengine,
-    /// Write a pattern that depends on the address, and compare it at every read of what this job has written; what was
-    /// written is read once more at the end. A job that only reads expects the pattern everywhere.
+    /// Write a pattern that depends on the address, and compare it at every read of what this job
+    /// has written; what was written is read once more at the end. A job that only reads expects
+    /// the pattern everywhere.
     pub verify: bool,
     /// What makes the random addresses and the pattern; the same number, the same load.
     pub seed: u64,
@@ -192,8 +194,9 @@ impl Job {
     /// The most threads.
     pub const THREADS_MAX: u16 = 256;
 
-    /// Whether the numbers make a load, on a medium of `capacity` bytes with blocks of `unit` bytes and transfers of at most
-    /// `transfer_max` bytes. Gives the part that is used: first byte and length, a multiple of the job's block.
+    /// Whether the numbers make a load, on a medium of `capacity` bytes with blocks of `unit` bytes
+    /// and transfers of at most `transfer_max` bytes. Gives the part that is used: first byte and
+    /// length, a multiple of the job's block.
     pub(crate) fn check(&self, capacity: u64, unit: u32, transfer_max: u64) -> Result<(u64, u64), JobError> {
         let block = self.block_bytes;
         if block == 0 || block > Self::BLOCK_BYTES_MAX || !block.is_multiple_of(unit) {

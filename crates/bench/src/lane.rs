@@ -1,4 +1,5 @@
-//! The way of one thread to the medium: a queue pair or a local device, with the same calls for both.
+//! The way of one thread to the medium: a queue pair or a local device, with the same calls for
+//! both.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! The load generator: jobs as fio users know them, over a namespace of a target or over a local file or device with the
-//! same code, and reports that both people and programs can compare.
+//! The load generator: jobs as fio users know them, over a namespace of a target or over a local
+//! file or device with the same code, and reports that both people and programs can compare.
 //!
-//! Owns what a load is, how latencies are counted and what a report contains. How bytes travel is in `ebof-initiator`
-//! and `ebof-backend`; printing, progress bars and arguments are the caller's.
+//! Owns what a load is, how latencies are counted and what a report contains. How bytes travel is
+//! in `ebof-initiator` and `ebof-backend`; printing, progress bars and arguments are the caller's.
 //!
 //! ```no_run
 //! use ebof_bench::{Job, Mix, Source, run};

@@ -57,7 +57,8 @@ impl Plan {
         mix(self.random ^ self.state)
     }
 
-    /// A number below `bound`: the high half of a product, which spreads evenly and costs no division.
+    /// A number below `bound`: the high half of a product, which spreads evenly and costs no
+    /// division.
     fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.random()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)

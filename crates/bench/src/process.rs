@@ -53,7 +53,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// utime and stime of a line of /proc/PID/stat. The name before them is in parentheses and may hold anything.
+/// utime and stime of a line of /proc/PID/stat. The name before them is in parentheses and may hold
+/// anything.
 fn ticks(stat: &str) -> Option<[u64; 2]> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     Some([fields.next()?.parse().ok()?, fields.next()?.parse().ok()?])

@@ -1,9 +1,9 @@
-//! What the loopback of this machine can carry at all: the smallest program that exchanges messages of the sizes of NVMe/TCP commands
-//! (72 bytes there and 4120 back for a read of 4 KiB). Nothing is parsed and the payload stays in the cache, so it is a limit, not a
-//! rival.
+//! What the loopback of this machine can carry at all: the smallest program that exchanges messages
+//! of the sizes of NVMe/TCP commands (72 bytes there and 4120 back for a read of 4 KiB). Nothing is
+//! parsed and the payload stays in the cache, so it is a limit, not a rival.
 //!
-//! Both ends spin on non-blocking sockets, take all that a socket holds in one read, and answer a batch with one send. Several
-//! pairs run in parallel, each on processors of its own choice.
+//! Both ends spin on non-blocking sockets, take all that a socket holds in one read, and answer a
+//! batch with one send. Several pairs run in parallel, each on processors of its own choice.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +25,8 @@ pub const DEPTHS: [u16; 3] = [1, 32, 128];
 pub const DEPTH_MAX: u16 = 1024;
 /// The largest operation: both ends hold a buffer for every request outstanding.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
-/// Reads that found nothing between two calls of sched_yield: a peer on the same core must get its turn.
+/// Reads that found nothing between two calls of sched_yield: a peer on the same core must get its
+/// turn.
 const IDLE_READS_PER_YIELD: u32 = 8;
 /// Turns between two looks at the clock, which may be a system call.
 const TURNS_PER_CLOCK: u32 = 16;
@@ -45,7 +46,8 @@ pub struct Load {
     pub ramp: Duration,
     /// How long to count.
     pub time: Duration,
-    /// For each connection the processors of the answering and of the asking end, where the system allows it.
+    /// For each connection the processors of the answering and of the asking end, where the system
+    /// allows it.
     pub processors: Vec<[usize; 2]>,
 }
 
@@ -149,7 +151,8 @@ struct End<'a> {
     sends: usize,
     /// Bytes of the next message that are here already.
     partial: usize,
-    /// Bytes to be sent. Their content does not matter, so neither does where in `outgoing` they begin.
+    /// Bytes to be sent. Their content does not matter, so neither does where in `outgoing` they
+    /// begin.
     owed: usize,
     /// What the asking end owes at its start: as many messages as are to be outstanding.
     first: usize,
@@ -160,7 +163,8 @@ struct End<'a> {
 
 impl<'a> End<'a> {
     fn new(stream: &'a TcpStream, takes: usize, sends: usize, depth: usize) -> Self {
-        // Touched here, so that no page is missing while time is counted. What is longer than a few batches would only leave the cache.
+        // Touched here, so that no page is missing while time is counted. What is longer than a few
+        // batches would only leave the cache.
         let incoming = vec![0xa5; RECEIVE_BYTES.max(takes)];
         let outgoing = vec![0x5a; (sends * depth).min(RECEIVE_BYTES.max(sends))];
         Self { stream, takes, sends, partial: 0, owed: 0, first: sends * depth, incoming, outgoing, idle: 0 }
@@ -213,7 +217,8 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Keeps requests outstanding; gives how many were answered after `ramp`, and in what time. Ends early when `stop` is set.
+    /// Keeps requests outstanding; gives how many were answered after `ramp`, and in what time.
+    /// Ends early when `stop` is set.
     fn ask(mut self, ramp: Duration, time: Duration, stop: &AtomicBool) -> io::Result<(u64, Duration)> {
         self.owed = self.first;
         let (mut from, mut answered, mut turns) = (Instant::now() + ramp, 0, 0u32);
@@ -244,7 +249,8 @@ fn has_left(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Measures for longer and longer until something was answered: on a busy machine an end may get its processor late.
+    /// Measures for longer and longer until something was answered: on a busy machine an end may
+    /// get its processor late.
     fn answered(mut load: Load) -> Raw {
         loop {
             let raw = run(&load).unwrap();

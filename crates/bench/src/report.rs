@@ -1,5 +1,5 @@
-//! What a load came to, in numbers that people and programs can compare. The schema is versioned: fields are added, never
-//! changed or removed, within one number.
+//! What a load came to, in numbers that people and programs can compare. The schema is versioned:
+//! fields are added, never changed or removed, within one number.
 
 use std::time::Duration;
 
@@ -40,15 +40,18 @@ pub struct Report {
     pub cpu_us_per_operation: f64,
     /// Processor time of the load's threads, in percent of one processor.
     pub cpu_percent: f64,
-    /// What the whole process cost, for all jobs that ran together; `None` when they ended before they were measured.
+    /// What the whole process cost, for all jobs that ran together; `None` when they ended before
+    /// they were measured.
     #[serde(default)]
     pub process: Option<ProcessCost>,
-    /// Operations that were outstanding at most in each thread: the job's depth, or what the target's queue takes.
+    /// Operations that were outstanding at most in each thread: the job's depth, or what the
+    /// target's queue takes.
     #[serde(default)]
     pub depth: u16,
 }
 
-/// Processor time of this process while the jobs were measured: threads of the load, of the connection and of the kernel on their behalf.
+/// Processor time of this process while the jobs were measured: threads of the load, of the
+/// connection and of the kernel on their behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessCost {
     /// In percent of one processor.
@@ -88,7 +91,8 @@ pub struct Side {
     pub latency: Latency,
 }
 
-/// Latencies in microseconds, from the moment when the thread had an operation to submit to the moment when it saw its completion.
+/// Latencies in microseconds, from the moment when the thread had an operation to submit to the
+/// moment when it saw its completion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The shortest.

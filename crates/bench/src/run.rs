@@ -60,7 +60,8 @@ pub struct Progress {
 /// Time between two calls of the progress function.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Runs `job` against `source`; `progress` is called about four times a second, and ends the job early by `Break`.
+/// Runs `job` against `source`; `progress` is called about four times a second, and ends the job
+/// early by `Break`.
 ///
 /// Operations that fail are no error here: the report counts them and tells the first.
 ///
@@ -75,8 +76,8 @@ pub fn run(
     Ok(reports.pop().expect("one job has one report"))
 }
 
-/// Runs several jobs at the same time over one controller, or on one local device: all threads start together, and there is a
-/// report for each job. As for the rest see [`run`].
+/// Runs several jobs at the same time over one controller, or on one local device: all threads
+/// start together, and there is a report for each job. As for the rest see [`run`].
 ///
 /// # Errors
 /// As [`run`]; and when the jobs differ in ramp or runtime.

@@ -1,5 +1,5 @@
-//! The way of one thread to queues that it shares with others: each operation takes the queue of its class and processor, as the
-//! operations of a block device do.
+//! The way of one thread to queues that it shares with others: each operation takes the queue of
+//! its class and processor, as the operations of a block device do.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -15,7 +15,8 @@ use ebof_nvme::Sqe;
 
 use crate::lane::Block;
 
-/// Operations of one thread on shared queues. At depth 1 they are blocking calls, otherwise futures that this thread polls.
+/// Operations of one thread on shared queues. At depth 1 they are blocking calls, otherwise futures
+/// that this thread polls.
 pub(crate) struct SharedLane {
     queues: Queues<Block>,
     idle: Idle,

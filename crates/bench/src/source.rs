@@ -12,10 +12,11 @@ use crate::lane::Block;
 /// What a load runs against.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A namespace, over NVMe/TCP. Number and size of the queues follow the job, unless [`QueueUse`] says otherwise.
+    /// A namespace, over NVMe/TCP. Number and size of the queues follow the job, unless
+    /// [`QueueUse`] says otherwise.
     Fabric(Box<Options>, Nsid),
-    /// A file, a block device, memory or null, on this machine. Files and devices are used past the page cache where
-    /// that is possible, unless the specification says otherwise.
+    /// A file, a block device, memory or null, on this machine. Files and devices are used past the
+    /// page cache where that is possible, unless the specification says otherwise.
     Local(Spec),
 }
 
@@ -39,8 +40,9 @@ pub enum SourceError {
 /// Which queues of a controller the threads of a load use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueUse {
-    /// All threads share the queues that the source's options ask for, each operation taking one of its class (read, poll or default) on its
-    /// processor, as the operations of a block device do. Otherwise each thread has a queue of its own, whatever the options say.
+    /// All threads share the queues that the source's options ask for, each operation taking one of
+    /// its class (read, poll or default) on its processor, as the operations of a block device do.
+    /// Otherwise each thread has a queue of its own, whatever the options say.
     pub shared: bool,
     /// Entries of a queue; `None` follows the depth.
     pub size: Option<u16>,
@@ -53,8 +55,8 @@ pub(crate) enum Opened {
 }
 
 impl Source {
-    /// A medium of this machine in the words of `ebof serve`. `direct` says whether to bypass the page cache, where the words don't and
-    /// there is one; `None` does where that is possible.
+    /// A medium of this machine in the words of `ebof serve`. `direct` says whether to bypass the
+    /// page cache, where the words don't and there is one; `None` does where that is possible.
     ///
     /// # Errors
     /// What is wrong with the words.

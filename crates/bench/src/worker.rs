@@ -1,4 +1,5 @@
-//! One thread of a load: submits, waits, counts. The clock is read once per turn, not per operation.
+//! One thread of a load: submits, waits, counts. The clock is read once per turn, not per
+//! operation.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -353,8 +354,8 @@ impl Written {
     }
 }
 
-/// Keeps to the rates, those of reads and of writes apart, as fio does: an operation is due every so many nanoseconds, and what was
-/// missed in a stall is not made up for.
+/// Keeps to the rates, those of reads and of writes apart, as fio does: an operation is due every
+/// so many nanoseconds, and what was missed in a stall is not made up for.
 struct Pace {
     /// Of reads, of writes.
     every: [Option<Duration>; 2],

@@ -1,7 +1,8 @@
-//! `bench`: a load against namespaces, files and devices, in fio's words; and with `--compare-raw` what a target of memory can do
-//! beside what the loopback can carry at all.
+//! `bench`: a load against namespaces, files and devices, in fio's words; and with `--compare-raw`
+//! what a target of memory can do beside what the loopback can carry at all.
 //!
-//! Owns the arguments and what is printed. What a load is and how it is measured is in `ebof-bench`; the comparison is `limit`.
+//! Owns the arguments and what is printed. What a load is and how it is measured is in
+//! `ebof-bench`; the comparison is `limit`.
 
 mod ends;
 mod jobs;
@@ -35,7 +36,8 @@ use view::Reports;
 /// A load.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to load, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device, mem:SIZE or null:SIZE
+    /// What to load, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device,
+    /// mem:SIZE or null:SIZE
     #[arg(value_name = "SOURCE", required_unless_present_any = ["compare_raw", "raw"])]
     sources: Vec<String>,
     /// read, write, randread, randwrite, rw or randrw
@@ -68,14 +70,16 @@ pub(crate) struct Args {
     /// Bytes of that part [default: all that follows]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     size: Option<u64>,
-    /// Bytes per second at most of each thread, reads and writes each; or one rate for reads and one for writes: READ,WRITE
+    /// Bytes per second at most of each thread, reads and writes each; or one rate for reads and
+    /// one for writes: READ,WRITE
     #[arg(long, value_name = "SIZE", value_parser = jobs::rate)]
     rate: Option<Rate>,
     /// Operations per second at most of each thread, reads and writes each
     #[arg(long, alias = "rate_iops", value_name = "IOPS")]
     rate_iops: Option<u64>,
-    /// A group of threads of its own, as a section of a job file: name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1. Several run at
-    /// the same time and are reported apart; what a group does not say is as the options outside say
+    /// A group of threads of its own, as a section of a job file:
+    /// name=readers,rw=randread,bs=4k,numjobs=16,iodepth=1. Several run at the same time and are
+    /// reported apart; what a group does not say is as the options outside say
     #[arg(long = "job", value_name = "KEY=VALUE,...")]
     jobs: Vec<String>,
     /// 1: past the page cache, or an error; 0: through it [default: past it where that is possible]

@@ -1,4 +1,5 @@
-//! Commands as verbs need them: built, run, and their status turned into an error that says what it means here.
+//! Commands as verbs need them: built, run, and their status turned into an error that says what it
+//! means here.
 
 use ebof_initiator::AdminData;
 use ebof_nvme::connect::Property;
@@ -107,7 +108,8 @@ pub(crate) fn identify_controller(device: &mut dyn Device) -> anyhow::Result<Box
 /// Reads Identify Namespace of an active namespace.
 ///
 /// # Errors
-/// As [`admin`]; also where the controller answers with zeros, which means that there is no such namespace.
+/// As [`admin`]; also where the controller answers with zeros, which means that there is no such
+/// namespace.
 pub(crate) fn identify_namespace(device: &mut dyn Device, nsid: Nsid) -> anyhow::Result<Box<IdentifyNamespace>> {
     let data: Box<IdentifyNamespace> = identify(device, Identify::of(Cns::NAMESPACE, nsid))?;
     if data.nsze.get() == 0 {
@@ -131,8 +133,8 @@ pub(crate) const fn log_page(lid: Lid) -> GetLogPage {
     GetLogPage::new(lid, LOG_CHUNK_BYTES)
 }
 
-/// Reads `data.len()` bytes (a multiple of 4) of a log page from `page.offset`, in as many commands of at most `page.bytes`
-/// as it takes; the event is retained until the last one.
+/// Reads `data.len()` bytes (a multiple of 4) of a log page from `page.offset`, in as many commands
+/// of at most `page.bytes` as it takes; the event is retained until the last one.
 ///
 /// # Errors
 /// As [`admin`].

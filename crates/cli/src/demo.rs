@@ -1,8 +1,9 @@
-//! `demo`: the whole line on one machine, as `make run` shows it. A drive in a file is served, discovered, attached, mounted,
-//! compared and measured, and everything is put away again.
+//! `demo`: the whole line on one machine, as `make run` shows it. A drive in a file is served,
+//! discovered, attached, mounted, compared and measured, and everything is put away again.
 //!
-//! Owns the order of the steps and what is said about them. Who keeps track of what has to be put away is `stage`, what is on
-//! the drive is `files`, the measurement is `corners`. Every step that a user could take is run as a shell would run it.
+//! Owns the order of the steps and what is said about them. Who keeps track of what has to be put
+//! away is `stage`, what is on the drive is `files`, the measurement is `corners`. Every step that
+//! a user could take is run as a shell would run it.
 
 mod corners;
 mod files;
@@ -32,7 +33,8 @@ pub(crate) struct Args {
     /// Port of 127.0.0.1 to serve on; another one where it is taken
     #[arg(long, value_name = "PORT", default_value_t = 4420)]
     port: u16,
-    /// Put the files of this directory onto the drive [default: ebof's sources where they are the working directory]
+    /// Put the files of this directory onto the drive
+    /// [default: ebof's sources where they are the working directory]
     #[arg(long, value_name = "DIRECTORY")]
     files: Option<PathBuf>,
     /// Make the temporary directory in this one
@@ -154,7 +156,8 @@ fn make_drive(args: &Args, stage: &mut Stage) -> anyhow::Result<Drive> {
     Ok(Drive { checksums, bytes: copied.bytes, ext4 })
 }
 
-/// Attaches the drive as a block device, mounts it and compares. `None` where this cannot be done here, which has been said.
+/// Attaches the drive as a block device, mounts it and compares. `None` where this cannot be done
+/// here, which has been said.
 fn attach_and_compare(
     args: &Args,
     stage: &mut Stage,

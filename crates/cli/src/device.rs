@@ -1,5 +1,6 @@
-//! The DEVICE argument: a controller or namespace that verbs send commands to, whether this machine is connected to it
-//! (`nvme0`, `nvme0n1`) or a URI says where it is. What the commands mean is in `command`.
+//! The DEVICE argument: a controller or namespace that verbs send commands to, whether this machine
+//! is connected to it (`nvme0`, `nvme0n1`) or a URI says where it is. What the commands mean is in
+//! `command`.
 
 mod attached;
 pub(crate) mod dry_run;
@@ -43,10 +44,12 @@ pub(crate) trait Device {
     /// Lets the admin commands that follow take this long, unless the user said how long they may.
     fn allow(&mut self, time: Duration);
 
-    /// The connected controller that its block devices on this machine belong to (`nvme0`); `None` where it has none.
+    /// The connected controller that its block devices on this machine belong to (`nvme0`); `None`
+    /// where it has none.
     fn attached(&self) -> Option<&str>;
 
-    /// The block devices of this machine that are namespaces of its subsystem, by whatever way they came.
+    /// The block devices of this machine that are namespaces of its subsystem, by whatever way they
+    /// came.
     ///
     /// # Errors
     /// What is attached here cannot be found out.
@@ -107,7 +110,8 @@ pub(crate) struct UriArgs {
     /// Ask for data digests (CRC32C)
     #[arg(long, help_heading = URI_HEADING)]
     data_digest: bool,
-    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for real network cards
+    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for
+    /// real network cards
     #[arg(long, help_heading = URI_HEADING, value_name = "SIZE", value_parser = parse::zerocopy_send)]
     zerocopy_send: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! What went wrong, told to people and to programs: what was tried, what came back, what to do. Knows how to find these
-//! in every error that a verb may return.
+//! What went wrong, told to people and to programs: what was tried, what came back, what to do.
+//! Knows how to find these in every error that a verb may return.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Something failed, and there is something to do about it. `kind` is for programs, in kebab-case, and stable.
+    /// Something failed, and there is something to do about it. `kind` is for programs, in
+    /// kebab-case, and stable.
     pub fn new(kind: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { kind, message: message.into(), advice: Some(advice.into()), status: None }
     }
@@ -161,7 +162,8 @@ fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
     }
 }
 
-/// The four parts of a connect error that came from a holder process, as text: [`ConnectError`]'s own form.
+/// The four parts of a connect error that came from a holder process, as text: [`ConnectError`]'s
+/// own form.
 fn holders_connect_error(error: &anyhow::Error) -> Option<[&str; 4]> {
     let Some(ebof_attach::Error::Holder { message, kind: Some(_) }) = error.downcast_ref() else { return None };
     let (summary, rest) = message.split_once("\n  tried:  ")?;

@@ -1,5 +1,5 @@
-//! Files that a user names: read up to a bound that the caller knows, and never waited for where nobody waits for the
-//! program.
+//! Files that a user names: read up to a bound that the caller knows, and never waited for where
+//! nobody waits for the program.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -15,7 +15,8 @@ use crate::output::text::safe;
 /// What may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Also what can be read only once, or not before somebody writes: pipes and terminals. Where a person waits, who can end it.
+    /// Also what can be read only once, or not before somebody writes: pipes and terminals. Where a
+    /// person waits, who can end it.
     Any,
     /// Regular files only, which are read at once.
     Regular,

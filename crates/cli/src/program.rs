@@ -1,5 +1,5 @@
-//! The command line as the verbs make it: parser, help, man pages and completions come from their table (`verbs`), and how a
-//! run ends is here. What a verb does is in `verbs`.
+//! The command line as the verbs make it: parser, help, man pages and completions come from their
+//! table (`verbs`), and how a run ends is here. What a verb does is in `verbs`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -53,8 +53,9 @@ impl Program {
         Self { verbs }
     }
 
-    /// Runs the command line `args`, of which the first word is the program. Once it is understood, `start_logging` is
-    /// called with the form of the logs and what is logged unless the environment says otherwise.
+    /// Runs the command line `args`, of which the first word is the program. Once it is understood,
+    /// `start_logging` is called with the form of the logs and what is logged unless the
+    /// environment says otherwise.
     pub fn run(&self, args: &[OsString], start_logging: impl FnOnce(LogFormat, LevelFilter)) -> ExitCode {
         let Parsed { global, verb, run } = match self.parse(args) {
             Ok(parsed) => parsed,
@@ -76,7 +77,8 @@ impl Program {
         }
     }
 
-    /// What the program says to a command line that asks for help or for the version, and nothing else.
+    /// What the program says to a command line that asks for help or for the version, and nothing
+    /// else.
     pub(crate) fn asked(&self, words: &[&str]) -> ExitCode {
         let args: Vec<OsString> = std::iter::once("ebof").chain(words.iter().copied()).map(OsString::from).collect();
         self.parse(&args).err().map_or(ExitCode::SUCCESS, |error| refuse(&error, &args))
@@ -139,7 +141,8 @@ impl Program {
     }
 }
 
-/// Help and version go to standard output; everything else is a mistake on the command line, and ends with 2.
+/// Help and version go to standard output; everything else is a mistake on the command line, and
+/// ends with 2.
 fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
     if !error.use_stderr() {
         // The reader of a help text may leave early.
@@ -186,7 +189,8 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         let prefix = if error.is::<ebof_manage::Diagnostics>() { "" } else { "error: " };
         say(&format!("{prefix}{}", failure::text(error)));
     }
-    // As clap ends what it does not understand: a script can tell a mistake of its own from a failure.
+    // As clap ends what it does not understand: a script can tell a mistake of its own from a
+    // failure.
     if failure::is_usage(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 

@@ -62,7 +62,8 @@ impl Group {
     }
 }
 
-/// One verb: all that the parser, the help, the man pages, the completions and the manual's list know about it.
+/// One verb: all that the parser, the help, the man pages, the completions and the manual's list
+/// know about it.
 pub struct Verb {
     /// What is typed.
     pub name: &'static str,
@@ -97,7 +98,8 @@ impl Verb {
         Self { example, ..self }
     }
 
-    /// Letters of arguments that several verbs share, and that nvme-cli has by another letter in each: argument, letter.
+    /// Letters of arguments that several verbs share, and that nvme-cli has by another letter in
+    /// each: argument, letter.
     pub(crate) const fn letters(self, letters: &'static [(&'static str, char)]) -> Self {
         Self { letters, ..self }
     }

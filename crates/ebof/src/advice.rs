@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use ebof_cli::Program;
 
-/// Commands that are none of this program's verbs: the process that `connect` starts, as a decision tells.
+/// Commands that are none of this program's verbs: the process that `connect` starts, as a decision
+/// tells.
 const NO_VERBS: [&str; 1] = ["hold"];
 
 /// Where other programs' options are named: fio's, losetup's, `cargo xtask bench`'s.
@@ -41,7 +42,8 @@ fn files_below(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Texts that people read: the sources with continued strings and comments in one line, and the documents.
+/// Texts that people read: the sources with continued strings and comments in one line, and the
+/// documents.
 fn texts() -> Vec<(PathBuf, String)> {
     let (mut sources, mut documents) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(root().join("crates")).unwrap() {
@@ -167,7 +169,8 @@ fn fill(words: &[String]) -> Vec<String> {
     filled
 }
 
-/// Why the command line does not understand it. Without an argument it only names a verb and options of it.
+/// Why the command line does not understand it. Without an argument it only names a verb and
+/// options of it.
 fn mistake(words: &[String], whole: bool) -> Option<String> {
     let (_, rest) = words.split_first()?;
     let (verb, options) = rest.split_first()?;

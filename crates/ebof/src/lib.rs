@@ -31,9 +31,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Errors are one line as text (`{}`); with `{:#}` they also say what was tried, what came back and what to do, or show the
-//! lines of a configuration. The crate is the program's, too: who embeds it takes it with `default-features = false`, which
-//! leaves out what only the program needs. The modules are ebof's crates in full.
+//! Errors are one line as text (`{}`); with `{:#}` they also say what was tried, what came back and
+//! what to do, or show the lines of a configuration. The crate is the program's, too: who embeds it
+//! takes it with `default-features = false`, which leaves out what only the program needs. The
+//! modules are ebof's crates in full.
 #![forbid(unsafe_code)]
 
 pub use ebof_initiator::{

@@ -1,4 +1,5 @@
-//! The one binary: `serve`, logging, signals and wiring. The other verbs, and what all of them have, are `ebof_cli`'s.
+//! The one binary: `serve`, logging, signals and wiring. The other verbs, and what all of them
+//! have, are `ebof_cli`'s.
 #![forbid(unsafe_code)]
 #![allow(
     rustdoc::broken_intra_doc_links,

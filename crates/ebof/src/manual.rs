@@ -1,5 +1,5 @@
-//! The documents: each verb is told about in the section of its group, the list of all verbs is that of the table, and each JSON
-//! document is described.
+//! The documents: each verb is told about in the section of its group, the list of all verbs is
+//! that of the table, and each JSON document is described.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

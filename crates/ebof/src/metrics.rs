@@ -1,6 +1,8 @@
-//! What a running target tells over HTTP: its figures for monitoring, its state and the refused connections as JSON.
+//! What a running target tells over HTTP: its figures for monitoring, its state and the refused
+//! connections as JSON.
 //!
-//! Read only. What is told comes from the management API; this is its wiring to HTTP on a thread of its own.
+//! Read only. What is told comes from the management API; this is its wiring to HTTP on a thread of
+//! its own.
 
 mod listener;
 
@@ -28,7 +30,8 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Connections that the system holds before they are accepted: it takes fewer where it is told so.
 const BACKLOG: u32 = 4096;
 
-/// Serves `/metrics`, `/status` and `/refused` at `address` until the process ends. Returns where it listens.
+/// Serves `/metrics`, `/status` and `/refused` at `address` until the process ends. Returns where
+/// it listens.
 ///
 /// # Errors
 /// The address cannot be listened on, or there is no thread to be had.

@@ -1,4 +1,5 @@
-//! `serve`: drives offered to hosts, from the command line or from a configuration, until a signal ends it.
+//! `serve`: drives offered to hosts, from the command line or from a configuration, until a signal
+//! ends it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,8 @@ mod reload;
 
 use reload::{Ask, Reloads};
 
-/// Descriptors that are not for connections of hosts: drives, threads, the metrics endpoint, a reload.
+/// Descriptors that are not for connections of hosts: drives, threads, the metrics endpoint, a
+/// reload.
 const DESCRIPTORS_KEPT: u64 = 512;
 
 /// How long commands that were accepted may take to complete at the end.
@@ -35,21 +37,23 @@ const GRACE: Duration = Duration::from_secs(10);
 /// What to serve, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Drives that are a namespace each: a file, FILE:SIZE (made when missing), a block device, mem:SIZE or null:SIZE
+    /// Drives that are a namespace each: a file, FILE:SIZE (made when missing), a block device,
+    /// mem:SIZE or null:SIZE
     #[arg(value_name = "DRIVE", required_unless_present_any = ["config", "drive"])]
     drives: Vec<String>,
-    /// A drive whose hosts create its namespaces: name=NAME,backing=PATH,size=SIZE and more; several times for several
-    /// drives, each with a subsystem of its own
+    /// A drive whose hosts create its namespaces: name=NAME,backing=PATH,size=SIZE and more;
+    /// several times for several drives, each with a subsystem of its own
     #[arg(long, value_name = "KEY=VALUE,...")]
     drive: Vec<String>,
     /// Everything from a file: TOML, or what `nvmetcli save` wrote
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["drives", "drive", "listen", "nqn", "allow_any_host", "host"])]
     config: Option<PathBuf>,
-    /// Where to listen, as tcp://ADDRESS:PORT; several times for several ports [default: tcp://127.0.0.1:4420]
+    /// Where to listen, as tcp://ADDRESS:PORT; several times for several ports
+    /// [default: tcp://127.0.0.1:4420]
     #[arg(short, long, value_name = "URI")]
     listen: Vec<String>,
-    /// The subsystem's NQN [default: one made from this machine's identity and the first drive]. Where there are several
-    /// subsystems, a drive's is NQN:NAME
+    /// The subsystem's NQN [default: one made from this machine's identity and the first drive].
+    /// Where there are several subsystems, a drive's is NQN:NAME
     #[arg(short, long, value_name = "NQN")]
     nqn: Option<String>,
     /// Let any host connect (the default where only this machine can reach the ports)
@@ -88,7 +92,8 @@ pub(crate) struct Args {
     /// Polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`)
     #[arg(long)]
     prefer_busy_poll: bool,
-    /// Send data of reads of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for real network cards
+    /// Send data of reads of this size or more without a copy (`MSG_ZEROCOPY`), 4Ki or more: for
+    /// real network cards
     #[arg(long, value_name = "SIZE", value_parser = ebof_cli::zerocopy_send)]
     zerocopy_send: Option<u32>,
     /// Serve metrics, state and refused connections over HTTP there
@@ -100,7 +105,8 @@ pub(crate) struct Args {
     /// Keep each of these threads on a processor of its own, for machines that do nothing else
     #[arg(long)]
     pin: bool,
-    /// How long a thread without work looks for some before it sleeps, microseconds: at least, unless work is rare; 0 never looks
+    /// How long a thread without work looks for some before it sleeps, microseconds: at least,
+    /// unless work is rare; 0 never looks
     #[arg(long, value_name = "US", default_value_t = Settings::default().spin_us)]
     spin: u64,
     /// Connections at a time
@@ -119,7 +125,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let settings = settings(args, &config);
     // Signals are caught before anything is opened, so that none can end the process half-way.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1]).context("catching signals")?;
-    // With a limit on the size of files a write past it is an error of that write, and not the end of all that is served.
+    // With a limit on the size of files a write past it is an error of that write, and not the end
+    // of all that is served.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("catching signals")?;
     let mut settings = settings;
     settings.connections_max = with_enough_descriptors(settings.connections_max);
@@ -154,8 +161,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A panic of any thread ends the process, so that its supervisor starts it again: what is left without the thread would
-/// keep hosts waiting.
+/// A panic of any thread ends the process, so that its supervisor starts it again: what is left
+/// without the thread would keep hosts waiting.
 fn end_with_any_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -177,9 +184,10 @@ fn settings(args: &Args, config: &Config) -> Settings {
     Settings { pin: args.pin, spin_us: args.spin, ..Settings::of(config) }
 }
 
-/// How many connections there may be at a time. Each needs a descriptor, and the usual limit (1024) is far below the
-/// connections that are allowed: it is raised as far as the system permits. What that leaves for connections is less than the
-/// limit, so that a flood of them cannot keep the target from opening drives and answering metrics.
+/// How many connections there may be at a time. Each needs a descriptor, and the usual limit (1024)
+/// is far below the connections that are allowed: it is raised as far as the system permits. What
+/// that leaves for connections is less than the limit, so that a flood of them cannot keep the
+/// target from opening drives and answering metrics.
 fn with_enough_descriptors(connections: u32) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -251,7 +259,8 @@ fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) 
         }
     }
     if status.drives.iter().any(|drive| drive.namespaces == 0) {
-        // Nothing is amiss, but what to do next is not obvious: what is attached has no block device yet.
+        // Nothing is amiss, but what to do next is not obvious: what is attached has no block
+        // device yet.
         let verbs = "ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1 -c 0";
         lines.push(format!("make a namespace on a drive that has none with: {verbs}"));
     }

@@ -25,7 +25,8 @@ pub struct Spec {
     pub read_only: bool,
     /// What is in it may be a drive of ebof's: one that a host keeps in its namespace.
     pub nested: bool,
-    /// The block size in which to offer it, 512 or 4096; `None`: 512, or the medium's own where that is larger.
+    /// The block size in which to offer it, 512 or 4096; `None`: 512, or the medium's own where
+    /// that is larger.
     pub block_bytes: Option<BlockBytes>,
 }
 
@@ -262,9 +263,9 @@ impl Options {
         self.size_bytes.ok_or(BackingError::NoSize { kind })
     }
 
-    /// Splits `PATH:SIZE`. What follows the last colon is a size when it begins with a digit and has only digits and
-    /// letters: `/dev/disk/by-path/pci-0000:03:00.0-nvme-1` is a path, `disk.img:10X` is a wrong size. With `size=`
-    /// every colon belongs to the path.
+    /// Splits `PATH:SIZE`. What follows the last colon is a size when it begins with a digit and
+    /// has only digits and letters: `/dev/disk/by-path/pci-0000:03:00.0-nvme-1` is a path,
+    /// `disk.img:10X` is a wrong size. With `size=` every colon belongs to the path.
     fn path(&mut self, head: &str) -> Result<Source, BackingError> {
         let mut path = head;
         if let Some((before, size)) = head.rsplit_once(':')
@@ -280,7 +281,8 @@ impl Options {
 }
 
 /// Whether what follows a colon is meant as a size rather than as part of a name such as
-/// `/dev/disk/by-path/pci-0000:00:1f.2-ata-1`: a digit first, then only what a person would write in a size.
+/// `/dev/disk/by-path/pci-0000:00:1f.2-ata-1`: a digit first, then only what a person would write
+/// in a size.
 fn looks_like_size(text: &str) -> bool {
     let fraction_of_unit = text.contains('.') && text.ends_with(|last: char| last.is_ascii_alphabetic());
     text.starts_with(|first: char| first.is_ascii_digit())

@@ -1,7 +1,8 @@
-//! Numbers (`16`, `0x10`), sizes (`10G`, `10Gi`) and durations (`30s`, `500ms`) as people write them.
+//! Numbers (`16`, `0x10`), sizes (`10G`, `10Gi`) and durations (`30s`, `500ms`) as people write
+//! them.
 //!
-//! Sizes mean what they mean in nvme-cli: `K`, `M`, `G` are powers of 1000, `Ki`, `Mi`, `Gi` powers of 1024. fio's words are
-//! fio's: see [`parse_fio_size`].
+//! Sizes mean what they mean in nvme-cli: `K`, `M`, `G` are powers of 1000, `Ki`, `Mi`, `Gi` powers
+//! of 1024. fio's words are fio's: see [`parse_fio_size`].
 
 use std::time::Duration;
 
@@ -59,14 +60,16 @@ const SIZE_UNITS: [(char, u32); 5] = [('K', 1), ('M', 2), ('G', 3), ('T', 4), ('
 const FRACTION_DIGITS_MAX: usize = 9;
 const DURATION_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Splits the digits from what follows; `None` when there is anything but ASCII letters behind them.
+/// Splits the digits from what follows; `None` when there is anything but ASCII letters behind
+/// them.
 fn split(text: &str) -> Option<(&str, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);
     suffix.bytes().all(|byte| byte.is_ascii_alphabetic()).then_some((number, suffix))
 }
 
-/// Reads a size in bytes: [`SIZE_FORM`]. `10G`, `10g` and `10GB` are the same, so are `10Gi` and `10GiB`; `1.5T` is legal.
+/// Reads a size in bytes: [`SIZE_FORM`]. `10G`, `10g` and `10GB` are the same, so are `10Gi` and
+/// `10GiB`; `1.5T` is legal.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -93,7 +96,8 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     u64::try_from(scaled.saturating_add(part)).map_err(|_large| SizeError::TooLarge)
 }
 
-/// How many bytes a unit is: `G`, `GB`, `Gi`, `GiB`, in letters of either case; 1 for none and for `B`.
+/// How many bytes a unit is: `G`, `GB`, `Gi`, `GiB`, in letters of either case; 1 for none and for
+/// `B`.
 fn factor(unit: &str) -> Result<u128, SizeError> {
     if !unit.bytes().all(|byte| byte.is_ascii_alphabetic()) {
         return Err(SizeError::NotNumber);
@@ -115,8 +119,8 @@ fn factor(unit: &str) -> Result<u128, SizeError> {
     }
 }
 
-/// Reads a size in a word of fio's (`bs`, `size`, `offset`, `rate`): `4K` is 4096 there, as in fio, and so is `4Ki`. `4KB` is
-/// refused, for it is 4096 to fio and 4000 to everybody else.
+/// Reads a size in a word of fio's (`bs`, `size`, `offset`, `rate`): `4K` is 4096 there, as in fio,
+/// and so is `4Ki`. `4KB` is refused, for it is 4096 to fio and 4000 to everybody else.
 ///
 /// # Errors
 /// What is wrong with it.

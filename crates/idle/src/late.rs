@@ -1,5 +1,5 @@
-//! Sleeps that end late, as on a machine whose hypervisor is busy. For tests only: programs are built
-//! without this feature.
+//! Sleeps that end late, as on a machine whose hypervisor is busy. For tests only: programs are
+//! built without this feature.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! How long a thread without work looks for more before it sleeps.
 //!
-//! Owns the decision: looking on, giving way to other threads of the processor, or sleeping; and what
-//! is learned for it from every sleep. It does not own the sources of work, the waiting itself, or a
-//! clock: the time is a parameter, in microseconds of any clock that does not go back.
+//! Owns the decision: looking on, giving way to other threads of the processor, or sleeping; and
+//! what is learned for it from every sleep. It does not own the sources of work, the waiting
+//! itself, or a clock: the time is a parameter, in microseconds of any clock that does not go back.
 //!
 //! A thread that sleeps is woken late: by 10 µs on an idle machine, by tens of them in a virtual
 //! machine, by hundreds when the hypervisor is busy. Two ends that look for a shorter time than the
@@ -19,44 +19,48 @@ pub mod late;
 /// Looks between two steps while nobody else wants the processor.
 const LOOKS_PER_STEP: u32 = 8;
 
-/// A `sched_yield` that takes this long has let another thread run; alone it takes a fraction of it.
+/// A `sched_yield` that takes this long has let another thread run; alone it takes a fraction of
+/// it.
 const OTHERS_RAN: Duration = Duration::from_micros(2);
 
-/// No thread looks for work for longer than this, whatever a wake-up costs, microseconds. With 4 ms a
-/// pair of ends outlasts a hypervisor that takes 2 ms to run each of them.
+/// No thread looks for work for longer than this, whatever a wake-up costs, microseconds. With 4 ms
+/// a pair of ends outlasts a hypervisor that takes 2 ms to run each of them.
 const SPIN_MAX_US: u64 = 4_000;
 
-/// Looking for work is worth this many times what a wake-up costs: at 8 to 11 µs, the cost on an idle
-/// machine, that is not much more than the 50 µs that are looked for in any case.
+/// Looking for work is worth this many times what a wake-up costs: at 8 to 11 µs, the cost on an
+/// idle machine, that is not much more than the 50 µs that are looked for in any case.
 const WORTH: u64 = 8;
 
 /// The first sleep of a wait is at most this long, microseconds: when it ends tells how late this
 /// thread is woken.
 const PROBE_US: u64 = 50;
 
-/// A wait of this length, microseconds, or of twice the configured time if that is longer, was too long to be looked for,
-/// unless wake-ups are so late that it was worth it even so. What was learned is forgotten, and the next sleep is not
-/// bounded: a longer look and a second wake-up for each message are what an idle thread would spend most on.
+/// A wait of this length, microseconds, or of twice the configured time if that is longer, was too
+/// long to be looked for, unless wake-ups are so late that it was worth it even so. What was
+/// learned is forgotten, and the next sleep is not bounded: a longer look and a second wake-up for
+/// each message are what an idle thread would spend most on.
 const SPARSE_US: u64 = 1_000;
 
-/// After so many of these waits in a row a thread sleeps at once: what comes is Keep Alives, or commands for a slow device,
-/// and looking for them would be most of what each of them costs. One such wait says nothing yet: bursts, and commands of
-/// several messages, have one before each of them.
+/// After so many of these waits in a row a thread sleeps at once: what comes is Keep Alives, or
+/// commands for a slow device, and looking for them would be most of what each of them costs. One
+/// such wait says nothing yet: bursts, and commands of several messages, have one before each of
+/// them.
 const SPARSE_WAITS: u8 = 2;
 
 /// One sample of what a wake-up costs counts as this at most, microseconds: a thread that was
 /// stopped for a second says nothing about wake-ups.
 const SAMPLE_MAX_US: u64 = 1_000;
 
-/// Of so many waits in which it was not measured what a wake-up costs, one looks for the configured time and measures it: a
-/// machine may have become quick, or slow.
+/// Of so many waits in which it was not measured what a wake-up costs, one looks for the configured
+/// time and measures it: a machine may have become quick, or slow.
 const REMEASURE_EVERY: u32 = 64;
 
 /// A thread looks for longer than the configured time only while it waits at least so often...
 const TRAFFIC_WAITS: u32 = 100;
 
-/// ...in this time, microseconds: Keep Alives that come together are soon over, and would be looked for at the cost of more
-/// than all the rest of an idle thread. Two ends that take 2 ms to wake wait for each other as often as that.
+/// ...in this time, microseconds: Keep Alives that come together are soon over, and would be looked
+/// for at the cost of more than all the rest of an idle thread. Two ends that take 2 ms to wake
+/// wait for each other as often as that.
 const TRAFFIC_US: u64 = 500_000;
 
 /// What a thread that found no work does next.
@@ -71,9 +75,9 @@ pub enum Step {
 
 /// The state of one waiting thread, or of one source of work that threads wait for in turns.
 ///
-/// The order of calls: [`Idle::step`] after every [`Idle::looks_per_step`] looks that found nothing,
-/// [`Idle::woke`] after every sleep, [`Idle::found`] whenever there was work, and [`Idle::stop`] by those
-/// who stop waiting without any.
+/// The order of calls: [`Idle::step`] after every [`Idle::looks_per_step`] looks that found
+/// nothing, [`Idle::woke`] after every sleep, [`Idle::found`] whenever there was work, and
+/// [`Idle::stop`] by those who stop waiting without any.
 #[derive(Clone, Debug)]
 pub struct Idle {
     base_us: u64,
@@ -133,8 +137,8 @@ struct Sleep {
 }
 
 impl Idle {
-    /// `base_us`: how long to look for work at least, microseconds, unless work has become rare. 0 always sleeps at
-    /// once; beyond 4 ms nothing is learned, and [`u64::MAX`] never sleeps.
+    /// `base_us`: how long to look for work at least, microseconds, unless work has become rare. 0
+    /// always sleeps at once; beyond 4 ms nothing is learned, and [`u64::MAX`] never sleeps.
     #[must_use]
     pub const fn new(base_us: u64) -> Self {
         Self {
@@ -190,8 +194,8 @@ impl Idle {
         Step::Sleep(bound_us)
     }
 
-    /// Lets other threads of the processor run. The time for which they did does not count as time spent
-    /// looking: the other end may be one of them, and this thread only stood in its way.
+    /// Lets other threads of the processor run. The time for which they did does not count as time
+    /// spent looking: the other end may be one of them, and this thread only stood in its way.
     pub fn give_way(&mut self) {
         let before = Instant::now();
         std::thread::yield_now();
@@ -209,8 +213,8 @@ impl Idle {
         }
     }
 
-    /// The sleep that [`Idle::step`] asked for is over; `by_event`: because of something that may be
-    /// work, not because the time was over.
+    /// The sleep that [`Idle::step`] asked for is over; `by_event`: because of something that may
+    /// be work, not because the time was over.
     pub fn woke(&mut self, now_us: u64, by_event: bool) {
         if let Some(Sleep { at_us, bound_us: Some(bound_us) }) = self.wait.as_ref().and_then(|wait| wait.sleep) {
             self.measure(now_us, at_us, bound_us);
@@ -224,7 +228,8 @@ impl Idle {
         self.unmeasured = 0;
         let asleep_us = now_us.saturating_sub(at_us).min(bound_us + SAMPLE_MAX_US);
         match asleep_us.checked_sub(bound_us) {
-            // Woken by work or by the timer, it ran again so much later than it was due at the latest.
+            // Woken by work or by the timer, it ran again so much later than it was due at the
+            // latest.
             Some(late_us) if late_us >= self.wake_cost_us => {
                 self.wake_cost_us += (late_us - self.wake_cost_us).div_ceil(2);
             }
@@ -273,7 +278,8 @@ impl Idle {
         }
         self.sparse_waits = 0;
         if is_worth_it && self.traffic.is_busy() {
-            // Had this thread looked for that long, it would not have slept. Twice that, as waits vary.
+            // Had this thread looked for that long, it would not have slept. Twice that, as waits
+            // vary.
             let enough_us = came_us.saturating_mul(2).min(SPIN_MAX_US);
             self.spin_us = self.spin_us.max(enough_us);
         } else {
@@ -282,8 +288,8 @@ impl Idle {
     }
 }
 
-/// Runs `sleep`, a wait of microseconds, without the slack that the kernel otherwise adds to a thread's
-/// timers, 50 µs.
+/// Runs `sleep`, a wait of microseconds, without the slack that the kernel otherwise adds to a
+/// thread's timers, 50 µs.
 pub fn precisely<T>(sleep: impl FnOnce() -> T) -> T {
     // Where the system refuses, wake-ups look later than they are.
     let slack = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
@@ -299,8 +305,8 @@ pub fn micros_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// To be called after every sleep, before the clock is read. Where tests ask for it, it comes back late;
-/// otherwise it is nothing.
+/// To be called after every sleep, before the clock is read. Where tests ask for it, it comes back
+/// late; otherwise it is nothing.
 #[inline]
 pub fn after_sleep() {
     #[cfg(feature = "late-wakes")]

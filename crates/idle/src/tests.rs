@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Waits from `now_us` for work that comes at `arrival_us`, on a machine on which every wake-up takes
-/// `cost_us`; returns when the work was found, and how long the thread was awake for nothing.
+/// Waits from `now_us` for work that comes at `arrival_us`, on a machine on which every wake-up
+/// takes `cost_us`; returns when the work was found, and how long the thread was awake for nothing.
 fn wait(idle: &mut Idle, now_us: u64, arrival_us: u64, cost_us: u64) -> (u64, u64) {
     let (mut now_us, mut awake_us) = (now_us, 0);
     loop {
@@ -105,7 +105,8 @@ fn without_traffic_nothing_is_left_of_it() {
         (now_us, _) = wait(&mut idle, now_us, now_us + 900, 1000);
     }
     assert!(idle.spin_us() > 900, "{}", idle.spin_us());
-    // The last of the traffic is looked after once, and what comes a second later finds the configured time.
+    // The last of the traffic is looked after once, and what comes a second later finds the
+    // configured time.
     let (found_us, awake_us) = wait(&mut idle, now_us, now_us + 1_100_000, 1000);
     assert!(awake_us <= SPIN_MAX_US);
     assert_eq!(idle.spin_us(), 50);
@@ -140,7 +141,8 @@ fn a_long_configured_time_is_kept() {
     assert_eq!(idle.spin_us(), 20_000);
 }
 
-/// Keep Alives of many connections: there is nothing to learn from them, and each costs one wake-up.
+/// Keep Alives of many connections: there is nothing to learn from them, and each costs one
+/// wake-up.
 #[test]
 fn rare_work_wakes_a_thread_once() {
     let mut idle = Idle::new(50);

@@ -1,7 +1,9 @@
-//! The management API: what a running target can be asked and told. The command line, metrics and Redfish sit on it.
+//! The management API: what a running target can be asked and told. The command line, metrics and
+//! Redfish sit on it.
 //!
-//! Owns the trait and the types that travel; their JSON shape is a promise (see `docs/config.md`, "What a target
-//! reports"), guarded by snapshots. Adding a field is allowed, renaming or removing one needs a new [`STATUS_SCHEMA`].
+//! Owns the trait and the types that travel; their JSON shape is a promise (see `docs/config.md`,
+//! "What a target reports"), guarded by snapshots. Adding a field is allowed, renaming or removing
+//! one needs a new [`STATUS_SCHEMA`].
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -37,8 +39,9 @@ pub trait Target: Send + Sync {
         Plan::between(&current, &desired)
     }
 
-    /// Makes the target what `desired` says, where numbers that nobody says stay as they are ([`Config::keep_numbers`]).
-    /// Either everything is in force afterwards, or what was in force before.
+    /// Makes the target what `desired` says, where numbers that nobody says stay as they are
+    /// ([`Config::keep_numbers`]). Either everything is in force afterwards, or what was in force
+    /// before.
     ///
     /// # Errors
     /// The change that failed, and why.

@@ -1,8 +1,10 @@
-//! The desired state of a target: ports, hosts, subsystems, namespaces, and what holds for all of them.
+//! The desired state of a target: ports, hosts, subsystems, namespaces, and what holds for all of
+//! them.
 //!
-//! Owns the types, their defaults and limits, and the way from a text to them ([`load`]). A [`Config`] that came from
-//! [`load`] is consistent: names are unique, references point somewhere, numbers are within limits. Reading and
-//! checking is in `read`, the import of the Linux target's files in [`crate::nvmetcli`].
+//! Owns the types, their defaults and limits, and the way from a text to them ([`load`]). A
+//! [`Config`] that came from [`load`] is consistent: names are unique, references point somewhere,
+//! numbers are within limits. Reading and checking is in `read`, the import of the Linux target's
+//! files in [`crate::nvmetcli`].
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +33,8 @@ pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 pub use numbers::Assigned;
 pub use whole::Objection;
 
-/// What a target should be. Serialised, it is a configuration that [`load`] reads to the same value.
+/// What a target should be. Serialised, it is a configuration that [`load`] reads to the same
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Config {
     /// What holds for the whole target.
@@ -115,14 +118,15 @@ pub struct Port {
     /// Priority of what is sent (`SO_PRIORITY`); `None` is the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub so_priority: Option<u32>,
-    /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`); connections of one such
-    /// queue are then served by one thread. `None` is the system's.
+    /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`);
+    /// connections of one such queue are then served by one thread. `None` is the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_poll_us: Option<u32>,
     /// Whether polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prefer_busy_poll: bool,
-    /// Payloads of this size or more are sent without a copy (`MSG_ZEROCOPY`) where they are in buffers, in bytes; `None` copies all.
+    /// Payloads of this size or more are sent without a copy (`MSG_ZEROCOPY`) where they are in
+    /// buffers, in bytes; `None` copies all.
     #[serde(rename = "zerocopy_send", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size")]
     pub zerocopy_send_bytes: Option<u32>,
 }
@@ -191,8 +195,8 @@ pub struct Namespace {
     /// The size of a logical block; `None` is 512, or the drive's own where that is larger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
-    /// Its UUID. Without one in the configuration it is derived from the subsystem's NQN and the NSID, so that it stays
-    /// the same from start to start.
+    /// Its UUID. Without one in the configuration it is derived from the subsystem's NQN and the
+    /// NSID, so that it stays the same from start to start.
     #[serde(serialize_with = "as_text")]
     pub uuid: Uuid,
     /// Its Namespace Globally Unique Identifier.
@@ -245,7 +249,8 @@ pub struct Loaded {
 }
 
 impl Format {
-    /// Tells the format by the extension of the name, and where that says nothing by the first character.
+    /// Tells the format by the extension of the name, and where that says nothing by the first
+    /// character.
     #[must_use]
     pub fn detect(name: &str, text: &str) -> Self {
         match Path::new(name).extension().and_then(|extension| extension.to_str()) {
@@ -259,8 +264,8 @@ impl Format {
 
 /// Reads a configuration: TOML, JSON with the same keys, or the JSON that `nvmetcli save` writes.
 ///
-/// `name` is what messages call the text, usually its path. Relative paths inside stay as they are: see
-/// [`Config::rebase`].
+/// `name` is what messages call the text, usually its path. Relative paths inside stay as they are:
+/// see [`Config::rebase`].
 ///
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
@@ -303,8 +308,8 @@ fn read_root(format: Format, root: &Node, out: &mut Collector<'_>) -> Config {
 }
 
 impl Config {
-    /// Puts `base`, usually the configuration file's directory, in front of every relative path. A path that is not
-    /// UTF-8 after that stays as it is.
+    /// Puts `base`, usually the configuration file's directory, in front of every relative path. A
+    /// path that is not UTF-8 after that stays as it is.
     pub fn rebase(&mut self, base: &Path) {
         let namespaces = self.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
         namespaces.for_each(|namespace| namespace.drive.rebase(base));
@@ -319,8 +324,8 @@ impl Config {
         toml::to_string(self)
     }
 
-    /// Checks a configuration that was built by hand, such as from command-line arguments, by all the rules of
-    /// [`load`]. `name` is what messages call it; they point into its TOML form.
+    /// Checks a configuration that was built by hand, such as from command-line arguments, by all
+    /// the rules of [`load`]. `name` is what messages call it; they point into its TOML form.
     ///
     /// # Errors
     /// Everything that is wrong with it.
@@ -377,8 +382,8 @@ impl Port {
         }
     }
 
-    /// Whether both are one listening socket with, perhaps, other options. A port whose number the system chooses is known
-    /// by its name.
+    /// Whether both are one listening socket with, perhaps, other options. A port whose number the
+    /// system chooses is known by its name.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.listen == other.listen && (self.listen.port != 0 || self.name == other.name)
@@ -406,7 +411,8 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// The subsystem of a drive with the defaults: controller ids from 0, the drive's serial and model number.
+    /// The subsystem of a drive with the defaults: controller ids from 0, the drive's serial and
+    /// model number.
     #[must_use]
     pub fn of_drive(nqn: Nqn, drive: &ManagedDrive) -> Self {
         let mut subsystem = Self::new(nqn);
@@ -436,7 +442,8 @@ impl Namespace {
     }
 }
 
-/// Twenty characters that stay the same for an NQN: Linux' multipath wants the serial number equal on every path.
+/// Twenty characters that stay the same for an NQN: Linux' multipath wants the serial number equal
+/// on every path.
 #[must_use]
 pub fn default_serial(nqn: &Nqn) -> String {
     let hash = uuid::Uuid::new_v5(&EBOF_SPACE, nqn.as_str().as_bytes()).simple().to_string();

@@ -1,4 +1,5 @@
-//! Messages that point at a place in a text: file, line, column, the offending text with a caret, and what is accepted.
+//! Messages that point at a place in a text: file, line, column, the offending text with a caret,
+//! and what is accepted.
 //!
 //! Owns positions and rendering; knows nothing of what the texts mean.
 
@@ -50,7 +51,8 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The line itself (the neighbourhood of the place where the line is long), on one row.
     pub excerpt: String,
-    /// Where in `excerpt` the place begins, in characters from 0, and how many characters it has (at least 1).
+    /// Where in `excerpt` the place begins, in characters from 0, and how many characters it has
+    /// (at least 1).
     pub mark: (usize, usize),
 }
 
@@ -79,7 +81,8 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One line: place, severity and message. With `{:#}` also the line that it is about, marked, and what helps.
+/// One line: place, severity and message. With `{:#}` also the line that it is about, marked, and
+/// what helps.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { severity, file, line, column, message, help, excerpt, mark: (start, width) } = self;
@@ -112,7 +115,8 @@ impl Diagnostics {
     }
 }
 
-/// The first message in one line, and how many more there are. With `{:#}` all of them, in the long form.
+/// The first message in one line, and how many more there are. With `{:#}` all of them, in the long
+/// form.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
@@ -204,8 +208,8 @@ impl<'a> Collector<'a> {
         Diagnostics { items: items.collect(), left_out: self.left_out }
     }
 
-    /// An empty `help` is none. An error takes the place of the last lesser message when the list is full, so that a
-    /// text that is refused always says why.
+    /// An empty `help` is none. An error takes the place of the last lesser message when the list
+    /// is full, so that a text that is refused always says why.
     fn push(&mut self, severity: Severity, span: Span, message: String, help: String) {
         let help = (!help.is_empty()).then_some(help);
         if self.found.len() >= MAX_ITEMS {
@@ -217,7 +221,8 @@ impl<'a> Collector<'a> {
         self.found.push((severity, span, message, help));
     }
 
-    /// Line and column, both from 1, of a byte offset. An offset past the end or inside a character is moved back.
+    /// Line and column, both from 1, of a byte offset. An offset past the end or inside a character
+    /// is moved back.
     fn position(&self, offset: usize) -> (usize, usize) {
         let offset = floor_boundary(self.text, offset);
         let before = &self.text[..offset];

@@ -1,8 +1,9 @@
-//! What a namespace stores its data in, as written on the command line and in the configuration: `disk.img`,
-//! `disk.img:10Gi`, `disk.img,size=10Gi,direct,readonly`, `/dev/nvme0n1`, `mem:1Gi`, `null:1Ti`.
+//! What a namespace stores its data in, as written on the command line and in the configuration:
+//! `disk.img`, `disk.img:10Gi`, `disk.img,size=10Gi,direct,readonly`, `/dev/nvme0n1`, `mem:1Gi`,
+//! `null:1Ti`.
 //!
-//! The words are those of [`ebof_grammar::backing`], without what is said beside a drive in a configuration. Whether a file exists and
-//! can be opened is for whoever opens it.
+//! The words are those of [`ebof_grammar::backing`], without what is said beside a drive in a
+//! configuration. Whether a file exists and can be opened is for whoever opens it.
 
 use std::fmt;
 use std::path::Path;
@@ -36,8 +37,8 @@ pub enum Drive {
 pub struct FileDrive {
     /// Where it is.
     pub path: String,
-    /// Capacity in bytes. A missing file is made with this size, sparse; one that exists must have it. Without a size
-    /// the file must exist.
+    /// Capacity in bytes. A missing file is made with this size, sparse; one that exists must have
+    /// it. Without a size the file must exist.
     pub size_bytes: Option<u64>,
     /// Whether to go past the page cache (`O_DIRECT`); `None`: for block devices only.
     pub direct: Option<bool>,
@@ -72,8 +73,8 @@ impl Drive {
         }
     }
 
-    /// Whether both store their data in the same place and get at it in the same way: a file may have another size. What has
-    /// no name is the same where all of it is equal.
+    /// Whether both store their data in the same place and get at it in the same way: a file may
+    /// have another size. What has no name is the same where all of it is equal.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -85,8 +86,8 @@ impl Drive {
         }
     }
 
-    /// Whether both store their data in the same place, however they get at it. What has no name is the same where all of it
-    /// is equal.
+    /// Whether both store their data in the same place, however they get at it. What has no name is
+    /// the same where all of it is equal.
     #[must_use]
     pub fn has_same_data(&self, other: &Self) -> bool {
         match (self, other) {

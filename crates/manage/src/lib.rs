@@ -1,9 +1,9 @@
 //! What a target should be, what it is, and how to get from one to the other.
 //!
-//! This crate owns the declarative configuration ([`config`]), the importer of the Linux target's saved state
-//! ([`nvmetcli`]), the difference of two configurations ([`plan`]) and the types of the management API ([`api`]).
-//! It deliberately owns no HTTP, no files and no sockets: text comes in, values and messages come out, and whoever
-//! runs a target implements [`api::Target`].
+//! This crate owns the declarative configuration ([`config`]), the importer of the Linux target's
+//! saved state ([`nvmetcli`]), the difference of two configurations ([`plan`]) and the types of the
+//! management API ([`api`]). It deliberately owns no HTTP, no files and no sockets: text comes in,
+//! values and messages come out, and whoever runs a target implements [`api::Target`].
 #![forbid(unsafe_code)]
 
 pub mod api;

@@ -1,7 +1,7 @@
 //! Where a port listens: `tcp://ADDR:PORT`.
 //!
-//! Knows which transports there are and which of them this build serves. Resolves nothing: a host name is refused here,
-//! and a caller that wants one resolves it first.
+//! Knows which transports there are and which of them this build serves. Resolves nothing: a host
+//! name is refused here, and a caller that wants one resolves it first.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,8 +13,8 @@ use thiserror::Error;
 /// The port that IANA assigned to NVMe over Fabrics.
 pub const DEFAULT_PORT: u16 = 4420;
 
-/// An address to listen on over TCP, written `tcp://127.0.0.1:4420`, `tcp://[::1]:4420` or, for a link-local address,
-/// `tcp://[fe80::1%eth0]:4420`.
+/// An address to listen on over TCP, written `tcp://127.0.0.1:4420`, `tcp://[::1]:4420` or, for a
+/// link-local address, `tcp://[fe80::1%eth0]:4420`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listen {
     /// The IP address; an unspecified one (`0.0.0.0`, `[::]`) listens on all.
@@ -115,8 +115,8 @@ impl ListenError {
     }
 }
 
-/// The address and the port of what may be both without brackets: its last group is a decimal number that is more
-/// likely a port than a part of an address.
+/// The address and the port of what may be both without brackets: its last group is a decimal
+/// number that is more likely a port than a part of an address.
 fn port_behind(text: &str) -> Option<(&str, u16)> {
     let (address, port) = text.rsplit_once(':')?;
     let port = port.parse().ok().filter(|&port| port >= 1000)?;

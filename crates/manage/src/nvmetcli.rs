@@ -1,9 +1,10 @@
 //! The JSON that `nvmetcli save` writes: the state of the Linux kernel's target.
 //!
-//! Owns the mapping of its keys; `docs/config.md` has the table. What is understood and has no counterpart here is a
-//! warning or a note, and never silently served with less protection than the file asks for: a port that requires a
-//! secure channel, and a host that must authenticate, are left out. nvmetcli writes most values as strings; numbers and
-//! booleans are taken as well, as people edit such files.
+//! Owns the mapping of its keys; `docs/config.md` has the table. What is understood and has no
+//! counterpart here is a warning or a note, and never silently served with less protection than the
+//! file asks for: a port that requires a secure channel, and a host that must authenticate, are
+//! left out. nvmetcli writes most values as strings; numbers and booleans are taken as well, as
+//! people edit such files.
 
 use std::collections::HashSet;
 
@@ -17,7 +18,8 @@ use crate::read::values;
 mod port;
 mod subsystem;
 
-/// Whether a JSON text is the Linux target's and not ebof's own keys: unless a key says otherwise it is.
+/// Whether a JSON text is the Linux target's and not ebof's own keys: unless a key says otherwise
+/// it is.
 pub(crate) fn looks_like(root: &Node) -> bool {
     let any = |list: &str, test: &dyn Fn(&Node) -> bool| {
         root.entry(list).is_some_and(|entry| entry.node.elements().iter().any(test))

@@ -1,7 +1,9 @@
-//! The way from one configuration to another: an ordered list of changes, for people to read and for a target to make.
+//! The way from one configuration to another: an ordered list of changes, for people to read and
+//! for a target to make.
 //!
-//! Owns the comparison and the order; makes no change itself. Removals come first, so that an address, an NQN or a
-//! file that moves is free when it is taken again; what others refer to is there before them and goes after them.
+//! Owns the comparison and the order; makes no change itself. Removals come first, so that an
+//! address, an NQN or a file that moves is free when it is taken again; what others refer to is
+//! there before them and goes after them.
 
 use std::fmt;
 
@@ -101,8 +103,9 @@ pub enum Change {
         /// What differs.
         differences: Vec<Difference>,
     },
-    /// What a namespace stores its data in has become larger. Only a target that looks at it finds that out: it is not in
-    /// the difference of two configurations. With equal sizes: that it was looked for.
+    /// What a namespace stores its data in has become larger. Only a target that looks at it finds
+    /// that out: it is not in the difference of two configurations. With equal sizes: that it was
+    /// looked for.
     GrowNamespace {
         /// Its subsystem.
         subsystem: String,
@@ -176,7 +179,8 @@ impl Plan {
         self.changes.is_empty()
     }
 
-    /// The changes that cannot be made while the target runs: they need a new start, or are not possible at all.
+    /// The changes that cannot be made while the target runs: they need a new start, or are not
+    /// possible at all.
     pub fn refused(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.effect() >= Effect::Restart)
     }
@@ -252,7 +256,8 @@ impl Steps {
     }
 
     fn subsystems(&mut self, current: &Config, desired: &Config) {
-        // A subsystem with another drive has other controllers and namespaces: hosts must see it go and come.
+        // A subsystem with another drive has other controllers and namespaces: hosts must see it go
+        // and come.
         let same = |old: &Subsystem, new: &Subsystem| {
             let drives = (drive_of(current, old), drive_of(desired, new));
             old.nqn == new.nqn
@@ -314,8 +319,8 @@ fn drive_of<'c>(config: &'c Config, subsystem: &Subsystem) -> Option<&'c Managed
     config.drives.iter().find(|drive| drive.name == *name)
 }
 
-/// A subsystem of `current` with the names that `desired` has for its ports and its drive: that they are called something
-/// else is no change of it.
+/// A subsystem of `current` with the names that `desired` has for its ports and its drive: that
+/// they are called something else is no change of it.
 fn renamed(subsystem: &Subsystem, current: &Config, desired: &Config) -> Subsystem {
     let mut renamed = subsystem.clone();
     for name in &mut renamed.ports {
@@ -332,14 +337,15 @@ fn renamed(subsystem: &Subsystem, current: &Config, desired: &Config) -> Subsyst
     renamed
 }
 
-/// Whether a host may take both for one: other data, block size or identity under the same NSID must be seen to go
-/// and come, or a host keeps using what it has cached.
+/// Whether a host may take both for one: other data, block size or identity under the same NSID
+/// must be seen to go and come, or a host keeps using what it has cached.
 fn same_namespace(a: &Namespace, b: &Namespace) -> bool {
     let identity = |ns: &Namespace| (ns.nsid, ns.block_size, ns.uuid, ns.nguid, ns.eui64);
     identity(a) == identity(b) && a.drive.is_same(&b.drive)
 }
 
-/// The options in which two values differ, by their serialised form, so that no field can be forgotten.
+/// The options in which two values differ, by their serialised form, so that no field can be
+/// forgotten.
 fn differences<T: Serialize>(from: &T, to: &T, ignored: &[&str]) -> Vec<Difference> {
     let fields = |value: &T| match serde_json::to_value(value) {
         Ok(Value::Object(fields)) => fields,
@@ -387,8 +393,8 @@ impl Change {
             | Self::RemoveSubsystem { .. }
             | Self::RemoveDrive { .. }
             | Self::RemovePort { .. } => Effect::Disruptive,
-            // Hosts read these once when they connect, and compare them between paths; a host that is no longer
-            // allowed, or a port that no longer has the subsystem, ends connections.
+            // Hosts read these once when they connect, and compare them between paths; a host that
+            // is no longer allowed, or a port that no longer has the subsystem, ends connections.
             Self::AlterSubsystem { .. } => Effect::Disruptive,
             Self::AddHost { .. }
             | Self::AddPort { .. }
@@ -412,7 +418,8 @@ fn port_effect(difference: &Difference) -> Effect {
     match difference.key.as_str() {
         // What discovery says; hosts are told.
         "name" | "advertise" => Effect::Live,
-        // A controller belongs to a PORTID. One that serves discovery only has no subsystem any more.
+        // A controller belongs to a PORTID. One that serves discovery only has no subsystem any
+        // more.
         "id" | "discovery_only" => Effect::Disruptive,
         _ => Effect::NewConnections,
     }
@@ -427,10 +434,11 @@ fn drive_effect(difference: &Difference) -> Effect {
         "size" if changed => Effect::Impossible,
         // Memory is its size; what differs between two files at one path is how they are opened.
         "backing" if !to.as_ref().is_some_and(|to| to.starts_with('{')) => Effect::Impossible,
-        // Whether the size is the one that the drive has is found out when it is opened; what the profile says of firmware slots and
-        // queues is fixed when a drive is.
+        // Whether the size is the one that the drive has is found out when it is opened; what the
+        // profile says of firmware slots and queues is fixed when a drive is.
         "size" | "backing" | "profile" | "key_file" => Effect::Restart,
-        // Identify Controller says them: hosts read it when they connect, and compare serial and model numbers between paths.
+        // Identify Controller says them: hosts read it when they connect, and compare serial and
+        // model numbers between paths.
         "namespaces" => Effect::NewConnections,
         "serial" | "model" => Effect::Disruptive,
         _ => Effect::Live,

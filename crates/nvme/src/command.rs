@@ -1,5 +1,5 @@
-//! The submission queue entry and the completion queue entry (Base, Common Command Format and Common Completion
-//! Queue Entry Layout).
+//! The submission queue entry and the completion queue entry (Base, Common Command Format and
+//! Common Completion Queue Entry Layout).
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,7 +18,8 @@ pub struct Sqe {
     pub flags: u8,
     /// Command identifier.
     pub cid: U16,
-    /// Namespace identifier; for Fabrics commands byte 0 is the command type (FCTYPE) and the rest reserved.
+    /// Namespace identifier; for Fabrics commands byte 0 is the command type (FCTYPE) and the rest
+    /// reserved.
     pub nsid: U32,
     /// Command dword 2.
     pub cdw2: U32,
@@ -63,7 +64,8 @@ impl Default for Sqe {
 }
 
 impl Sqe {
-    /// PSDT value of every command over a message-based transport: SGLs, metadata by address (bits 7:6 = 01b).
+    /// PSDT value of every command over a message-based transport: SGLs, metadata by address (bits
+    /// 7:6 = 01b).
     pub const PSDT_SGL: u8 = 0x40;
 
     /// A command of `opcode` with SGL data pointer and everything else zero.

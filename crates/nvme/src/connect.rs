@@ -1,5 +1,5 @@
-//! Fabrics commands on the wire (NVMe over Fabrics, Fabrics Command Set): Connect and its data, Property Get and
-//! Set, Disconnect.
+//! Fabrics commands on the wire (NVMe over Fabrics, Fabrics Command Set): Connect and its data,
+//! Property Get and Set, Disconnect.
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -98,7 +98,8 @@ impl Connect {
         }
     }
 
-    /// The command; the data pointer is left to the transport. `entries` above 65536 are cut to 65536.
+    /// The command; the data pointer is left to the transport. `entries` above 65536 are cut
+    /// to 65536.
     #[must_use]
     pub fn encode(&self) -> Sqe {
         let sqsize = u16::try_from(self.entries.saturating_sub(1)).unwrap_or(u16::MAX).to_le_bytes();

@@ -1,5 +1,5 @@
-//! Copy: its dwords and the source range entries of its four descriptor formats. What may be copied where is decided
-//! elsewhere.
+//! Copy: its dwords and the source range entries of its four descriptor formats. What may be copied
+//! where is decided elsewhere.
 //!
 //! NVM Command Set 1.1, "Copy command".
 
@@ -70,7 +70,8 @@ impl Copy {
         }
     }
 
-    /// The command for the destination `nsid`; `ranges` of 0 or above 256 are cut to what the field holds.
+    /// The command for the destination `nsid`; `ranges` of 0 or above 256 are cut to what the field
+    /// holds.
     #[must_use]
     pub fn encode(&self, nsid: Nsid) -> Sqe {
         let [a, b, c, d, e, f, g, h] = self.slba.to_le_bytes();
@@ -135,7 +136,8 @@ impl CopyFormat {
         if self.has_long_tags() { size_of::<LongEntry>() } else { size_of::<ShortEntry>() }
     }
 
-    /// Whether entries name their namespace (2h and 3h); a host says in Host Behavior Support that it uses such.
+    /// Whether entries name their namespace (2h and 3h); a host says in Host Behavior Support that
+    /// it uses such.
     #[must_use]
     pub const fn names_namespace(self) -> bool {
         matches!(self, Self::Format2 | Self::Format3)
@@ -159,8 +161,8 @@ pub struct CopySource {
     pub blocks: u32,
     /// Fast Copy Only (FCO): rather fail than be slow; of formats 2h and 3h.
     pub fast_only: bool,
-    /// Expected Initial Logical Block Reference Tag and storage tag: the last 4 bytes in formats 0h and 2h, 10 in the
-    /// others, as on the wire.
+    /// Expected Initial Logical Block Reference Tag and storage tag: the last 4 bytes in formats 0h
+    /// and 2h, 10 in the others, as on the wire.
     pub expected_tags: [u8; 10],
     /// Expected Logical Block Application Tag (ELBAT).
     pub application_tag: u16,
@@ -217,7 +219,8 @@ impl CopySource {
         })
     }
 
-    /// Appends the entry to `out`. What the format has no place for is left out, `blocks` of 0 or above 65536 cut.
+    /// Appends the entry to `out`. What the format has no place for is left out, `blocks` of 0 or
+    /// above 65536 cut.
     pub fn encode(&self, format: CopyFormat, out: &mut Vec<u8>) {
         let head = EntryHead {
             snsid: if format.names_namespace() { self.nsid.0.into() } else { U32::ZERO },

@@ -1,5 +1,6 @@
-//! Asynchronous events: what dword 0 of the completion of an Asynchronous Event Request says, and which bits of the
-//! Asynchronous Event Configuration feature let it be sent. When an event is sent is decided elsewhere.
+//! Asynchronous events: what dword 0 of the completion of an Asynchronous Event Request says, and
+//! which bits of the Asynchronous Event Configuration feature let it be sent. When an event is sent
+//! is decided elsewhere.
 //!
 //! NVMe Base 2.1, "Asynchronous Event Request command"; NVM Command Set 1.1, section of that name.
 
@@ -50,7 +51,8 @@ impl AsyncEvent {
     pub const LBA_STATUS_ALERT: Self = Self::notice(0x05, Lid::LBA_STATUS);
     /// Notice: endurance group event aggregate log change.
     pub const ENDURANCE_GROUP_CHANGE: Self = Self::notice(0x06, Lid::ENDURANCE_GROUP_AGGREGATE);
-    /// Notice: Identify data of allocated namespaces changed, or which there are, or which are attached.
+    /// Notice: Identify data of allocated namespaces changed, or which there are, or which are
+    /// attached.
     pub const ALLOCATED_NAMESPACE_ATTRIBUTE_CHANGED: Self = Self::notice(0x09, Lid::CHANGED_ALLOCATED_NAMESPACES);
     /// Notice: zone descriptor changed.
     pub const ZONE_DESCRIPTOR_CHANGED: Self = Self::notice(0xef, Lid::CHANGED_ZONES);
@@ -78,9 +80,9 @@ impl AsyncEvent {
         u32::from_le_bytes([self.kind.encode(), self.info, self.log_page.0, 0])
     }
 
-    /// The bits of Asynchronous Event Configuration of which one must be set for this event to be sent; none where
-    /// the host cannot switch it off. Those about reservations are kept away by `feature::ReservationMask`, those about
-    /// sanitize by nothing.
+    /// The bits of Asynchronous Event Configuration of which one must be set for this event to be
+    /// sent; none where the host cannot switch it off. Those about reservations are kept away by
+    /// `feature::ReservationMask`, those about sanitize by nothing.
     #[must_use]
     pub fn config_bits(self) -> AsyncEventConfig {
         match (self.kind, self.info) {
@@ -90,7 +92,8 @@ impl AsyncEvent {
                 .with(AsyncEventConfig::PERSISTENT_MEMORY),
             (EventType::SmartHealth, 0x01) => AsyncEventConfig::TEMPERATURE,
             (EventType::SmartHealth, 0x02) => AsyncEventConfig::SPARE,
-            // The first notices have the bits from 8 on in their order, the last ones those up to 31 likewise.
+            // The first notices have the bits from 8 on in their order, the last ones those up to
+            // 31 likewise.
             (EventType::Notice, info @ 0x00..=0x06) => AsyncEventConfig(1 << (8 + info)),
             (EventType::Notice, 0x09) => AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE,
             (EventType::Immediate, 0x00) => AsyncEventConfig::NORMAL_SHUTDOWN,
@@ -159,7 +162,8 @@ impl AsyncEvent {
     }
 }
 
-/// Asynchronous Event Type (AET). Of each type at most one event is outstanding until its log page is read.
+/// Asynchronous Event Type (AET). Of each type at most one event is outstanding until its log page
+/// is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// 0: error status.

@@ -1,7 +1,9 @@
-//! Features: their identifiers, how Get Features and Set Features name one (dword 10), and their values in dword 11,
-//! dword 0 of the completion or a data structure. Which a controller has, saves and refuses is decided elsewhere.
+//! Features: their identifiers, how Get Features and Set Features name one (dword 10), and their
+//! values in dword 11, dword 0 of the completion or a data structure. Which a controller has, saves
+//! and refuses is decided elsewhere.
 //!
-//! NVMe Base 2.1, "Get Features command", "Set Features command"; NVM Command Set 1.1, "Feature Specific Information".
+//! NVMe Base 2.1, "Get Features command", "Set Features command"; NVM Command Set 1.1, "Feature
+//! Specific Information".
 
 mod data;
 mod drive;

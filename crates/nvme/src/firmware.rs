@@ -1,4 +1,5 @@
-//! Firmware Image Download and Firmware Commit: their dwords. What an image is, the controller knows.
+//! Firmware Image Download and Firmware Commit: their dwords. What an image is, the controller
+//! knows.
 //!
 //! NVMe Base 2.1, "Firmware Commit command", "Firmware Image Download command".
 
@@ -68,7 +69,8 @@ pub enum CommitAction {
     ReplaceAndActivate,
     /// 2: the image in the slot is activated at the next reset.
     Activate,
-    /// 3: the image in the slot, replaced by a downloaded one if there is one, is activated at once.
+    /// 3: the image in the slot, replaced by a downloaded one if there is one, is activated at
+    /// once.
     ActivateNow,
     /// 6: the downloaded image replaces the boot partition.
     ReplaceBootPartition,

@@ -23,8 +23,8 @@ macro_rules! id {
 }
 
 id!(
-    /// Namespace identifier (Base, Namespace Identifier): 1 to FFFFFFFEh name a namespace, 0 is unused and
-    /// FFFFFFFFh means all namespaces.
+    /// Namespace identifier (Base, Namespace Identifier): 1 to FFFFFFFEh name a namespace, 0 is
+    /// unused and FFFFFFFFh means all namespaces.
     Nsid, u32, "{}"
 );
 id!(

@@ -1,5 +1,5 @@
-//! The Identify command's data structures: which there are (`Cns`) and their layouts. What a controller puts into
-//! them is decided elsewhere.
+//! The Identify command's data structures: which there are (`Cns`) and their layouts. What a
+//! controller puts into them is decided elsewhere.
 //!
 //! NVMe Base 2.1, "Identify command"; NVM Command Set 1.1, "Identify command".
 
@@ -23,8 +23,8 @@ pub use text::{Text, set_ascii};
 /// Length of every Identify data structure, in bytes.
 pub const IDENTIFY_BYTES: usize = 4096;
 
-/// Controller or Namespace Structure (CNS), dword 10 bits 7:0 of Identify: which structure is wanted. Unknown values
-/// are kept.
+/// Controller or Namespace Structure (CNS), dword 10 bits 7:0 of Identify: which structure is
+/// wanted. Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cns(pub u8);
 

@@ -7,7 +7,8 @@ use crate::command::Sqe;
 use crate::id::Nsid;
 use crate::opcode::nvm;
 
-/// Where a command reads or writes, and how: the fields that Read, Write, Compare, Verify and Write Zeroes share.
+/// Where a command reads or writes, and how: the fields that Read, Write, Compare, Verify and Write
+/// Zeroes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     /// Starting LBA (SLBA).
@@ -46,7 +47,8 @@ impl BlockRange {
         }
     }
 
-    /// A command of `opcode` on this range; `blocks` of 0 or above 65536 are cut to what the field holds.
+    /// A command of `opcode` on this range; `blocks` of 0 or above 65536 are cut to what the field
+    /// holds.
     #[must_use]
     pub fn encode(&self, opcode: u8, nsid: Nsid) -> Sqe {
         let [a, b, c, d, e, f, g, h] = self.slba.to_le_bytes();

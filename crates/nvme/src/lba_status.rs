@@ -136,8 +136,8 @@ pub struct StatusDescriptor {
 
 const _: () = assert!(size_of::<StatusDescriptor>() == 16);
 
-/// The list for `ranges` (first block, blocks, status); as many as fit into `bytes_max` bytes, with Incomplete instead of
-/// `condition` where not all do.
+/// The list for `ranges` (first block, blocks, status); as many as fit into `bytes_max` bytes, with
+/// Incomplete instead of `condition` where not all do.
 #[must_use]
 pub fn status_list(ranges: &[(u64, u32, u8)], condition: Completion, bytes_max: usize) -> Vec<u8> {
     let room = bytes_max.saturating_sub(size_of::<StatusListHeader>()) / size_of::<StatusDescriptor>();
@@ -156,8 +156,8 @@ pub fn status_list(ranges: &[(u64, u32, u8)], condition: Completion, bytes_max: 
     out
 }
 
-/// Reads a list: the header and the descriptors that are in `data`, at most as many as the header counts. `None` where
-/// `data` is shorter than the header.
+/// Reads a list: the header and the descriptors that are in `data`, at most as many as the header
+/// counts. `None` where `data` is shorter than the header.
 #[must_use]
 pub fn read_status_list(data: &[u8]) -> Option<(StatusListHeader, Vec<StatusDescriptor>)> {
     let (header, rest) = StatusListHeader::read_from_prefix(data).ok()?;

@@ -1,8 +1,10 @@
-//! The words of NVMe on the wire: commands, completions, status codes, names, registers and data structures.
+//! The words of NVMe on the wire: commands, completions, status codes, names, registers and data
+//! structures.
 //!
-//! This crate owns layouts and meanings of bytes; it deliberately owns no behaviour: no state, no I/O, no clock.
-//! Multi-byte fields are little-endian; structs carry the specification's field names. 0's based numbers never
-//! leave the wire structs: accessors give plain counts. The revisions of the documents are pinned in docs/specs.md.
+//! This crate owns layouts and meanings of bytes; it deliberately owns no behaviour: no state, no
+//! I/O, no clock. Multi-byte fields are little-endian; structs carry the specification's field
+//! names. 0's based numbers never leave the wire structs: accessors give plain counts. The
+//! revisions of the documents are pinned in docs/specs.md.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Log pages: which there are (`Lid`) and their layouts. What a controller records and when it is cleared is decided
-//! elsewhere.
+//! Log pages: which there are (`Lid`) and their layouts. What a controller records and when it is
+//! cleared is decided elsewhere.
 //!
 //! NVMe Base 2.1, "Get Log Page command".
 

@@ -1,7 +1,8 @@
-//! Admin commands that change or test a drive's media: Format NVM, Sanitize, Device Self-test. Their dwords only.
+//! Admin commands that change or test a drive's media: Format NVM, Sanitize, Device Self-test.
+//! Their dwords only.
 //!
-//! NVMe Base 2.1, "Format NVM command", "Sanitize command", "Device Self-test command"; NVM Command Set 1.1, "Format NVM
-//! command".
+//! NVMe Base 2.1, "Format NVM command", "Sanitize command", "Device Self-test command"; NVM Command
+//! Set 1.1, "Format NVM command".
 
 use crate::command::Sqe;
 use crate::id::Nsid;
@@ -226,7 +227,8 @@ impl SanitizeAction {
     }
 }
 
-/// Device Self-test, dword 10 bits 3:0. NSID 0 tests the controller without namespaces, FFFFFFFFh with all of them.
+/// Device Self-test, dword 10 bits 3:0. NSID 0 tests the controller without namespaces, FFFFFFFFh
+/// with all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelfTest {
     /// Self-test Code (STC).

@@ -1,8 +1,8 @@
-//! Namespace Management and Namespace Attachment: the dwords of the commands and the data structure of a host that wants
-//! a namespace. What a controller makes of them is decided elsewhere.
+//! Namespace Management and Namespace Attachment: the dwords of the commands and the data structure
+//! of a host that wants a namespace. What a controller makes of them is decided elsewhere.
 //!
-//! NVMe Base 2.1, "Namespace Management command", "Namespace Attachment command"; NVM Command Set 1.1, "Namespace
-//! Management command".
+//! NVMe Base 2.1, "Namespace Management command", "Namespace Attachment command"; NVM Command Set
+//! 1.1, "Namespace Management command".
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,8 +12,9 @@ use crate::id::Nsid;
 use crate::identify::Csi;
 use crate::opcode::admin;
 
-/// Namespace Management, dwords 1, 10 and 11. NSID names the namespace to delete (FFFFFFFFh all of them) and is 0 where
-/// one is created; the identifier of the new namespace comes back in dword 0 of the completion.
+/// Namespace Management, dwords 1, 10 and 11. NSID names the namespace to delete (FFFFFFFFh all of
+/// them) and is 0 where one is created; the identifier of the new namespace comes back in dword 0
+/// of the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceManagement {
     /// Select (SEL): what is to be done.
@@ -70,8 +71,9 @@ impl ManagementSelect {
     }
 }
 
-/// Host Software Specified Fields of Namespace Management, Create: 4096 bytes at the places of Identify Namespace.
-/// NVMe Base 2.1, "Namespace Management - Host Software Specified Fields"; NVM Command Set 1.1, figure of that name.
+/// Host Software Specified Fields of Namespace Management, Create: 4096 bytes at the places of
+/// Identify Namespace. NVMe Base 2.1, "Namespace Management - Host Software Specified Fields"; NVM
+/// Command Set 1.1, figure of that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct NewNamespace {
@@ -130,7 +132,8 @@ impl NewNamespace {
         (self.flbas & 0x0f) | (self.flbas >> 1 & 0x30)
     }
 
-    /// Sets FLBAS to format `index` (modulo 64), with metadata at the end of each block if `extended`.
+    /// Sets FLBAS to format `index` (modulo 64), with metadata at the end of each block if
+    /// `extended`.
     pub fn set_format(&mut self, index: u8, extended: bool) {
         self.flbas = (index & 0x0f) | (index & 0x30) << 1 | u8::from(extended) << 4;
     }

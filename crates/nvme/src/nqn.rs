@@ -1,4 +1,5 @@
-//! NVMe Qualified Names (Base, NVMe Qualified Names): at most 223 bytes of UTF-8 in a 256-byte NUL-padded field.
+//! NVMe Qualified Names (Base, NVMe Qualified Names): at most 223 bytes of UTF-8 in a 256-byte
+//! NUL-padded field.
 
 use alloc::string::{String, ToString};
 use core::{fmt, str};
@@ -60,8 +61,8 @@ impl Nqn {
 
     /// Checks `text`.
     ///
-    /// Names that do not start with `nqn.` are accepted: the Linux target takes them and people use them
-    /// (`nvme-subsystem-name`). Deviation: the specification wants the `nqn.yyyy-mm.` form.
+    /// Names that do not start with `nqn.` are accepted: the Linux target takes them and people use
+    /// them (`nvme-subsystem-name`). Deviation: the specification wants the `nqn.yyyy-mm.` form.
     ///
     /// # Errors
     /// Which rule the text breaks, and where.
@@ -81,7 +82,8 @@ impl Nqn {
         Ok(Self(text.to_string()))
     }
 
-    /// Whether it has the form of the specification, `nqn.yyyy-mm.REVERSE.DOMAIN...`: see [`Nqn::parse`].
+    /// Whether it has the form of the specification, `nqn.yyyy-mm.REVERSE.DOMAIN...`: see
+    /// [`Nqn::parse`].
     #[must_use]
     pub fn has_standard_form(&self) -> bool {
         let Some(date) = self.0.as_bytes().strip_prefix(b"nqn.") else { return false };

@@ -1,4 +1,5 @@
-//! Controller properties (Base, Controller Properties) that a host reads and writes with Property Get and Set.
+//! Controller properties (Base, Controller Properties) that a host reads and writes with Property
+//! Get and Set.
 
 /// Byte offsets of the properties that message-based transports have.
 pub mod offset {
@@ -21,8 +22,8 @@ pub mod offset {
 pub struct Cap(pub u64);
 
 impl Cap {
-    /// Contiguous queues required, NVM command set, 4 KiB pages; `mqes` entries per queue (2 to 65536) and
-    /// `timeout_500ms` units of half a second for CSTS.RDY to follow CC.EN.
+    /// Contiguous queues required, NVM command set, 4 KiB pages; `mqes` entries per queue (2
+    /// to 65536) and `timeout_500ms` units of half a second for CSTS.RDY to follow CC.EN.
     #[must_use]
     pub const fn new(mqes: u32, timeout_500ms: u8) -> Self {
         let mqes = if mqes == 0 { 0 } else { (mqes - 1) as u64 & 0xffff };
@@ -30,7 +31,8 @@ impl Cap {
         Self(mqes | 1 << 16 | (timeout_500ms as u64) << 24 | 1 << 37)
     }
 
-    /// The same with CSS, IOCSS: CC.CSS may select all command sets, those that Identify I/O Command Set (CNS 1Ch) names.
+    /// The same with CSS, IOCSS: CC.CSS may select all command sets, those that Identify I/O
+    /// Command Set (CNS 1Ch) names.
     #[must_use]
     pub const fn with_all_command_sets(self) -> Self {
         Self(self.0 | 1 << 43)
@@ -86,7 +88,8 @@ impl Cc {
     /// Bits that are defined: EN, CSS, MPS, AMS, SHN, IOSQES, IOCQES, CRIME.
     pub const DEFINED: u32 = 0x01ff_fff1;
 
-    /// What a host writes to enable a controller: NVM command set, 4 KiB pages, round robin, 64- and 16-byte entries.
+    /// What a host writes to enable a controller: NVM command set, 4 KiB pages, round robin, 64-
+    /// and 16-byte entries.
     pub const ENABLE: Self = Self(1 | 6 << 16 | 4 << 20);
 
     /// CSS: the NVM command set.

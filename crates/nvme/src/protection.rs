@@ -1,5 +1,5 @@
-//! End-to-end data protection: what a command says of it, and the protection information of a block. What becomes of whole
-//! blocks is in `blocks`.
+//! End-to-end data protection: what a command says of it, and the protection information of a
+//! block. What becomes of whole blocks is in `blocks`.
 //!
 //! NVM Command Set 1.1, "End-to-end Data Protection", "Protection Information Formats".
 
@@ -27,12 +27,13 @@ pub mod prinfo {
     pub const ACTION: u8 = 1 << 3;
 }
 
-/// Tags that a Read, Write, Compare, Verify or Write Zeroes gives or expects: dwords 2, 3, 14 and 15, and the Storage
-/// Tag Check of dword 12.
+/// Tags that a Read, Write, Compare, Verify or Write Zeroes gives or expects: dwords 2, 3, 14 and
+/// 15, and the Storage Tag Check of dword 12.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tags {
-    /// Storage tag and initial reference tag (LBST and ILBRT, or ELBST and EILBRT), 80 bits: dword 2 bits 15:0, dword 3,
-    /// dword 14. The reference tag of 16-bit guards without storage tag is `reference`.
+    /// Storage tag and initial reference tag (LBST and ILBRT, or ELBST and EILBRT), 80 bits: dword
+    /// 2 bits 15:0, dword 3, dword 14. The reference tag of 16-bit guards without storage tag is
+    /// `reference`.
     pub storage_and_reference: u128,
     /// Application tag (LBAT, ELBAT).
     pub application: u16,
@@ -77,9 +78,10 @@ impl Tags {
     }
 }
 
-/// A command for blocks with protection information of this type as a host sends it that keeps none itself: the controller
-/// inserts it, and checks the guard and strips it (PRACT). The reference tags are the blocks' addresses. A command that is
-/// none of Read, Write, Write Zeroes and Verify stays as it is, as does every one where there is no such information.
+/// A command for blocks with protection information of this type as a host sends it that keeps none
+/// itself: the controller inserts it, and checks the guard and strips it (PRACT). The reference
+/// tags are the blocks' addresses. A command that is none of Read, Write, Write Zeroes and Verify
+/// stays as it is, as does every one where there is no such information.
 #[must_use]
 pub fn left_to_controller(kind: ProtectionType, sqe: Sqe) -> Sqe {
     if kind == ProtectionType::None { sqe } else { left(kind, sqe) }
@@ -116,7 +118,8 @@ pub struct Guard16 {
 const _: () = assert!(size_of::<Guard16>() == 8);
 
 impl Guard16 {
-    /// Whether nothing of the block is checked: application tag FFFFh, for type 3 the reference tag FFFFFFFFh as well.
+    /// Whether nothing of the block is checked: application tag FFFFh, for type 3 the reference tag
+    /// FFFFFFFFh as well.
     #[must_use]
     pub fn escapes(&self, kind: ProtectionType) -> bool {
         self.application_tag.get() == u16::MAX

@@ -1,4 +1,5 @@
-//! Reservations: the dwords and the data of Register, Acquire, Release and Report. Who holds what is decided elsewhere.
+//! Reservations: the dwords and the data of Register, Acquire, Release and Report. Who holds what
+//! is decided elsewhere.
 //!
 //! NVMe Base 2.1, "Reservation Register command" and the three that follow it.
 
@@ -367,8 +368,8 @@ const _: () = assert!(size_of::<ReleaseKey>() == 8);
 pub struct Report {
     /// Length of the host's buffer in bytes (NUMD), 4 to 2^34.
     pub bytes: u64,
-    /// Extended Data Structure (EDS): host identifiers of 128 bits. Hosts with such an identifier, which are all hosts
-    /// over fabrics, have to ask for it.
+    /// Extended Data Structure (EDS): host identifiers of 128 bits. Hosts with such an identifier,
+    /// which are all hosts over fabrics, have to ask for it.
     pub extended: bool,
 }
 
@@ -387,11 +388,13 @@ impl Report {
     }
 }
 
-/// Reservation Status Header, 24 bytes; registrants follow, in the extended structure after 40 reserved bytes.
+/// Reservation Status Header, 24 bytes; registrants follow, in the extended structure after 40
+/// reserved bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ReservationStatus {
-    /// Generation: counts Register, Clear and Preempt that succeeded; not what Acquire and Release do.
+    /// Generation: counts Register, Clear and Preempt that succeeded; not what Acquire and Release
+    /// do.
     pub r#gen: U32,
     /// Reservation Type; 0 for none.
     pub rtype: u8,
@@ -460,15 +463,16 @@ pub struct ReportedRegistrant {
     pub holder: bool,
     /// Reservation key.
     pub key: u64,
-    /// Host Identifier; of a structure that is not extended only the first 8 bytes are its own, the rest zeros.
+    /// Host Identifier; of a structure that is not extended only the first 8 bytes are its own, the
+    /// rest zeros.
     pub host_id: [u8; 16],
 }
 
 /// Bytes of the header in the extended structure.
 const EXTENDED_HEADER: usize = 64;
 
-/// The Reservation Status data structure that Report returns, whole; the caller cuts it to the host's buffer.
-/// Registrants beyond 65535 are counted as that and left out.
+/// The Reservation Status data structure that Report returns, whole; the caller cuts it to the
+/// host's buffer. Registrants beyond 65535 are counted as that and left out.
 #[must_use]
 pub fn report(
     generation: u32,
@@ -510,8 +514,8 @@ pub fn report(
     out
 }
 
-/// Reads what Report returned: the header and the registrants that are in `data`, which may be fewer than the header
-/// counts. `None` where `data` is shorter than the header.
+/// Reads what Report returned: the header and the registrants that are in `data`, which may be
+/// fewer than the header counts. `None` where `data` is shorter than the header.
 #[must_use]
 pub fn read_report(data: &[u8], extended: bool) -> Option<(ReservationStatus, Vec<ReportedRegistrant>)> {
     let (status, rest) = ReservationStatus::read_from_prefix(data).ok()?;

@@ -1,4 +1,5 @@
-//! The SGL descriptor in a command's data pointer (Base, Scatter Gather List), as message transports use it.
+//! The SGL descriptor in a command's data pointer (Base, Scatter Gather List), as message
+//! transports use it.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,7 +12,8 @@ pub struct SglDescriptor {
     pub address: U64,
     /// Length in bytes; for keyed descriptors the low three bytes.
     pub length: U32,
-    /// Reserved for data blocks; bytes 12 to 14 of a keyed descriptor are the remote key's low bytes.
+    /// Reserved for data blocks; bytes 12 to 14 of a keyed descriptor are the remote key's low
+    /// bytes.
     pub reserved: [u8; 3],
     /// SGL identifier: type in bits 7:4, subtype in bits 3:0.
     pub identifier: u8,
@@ -23,15 +25,16 @@ const _: () = assert!(size_of::<SglDescriptor>() == 16);
 pub enum Sgl {
     /// All zero: the command has no data (or says nothing about it).
     None,
-    /// SGL Data Block with offset subtype: `length` bytes of data inside the capsule, `offset` bytes after the
-    /// in-capsule data offset (ICDOFF).
+    /// SGL Data Block with offset subtype: `length` bytes of data inside the capsule, `offset`
+    /// bytes after the in-capsule data offset (ICDOFF).
     InCapsule {
         /// Offset in bytes.
         offset: u64,
         /// Length in bytes.
         length: u32,
     },
-    /// Transport SGL Data Block (type 5h, subtype Ah): the transport moves `length` bytes by its own means.
+    /// Transport SGL Data Block (type 5h, subtype Ah): the transport moves `length` bytes by its
+    /// own means.
     Transport {
         /// Length in bytes.
         length: u32,

@@ -1,4 +1,5 @@
-//! The status of a command (Base, Completion Queue Entry: Status Field), its names, and what they mean to people.
+//! The status of a command (Base, Completion Queue Entry: Status Field), its names, and what they
+//! mean to people.
 
 use core::fmt;
 
@@ -12,8 +13,9 @@ macro_rules! statuses {
             $($(#[$doc])* #[doc = concat!("\n\n*", $text, "*: SCT ", stringify!($sct), "h, SC ", stringify!($sc), ".")]
             pub const $name: Self = Self(($sct << 8) | $sc);)*
 
-            /// The specification's name of the status, without regard to the M, CRD and DNR bits; what a command set
-            /// defines for itself (SCT 1h, SC 80h and above) is taken for a Fabrics command's: see `nvm_name`.
+            /// The specification's name of the status, without regard to the M, CRD and DNR bits;
+            /// what a command set defines for itself (SCT 1h, SC 80h and above) is taken for a
+            /// Fabrics command's: see `nvm_name`.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 & 0x7ff {
@@ -168,8 +170,9 @@ macro_rules! nvm_statuses {
             $($(#[$doc])* #[doc = concat!("\n\nOf the NVM command set only. *", $text, "*: SCT 1h, SC ", stringify!($sc), ".")]
             pub const $name: Self = Self((1 << 8) | $sc);)*
 
-            /// The specification's name of the status where an I/O command of the NVM command set completes with it:
-            /// SCT 1h, SC 80h to BFh means something else there than for Fabrics commands.
+            /// The specification's name of the status where an I/O command of the NVM command set
+            /// completes with it: SCT 1h, SC 80h to BFh means something else there than for Fabrics
+            /// commands.
             #[must_use]
             pub const fn nvm_name(self) -> Option<&'static str> {
                 match self.0 & 0x7ff {

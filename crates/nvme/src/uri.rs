@@ -37,7 +37,8 @@ pub struct Uri {
     pub traddr: String,
     /// Port (TRSVCID), 4420 when the URI names none.
     pub trsvcid: u16,
-    /// The subsystem; `None` when the URI ends behind the address (the discovery subsystem is meant).
+    /// The subsystem; `None` when the URI ends behind the address (the discovery subsystem is
+    /// meant).
     pub nqn: Option<Nqn>,
     /// The namespace, when the URI names one.
     pub nsid: Option<Nsid>,
@@ -52,7 +53,8 @@ pub enum UriError {
     Host,
     /// The port is not a number from 1 to 65535.
     Port,
-    /// A percent sign that is not followed by two hexadecimal digits, or decodes to something that is not UTF-8.
+    /// A percent sign that is not followed by two hexadecimal digits, or decodes to something that
+    /// is not UTF-8.
     Percent,
     /// The NQN is not legal.
     Nqn(NqnError),
@@ -82,7 +84,8 @@ impl Uri {
     /// The port of NVMe over TCP and RDMA I/O controllers.
     pub const DEFAULT_PORT: u16 = 4420;
 
-    /// Whether `text` looks like one of these URIs (so that errors of [`Uri::parse`] are worth showing).
+    /// Whether `text` looks like one of these URIs (so that errors of [`Uri::parse`] are worth
+    /// showing).
     #[must_use]
     pub fn looks_like(text: &str) -> bool {
         text.contains("://")

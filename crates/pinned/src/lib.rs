@@ -1,8 +1,10 @@
-//! Memory that the kernel sends from without a copy (`MSG_ZEROCOPY`, Linux `Documentation/networking/msg_zerocopy.rst`), for both
-//! ends of a connection: which sends the kernel has not finished with, and what it says about them.
+//! Memory that the kernel sends from without a copy (`MSG_ZEROCOPY`, Linux
+//! `Documentation/networking/msg_zerocopy.rst`), for both ends of a connection: which sends the
+//! kernel has not finished with, and what it says about them.
 //!
-//! Owns the socket option, the numbers of the sends and the error queue that tells about them. Does not send, does not decide what is sent so, and
-//! knows neither PDUs nor commands: what is pinned is the caller's `T`, a buffer or the name of one.
+//! Owns the socket option, the numbers of the sends and the error queue that tells about them. Does
+//! not send, does not decide what is sent so, and knows neither PDUs nor commands: what is pinned
+//! is the caller's `T`, a buffer or the name of one.
 #![forbid(unsafe_code)]
 
 mod sends;
@@ -18,8 +20,8 @@ use rustix::net::SendFlags;
 
 use sends::Sends;
 
-/// The least payload that may be sent so, bytes: what a page holds. Below it, pinning the page and reading the notification cost more than the
-/// copy, on any network card.
+/// The least payload that may be sent so, bytes: what a page holds. Below it, pinning the page and
+/// reading the notification cost more than the copy, on any network card.
 pub const SEND_MIN: u32 = 4096;
 
 /// The most that the least payload may be, bytes.
@@ -28,8 +30,9 @@ pub const SEND_MIN_MAX: u32 = 16 << 20;
 /// What to do where [`enable`] fails.
 pub const ADVICE: &str = "leave the option away: zero-copy send needs SO_ZEROCOPY, of Linux 4.14 or later and for TCP";
 
-/// Notifications in a row that say the kernel copied all the same: then it will go on doing so on this path (loopback, a pair of virtual interfaces, a
-/// card without gathering), and pinning was for nothing.
+/// Notifications in a row that say the kernel copied all the same: then it will go on doing so on
+/// this path (loopback, a pair of virtual interfaces, a card without gathering), and pinning was
+/// for nothing.
 pub const COPIED_MAX: u32 = 16;
 
 /// Notifications read in one go, so that one connection does not keep the others waiting.
@@ -46,8 +49,9 @@ pub fn enable(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, Zerocopy, &1)?)
 }
 
-/// Breaks the connection off, so that the kernel lets go of everything that the peer has not acknowledged: nothing is sent again, and the peer is
-/// told by a reset. The socket stays, and with it the queue that brings the notifications.
+/// Breaks the connection off, so that the kernel lets go of everything that the peer has not
+/// acknowledged: nothing is sent again, and the peer is told by a reset. The socket stays, and with
+/// it the queue that brings the notifications.
 pub fn abort(socket: &impl AsFd) {
     if rustix::net::connect_unspec(socket).is_err() {
         // Then closing it shall do the same. Fails only on what is no socket.
@@ -55,8 +59,8 @@ pub fn abort(socket: &impl AsFd) {
     }
 }
 
-/// Bytes that the peer has acknowledged since the connection was made. Sends that follow each other are told of together, so notifications alone do not say whether a
-/// slow peer takes anything.
+/// Bytes that the peer has acknowledged since the connection was made. Sends that follow each other
+/// are told of together, so notifications alone do not say whether a slow peer takes anything.
 ///
 /// # Errors
 /// The system's answer: this needs Linux 4.2, and TCP.
@@ -75,7 +79,8 @@ pub struct Collected {
     pub fell_back: bool,
 }
 
-/// Payloads of one connection that the kernel may still read, and the sends that it has not finished with.
+/// Payloads of one connection that the kernel may still read, and the sends that it has not
+/// finished with.
 #[derive(Debug)]
 pub struct Pinned<T> {
     /// Payloads from this size on are sent without a copy, bytes.
@@ -90,8 +95,9 @@ pub struct Pinned<T> {
 }
 
 impl<T> Pinned<T> {
-    /// For a connection whose payloads of `least` bytes or more are to be sent without a copy, at least [`SEND_MIN`], until the kernel has
-    /// copied `copied_max` times in a row all the same ([`COPIED_MAX`]).
+    /// For a connection whose payloads of `least` bytes or more are to be sent without a copy, at
+    /// least [`SEND_MIN`], until the kernel has copied `copied_max` times in a row all the same
+    /// ([`COPIED_MAX`]).
     #[must_use]
     pub fn new(least: u32, copied_max: u32) -> Self {
         let least = usize::try_from(least.max(SEND_MIN)).unwrap_or(usize::MAX);
@@ -99,8 +105,9 @@ impl<T> Pinned<T> {
         Self { least, is_on: true, copied_in_row: 0, copied_max, sends: Sends::default(), control }
     }
 
-    /// Whether a payload of so many bytes is to be sent without a copy now. Too many sends that the kernel has not finished with speak against it: a peer
-    /// that acknowledges a little at a time could make there be very many.
+    /// Whether a payload of so many bytes is to be sent without a copy now. Too many sends that the
+    /// kernel has not finished with speak against it: a peer that acknowledges a little at a time
+    /// could make there be very many.
     #[must_use]
     pub fn wants(&self, bytes: usize) -> bool {
         bytes >= self.least && self.may_send()
@@ -117,8 +124,8 @@ impl<T> Pinned<T> {
         self.sends.note();
     }
 
-    /// Nothing more of the payload under way will be sent. Gives it back when the kernel has finished with it already, or never had it; otherwise it is kept
-    /// until then.
+    /// Nothing more of the payload under way will be sent. Gives it back when the kernel has
+    /// finished with it already, or never had it; otherwise it is kept until then.
     pub fn finish(&mut self, payload: T) -> Option<T> {
         self.sends.finish(payload)
     }
@@ -129,10 +136,12 @@ impl<T> Pinned<T> {
         self.sends.is_waiting()
     }
 
-    /// Reads what the kernel tells on the socket's error queue, without waiting; payloads that it has finished with go to `released`.
+    /// Reads what the kernel tells on the socket's error queue, without waiting; payloads that it
+    /// has finished with go to `released`.
     ///
     /// # Errors
-    /// What the system answers to reading the queue. The connection's own error is not among them: whoever receives finds it.
+    /// What the system answers to reading the queue. The connection's own error is not among them:
+    /// whoever receives finds it.
     pub fn collect(&mut self, socket: &impl AsFd, mut released: impl FnMut(T)) -> io::Result<Collected> {
         let mut collected = Collected::default();
         for _ in 0..COLLECT_MAX {
@@ -169,8 +178,10 @@ impl<T> Pinned<T> {
         Ok(collected)
     }
 
-    /// Breaks the connection off where the kernel has not finished with everything, and waits until it has, at most for `limit`: what it handed to the network
-    /// card before may still be read by that. Payloads that it has finished with go to `released`. Whether it has finished with all of them.
+    /// Breaks the connection off where the kernel has not finished with everything, and waits until
+    /// it has, at most for `limit`: what it handed to the network card before may still be read by
+    /// that. Payloads that it has finished with go to `released`. Whether it has finished with all
+    /// of them.
     pub fn abort_and_wait(&mut self, socket: &impl AsFd, limit: Duration, mut released: impl FnMut(T)) -> bool {
         let started = Instant::now();
         // What the peer has acknowledged needs no reset.
@@ -189,8 +200,9 @@ impl<T> Pinned<T> {
         true
     }
 
-    /// Gives up what the kernel has not finished with, without freeing it: that memory is never used for anything else. For a
-    /// network card that does not give back what it was handed, not even after [`abort`].
+    /// Gives up what the kernel has not finished with, without freeing it: that memory is never
+    /// used for anything else. For a network card that does not give back what it was handed, not
+    /// even after [`abort`].
     pub fn leak(&mut self) {
         std::mem::take(&mut self.sends).into_payloads().for_each(std::mem::forget);
     }

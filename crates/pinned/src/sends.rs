@@ -1,12 +1,14 @@
-//! Which sends the kernel has not finished with, and which payloads they are of: numbers only, no socket.
+//! Which sends the kernel has not finished with, and which payloads they are of: numbers only, no
+//! socket.
 //!
-//! The kernel numbers the successful sends of a socket from 0 on, and tells ranges of numbers, not always in order: what was sent again, or
-//! thrown away when the connection broke off, may be told late. A payload takes one send or several, one behind the other.
+//! The kernel numbers the successful sends of a socket from 0 on, and tells ranges of numbers, not
+//! always in order: what was sent again, or thrown away when the connection broke off, may be told
+//! late. A payload takes one send or several, one behind the other.
 
 use std::collections::VecDeque;
 
-/// Sends that the kernel has not finished with, at most: what comes beyond is sent with a copy. More than fill the buffer of a fast connection
-/// with payloads of a page.
+/// Sends that the kernel has not finished with, at most: what comes beyond is sent with a copy.
+/// More than fill the buffer of a fast connection with payloads of a page.
 const SENDS_MAX: usize = 4096;
 
 /// See the module.
@@ -90,10 +92,12 @@ impl<T> Sends<T> {
         }
     }
 
-    /// The kernel has finished with the sends `first` to `last`, which count modulo 2^32. Returns how many of them were waited for.
+    /// The kernel has finished with the sends `first` to `last`, which count modulo 2^32. Returns
+    /// how many of them were waited for.
     pub(crate) fn over(&mut self, first: u32, last: u32, mut released: impl FnMut(T)) -> u32 {
         let mut over = 0;
-        // Relative to the first that is known: a range may have begun before it, and what is behind the last was never sent.
+        // Relative to the first that is known: a range may have begun before it, and what is behind
+        // the last was never sent.
         let relative = |number: u32| i64::from(number.wrapping_sub(self.first_send).cast_signed());
         let (start, end) = (relative(first).max(0), relative(last));
         let known = i64::try_from(self.sends.len()).unwrap_or(i64::MAX);

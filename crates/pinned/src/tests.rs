@@ -1,5 +1,5 @@
-//! Sends over the loopback. There the kernel copies what the receiver gets, so every notification says so; what is not received yet is sent from where
-//! it is.
+//! Sends over the loopback. There the kernel copies what the receiver gets, so every notification
+//! says so; what is not received yet is sent from where it is.
 
 use std::net::{TcpListener, TcpStream};
 

@@ -1,6 +1,7 @@
-//! What a user may ask of a TCP socket beside what all of ebof's have: type of service, priority, busy polling, sending without a copy.
-//! The same for a target's listening sockets and a host's connections. Owns in which order they are set and which one was refused; which sockets
-//! have them, and what a refusal is called, is the caller's.
+//! What a user may ask of a TCP socket beside what all of ebof's have: type of service, priority,
+//! busy polling, sending without a copy. The same for a target's listening sockets and a host's
+//! connections. Owns in which order they are set and which one was refused; which sockets have
+//! them, and what a refusal is called, is the caller's.
 
 #![forbid(unsafe_code)]
 

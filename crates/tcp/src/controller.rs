@@ -3,8 +3,10 @@
 //! Receiving, in a loop over what a read of the socket gave:
 //! ```text
 //! loop {
-//!     while connection.data_wanted() > 0 && !input.is_empty() {   // or let the next read fill the buffer itself
-//!         copy the front of `input` to the buffer; n = connection.data_received(what was copied); advance input by n
+//!     while connection.data_wanted() > 0 && !input.is_empty() {  // or let a read fill the buffer
+//!         copy the front of `input` to the buffer
+//!         n = connection.data_received(what was copied)
+//!         advance `input` by n
 //!     }
 //!     match connection.poll_event(&mut input)? { None => break, Some(event) => ... }
 //! }
@@ -26,13 +28,13 @@ use crate::receive::{Fault, Frame, Receiver, Source, Step};
 /// What this end offers and allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// In-capsule data accepted on I/O queues, in bytes: IOCCSZ * 16 - 64. The Admin Queue and Fabrics commands may
-    /// always carry 8192 bytes.
+    /// In-capsule data accepted on I/O queues, in bytes: IOCCSZ * 16 - 64. The Admin Queue and
+    /// Fabrics commands may always carry 8192 bytes.
     pub in_capsule_bytes: u32,
     /// MAXH2CDATA in bytes: data that one H2CData PDU may carry; a multiple of 4, at least 4096.
     pub h2c_data_max: u32,
-    /// CPDA in bytes, 4 to 128 and a multiple of 4. Hosts that ask for no alignment of their own (HPDA 0) are answered
-    /// 4 whatever stands here: the Linux host refuses anything else.
+    /// CPDA in bytes, 4 to 128 and a multiple of 4. Hosts that ask for no alignment of their own
+    /// (HPDA 0) are answered 4 whatever stands here: the Linux host refuses anything else.
     pub alignment: u32,
     /// Header digest.
     pub header_digest: Digest,
@@ -40,8 +42,8 @@ pub struct Config {
     pub data_digest: Digest,
     /// Whether a C2HData PDU may stand for the response (SUCCESS flag).
     pub c2h_success: bool,
-    /// A transfer is asked for in R2Ts of this many bytes where the host offers several at a time; a host that offers
-    /// one gets one R2T for the whole transfer. A multiple of 4, at least 4.
+    /// A transfer is asked for in R2Ts of this many bytes where the host offers several at a time;
+    /// a host that offers one gets one R2T for the whole transfer. A multiple of 4, at least 4.
     pub r2t_bytes: u32,
 }
 
@@ -50,16 +52,16 @@ pub struct Config {
 pub enum Event {
     /// An ICReq was accepted: answer with [`Connection::send_ic_response`] before polling on.
     Initialized(Parameters),
-    /// A command. `in_capsule` bytes of data follow in the stream: where not zero, the next event is
-    /// [`Event::Data`], unless [`Connection::skip_data`] is called first.
+    /// A command. `in_capsule` bytes of data follow in the stream: where not zero, the next event
+    /// is [`Event::Data`], unless [`Connection::skip_data`] is called first.
     Command {
         /// The submission queue entry. Its SGL was not compared with `in_capsule`.
         sqe: Sqe,
         /// Data bytes in the capsule; within the limit.
         in_capsule: u32,
     },
-    /// The next `length` bytes of the stream belong at `offset` of the command's buffer. They are within what was
-    /// requested, or are the in-capsule data.
+    /// The next `length` bytes of the stream belong at `offset` of the command's buffer. They are
+    /// within what was requested, or are the in-capsule data.
     Data {
         /// The command.
         cid: Cid,
@@ -72,9 +74,9 @@ pub enum Event {
     DataEnd {
         /// The command.
         cid: Cid,
-        /// Whether the data digests of all the command's PDUs so far matched (or none are used). After a mismatch no
-        /// more is requested; what is already on its way still arrives. Complete the command with Transient Transport
-        /// Error when `complete`.
+        /// Whether the data digests of all the command's PDUs so far matched (or none are used).
+        /// After a mismatch no more is requested; what is already on its way still arrives.
+        /// Complete the command with Transient Transport Error when `complete`.
         digest_ok: bool,
         /// Whether everything that was requested has arrived.
         complete: bool,
@@ -88,11 +90,13 @@ pub enum Event {
 pub struct InCapsule<'a> {
     /// All of them.
     pub bytes: &'a [u8],
-    /// Whether their digest matched (or none is used). Otherwise complete the command with Transient Transport Error.
+    /// Whether their digest matched (or none is used). Otherwise complete the command with
+    /// Transient Transport Error.
     pub digest_ok: bool,
 }
 
-/// Every place for commands that await data is taken: the host has more commands outstanding than its queue holds.
+/// Every place for commands that await data is taken: the host has more commands outstanding than
+/// its queue holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyTransfers;
 
@@ -102,7 +106,7 @@ pub struct TooManyTransfers;
 ///                 ICReq                send_ic_response
 ///   AwaitRequest ───────> MustRespond ─────────────────> Running
 ///         │                    │                            │
-///         └────────────────────┴── violation, H2CTermReq ───┴──> (the receiver ignores everything)
+///         └────────────────────┴── violation, H2CTermReq ───┴──> (the receiver ignores all)
 /// ```
 #[derive(Debug)]
 pub struct Connection {
@@ -174,13 +178,14 @@ impl Connection {
         }
     }
 
-    /// Before [`set_queue`](Self::set_queue): its controller was told this limit of in-capsule data, whatever the
-    /// configuration of this connection says.
+    /// Before [`set_queue`](Self::set_queue): its controller was told this limit of in-capsule
+    /// data, whatever the configuration of this connection says.
     pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
         self.config.in_capsule_bytes = bytes;
     }
 
-    /// After a successful Connect: the queue's number, which decides on the in-capsule limit, and its size in entries.
+    /// After a successful Connect: the queue's number, which decides on the in-capsule limit, and
+    /// its size in entries.
     pub fn set_queue(&mut self, queue: QueueId, entries: usize) {
         self.is_admin = queue.is_admin();
         self.in_capsule_max = match self.is_admin {
@@ -196,11 +201,12 @@ impl Connection {
     }
 
     /// Consumes from the front of `input` up to the next event. `None`: all was consumed, or (when
-    /// [`Self::data_wanted`] is not zero) data come first. Poll until `None`, also when `input` has become empty: an
-    /// event may need no more bytes.
+    /// [`Self::data_wanted`] is not zero) data come first. Poll until `None`, also when `input` has
+    /// become empty: an event may need no more bytes.
     ///
     /// # Errors
-    /// The host broke the transport: [`Self::send_term`], flush, close. What still arrives is consumed and ignored.
+    /// The host broke the transport: [`Self::send_term`], flush, close. What still arrives is
+    /// consumed and ignored.
     pub fn poll_event(&mut self, input: &mut &[u8]) -> Result<Option<Event>, FatalError> {
         if let Current::Unannounced { cid, length } = self.current {
             self.current = Current::InCapsule { cid };
@@ -247,7 +253,8 @@ impl Connection {
         }
     }
 
-    /// `bytes` are the next of the stream and were placed; takes at most [`Self::data_wanted`], returns how many.
+    /// `bytes` are the next of the stream and were placed; takes at most [`Self::data_wanted`],
+    /// returns how many.
     #[inline]
     pub fn data_received(&mut self, bytes: &[u8]) -> usize {
         match self.current {
@@ -256,9 +263,10 @@ impl Connection {
         }
     }
 
-    /// The rest of the data announced by the last [`Event::Command`] or [`Event::Data`] is not wanted: `poll_event`
-    /// consumes and drops it. No [`Event::DataEnd`] follows for this PDU. Data of an R2T that are skipped count as
-    /// arrived; use [`Self::abandon`] to give up on a whole command.
+    /// The rest of the data announced by the last [`Event::Command`] or [`Event::Data`] is not
+    /// wanted: `poll_event` consumes and drops it. No [`Event::DataEnd`] follows for this PDU. Data
+    /// of an R2T that are skipped count as arrived; use [`Self::abandon`] to give up on a whole
+    /// command.
     pub fn skip_data(&mut self) {
         self.receiver.drop_data();
         self.current = match self.current {
@@ -268,8 +276,9 @@ impl Connection {
         };
     }
 
-    /// The data of the command just told, all of them, if `input` holds them: the stream then goes on behind them, and no
-    /// [`Event::Data`] and [`Event::DataEnd`] follow. `None` changes nothing.
+    /// The data of the command just told, all of them, if `input` holds them: the stream then goes
+    /// on behind them, and no [`Event::Data`] and [`Event::DataEnd`] follow. `None` changes
+    /// nothing.
     #[inline]
     pub fn take_in_capsule<'a>(&mut self, input: &mut &'a [u8]) -> Option<InCapsule<'a>> {
         let Current::Unannounced { .. } = self.current else { return None };
@@ -287,7 +296,8 @@ impl Connection {
         }
     }
 
-    /// Appends the ICResp. To be called once, after [`Event::Initialized`]; without effect at other times.
+    /// Appends the ICResp. To be called once, after [`Event::Initialized`]; without effect at other
+    /// times.
     pub fn send_ic_response(&mut self, out: &mut Vec<u8>) {
         let State::MustRespond(agreed) = self.state else { return };
         let Parameters { header_digest, data_digest, host_alignment, controller_alignment, .. } = agreed;
@@ -298,8 +308,9 @@ impl Connection {
         self.state = State::Running(agreed);
     }
 
-    /// Asks for the `length` bytes of data of `cid`: appends as many R2Ts as the host allows. No other transfer of
-    /// `cid` may be under way. Without effect when `length` is zero: nothing arrives then.
+    /// Asks for the `length` bytes of data of `cid`: appends as many R2Ts as the host allows. No
+    /// other transfer of `cid` may be under way. Without effect when `length` is zero: nothing
+    /// arrives then.
     ///
     /// # Errors
     /// No place is free.
@@ -313,18 +324,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends the R2Ts that have become possible; after every [`Event::DataEnd`] that is not complete.
+    /// Appends the R2Ts that have become possible; after every [`Event::DataEnd`] that is not
+    /// complete.
     pub fn pump_r2t(&mut self, cid: Cid, out: &mut Vec<u8>) {
         if let Some(slot) = self.transfers.find(cid) {
             self.transfers.pump(slot, self.layout, out);
         }
     }
 
-    /// Asks for no more data of `cid`. True: data are on their way, [`Event::DataEnd`] with `complete` comes when they
-    /// have arrived, and only then may the response be sent. False: nothing is outstanding.
+    /// Asks for no more data of `cid`. True: data are on their way, [`Event::DataEnd`] with
+    /// `complete` comes when they have arrived, and only then may the response be sent. False:
+    /// nothing is outstanding.
     ///
-    /// The way to abort a command while its host sends: hosts do not expect a completion before they have sent what
-    /// an R2T asked for.
+    /// The way to abort a command while its host sends: hosts do not expect a completion before
+    /// they have sent what an R2T asked for.
     pub fn stop_requesting(&mut self, cid: Cid) -> bool {
         if matches!(self.current, Current::Unannounced { cid: c, .. } | Current::InCapsule { cid: c } if c == cid) {
             return true;
@@ -332,8 +345,9 @@ impl Connection {
         self.transfers.find(cid).is_some_and(|slot| self.transfers.stop(slot))
     }
 
-    /// The command's buffer is gone: data still on their way are consumed and dropped without any event. The transfer
-    /// tags of its R2Ts stay reserved until their data have come, so late data cannot reach another command.
+    /// The command's buffer is gone: data still on their way are consumed and dropped without any
+    /// event. The transfer tags of its R2Ts stay reserved until their data have come, so late data
+    /// cannot reach another command.
     pub fn abandon(&mut self, cid: Cid) {
         match self.current {
             Current::Unannounced { cid: c, .. } | Current::InCapsule { cid: c } if c == cid => self.skip_data(),
@@ -345,16 +359,16 @@ impl Connection {
         }
     }
 
-    /// Whether a SUCCESS flag may stand for this response (NVMe/TCP, C2HData: SUCCESS): it succeeded, says nothing
-    /// else, and needs no SQHD.
+    /// Whether a SUCCESS flag may stand for this response (NVMe/TCP, C2HData: SUCCESS): it
+    /// succeeded, says nothing else, and needs no SQHD.
     #[must_use]
     pub fn success_allowed(&self, cqe: &Cqe) -> bool {
         self.config.c2h_success && self.sq_flow_disabled && cqe.status.get() == 0 && cqe.result() == 0
     }
 
-    /// Appends a C2HData header, header digest and padding to `head`; `payload` follows, then the trailer.
-    /// `success` needs `last` and [`Self::success_allowed`]. `payload` is not empty; its bytes are only read where
-    /// data digests are used.
+    /// Appends a C2HData header, header digest and padding to `head`; `payload` follows, then the
+    /// trailer. `success` needs `last` and [`Self::success_allowed`]. `payload` is not empty; its
+    /// bytes are only read where data digests are used.
     #[inline]
     pub fn send_data(
         &mut self,
@@ -384,7 +398,8 @@ impl Connection {
         self.layout.trailer(payload)
     }
 
-    /// As [`Self::send_data`], for `length` bytes that are not at hand yet. [`Self::trailer`] follows them.
+    /// As [`Self::send_data`], for `length` bytes that are not at hand yet. [`Self::trailer`]
+    /// follows them.
     #[inline]
     pub fn send_data_header(
         &mut self,
@@ -474,8 +489,8 @@ impl Connection {
             header_digest,
             data_digest,
             host_alignment: alignment_bytes(request.hpda),
-            // Deviation: Linux (all versions so far) drops a controller that answers CPDA other than 0, and sends
-            // HPDA 0 itself: a host without alignment of its own gets none.
+            // Deviation: Linux (all versions so far) drops a controller that answers CPDA other
+            // than 0, and sends HPDA 0 itself: a host without alignment of its own gets none.
             controller_alignment: if request.hpda == 0 { 4 } else { self.config.alignment.clamp(4, 128) & !3 },
             r2t_max: request.maxr2t.get().saturating_add(1),
             h2c_data_max: self.config.h2c_data_max.max(4096) & !3,

@@ -1,4 +1,5 @@
-//! CRC32C as NVMe/TCP's header and data digest (NVMe/TCP, PDU Header Digest and PDU Data Digest; RFC 3720, B.4).
+//! CRC32C as NVMe/TCP's header and data digest (NVMe/TCP, PDU Header Digest and PDU Data Digest;
+//! RFC 3720, B.4).
 
 use crc_fast::CrcAlgorithm;
 

@@ -31,8 +31,8 @@ pub struct FatalError {
     /// The status for the TermReq.
     pub status: FatalStatus,
     /// Fatal Error Information: the byte offset of the field in the PDU header for
-    /// [`FatalStatus::InvalidHeaderField`] and [`FatalStatus::UnsupportedParameter`], the digest that was received
-    /// for [`FatalStatus::HeaderDigest`], otherwise zero.
+    /// [`FatalStatus::InvalidHeaderField`] and [`FatalStatus::UnsupportedParameter`], the digest
+    /// that was received for [`FatalStatus::HeaderDigest`], otherwise zero.
     pub information: u32,
     /// What was wrong, in plain words, for people.
     pub what: &'static str,
@@ -59,8 +59,8 @@ impl FatalError {
 }
 
 impl FatalStatus {
-    /// The name for people. The specification names status 5 by direction: R2T limit from a host, data transfer limit
-    /// from a controller.
+    /// The name for people. The specification names status 5 by direction: R2T limit from a host,
+    /// data transfer limit from a controller.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -17,7 +17,8 @@ use crate::receive::{Fault, Frame, Receiver, Source, Step};
 /// What this end offers and asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Alignment in bytes that C2HData must have (HPDA), 4 to 128 and a multiple of 4. Linux' target wants 4.
+    /// Alignment in bytes that C2HData must have (HPDA), 4 to 128 and a multiple of 4. Linux'
+    /// target wants 4.
     pub alignment: u32,
     /// Header digest: [`Digest::Required`] asks for it; the others do not.
     pub header_digest: Digest,
@@ -27,8 +28,8 @@ pub struct Config {
     pub r2t_max: u32,
 }
 
-/// The controller asks for `length` bytes of a command's data from `offset` on; the part not yet sent.
-/// [`Connection::send_h2c_data`] advances it. Drop it when the command completes.
+/// The controller asks for `length` bytes of a command's data from `offset` on; the part not yet
+/// sent. [`Connection::send_h2c_data`] advances it. Drop it when the command completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct R2t {
     /// The command.
@@ -68,7 +69,8 @@ pub enum Transfer<'a> {
 pub enum Event {
     /// The ICResp arrived: commands may be sent.
     Initialized(Parameters),
-    /// The controller wants data: send them with [`Connection::send_h2c_data`], R2Ts of one command in their order.
+    /// The controller wants data: send them with [`Connection::send_h2c_data`], R2Ts of one command
+    /// in their order.
     R2t(R2t),
     /// The next `length` bytes of the stream belong at `offset` of the command's buffer.
     Data {
@@ -88,8 +90,8 @@ pub enum Event {
     },
     /// The command is complete; nothing more may arrive for it and its CID is free.
     Completion {
-        /// The completion. Where a data digest did not match and the controller reports success, the status is
-        /// Transient Transport Error.
+        /// The completion. Where a data digest did not match and the controller reports success,
+        /// the status is Transient Transport Error.
         cqe: Cqe,
         /// Data bytes that were transferred for the command in either direction: fewer than
         /// announced although the status is success means that the controller is at fault.
@@ -116,7 +118,8 @@ pub struct Connection {
     layout: Layout,
     outstanding: Outstanding,
     current: Current,
-    /// The SUCCESS flag of the PDU whose data are under way stands for a completion still to be told.
+    /// The SUCCESS flag of the PDU whose data are under way stands for a completion still to be
+    /// told.
     completion: Option<Cid>,
 }
 
@@ -148,7 +151,8 @@ enum Current {
 const ENTRIES_BEFORE_CONNECT: usize = 32;
 
 impl Connection {
-    /// A connection on which the ICReq is still to be sent, with room for commands whose CIDs differ modulo 32.
+    /// A connection on which the ICReq is still to be sent, with room for commands whose CIDs
+    /// differ modulo 32.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -162,8 +166,8 @@ impl Connection {
         }
     }
 
-    /// Makes room for `entries` outstanding commands, rounded up to a power of two: their CIDs must differ modulo that
-    /// power, the bits above are free (a generation, for example).
+    /// Makes room for `entries` outstanding commands, rounded up to a power of two: their CIDs must
+    /// differ modulo that power, the bits above are free (a generation, for example).
     ///
     /// # Panics
     /// When commands are outstanding: a fault of the caller.
@@ -184,12 +188,12 @@ impl Connection {
     }
 
     /// Consumes from the front of `input` up to the next event. `None`: all was consumed, or (when
-    /// [`Self::data_wanted`] is not zero) data come first. Poll until `None`, also when `input` has become empty: an
-    /// event may need no more bytes.
+    /// [`Self::data_wanted`] is not zero) data come first. Poll until `None`, also when `input` has
+    /// become empty: an event may need no more bytes.
     ///
     /// # Errors
-    /// The controller broke the transport: [`Self::send_term`], flush, close. What still arrives is consumed and
-    /// ignored.
+    /// The controller broke the transport: [`Self::send_term`], flush, close. What still arrives is
+    /// consumed and ignored.
     pub fn poll_event(&mut self, input: &mut &[u8]) -> Result<Option<Event>, FatalError> {
         if let Some(event) = self.completion.take().and_then(|cid| self.complete_by_flag(cid)) {
             return Ok(Some(event));
@@ -231,14 +235,15 @@ impl Connection {
         self.receiver.data_wanted()
     }
 
-    /// `bytes` are the next of the stream and were placed; takes at most [`Self::data_wanted`], returns how many.
+    /// `bytes` are the next of the stream and were placed; takes at most [`Self::data_wanted`],
+    /// returns how many.
     #[inline]
     pub fn data_received(&mut self, bytes: &[u8]) -> usize {
         self.receiver.data_received(bytes)
     }
 
-    /// The rest of the announced data is not wanted: `poll_event` consumes and drops it, and their digest with it. No
-    /// [`Event::DataEnd`] follows.
+    /// The rest of the announced data is not wanted: `poll_event` consumes and drops it, and their
+    /// digest with it. No [`Event::DataEnd`] follows.
     pub fn skip_data(&mut self) {
         self.receiver.drop_data();
         if let Current::Data { cid, length, success } = self.current {
@@ -255,8 +260,8 @@ impl Connection {
         }
     }
 
-    /// Appends the command capsule, up to where in-capsule data begin (the caller sends payload, then trailer), and
-    /// fills in the SGL.
+    /// Appends the command capsule, up to where in-capsule data begin (the caller sends payload,
+    /// then trailer), and fills in the SGL.
     ///
     /// # Panics
     /// When the CID's place is taken or the connection is not initialized: a fault of the caller.
@@ -292,11 +297,13 @@ impl Connection {
         r2t.length.min(max)
     }
 
-    /// Appends the header of one H2CData PDU for `payload`, the next bytes of `r2t` (at most [`Self::h2c_piece`], at
-    /// least one); the caller sends payload, then trailer. Advances `r2t`; LAST is set when nothing is left of it.
+    /// Appends the header of one H2CData PDU for `payload`, the next bytes of `r2t` (at most
+    /// [`Self::h2c_piece`], at least one); the caller sends payload, then trailer. Advances `r2t`;
+    /// LAST is set when nothing is left of it.
     ///
     /// # Panics
-    /// When `payload` is longer than the piece, or the command has completed: a fault of the caller.
+    /// When `payload` is longer than the piece, or the command has completed: a fault of the
+    /// caller.
     pub fn send_h2c_data(&mut self, r2t: &mut R2t, payload: &[u8], out: &mut Vec<u8>) -> Trailer {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         assert!(length <= self.h2c_piece(r2t), "an H2CData PDU carries at most MAXH2CDATA and what is left of its R2T");
@@ -469,7 +476,8 @@ impl Connection {
 /// What a finished command comes to.
 fn completion(command: &Command, mut cqe: Cqe, from_success_flag: bool) -> Event {
     if !command.digest_ok && cqe.status().is_success() {
-        // NVMe/TCP, Data Digest errors: the host fails the command, whatever the controller says of it.
+        // NVMe/TCP, Data Digest errors: the host fails the command, whatever the controller says of
+        // it.
         cqe.status = (Status::TRANSIENT_TRANSPORT_ERROR.0 << 1).into();
     }
     Event::Completion { cqe, transferred: command.received.max(command.sent), from_success_flag }

@@ -1,4 +1,5 @@
-//! What the two ends agree on when a connection is initialized, and small types that both ends share.
+//! What the two ends agree on when a connection is initialized, and small types that both ends
+//! share.
 
 /// Whether one end wants a digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,5 +30,6 @@ pub struct Parameters {
     pub h2c_data_max: u32,
 }
 
-/// The data digest that the caller sends directly behind a PDU's data; `None` where none was negotiated.
+/// The data digest that the caller sends directly behind a PDU's data; `None` where none was
+/// negotiated.
 pub type Trailer = Option<[u8; 4]>;

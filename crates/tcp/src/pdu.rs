@@ -1,5 +1,5 @@
-//! The PDUs of NVMe/TCP as they stand on the wire, one file each. Layouts and encoding only: which PDU may come when,
-//! and what its fields must hold, is decided by the two ends.
+//! The PDUs of NVMe/TCP as they stand on the wire, one file each. Layouts and encoding only: which
+//! PDU may come when, and what its fields must hold, is decided by the two ends.
 
 pub mod c2h_data;
 pub mod capsule_cmd;

@@ -1,5 +1,6 @@
-//! Cutting the received stream into PDU headers and data, alike for both ends: what a header's common part must hold,
-//! header digests, the progress of data and their digest. What the PDUs mean is the business of the two ends.
+//! Cutting the received stream into PDU headers and data, alike for both ends: what a header's
+//! common part must hold, header digests, the progress of data and their digest. What the PDUs mean
+//! is the business of the two ends.
 
 use zerocopy::FromBytes;
 
@@ -51,7 +52,8 @@ impl Fault {
 pub(crate) struct Frame {
     pub(crate) kind: PduType,
     pub(crate) flags: u8,
-    /// Bytes up to where data begin, or up to the end of a PDU without data: what the header takes of the stream.
+    /// Bytes up to where data begin, or up to the end of a PDU without data: what the header takes
+    /// of the stream.
     taken: usize,
     /// Data bytes that follow, without digest.
     pub(crate) data: u32,
@@ -136,8 +138,8 @@ impl Receiver {
         self.phase = Phase::Ended;
     }
 
-    /// Data of the PDU whose header was just given out follow: `length` bytes, not zero. Where not `wanted` they are
-    /// dropped in here.
+    /// Data of the PDU whose header was just given out follow: `length` bytes, not zero. Where not
+    /// `wanted` they are dropped in here.
     #[inline]
     pub(crate) fn begin_data(&mut self, length: u32, wanted: bool) {
         self.digest = (self.layout.data_digest && wanted).then(Incremental::new);
@@ -171,8 +173,8 @@ impl Receiver {
         taken.0
     }
 
-    /// All data of the PDU whose header was just given out, and whether their digest matched, if `input` holds them whole.
-    /// The stream goes on behind them.
+    /// All data of the PDU whose header was just given out, and whether their digest matched, if
+    /// `input` holds them whole. The stream goes on behind them.
     #[inline]
     pub(crate) fn whole_data<'a>(&mut self, input: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
         let Phase::Data { left, wanted: true } = self.phase else { return None };
@@ -264,7 +266,8 @@ impl Receiver {
                     return Ok(Step::Header(frame, Source::Held));
                 }
                 Progress::Needs(total) => {
-                    // Never more than HELD_MAX: the longest header ends where its one-byte PDO says.
+                    // Never more than HELD_MAX: the longest header ends where its one-byte PDO
+                    // says.
                     let count = total.min(HELD_MAX).saturating_sub(self.held_len).min(input.len());
                     if count == 0 {
                         return Ok(Step::AwaitMore);
@@ -291,8 +294,8 @@ impl Receiver {
         let hlen = kind.hlen();
         let digest = self.layout.header_digest && kind.flags() & Common::HDGSTF != 0;
         let whole = usize::from(hlen) + if digest { 4 } else { 0 };
-        // A corrupted header is told by its digest, not by the field that happens to look wrong: look there first
-        // wherever the digest can be found.
+        // A corrupted header is told by its digest, not by the field that happens to look wrong:
+        // look there first wherever the digest can be found.
         if digest && common.flags & Common::HDGSTF != 0 && common.hlen == hlen {
             let Some((header, rest)) = bytes.split_at_checked(usize::from(hlen)) else {
                 return Ok(Progress::Needs(whole));
@@ -308,7 +311,8 @@ impl Receiver {
         Ok(if bytes.len() < frame.taken { Progress::Needs(frame.taken) } else { Progress::Ready(frame) })
     }
 
-    /// Checks the common header's fields, lowest offset first. `whole` is the header's length with its digest.
+    /// Checks the common header's fields, lowest offset first. `whole` is the header's length with
+    /// its digest.
     #[inline]
     fn check_common(&self, kind: PduType, common: &Common, whole: usize) -> Result<Frame, Fault> {
         #[expect(clippy::cast_possible_truncation, reason = "at most 128 + 4")]
@@ -356,7 +360,8 @@ enum Progress {
     Needs(usize),
 }
 
-/// A TermReq is never answered by a TermReq: one of impossible length is passed on as far as it goes.
+/// A TermReq is never answered by a TermReq: one of impossible length is passed on as far as it
+/// goes.
 fn term_frame(kind: PduType, common: &Common, available: usize) -> Progress {
     let plen = common.plen.get();
     let hlen = usize::from(kind.hlen());

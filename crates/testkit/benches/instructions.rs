@@ -1,5 +1,6 @@
-//! What `cargo xtask instructions` counts: each `case_` function runs one step of the data path [`BATCH`] times, and is called
-//! so often that what is left over does not matter. Data are not touched: copying them depends on the processor.
+//! What `cargo xtask instructions` counts: each `case_` function runs one step of the data path
+//! [`BATCH`] times, and is called so often that what is left over does not matter. Data are not
+//! touched: copying them depends on the processor.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -137,7 +138,8 @@ fn large_writes(host: &mut host::Connection, controller: &mut controller::Connec
     assert_eq!(case_host_receive_response(host, &room.headers), BATCH);
 }
 
-/// Makes a case different from all others: the compiler makes one function of two that are the same.
+/// Makes a case different from all others: the compiler makes one function of two that are the
+/// same.
 #[inline(always)]
 fn itself(line: u32) {
     black_box(line);
@@ -248,7 +250,8 @@ fn case_controller_receive_data(controller: &mut controller::Connection, stream:
     controller_receive(controller, stream, false)
 }
 
-/// Takes everything, in-capsule data at once if `at_once`. Returns how many commands, or ends of data, came.
+/// Takes everything, in-capsule data at once if `at_once`. Returns how many commands, or ends of
+/// data, came.
 #[inline(always)]
 fn controller_receive(controller: &mut controller::Connection, mut input: &[u8], at_once: bool) -> u16 {
     use controller::Event;

@@ -1,5 +1,5 @@
-//! Writes the hand-made part of the fuzz corpus: whole conversations, and the golden bytes of the other crates.
-//! Run from the repository's root: `cargo run -p ebof-testkit --example fuzz_seeds`.
+//! Writes the hand-made part of the fuzz corpus: whole conversations, and the golden bytes of the
+//! other crates. Run from the repository's root: `cargo run -p ebof-testkit --example fuzz_seeds`.
 
 use std::path::Path;
 use std::{fs, io};
@@ -30,7 +30,8 @@ fn main() -> io::Result<()> {
     ] {
         write(corpus, "nvme_names", name, text.as_bytes())?;
     }
-    // Every template once on every queue, each followed by a device's answer; and the same with all else that happens.
+    // Every template once on every queue, each followed by a device's answer; and the same with all
+    // else that happens.
     for queue in 0..4_u8 {
         let plain: Vec<u8> = (0..32).flat_map(|template| [template << 2 | queue, 1, 2, template, 0x80, 0]).collect();
         let busy = plain

@@ -1,4 +1,5 @@
-//! The `testdata/*.hex` format: hexadecimal byte pairs, blanks anywhere, `#` starts a comment. `xx*n` repeats a byte.
+//! The `testdata/*.hex` format: hexadecimal byte pairs, blanks anywhere, `#` starts a comment.
+//! `xx*n` repeats a byte.
 
 /// Reads hex text into bytes.
 ///

@@ -1,8 +1,9 @@
-//! Two model ends for NVMe/TCP conversations in memory: a target with a flat array of bytes behind it, and a host that
-//! checks what it gets back. They use the connections as a driver does, only without sockets.
+//! Two model ends for NVMe/TCP conversations in memory: a target with a flat array of bytes behind
+//! it, and a host that checks what it gets back. They use the connections as a driver does, only
+//! without sockets.
 //!
-//! Commands are the simplest that move data: Read and Write name a byte offset in dwords 10 and 11; Flush moves
-//! nothing.
+//! Commands are the simplest that move data: Read and Write name a byte offset in dwords 10 and 11;
+//! Flush moves nothing.
 
 use std::collections::BTreeMap;
 
@@ -144,7 +145,8 @@ impl Target {
         let length = sqe.sgl().length();
         let writes = sqe.opcode == WRITE && length > 0 && length < 1 << 24;
         if writes && (in_capsule == 0) == matches!(sqe.sgl(), Sgl::Transport { .. }) && in_capsule <= length {
-            // Every other command takes its data at once where it can: both ways must come to the same.
+            // Every other command takes its data at once where it can: both ways must come to the
+            // same.
             if in_capsule == length
                 && cid.0.is_multiple_of(2)
                 && let Some(data) = self.connection.take_in_capsule(input)

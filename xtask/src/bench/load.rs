@@ -111,9 +111,11 @@ pub(crate) enum Host {
 /// How the processes of a measurement are scheduled. All subjects of a scenario alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
-    /// Target on processor 0, host on processor 1, both before anything else that runs there (`SCHED_FIFO` where allowed).
+    /// Target on processor 0, host on processor 1, both before anything else that runs there
+    /// (`SCHED_FIFO` where allowed).
     Pinned,
-    /// Pinned likewise, with a high share but not before the kernel's own threads, which disks need.
+    /// Pinned likewise, with a high share but not before the kernel's own threads, which disks
+    /// need.
     PinnedShare,
     /// Where the system puts them, with a high share.
     Free,

@@ -1,4 +1,5 @@
-//! One run of one subject: starts its target and its host, watches what processor time both use, and ends both.
+//! One run of one subject: starts its target and its host, watches what processor time both use,
+//! and ends both.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use super::{hosts, targets};
 const RAMP: f64 = 0.5;
 /// Between two looks at what the processes use.
 const TICK: Duration = Duration::from_millis(50);
-/// What of the end of a host's life is not looked at: closing and reporting. The load itself goes on until then.
+/// What of the end of a host's life is not looked at: closing and reporting. The load itself goes
+/// on until then.
 const TAIL: f64 = 0.5;
 /// A run may take this long beyond its time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +27,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Figures of one run.
 pub(crate) type Sample = BTreeMap<Metric, f64>;
 
-/// Processor time used until then: by the target (0 where there is none) and by the host, in nanoseconds.
+/// Processor time used until then: by the target (0 where there is none) and by the host, in
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Look {
     at: f64,
@@ -46,7 +49,8 @@ pub(crate) fn run(
 ) -> Result<Sample> {
     let target = targets::start(subject.target, schedule, place, interrupted)?;
     let command = hosts::command(subject, target.port, seconds, RAMP, place)?;
-    // The raw program has both ends in it and places them by itself: what `taskset` allows does not bind it.
+    // The raw program has both ends in it and places them by itself: what `taskset` allows does not
+    // bind it.
     let mut host = Process::start(&command, schedule, 1)?;
     let started = Instant::now();
     let target_id = target.process.as_ref().map(Process::id);

@@ -38,7 +38,8 @@ pub(crate) fn spdk(text: &str) -> Result<Said> {
     figure(Said { iops, mean_us })
 }
 
-/// `fio --output-format=json`, one job in one direction. Engines print lines of their own before it.
+/// `fio --output-format=json`, one job in one direction. Engines print lines of their own before
+/// it.
 pub(crate) fn fio(text: &str) -> Result<Said> {
     let document = document(text)?;
     let job = &document["jobs"][0];
@@ -57,7 +58,8 @@ pub(crate) fn iscsi(text: &str) -> Result<Said> {
     figure(Said { iops: iops.parse().context("the average")?, mean_us: None })
 }
 
-/// The JSON document that begins with the first line that is a brace, whatever is printed before and after it.
+/// The JSON document that begins with the first line that is a brace, whatever is printed before
+/// and after it.
 fn document(text: &str) -> Result<Value> {
     let start = text.lines().scan(0, |at, line| {
         let start = *at;

@@ -1,5 +1,5 @@
-//! Processes that are measured: started on their processor and with their priority, watched for the processor time that they use,
-//! and never left behind.
+//! Processes that are measured: started on their processor and with their priority, watched for the
+//! processor time that they use, and never left behind.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::load::Schedule;
 
-/// How long a process may take to end after it was asked to. tgtd does not end for as long as it has targets.
+/// How long a process may take to end after it was asked to. tgtd does not end for as long as it
+/// has targets.
 const END: Duration = Duration::from_secs(3);
 
 /// A running process, with all that it starts: its group ends with this value.
@@ -111,7 +112,8 @@ fn text(file: &File) -> String {
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
-/// The programs before a command that put it on its processor and give it its priority; each replaces itself by what follows.
+/// The programs before a command that put it on its processor and give it its priority; each
+/// replaces itself by what follows.
 fn prefix(schedule: Schedule, processor: usize) -> Vec<OsString> {
     let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
     let share = || if runs("nice -n -20 true") { words("nice -n -20") } else { Vec::new() };
@@ -131,8 +133,9 @@ pub(crate) fn is_real_time() -> bool {
     REAL_TIME.get().copied().unwrap_or(false)
 }
 
-/// Puts this process before those that it measures, so that it sees in time what they use; it sleeps nearly always. Real-time
-/// priorities are used where they are `wanted` and allowed. To be called once, before anything is measured.
+/// Puts this process before those that it measures, so that it sees in time what they use; it
+/// sleeps nearly always. Real-time priorities are used where they are `wanted` and allowed. To be
+/// called once, before anything is measured.
 pub(crate) fn put_ourselves_first(wanted: bool) {
     let allowed = wanted && runs(&format!("chrt -f -p 2 {}", std::process::id()));
     let _called_twice = REAL_TIME.set(allowed);
@@ -162,7 +165,8 @@ fn listens(table: &str, port: u16) -> bool {
 pub(crate) fn processor_ns(pid: u32) -> Option<u64> {
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        // A thread that ends in between takes its time along: the host's threads live as long as the load.
+        // A thread that ends in between takes its time along: the host's threads live as long as
+        // the load.
         if let Ok(text) = fs::read_to_string(task.path().join("schedstat")) {
             sum += text.split_whitespace().next()?.parse::<u64>().ok()?;
         }

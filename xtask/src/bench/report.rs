@@ -10,7 +10,8 @@ use super::load::{Comparison, Goal, Load, Metric, Scenario};
 use super::measure::Sample;
 use super::stats::Summary;
 
-/// The name and version of the JSON's schema: fields are added within one number, never changed or removed.
+/// The name and version of the JSON's schema: fields are added within one number, never changed or
+/// removed.
 pub(crate) const SCHEMA: &str = "ebof-suite/1";
 
 /// What became of a subject.
@@ -25,8 +26,9 @@ pub(crate) struct Outcome {
     pub(crate) stalled: usize,
 }
 
-/// A run that reaches less than this part of the median stood still: where processes run before the kernel's own threads, a
-/// connection now and then waits for one of these until the run is over, whoever's it is.
+/// A run that reaches less than this part of the median stood still: where processes run before the
+/// kernel's own threads, a connection now and then waits for one of these until the run is over,
+/// whoever's it is.
 const STALLED: f64 = 0.1;
 
 impl Outcome {
@@ -35,7 +37,8 @@ impl Outcome {
         Summary::new(self.samples.iter().filter_map(|sample| sample.get(&metric).copied()).collect())
     }
 
-    /// Forgets runs that stood still, and gives how many there were. Every subject is treated so, and the number is told.
+    /// Forgets runs that stood still, and gives how many there were. Every subject is treated so,
+    /// and the number is told.
     pub(crate) fn drop_stalled(&mut self) -> usize {
         let Some(least) = self.summary(Metric::Iops).map(|summary| summary.median * STALLED) else { return 0 };
         let before = self.samples.len();

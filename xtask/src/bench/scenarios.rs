@@ -1,9 +1,11 @@
-//! All scenarios: the goals of the data path, line by line. docs/performance.md says in words what each is for.
+//! All scenarios: the goals of the data path, line by line. docs/performance.md says in words what
+//! each is for.
 
 use super::load::{Comparison, Drive, Goal, Host, Load, Metric, Rw, Scenario, Schedule, Sock, Subject, Target};
 
 const KIB: u32 = 1 << 10;
-/// Controllers of the idle scenario: each has an Admin Queue and an I/O queue, so twice as many connections.
+/// Controllers of the idle scenario: each has an Admin Queue and an I/O queue, so twice as many
+/// connections.
 const IDLE_CONTROLLERS: u16 = 32;
 
 /// All of them, in the order in which they run.
@@ -138,7 +140,8 @@ fn crossed(depth: u16) -> Scenario {
     crossed
 }
 
-/// The machine's disk over the fabric and by itself. Disks complete in kernel threads, so nothing may run before those.
+/// The machine's disk over the fabric and by itself. Disks complete in kernel threads, so nothing
+/// may run before those.
 fn file(name: &str, load: Load) -> Scenario {
     let title = format!("{} {}K, a file without page cache, QD{}", load.rw.name(), load.block_bytes / KIB, load.depth);
     let engines = ["libaio", "io_uring"];

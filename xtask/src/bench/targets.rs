@@ -1,4 +1,5 @@
-//! The targets: their command lines and configurations, each with a drive of [`MEMORY_MIB`] on a port of its own.
+//! The targets: their command lines and configurations, each with a drive of [`MEMORY_MIB`] on a
+//! port of its own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -130,7 +131,8 @@ fn spdk_configuration(sock: Sock, drive: Drive, port: u16) -> Result<String> {
     Ok(configuration.to_string())
 }
 
-/// Where tgtd and its tool meet: a control port is part of a path, which a variable moves to our own directory.
+/// Where tgtd and its tool meet: a control port is part of a path, which a variable moves to our
+/// own directory.
 fn tgt_environment(directory: &Path) -> OsString {
     let mut variable = OsString::from("TGT_IPC_SOCKET=");
     variable.push(directory.join("tgt.sock"));

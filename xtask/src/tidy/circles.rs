@@ -1,7 +1,8 @@
-//! Circles of modules: within a crate, too, arrows point down. Two modules may need each other; where three or more do,
-//! none can be read without all of them.
+//! Circles of modules: within a crate, too, arrows point down. Two modules may need each other;
+//! where three or more do, none can be read without all of them.
 //!
-//! Looks at a crate's top-level modules and at paths that begin with `crate::`; knows re-exports of the crate's root.
+//! Looks at a crate's top-level modules and at paths that begin with `crate::`; knows re-exports of
+//! the crate's root.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,8 @@ use super::tree::Tree;
 /// Modules that may be in one circle.
 const CIRCLE_MAX: usize = 2;
 
-/// Crates that are not there yet: how many modules their largest circle has. A number that has become smaller is to be
-/// lowered here.
+/// Crates that are not there yet: how many modules their largest circle has. A number that has
+/// become smaller is to be lowered here.
 const KNOWN: &[(&str, usize)] =
     &[("bench", 3), ("cli", 5), ("fabrics", 20), ("manage", 5), ("medium", 23), ("server", 12)];
 

@@ -1,4 +1,5 @@
-//! Which way dependencies point: the arrows of ARCHITECTURE.md against the manifests, and what keeps a pure crate pure.
+//! Which way dependencies point: the arrows of ARCHITECTURE.md against the manifests, and what
+//! keeps a pure crate pure.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use crate::metadata::Package;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-/// Crates without I/O, clock, randomness and logging, and what each may use from outside (docs/adr/0010).
+/// Crates without I/O, clock, randomness and logging, and what each may use from outside
+/// (docs/adr/0010).
 const PURE: &[(&str, &[&str])] = &[
     ("nvme", &["zerocopy", "crc-fast"]),
     ("tcp", &["zerocopy", "crc-fast", "thiserror"]),

@@ -1,5 +1,5 @@
-//! Documents that stay true: names and paths in ARCHITECTURE.md, the tests that SPECIFICATION.md names, links between
-//! Markdown files, the index of ADRs.
+//! Documents that stay true: names and paths in ARCHITECTURE.md, the tests that SPECIFICATION.md
+//! names, links between Markdown files, the index of ADRs.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,8 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     adrs(tree, violations);
 }
 
-/// The fenced block of a Markdown text that is marked with `kind`: the line of its fence (from 1), and what is inside.
+/// The fenced block of a Markdown text that is marked with `kind`: the line of its fence (from 1),
+/// and what is inside.
 pub(crate) fn fenced<'a>(text: &'a str, kind: &str) -> Option<(usize, &'a str)> {
     let fence = format!("```{kind}\n");
     let start = text.find(&fence)?;
@@ -107,8 +108,8 @@ fn has_item(tree: &Tree, name: &str) -> bool {
     tree.rust().any(|(path, source)| files.iter().any(|file| path.ends_with(file)) && source.has_function(member))
 }
 
-/// Every promise of SPECIFICATION.md (a row of a table) names the tests or scripts that guard it in its last cell, or is
-/// `[pending]`.
+/// Every promise of SPECIFICATION.md (a row of a table) names the tests or scripts that guard it in
+/// its last cell, or is `[pending]`.
 fn guards(tree: &Tree, violations: &mut Vec<Violation>) {
     let text = tree.text(SPECIFICATION).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,5 +1,5 @@
-//! The glossary against the code: a name that several crates give to types of their own has an entry, and an entry
-//! whose word is a type's name is that of a type that exists.
+//! The glossary against the code: a name that several crates give to types of their own has an
+//! entry, and an entry whose word is a type's name is that of a type that exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,8 @@ const CRATES_MAX: usize = 2;
 /// Crates that only tests use.
 const TEST_CRATES: &[&str] = &["testkit"];
 
-/// By name of a type, the crates that define one which is seen outside of its module; none for names that are not.
+/// By name of a type, the crates that define one which is seen outside of its module; none for
+/// names that are not.
 type Types = BTreeMap<String, BTreeSet<String>>;
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {

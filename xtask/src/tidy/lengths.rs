@@ -1,5 +1,5 @@
-//! The ratchet on file lengths: a file has at most so many lines of code, and a longer one may not grow. Tests, comments
-//! and blank lines are free. Owns `xtask/limits.txt`.
+//! The ratchet on file lengths: a file has at most so many lines of code, and a longer one may not
+//! grow. Tests, comments and blank lines are free. Owns `xtask/limits.txt`.
 
 use std::path::Path;
 

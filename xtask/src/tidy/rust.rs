@@ -1,4 +1,5 @@
-//! Rules for single Rust files: the header, unsafe code, notes about work to do, the programs that tests are. Lengths are in lengths.rs.
+//! Rules for single Rust files: the header, unsafe code, notes about work to do, the programs that
+//! tests are. Lengths are in lengths.rs.
 
 use super::Violation;
 use super::source::{Source, has_word};
@@ -12,8 +13,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/fio/src/trampoline.rs",
 ];
 
-/// The programs that a crate's tests are: directories with a `main.rs`. Each one more is linked with everything that the crate uses;
-/// `alone` is for tests that need a process of their own.
+/// The programs that a crate's tests are: directories with a `main.rs`. Each one more is linked
+/// with everything that the crate uses; `alone` is for tests that need a process of their own.
 const TEST_PROGRAMS: &[&str] = &["it", "alone"];
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {

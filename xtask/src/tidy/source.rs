@@ -1,5 +1,5 @@
-//! A Rust file as the checks see it: code without comments and literals, comments by line, and what is a test. Owns
-//! just enough of Rust's lexical rules for that; it parses nothing.
+//! A Rust file as the checks see it: code without comments and literals, comments by line, and what
+//! is a test. Owns just enough of Rust's lexical rules for that; it parses nothing.
 
 /// One file. Lines count from 0 in here.
 pub(crate) struct Source {
@@ -46,7 +46,8 @@ impl Source {
         lines.flat_map(|(code, _)| [code.as_str(), "\n"]).collect()
     }
 
-    /// The comment above `line` (from 1): the nearest block of comment lines before it within the same statement.
+    /// The comment above `line` (from 1): the nearest block of comment lines before it within the
+    /// same statement.
     pub(crate) fn comment_above(&self, line: usize) -> String {
         let mut above = Vec::new();
         for index in (0..line - 1).rev() {
@@ -54,7 +55,8 @@ impl Source {
             match (code.is_empty(), comment.is_empty()) {
                 (true, false) => above.push(comment),
                 (true, true) => break,
-                // The first half of a statement may stand between; its end, or another block, may not.
+                // The first half of a statement may stand between; its end, or another block, may
+                // not.
                 (false, _) if !above.is_empty() || code.ends_with([';', '{', '}']) => break,
                 (false, _) => {}
             }
@@ -63,8 +65,8 @@ impl Source {
         above.join("\n")
     }
 
-    /// Whether the file has a word `member` inside a block whose head names `owner`: a function of an `impl`, a
-    /// method of a trait, or a variant of an enum.
+    /// Whether the file has a word `member` inside a block whose head names `owner`: a function of
+    /// an `impl`, a method of a trait, or a variant of an enum.
     pub(crate) fn has_member(&self, owner: &str, member: &str) -> bool {
         let mut inside = None;
         let mut depth = 0_usize;
@@ -133,7 +135,8 @@ fn test_lines(code: &[String]) -> Vec<bool> {
     tests
 }
 
-/// The last line of the item that starts at `line`: that of its closing brace, or of the semicolon if it has none.
+/// The last line of the item that starts at `line`: that of its closing brace, or of the semicolon
+/// if it has none.
 fn item_end(code: &[String], line: usize) -> usize {
     let mut depth = 0_usize;
     for (index, text) in code.iter().enumerate().skip(line) {

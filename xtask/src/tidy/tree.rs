@@ -18,7 +18,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Everything git tracks, and what it would take in: new files obey the rules before they are committed.
+    /// Everything git tracks, and what it would take in: new files obey the rules before they are
+    /// committed.
     pub(crate) fn load(root: &Path) -> Result<Self> {
         let listing = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

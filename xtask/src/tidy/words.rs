@@ -1,12 +1,15 @@
-//! What has no place in committed text: paths of one machine, hosts other than public ones, registries.
+//! What has no place in committed text: paths of one machine, hosts other than public ones,
+//! registries.
 
 use super::Violation;
 use super::tree::Tree;
 
-/// Directories that exist on one machine only. They count where a path starts, not inside another one.
+/// Directories that exist on one machine only. They count where a path starts, not inside another
+/// one.
 const MACHINE_PATHS: &[&str] = &["/work/", "/home/", "/root/", "/Users/"];
 
-/// Where such a path is that of somebody else: the guests of the virtual-machine tests have a root user, too.
+/// Where such a path is that of somebody else: the guests of the virtual-machine tests have a root
+/// user, too.
 const GUESTS: &str = "tests/vm/";
 
 /// This file has to name what it looks for.

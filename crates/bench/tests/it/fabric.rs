@@ -118,7 +118,8 @@ fn a_rate_is_kept_for_each_thread_and_direction() {
     let rate = Rate { read: Some(400 << 10), write: Some(200 << 10) };
     let job = Job { rate, threads: 2, runtime: Some(Duration::from_secs(1)), ..Job::new(Mix::RandRw) };
     let report = run(&source, &job, quiet).unwrap();
-    // Reads wait for writes and the other way round: the slower direction sets the pace of a thread. Never more than asked for.
+    // Reads wait for writes and the other way round: the slower direction sets the pace of a
+    // thread. Never more than asked for.
     assert!(report.read.unwrap().bytes <= 900 << 10);
     assert!(report.write.unwrap().bytes <= 500 << 10);
     let one = Job { rate: Rate { read: Some(400 << 10), write: None }, ..Job { rw: Mix::RandRead, ..job } };

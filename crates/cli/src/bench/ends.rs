@@ -1,6 +1,7 @@
-//! `bench --raw` and `bench --hold`: what comparisons need beside loads. The first runs the raw program of `ebof_bench::raw` with the
-//! message sizes of a load, as a subject of its own; the second connects and then does nothing, so that what an idle host and its
-//! target cost can be seen from outside.
+//! `bench --raw` and `bench --hold`: what comparisons need beside loads. The first runs the raw
+//! program of `ebof_bench::raw` with the message sizes of a load, as a subject of its own; the
+//! second connects and then does nothing, so that what an idle host and its target cost can be seen
+//! from outside.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +20,9 @@ use crate::verbs::Outcome;
 /// Which of both is wanted.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Ends {
-    /// Measure raw TCP on the loopback with the messages that the load would send, both ends in this process; --cpus-allowed
-    /// names pairs of processors, for the answering and the asking end of each connection
+    /// Measure raw TCP on the loopback with the messages that the load would send, both ends in
+    /// this process; --cpus-allowed names pairs of processors, for the answering and the asking end
+    /// of each connection
     #[arg(long, help_heading = super::limit::HEADING, conflicts_with_all = ["sources", "compare_raw"])]
     pub(super) raw: bool,
     /// Connect N controllers with an I/O queue each, and do nothing for the time of --runtime
@@ -65,8 +67,8 @@ fn load(job: &Job) -> Result<raw::Load, Failure> {
     Ok(raw::Load { writes, block_bytes: job.block_bytes, depth: job.depth, ramp: job.ramp, time, processors })
 }
 
-/// The processors of each connection: those given, in pairs; else the first two for one connection, and for several ones the same
-/// for both ends of each.
+/// The processors of each connection: those given, in pairs; else the first two for one connection,
+/// and for several ones the same for both ends of each.
 fn pairs(job: &Job) -> Result<Vec<[usize; 2]>, Failure> {
     let (given, odd) = job.processors.as_chunks::<2>();
     let connections = usize::from(job.threads.max(1));

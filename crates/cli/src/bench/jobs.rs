@@ -1,4 +1,5 @@
-//! `--job KEY=VALUE,...`: a group of threads, as a section of fio's job file; and values that fio writes in its own way.
+//! `--job KEY=VALUE,...`: a group of threads, as a section of fio's job file; and values that fio
+//! writes in its own way.
 
 use ebof_bench::{Job, Rate};
 
@@ -53,7 +54,8 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "want a number that is not too large".to_owned())
 }
 
-/// `100M` for reads and for writes, or `100M,50M`; nothing before or behind the comma sets no limit.
+/// `100M` for reads and for writes, or `100M,50M`; nothing before or behind the comma sets no
+/// limit.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
     let side = |text: &str| if text.is_empty() { Ok(None) } else { bytes(text).map(Some) };
     match text.split_once(',') {

@@ -1,5 +1,6 @@
-//! `bench --compare-raw`: 4 KiB random reads from a target of memory over one connection, beside the limit of raw TCP measured in
-//! turns with it; and what a target costs that has nothing to do. The raw program is `ebof_bench::raw`'s.
+//! `bench --compare-raw`: 4 KiB random reads from a target of memory over one connection, beside
+//! the limit of raw TCP measured in turns with it; and what a target costs that has nothing to do.
+//! The raw program is `ebof_bench::raw`'s.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -248,7 +249,8 @@ fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_micros(ticks.saturating_mul(1_000_000) / per_second))
 }
 
-/// User and system time of /proc/PID/stat, fields 14 and 15; the second field is a name in brackets that may hold anything.
+/// User and system time of /proc/PID/stat, fields 14 and 15; the second field is a name in brackets
+/// that may hold anything.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);

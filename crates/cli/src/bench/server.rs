@@ -1,5 +1,5 @@
-//! A target in a process of its own, for as long as this value lives: started as a user would start it, in a process group of
-//! its own, so that a terminal's Ctrl-C is for its master.
+//! A target in a process of its own, for as long as this value lives: started as a user would start
+//! it, in a process group of its own, so that a terminal's Ctrl-C is for its master.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

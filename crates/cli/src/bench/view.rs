@@ -1,5 +1,5 @@
-//! How reports are printed: for people in a few lines each, for programs as `ebof-bench` lays them down; and several sources side
-//! by side.
+//! How reports are printed: for people in a few lines each, for programs as `ebof-bench` lays them
+//! down; and several sources side by side.
 
 use std::fmt::Write as _;
 

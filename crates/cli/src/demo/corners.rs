@@ -1,5 +1,5 @@
-//! The demonstration's measurement: the four corners against a local file and against its like over the fabric, in turns.
-//! What a corner is, is `ebof_bench`'s.
+//! The demonstration's measurement: the four corners against a local file and against its like over
+//! the fabric, in turns. What a corner is, is `ebof_bench`'s.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -45,7 +45,8 @@ fn takes_direct(path: &Path) -> bool {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 
-/// A path as a drive's specification takes it: a comma begins options there, and is written twice where it does not.
+/// A path as a drive's specification takes it: a comma begins options there, and is written twice
+/// where it does not.
 fn comma_safe(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

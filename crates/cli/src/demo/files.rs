@@ -1,4 +1,5 @@
-//! What is on the demonstration's drive: real files, their checksums, and the way back from the drive's bytes.
+//! What is on the demonstration's drive: real files, their checksums, and the way back from the
+//! drive's bytes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,8 +28,9 @@ pub(crate) struct Copied {
     pub(crate) bytes: u64,
 }
 
-/// Copies files into the new directory `into`: those of `from`; where nothing is said those of the working directory where it
-/// holds ebof's sources. This program itself is always one of them: a file of several megabytes.
+/// Copies files into the new directory `into`: those of `from`; where nothing is said those of the
+/// working directory where it holds ebof's sources. This program itself is always one of them: a
+/// file of several megabytes.
 pub(crate) fn collect(from: Option<&Path>, into: &Path) -> anyhow::Result<Copied> {
     std::fs::create_dir(into)?;
     let sources = Path::new("crates/ebof/Cargo.toml").is_file().then_some(Path::new("."));
@@ -75,7 +77,8 @@ impl Checksums {
         self.0.len()
     }
 
-    /// Files whose checksum in `found` is another, or is missing there; files that only `found` has are no matter.
+    /// Files whose checksum in `found` is another, or is missing there; files that only `found` has
+    /// are no matter.
     pub(crate) fn differing(&self, found: &Self) -> Vec<String> {
         let differ = self.0.iter().filter(|(path, sum)| found.0.get(*path) != Some(sum));
         differ.map(|(path, _)| path.display().to_string()).collect()
@@ -100,7 +103,8 @@ pub(crate) fn checksums(stage: &Stage, directory: &str) -> anyhow::Result<Checks
     Ok(sums)
 }
 
-/// Copies all blocks of a namespace into a new file, which stays sparse where they are zero; gives the bytes read.
+/// Copies all blocks of a namespace into a new file, which stays sparse where they are zero; gives
+/// the bytes read.
 pub(crate) fn copy_namespace(
     namespace: &Namespace,
     into: &Path,

@@ -1,5 +1,6 @@
-//! What the demonstration has made and has to put away: a directory, a target, a connection, a mount. Runs commands and tells
-//! them. Whatever happens, an error, a panic or Ctrl-C, everything is undone in the order that lets it end well.
+//! What the demonstration has made and has to put away: a directory, a target, a connection, a
+//! mount. Runs commands and tells them. Whatever happens, an error, a panic or Ctrl-C, everything
+//! is undone in the order that lets it end well.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -103,7 +104,8 @@ impl Stage {
         std::env::split_paths(&self.path).any(|directory| directory.join(program).is_file())
     }
 
-    /// Tells and runs a line as a shell would, in the directory, and tells what it prints; gives that.
+    /// Tells and runs a line as a shell would, in the directory, and tells what it prints; gives
+    /// that.
     ///
     /// # Errors
     /// It failed, with what it said; somebody wants all this to end.
@@ -133,12 +135,14 @@ impl Stage {
     fn run(&self, line: &str) -> anyhow::Result<Output> {
         let mut command = Command::new("sh");
         command.args(["-c", line]).env("PATH", &self.path).env("LC_ALL", "C").stdin(Stdio::null());
-        // Out of reach of the terminal's Ctrl-C: it is for us, and what was begun is ended in order.
+        // Out of reach of the terminal's Ctrl-C: it is for us, and what was begun is ended in
+        // order.
         command.current_dir(self.path("")).process_group(0);
         command.output().with_context(|| format!("running `{line}`"))
     }
 
-    /// Serves `drives` as `nqn` on `port` of 127.0.0.1, or on another one where that is taken; gives address and port.
+    /// Serves `drives` as `nqn` on `port` of 127.0.0.1, or on another one where that is taken;
+    /// gives address and port.
     pub(crate) fn serve(&mut self, port: u16, nqn: &str, drives: &[&str]) -> anyhow::Result<(String, u16)> {
         let taken = port != 0
             && TcpListener::bind(("127.0.0.1", port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse);
@@ -225,7 +229,8 @@ impl Stage {
             return Ok(());
         }
         self.tell("$ umount mnt");
-        // Something on the machine may look at every new mount for a moment; a lazy one ends when that does.
+        // Something on the machine may look at every new mount for a moment; a lazy one ends when
+        // that does.
         self.quietly("umount mnt || umount -l mnt").map(drop)
     }
 

@@ -1,5 +1,5 @@
-//! A device for `--dry-run`: what only looks at the controller is done, so that a verb can work out its command; the first
-//! command that does more is shown and not sent, and the verb ends there.
+//! A device for `--dry-run`: what only looks at the controller is done, so that a verb can work out
+//! its command; the first command that does more is shown and not sent, and the verb ends there.
 
 use std::fmt;
 use std::time::Duration;

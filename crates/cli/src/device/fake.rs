@@ -72,7 +72,8 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A controller that answers `answers` in order, and success without data when there are no more.
+    /// A controller that answers `answers` in order, and success without data when there are no
+    /// more.
     pub(crate) fn controller(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
@@ -82,7 +83,8 @@ impl Fake {
         Self { nsid: Some(Nsid(nsid)), ..Self::controller(answers) }
     }
 
-    /// With a block device of this machine for namespace `nsid`, which is mounted where that is said.
+    /// With a block device of this machine for namespace `nsid`, which is mounted where that is
+    /// said.
     pub(crate) fn with_local_device(mut self, nsid: u32, mounted_at: Option<&str>) -> Self {
         let used_by = mounted_at.map(|place| format!("/dev/loop{nsid} is mounted at {place}"));
         let (name, path) = (format!("nvme0n{nsid}"), format!("/dev/loop{nsid}").into());

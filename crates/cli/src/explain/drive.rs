@@ -1,4 +1,5 @@
-//! What a status means for the commands that manage, change and test a drive, and for those of reservations and copies.
+//! What a status means for the commands that manage, change and test a drive, and for those of
+//! reservations and copies.
 
 use ebof_nvme::identify::field::oacs;
 use ebof_nvme::log::{GetLogPage, Lid, persistent_event_lsp};

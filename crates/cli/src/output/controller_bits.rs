@@ -1,5 +1,5 @@
-//! What the bits of Identify Controller's fields mean: what `id-ctrl -v` prints under them. NVMe Base 2.1, "Identify
-//! Controller data structure"; the wording follows nvme-cli's.
+//! What the bits of Identify Controller's fields mean: what `id-ctrl -v` prints under them. NVMe
+//! Base 2.1, "Identify Controller data structure"; the wording follows nvme-cli's.
 
 use super::fields::Bits;
 

@@ -1,5 +1,5 @@
-//! A list of named numbers and texts, shown as nvme-cli shows a data structure: `name : value` in text, the same names
-//! in JSON. One list serves both, so that they cannot drift apart.
+//! A list of named numbers and texts, shown as nvme-cli shows a data structure: `name : value` in
+//! text, the same names in JSON. One list serves both, so that they cannot drift apart.
 
 use std::fmt::Write as _;
 

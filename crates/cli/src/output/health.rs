@@ -191,7 +191,8 @@ impl View for ErrorLogView {
     }
 }
 
-/// The name of an entry's status: that of an I/O command where it came through an I/O queue and was none of Fabrics.
+/// The name of an entry's status: that of an I/O command where it came through an I/O queue and was
+/// none of Fabrics.
 fn status_name(entry: &ErrorInformation) -> Option<&'static str> {
     let admin = entry.sqid.get() == 0 || (entry.lpver > 0 && entry.opc == opcode::FABRICS);
     if admin { entry.status().name() } else { entry.status().nvm_name() }

@@ -1,5 +1,5 @@
-//! Views of the smaller Identify data structures: `nvm-id-ctrl`, `nvm-id-ns`, `cmdset-ind-id-ns`, `id-ns-granularity`,
-//! `list-endgrp`.
+//! Views of the smaller Identify data structures: `nvm-id-ctrl`, `nvm-id-ns`, `cmdset-ind-id-ns`,
+//! `id-ns-granularity`, `list-endgrp`.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Values as JSON, in the order in which they were added and with integers of 128 bits. Which keys a verb has is said
-//! where its view is; what they mean is in docs/json.md.
+//! Values as JSON, in the order in which they were added and with integers of 128 bits. Which keys
+//! a verb has is said where its view is; what they mean is in docs/json.md.
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
@@ -32,8 +32,8 @@ impl Object {
         Self(Vec::new())
     }
 
-    /// The outermost object of what `verb` prints. The number behind the verb goes up when a key goes away or
-    /// changes its meaning, not when one is added.
+    /// The outermost object of what `verb` prints. The number behind the verb goes up when a key
+    /// goes away or changes its meaning, not when one is added.
     pub fn document(verb: &str, version: u32) -> Self {
         Self::new().with("schema", format!("ebof/{verb}/{version}"))
     }

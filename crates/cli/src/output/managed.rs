@@ -1,4 +1,5 @@
-//! The view of verbs that manage namespaces: the line that nvme-cli prints, and what was done for programs.
+//! The view of verbs that manage namespaces: the line that nvme-cli prints, and what was done for
+//! programs.
 
 use std::path::Path;
 

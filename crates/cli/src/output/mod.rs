@@ -1,5 +1,6 @@
-//! What verbs print. A verb makes a view of what it learnt; here the view becomes text, JSON or bytes on standard
-//! output. Messages for people that are not a verb's result go to standard error and are none of this module's.
+//! What verbs print. A verb makes a view of what it learnt; here the view becomes text, JSON or
+//! bytes on standard output. Messages for people that are not a verb's result go to standard error
+//! and are none of this module's.
 
 pub(crate) mod ana;
 pub(crate) mod attached;
@@ -68,7 +69,8 @@ pub fn show(global: &Global, view: &dyn View) -> anyhow::Result<()> {
 /// Writes to standard output.
 ///
 /// # Errors
-/// It cannot be written; a reader that has gone away is [`io::ErrorKind::BrokenPipe`], which `main` takes for an end.
+/// It cannot be written; a reader that has gone away is [`io::ErrorKind::BrokenPipe`], which `main`
+/// takes for an end.
 pub fn print(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)?;

@@ -1,4 +1,5 @@
-//! Views of Identify Namespace (`id-ns`) and of the namespace identification descriptors (`ns-descs`).
+//! Views of Identify Namespace (`id-ns`) and of the namespace identification descriptors
+//! (`ns-descs`).
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! The view of the Persistent Event Log (`persistent-event-log`): its header and its events, each as far as it is known.
+//! The view of the Persistent Event Log (`persistent-event-log`): its header and its events, each
+//! as far as it is known.
 
 use ebof_nvme::feature::Fid;
 use ebof_nvme::identify::Text;

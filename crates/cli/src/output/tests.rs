@@ -1,4 +1,5 @@
-//! What every view prints for fixed bytes, as snapshots: a change of the text or of a JSON key shows here.
+//! What every view prints for fixed bytes, as snapshots: a change of the text or of a JSON key
+//! shows here.
 
 use ebof_attach::state::{Ended, GivenUp, State};
 use ebof_attach::{Attached, Device, Request};

@@ -29,7 +29,8 @@ pub fn si(bytes: u128) -> String {
     format!("{value:.2} {unit}B")
 }
 
-/// A size in decimal and in binary units, as it may have been meant: `107.37 GB (100.00 GiB)`; small ones in bytes.
+/// A size in decimal and in binary units, as it may have been meant: `107.37 GB (100.00 GiB)`;
+/// small ones in bytes.
 #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
 pub fn si_and_binary(bytes: u128) -> String {
     if bytes < 1000 {
@@ -61,7 +62,8 @@ pub(crate) fn temperature(kelvin: u16) -> String {
     format!("{celsius} °C ({kelvin} K, {fahrenheit} °F)")
 }
 
-/// A table in nvme-cli's manner: titles, dashes as wide as the column, rows. A longer cell makes its column wider.
+/// A table in nvme-cli's manner: titles, dashes as wide as the column, rows. A longer cell makes
+/// its column wider.
 pub(crate) fn table(columns: &[(&str, usize)], rows: &[Vec<String>]) -> String {
     let width = |index: usize, least: usize| {
         rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count()).max().unwrap_or(0).max(least)

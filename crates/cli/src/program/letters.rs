@@ -1,14 +1,15 @@
-//! The letter of `--timeout`, which differs from verb to verb, and what letters of older nvme-cli mean today. Letters of single
-//! verbs are in their rows.
+//! The letter of `--timeout`, which differs from verb to verb, and what letters of older nvme-cli
+//! mean today. Letters of single verbs are in their rows.
 
 use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
 
-/// Letters that nvme-cli up to 2.5 (Debian 12 has 2.3) had for something else than it and ebof have today: verb, letter,
-/// the option's name, and its letter today. Where the old letter is understood otherwise without a mistake (`-v` of `read`,
-/// `id-ctrl`), more is said than asked for, and that is all.
+/// Letters that nvme-cli up to 2.5 (Debian 12 has 2.3) had for something else than it and ebof have
+/// today: verb, letter, the option's name, and its letter today. Where the old letter is understood
+/// otherwise without a mistake (`-v` of `read`, `id-ctrl`), more is said than asked for, and that
+/// is all.
 const FORMER: [(&str, char, &str, Option<char>); 12] = [
     ("get-log", 'o', "lpo", Some('L')),
     ("telemetry-log", 'o', "output-file", Some('O')),
@@ -37,8 +38,8 @@ pub(super) fn add_timeout(mut command: Command) -> Command {
     command
 }
 
-/// Says to a command line that was not understood, where it has the letter of an option from an earlier nvme-cli, which
-/// letter that option has today.
+/// Says to a command line that was not understood, where it has the letter of an option from an
+/// earlier nvme-cli, which letter that option has today.
 pub(super) fn hint(error: &mut clap::Error, args: &[OsString]) {
     let words: Vec<&str> = args.iter().filter_map(|word| word.to_str()).collect();
     let former = FORMER.into_iter().find(|(verb, letter, ..)| {

@@ -1,4 +1,5 @@
-//! nvme-cli's options: each is here by its name and letter, or named below; no letter means something else.
+//! nvme-cli's options: each is here by its name and letter, or named below; no letter means
+//! something else.
 
 use std::ffi::OsString;
 
@@ -7,8 +8,8 @@ use super::{Program, letters};
 /// The options of nvme-cli 2.13, extracted from its sources.
 const TABLE: &str = include_str!("../../testdata/nvme-cli-2.13.txt");
 
-/// What is not here: namespaces with zones; what asks nvme-cli itself for something (its configuration files); what other
-/// options do as well.
+/// What is not here: namespaces with zones; what asks nvme-cli itself for something (its
+/// configuration files); what other options do as well.
 const NOT_HERE: [(&str, &str); 16] = [
     ("connect", "dump-config"),
     ("connect", "context"),

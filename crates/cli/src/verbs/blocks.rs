@@ -1,4 +1,5 @@
-//! I/O commands without data of the user's: `write-zeroes`, `write-uncor`, `verify`, `flush`, `dsm`.
+//! I/O commands without data of the user's: `write-zeroes`, `write-uncor`, `verify`, `flush`,
+//! `dsm`.
 
 use std::process::ExitCode;
 

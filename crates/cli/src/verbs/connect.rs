@@ -1,5 +1,5 @@
-//! `connect`, `connect-all`, `disconnect`, `disconnect-all`: block devices come and go. Who holds them is in
-//! `ebof-attach`.
+//! `connect`, `connect-all`, `disconnect`, `disconnect-all`: block devices come and go. Who holds
+//! them is in `ebof-attach`.
 
 use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
@@ -22,7 +22,8 @@ use crate::output::{say, show};
 /// Discovery services that `connect-all` asks, at most: referrals may lead in circles.
 const SERVICES_MAX: usize = 64;
 
-/// Connections that `connect-all` tries, at most: a discovery log has up to 4096 records, and each may take its time.
+/// Connections that `connect-all` tries, at most: a discovery log has up to 4096 records, and each
+/// may take its time.
 const CONNECTS_MAX: usize = 1024;
 /// Records from which on `connect-all` says how far it is.
 const PROGRESS_FROM: usize = 8;
@@ -115,7 +116,8 @@ impl ConnectAll {
     }
 }
 
-/// A run over all that discovery services list. They are taken as hostile: a list may be long, and name everything twice.
+/// A run over all that discovery services list. They are taken as hostile: a list may be long, and
+/// name everything twice.
 #[derive(Default)]
 struct Everything {
     front: Kind,

@@ -76,7 +76,8 @@ pub(crate) struct NsRescan {
     /// A connected device (nvme0, nvme0n1) whose block devices are to follow the namespaces
     #[arg(value_name = "DEVICE", required_unless_present = "serve")]
     device: Option<String>,
-    /// On the target's machine: have the `ebof serve` that runs as this process look at its files and block devices again
+    /// On the target's machine: have the `ebof serve` that runs as this process look at its files
+    /// and block devices again
     #[arg(long, value_name = "PID", conflicts_with = "device")]
     serve: Option<u32>,
     #[command(flatten)]

@@ -77,8 +77,8 @@ pub(crate) struct CopyBlocks {
     /// Directive specific value
     #[arg(short = 'S', long, value_name = "VALUE", value_parser = number::parse::<u16>, default_value = "0")]
     dir_spec: u16,
-    /// Descriptor format of the ranges: 0 and 1 within the namespace, 2 and 3 from any; 1 and 3 for guards of 32 and 64
-    /// bits [default: 0, 2 with --snsids]
+    /// Descriptor format of the ranges: 0 and 1 within the namespace, 2 and 3 from any; 1 and 3 for
+    /// guards of 32 and 64 bits [default: 0, 2 with --snsids]
     #[arg(short = 'F', long = "format", value_name = "FORMAT", value_parser = number::parse::<u8>)]
     descriptor_format: Option<u8>,
     /// Also when a block device of this machine is in use
@@ -174,7 +174,8 @@ impl CopyBlocks {
     }
 }
 
-/// Says that this host knows `format`: a controller takes formats 2h and 3h from no other (Host Behavior Support, CDFE).
+/// Says that this host knows `format`: a controller takes formats 2h and 3h from no other (Host
+/// Behavior Support, CDFE).
 fn enable_format(device: &mut dyn Device, format: CopyFormat) -> anyhow::Result<()> {
     let fid = Fid::HOST_BEHAVIOR_SUPPORT;
     let mut behavior = HostBehaviorSupport::new_zeroed();

@@ -52,7 +52,8 @@ impl Discover {
 /// The discovery services to ask: the one that is named, else those of nvme-cli's file.
 ///
 /// # Errors
-/// An option that is not there yet; none is named, and there is no such file or it cannot be understood.
+/// An option that is not there yet; none is named, and there is no such file or it cannot be
+/// understood.
 pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<FabricArgs>> {
     fabric.check()?;
     if fabric.traddr.is_some() {

@@ -1,5 +1,5 @@
-//! Log pages of drives: `persistent-event-log`, `telemetry-log`, `sanitize-log`, `endurance-log`, `resv-notif-log`,
-//! `changed-alloc-ns-list-log`.
+//! Log pages of drives: `persistent-event-log`, `telemetry-log`, `sanitize-log`, `endurance-log`,
+//! `resv-notif-log`, `changed-alloc-ns-list-log`.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -40,8 +40,8 @@ const TELEMETRY_CHUNK: u64 = 1 << 20;
 pub(crate) struct PersistentEventLog {
     #[command(flatten)]
     device: DeviceArgs,
-    /// What to do: 0 read the reporting context that is there, 1 establish one and read, 2 release it [default: all
-    /// three in turn]
+    /// What to do: 0 read the reporting context that is there, 1 establish one and read, 2 release
+    /// it [default: all three in turn]
     #[arg(short = 'a', long, value_name = "ACTION", value_parser = number::parse::<u8>)]
     action: Option<u8>,
     /// How many bytes to read [default: all; with --action 1 none]
@@ -201,7 +201,8 @@ impl TelemetryLog {
     }
 }
 
-/// Says that this host knows data area 4 (Host Behavior Support, ETDAS), which a controller has for no other.
+/// Says that this host knows data area 4 (Host Behavior Support, ETDAS), which a controller has for
+/// no other.
 fn allow_area_4(device: &mut dyn Device) -> anyhow::Result<()> {
     if command::identify_controller(device)?.lpa & lpa::TELEMETRY_AREA_4 == 0 {
         let message = format!("{} has no telemetry data area 4", device.name());

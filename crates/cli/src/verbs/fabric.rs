@@ -1,5 +1,5 @@
-//! The options that `discover`, `connect` and `connect-all` share: where to connect, as whom, and how. nvme-cli's names,
-//! short and long.
+//! The options that `discover`, `connect` and `connect-all` share: where to connect, as whom, and
+//! how. nvme-cli's names, short and long.
 
 use std::time::Duration;
 
@@ -152,7 +152,8 @@ impl FabricArgs {
     }
 }
 
-/// Refuses an address that is one with a port, or in brackets: the name would be looked up, in vain.
+/// Refuses an address that is one with a port, or in brackets: the name would be looked up, in
+/// vain.
 fn check_address(traddr: &str) -> Result<(), Failure> {
     let (host, port) = match traddr.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

@@ -128,14 +128,15 @@ pub(crate) struct FwCommit {
     /// Which slot, 1 to 7; 0 leaves it to the controller
     #[arg(short, long, value_name = "SLOT", value_parser = number::parse::<u8>, default_value = "0")]
     slot: u8,
-    /// What to do: 0 replace, 1 replace and activate at the next reset, 2 activate the slot at the next reset, 3
-    /// activate at once, 6 and 7 for boot partitions
+    /// What to do: 0 replace, 1 replace and activate at the next reset, 2 activate the slot at the
+    /// next reset, 3 activate at once, 6 and 7 for boot partitions
     #[arg(short, long, value_name = "ACTION", value_parser = number::parse::<u8>, default_value = "0")]
     action: u8,
     /// Boot partition, 0 or 1
     #[arg(short, long, value_name = "ID", value_parser = number::parse::<u8>, default_value = "0")]
     bpid: u8,
-    /// Send this image first, over the same connection: what was sent over another one that ended is gone
+    /// Send this image first, over the same connection: what was sent over another one that ended
+    /// is gone
     #[arg(short = 'f', long, value_name = "FILE")]
     fw: Option<PathBuf>,
 }

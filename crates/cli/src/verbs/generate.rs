@@ -1,4 +1,5 @@
-//! `completions`, `man`, `help` and `version`: what is made from the command line's own description.
+//! `completions`, `man`, `help` and `version`: what is made from the command line's own
+//! description.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -31,15 +32,16 @@ impl Completions {
 /// Man pages.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Show the page of this verb, or write the pages of all verbs to this directory (./NAME where it has
-    /// the name of a verb); without it the main page is shown
+    /// Show the page of this verb, or write the pages of all verbs to this directory (./NAME where
+    /// it has the name of a verb); without it the main page is shown
     #[arg(value_name = "VERB|DIRECTORY")]
     what: Option<PathBuf>,
 }
 
 impl Man {
     pub(crate) fn run(self, program: &Program) -> Outcome {
-        // As it is for all pages: names with `ebof` before them, and the global options with each verb.
+        // As it is for all pages: names with `ebof` before them, and the global options with each
+        // verb.
         let mut pages = program.command();
         pages.build();
         let Some(directory) = self.what else {

@@ -1,5 +1,6 @@
-//! What stands before a verb that takes data away, or that writes where a file system of this machine does: a list of what
-//! would go, a look at what this machine uses, and the question. `--force` passes all of it, as in nvme-cli.
+//! What stands before a verb that takes data away, or that writes where a file system of this
+//! machine does: a list of what would go, a look at what this machine uses, and the question.
+//! `--force` passes all of it, as in nvme-cli.
 
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::{Cns, ControllerList, IdentifyNamespace, NamespaceList};
@@ -13,8 +14,8 @@ use crate::output::text::si;
 /// Namespaces that a warning lists one by one; of more than these it tells the number.
 const LISTED_MAX: usize = 16;
 
-/// Lets a verb through that makes `nsid` (every one for FFFFFFFFh) of `device` go away or changes what is in it, unless
-/// this machine uses the namespace.
+/// Lets a verb through that makes `nsid` (every one for FFFFFFFFh) of `device` go away or changes
+/// what is in it, unless this machine uses the namespace.
 ///
 /// # Errors
 /// A block device of it is mounted, swap, part of another device; `force` passes that.
@@ -37,7 +38,8 @@ pub(super) fn refuse_in_use(verb: &str, device: &dyn Device, nsid: Nsid, force: 
     Err(Failure::new("in-use", message, advice).into())
 }
 
-/// As [`refuse_in_use`], and asks whether the data of these namespaces may go: `warning` says what happens to them.
+/// As [`refuse_in_use`], and asks whether the data of these namespaces may go: `warning` says what
+/// happens to them.
 ///
 /// # Errors
 /// As [`refuse_in_use`]; the answer is not yes, or there is nobody to ask.
@@ -54,8 +56,8 @@ pub(super) fn confirm_loss(
     Ok(confirm(warning, &concerned(device, nsid), force)?)
 }
 
-/// A line for each namespace: its size, who has it. What the controller does not tell is left out: the question comes
-/// all the same.
+/// A line for each namespace: its size, who has it. What the controller does not tell is left out:
+/// the question comes all the same.
 fn concerned(device: &mut dyn Device, nsid: Nsid) -> Vec<String> {
     let nsids = if nsid == Nsid::ALL { every(device) } else { vec![nsid] };
     let mut lines: Vec<String> = nsids.iter().take(LISTED_MAX).map(|&nsid| describe(device, nsid)).collect();

@@ -1,4 +1,5 @@
-//! `id-ctrl`, `id-ns`, `list-ns`, `list-ctrl`, `ns-descs`: what a controller says of itself and its namespaces.
+//! `id-ctrl`, `id-ns`, `list-ns`, `list-ctrl`, `ns-descs`: what a controller says of itself and its
+//! namespaces.
 
 use std::process::ExitCode;
 

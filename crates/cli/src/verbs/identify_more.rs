@@ -1,5 +1,5 @@
-//! `nvm-id-ctrl`, `nvm-id-ns`, `cmdset-ind-id-ns`, `id-ns-granularity`, `list-endgrp`: the smaller Identify data
-//! structures.
+//! `nvm-id-ctrl`, `nvm-id-ns`, `cmdset-ind-id-ns`, `id-ns-granularity`, `list-endgrp`: the smaller
+//! Identify data structures.
 
 use std::process::ExitCode;
 

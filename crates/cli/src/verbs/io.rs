@@ -71,14 +71,16 @@ pub(crate) struct Transfer {
     tags: TagArgs,
     #[command(flatten)]
     directive: Directive,
-    /// Dataset management: access frequency (bits 3:0), access latency (5:4), sequential (6), incompressible (7)
+    /// Dataset management: access frequency (bits 3:0), access latency (5:4), sequential (6),
+    /// incompressible (7)
     #[arg(short = 'D', long, value_name = "DSM", value_parser = number::parse::<u8>, default_value = "0")]
     dsm: u8,
     #[command(flatten)]
     metadata: Metadata,
 }
 
-/// The largest block that a controller is believed to have: the buffers here are made of its blocks.
+/// The largest block that a controller is believed to have: the buffers here are made of its
+/// blocks.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
 /// Data of one command: what the controller's limit is, its answer tells.
 const BUFFER_BYTES_MAX: usize = 256 << 20;
@@ -104,9 +106,9 @@ impl Metadata {
     }
 }
 
-/// Bytes that each block has in the data of a command: its metadata too, unless `generated`: the controller inserts and
-/// strips protection information of `protection_bytes`, and there is no other metadata (NVM Command Set, "Protection
-/// Information and Read Commands": PRACT).
+/// Bytes that each block has in the data of a command: its metadata too, unless `generated`: the
+/// controller inserts and strips protection information of `protection_bytes`, and there is no
+/// other metadata (NVM Command Set, "Protection Information and Read Commands": PRACT).
 ///
 /// # Errors
 /// The format cannot be used over a fabric.
@@ -139,7 +141,8 @@ fn transfer_bytes(
     block.checked_add(metadata).ok_or_else(|| unusable(format!("the blocks of namespace {nsid} are too large")))
 }
 
-/// Bytes of a block's protection information; a controller that does not tell has guards of 16 bits.
+/// Bytes of a block's protection information; a controller that does not tell has guards of 16
+/// bits.
 fn protection_bytes(device: &mut dyn Device, nsid: Nsid, namespace: &IdentifyNamespace) -> u32 {
     let extended = command::identify::<NvmNamespace>(device, Identify::of(Cns::IOCS_NAMESPACE, nsid));
     match extended.map(|data| data.protection_format(namespace.format_index())) {

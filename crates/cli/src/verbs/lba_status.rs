@@ -31,7 +31,8 @@ pub(crate) struct GetLbaStatusVerb {
     /// The most dwords to return, less one [default: 4 KiB]
     #[arg(short, long, value_name = "DWORDS", value_parser = number::parse::<u32>, default_value = "1023")]
     max_dw: u32,
-    /// What to do: 0x02 allocated, 0x10 scan for blocks that may be unrecoverable, 0x11 tracked ones
+    /// What to do: 0x02 allocated, 0x10 scan for blocks that may be unrecoverable, 0x11 tracked
+    /// ones
     #[arg(short, long, value_name = "ATYPE", value_parser = status_action)]
     action: StatusAction,
     /// How many blocks; 0 is up to the end of the namespace

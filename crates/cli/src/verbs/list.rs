@@ -80,7 +80,8 @@ fn subsystem_of(device: &str) -> anyhow::Result<String> {
     }
 }
 
-/// The connected controllers, and those that were given up. First cleans up behind holders that were killed, and says so.
+/// The connected controllers, and those that were given up. First cleans up behind holders that
+/// were killed, and says so.
 fn connected(nqn: Option<&str>) -> anyhow::Result<(Vec<Connected>, Vec<State>)> {
     for repaired in ebof_attach::repair(&StateDir::standard())? {
         for action in &repaired.actions {
@@ -108,14 +109,15 @@ fn of_root() -> Vec<Connected> {
     others
 }
 
-/// What the holders below another user's state directory wrote; they are asked nothing, and nothing is cleaned.
+/// What the holders below another user's state directory wrote; they are asked nothing, and nothing
+/// is cleaned.
 fn others(states: &StateDir) -> Vec<Connected> {
     let records = states.records().unwrap_or_default().into_iter().filter(|record| record.live);
     records.filter_map(|record| record.state).map(|state| Connected { state, used_blocks: Vec::new() }).collect()
 }
 
-/// Asks the holder for its state as of now and for the use of its namespaces; what it wrote last where it does not
-/// answer, so that a list is never refused for the sake of one.
+/// Asks the holder for its state as of now and for the use of its namespaces; what it wrote last
+/// where it does not answer, so that a list is never refused for the sake of one.
 fn ask(mut state: State) -> Connected {
     let mut used_blocks = Vec::new();
     match ebof_attach::open(&state.name) {

@@ -126,7 +126,8 @@ pub(crate) struct SmartLog {
 impl SmartLog {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut device = self.device.open(Needs::Admin, global)?;
-        // As nvme-cli: a namespace only where it is asked for, since few controllers keep health for each.
+        // As nvme-cli: a namespace only where it is asked for, since few controllers keep health
+        // for each.
         let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
         let data = command::log(&mut *device, nsid, command::log_page(Lid::SMART_HEALTH))?;
         show(&self.shown.apply(global), &SmartView { device: device.name().to_owned(), nsid, data })?;

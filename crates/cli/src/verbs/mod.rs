@@ -1,4 +1,5 @@
-//! The verbs: what each takes on the command line, and what it does. How results look is in `output`.
+//! The verbs: what each takes on the command line, and what it does. How results look is in
+//! `output`.
 
 pub(crate) mod ana;
 pub(crate) mod blocks;
@@ -40,8 +41,8 @@ use crate::verb::{Group, Of, OfProgram, Verb};
 /// What a verb ends with when nothing went wrong.
 pub type Outcome = anyhow::Result<ExitCode>;
 
-/// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its arguments and what it does in a
-/// file here, its row below, and the manual (docs/cli.md).
+/// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
+/// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
 pub(crate) static VERBS: [Verb; 79] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration")

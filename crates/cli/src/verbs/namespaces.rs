@@ -1,4 +1,5 @@
-//! `create-ns`, `delete-ns`, `attach-ns`, `detach-ns`: the namespaces of a drive, managed by its host.
+//! `create-ns`, `delete-ns`, `attach-ns`, `detach-ns`: the namespaces of a drive, managed by its
+//! host.
 
 use std::process::ExitCode;
 
@@ -30,13 +31,15 @@ pub(crate) struct CreateNs {
     /// Capacity in blocks (NCAP); less than the size makes a thin namespace [default: as the size]
     #[arg(short = 'c', long, value_name = "BLOCKS", value_parser = number::parse_bytes)]
     ncap: Option<u64>,
-    /// Size in bytes, as in 100G or 1.5T (powers of 1000; Gi, Ti of 1024); without a unit, in blocks
+    /// Size in bytes, as in 100G or 1.5T (powers of 1000; Gi, Ti of 1024); without a unit, in
+    /// blocks
     #[arg(short = 'S', long, value_name = "SIZE", value_parser = number::parse_si, conflicts_with = "nsze")]
     nsze_si: Option<Amount>,
     /// Capacity in bytes, as --nsze-si
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = number::parse_si, conflicts_with = "ncap")]
     ncap_si: Option<Amount>,
-    /// Format: index of the LBA format in bits 6:5 and 3:0, bit 4 for metadata at the end of each block [default: 0]
+    /// Format: index of the LBA format in bits 6:5 and 3:0, bit 4 for metadata at the end of each
+    /// block [default: 0]
     #[arg(short = 'f', long, value_name = "FLBAS", value_parser = number::parse::<u8>)]
     flbas: Option<u8>,
     /// Block size in bytes, without metadata, in place of --flbas
@@ -293,13 +296,15 @@ impl AttachNs {
         let Some(disks) = device.attached().map(|controller| format!("{controller}n")).filter(|_| !self.no_wait) else {
             return Ok(done);
         };
-        // The target has attached it, so that a look at its list finds it: nobody has to wait for the event.
+        // The target has attached it, so that a look at its list finds it: nobody has to wait for
+        // the event.
         if let Err(error) = device.rescan() {
             say(&format!("the namespace is attached, and its block device is not there yet: {error}"));
             return Ok(done);
         }
         let nsid = namespace_of(device, self.attachment.namespace_id)?;
-        // The subsystem may be connected more than once: the others' block devices are none of this command's.
+        // The subsystem may be connected more than once: the others' block devices are none of this
+        // command's.
         let own = |local: &LocalDevice| Nsid(local.nsid) == nsid && local.name.starts_with(&disks);
         let found = device.local_devices()?.into_iter().filter(own);
         Ok(found.fold(done, |done, local| done.with_block_device(&local.name, &local.path)))

@@ -40,8 +40,8 @@ pub(super) enum Amount {
     Bytes(u64),
 }
 
-/// Reads an amount in nvme-cli's `-si` form: a plain number is blocks, one with a unit bytes: `k`, `M`, `G`, `T`, `P` are
-/// powers of 1000, with an `i` behind them of 1024; a `B` may follow.
+/// Reads an amount in nvme-cli's `-si` form: a plain number is blocks, one with a unit bytes: `k`,
+/// `M`, `G`, `T`, `P` are powers of 1000, with an `i` behind them of 1024; a `B` may follow.
 ///
 /// # Errors
 /// It is none.

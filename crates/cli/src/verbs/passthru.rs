@@ -1,4 +1,5 @@
-//! `admin-passthru` and `io-passthru`: any command as its fields say, without a thought about what it means.
+//! `admin-passthru` and `io-passthru`: any command as its fields say, without a thought about what
+//! it means.
 
 use std::fs::File;
 use std::io::Read as _;

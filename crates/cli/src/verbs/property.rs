@@ -1,4 +1,5 @@
-//! `get-property`, `set-property`, `subsystem-reset`: the properties of a controller over a fabric, by their offsets.
+//! `get-property`, `set-property`, `subsystem-reset`: the properties of a controller over a fabric,
+//! by their offsets.
 
 use std::process::ExitCode;
 

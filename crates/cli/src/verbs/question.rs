@@ -4,8 +4,9 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use crate::failure::Failure;
 
-/// Asks whether to go on with what `warning` says, and has a look at the `items` that it concerns, unless `force`. Whoever is no person at a terminal has to say so
-/// beforehand: a script that waits ten seconds as nvme-cli does has not thought about it.
+/// Asks whether to go on with what `warning` says, and has a look at the `items` that it concerns,
+/// unless `force`. Whoever is no person at a terminal has to say so beforehand: a script that waits
+/// ten seconds as nvme-cli does has not thought about it.
 ///
 /// # Errors
 /// The answer is not yes, or there is nobody to ask.

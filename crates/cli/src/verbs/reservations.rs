@@ -1,5 +1,5 @@
-//! `resv-register`, `resv-acquire`, `resv-release`, `resv-report`: who may use a namespace. The words of nvme-cli's
-//! options are the specification's.
+//! `resv-register`, `resv-acquire`, `resv-release`, `resv-report`: who may use a namespace. The
+//! words of nvme-cli's options are the specification's.
 
 use std::process::ExitCode;
 
@@ -127,7 +127,8 @@ pub(crate) struct ResvAcquire {
     /// The key of those who are preempted
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     prkey: u64,
-    /// Reservation type: 1 to 6, or write-exclusive, exclusive-access, write-exclusive-reg-only, ...
+    /// Reservation type: 1 to 6, or write-exclusive, exclusive-access, write-exclusive-reg-only,
+    /// ...
     #[arg(short = 't', long, value_name = "TYPE", value_parser = reservation_type)]
     rtype: ReservationType,
     /// What to do: 0 acquire, 1 preempt, 2 preempt-and-abort
@@ -206,7 +207,8 @@ pub(crate) struct ResvReport {
     /// Number of dwords to read, less one [default: as many as it takes]
     #[arg(short = 'd', long, value_name = "DWORDS", value_parser = number::parse::<u32>)]
     numd: Option<u32>,
-    /// The extended data structure, with host identifiers of 128 bits; asked for by itself where the controller wants it
+    /// The extended data structure, with host identifiers of 128 bits; asked for by itself where
+    /// the controller wants it
     #[arg(short, long)]
     eds: bool,
     /// The bytes as the controller returned them, as -o binary
@@ -233,7 +235,8 @@ impl ResvReport {
 
     fn on(&self, device: &mut dyn Device) -> anyhow::Result<ReportView> {
         let nsid = namespace_of(device, self.namespace.namespace_id)?;
-        // Hosts over fabrics have identifiers of 128 bits, and the specification lets them ask for these only.
+        // Hosts over fabrics have identifiers of 128 bits, and the specification lets them ask for
+        // these only.
         let extended = true;
         let mut data = Vec::new();
         let mut bytes = self.numd.map_or(REPORT_BYTES, |numd| (u64::from(numd) + 1) * 4);

@@ -1,4 +1,5 @@
-//! `security-send` and `security-recv`: the two commands as they are; the protocols inside are others'.
+//! `security-send` and `security-recv`: the two commands as they are; the protocols inside are
+//! others'.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -21,7 +21,8 @@ use crate::output::{say, show};
 
 /// How often a test that is waited for is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a test may go without progress, beside a part of the time that the controller announces.
+/// How long a test may go without progress, beside a part of the time that the controller
+/// announces.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Starts or aborts a self-test, or shows how far it is.

@@ -1,5 +1,5 @@
-//! The tags of end-to-end data protection on the command line: those of nvme-cli, put where the namespace's format has
-//! them.
+//! The tags of end-to-end data protection on the command line: those of nvme-cli, put where the
+//! namespace's format has them.
 
 use ebof_nvme::identify::{Cns, NvmNamespace, ProtectionFormat};
 use ebof_nvme::protection::Tags;

@@ -1,7 +1,8 @@
-//! Connections of the metrics endpoint: few, and each for a short time, so that peers that say nothing keep nobody out.
+//! Connections of the metrics endpoint: few, and each for a short time, so that peers that say
+//! nothing keep nobody out.
 //!
-//! A new connection is always accepted. Where there are too many, the oldest one is cut off: first of those from the same
-//! address, then of all.
+//! A new connection is always accepted. Where there are too many, the oldest one is cut off: first
+//! of those from the same address, then of all.
 
 use std::collections::VecDeque;
 use std::future::Future as _;

@@ -1,5 +1,5 @@
-//! What the arguments of `serve` describe, as a configuration: ports, and one subsystem for all plain drives and one for each drive
-//! whose hosts create its namespaces.
+//! What the arguments of `serve` describe, as a configuration: ports, and one subsystem for all
+//! plain drives and one for each drive whose hosts create its namespaces.
 //!
 //! Checks only what the configuration's own rules cannot see: what options mean together.
 
@@ -45,8 +45,8 @@ pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Checks what the arguments describe by the rules of configurations. What is wrong is told without a place: nobody wrote the
-/// text that these rules read.
+/// Checks what the arguments describe by the rules of configurations. What is wrong is told without
+/// a place: nobody wrote the text that these rules read.
 pub(super) fn checked(config: &Config) -> anyhow::Result<Loaded> {
     config.checked("command line").map_err(|mistakes| {
         let messages: Vec<&str> = mistakes.items.iter().map(|item| item.message.as_str()).collect();

@@ -1,6 +1,8 @@
-//! SIGHUP and SIGUSR1: the configuration is read again, and what can change without a new start does; what has grown is noticed.
+//! SIGHUP and SIGUSR1: the configuration is read again, and what can change without a new start
+//! does; what has grown is noticed.
 //!
-//! On a thread of its own: whatever a file system or a drive takes its time for, the thread that waits for signals goes on.
+//! On a thread of its own: whatever a file system or a drive takes its time for, the thread that
+//! waits for signals goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! A drive whose journal is damaged behind its back: `ebof serve` refuses it with what was found and what can be done, or serves
-//! what is left of it for reading only. It is never written.
+//! A drive whose journal is damaged behind its back: `ebof serve` refuses it with what was found
+//! and what can be done, or serves what is left of it for reading only. It is never written.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -48,7 +48,8 @@ fn frames(file: &File) -> Vec<u64> {
     found.into_iter().filter(|(generation, _)| *generation == newest).map(|(_, at)| at).collect()
 }
 
-/// A drive with two namespaces, of which blocks were written and flushed; killed. Gives where its journal was damaged.
+/// A drive with two namespaces, of which blocks were written and flushed; killed. Gives where its
+/// journal was damaged.
 fn make(file: &Path) -> u64 {
     let server = Server::start(NQN, &["--drive", &drive(file, "")]);
     create(server.port);

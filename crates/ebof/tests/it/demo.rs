@@ -1,4 +1,5 @@
-//! `ebof demo` and `ebof bench` as a user sees them: what they print, how they end, and that nothing stays behind.
+//! `ebof demo` and `ebof bench` as a user sees them: what they print, how they end, and that
+//! nothing stays behind.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -1,4 +1,5 @@
-//! What was acknowledged after a flush or with FUA survives `kill -9` of the target in the middle of writing.
+//! What was acknowledged after a flush or with FUA survives `kill -9` of the target in the middle
+//! of writing.
 
 use std::path::Path;
 use std::process::Command;
@@ -187,7 +188,8 @@ fn acknowledged_data_survive_a_killed_target() {
     assert!(checked > SLOTS);
 }
 
-/// Blocks of a drive find their place at their first write: a kill may come before, in and after the journal's record of it.
+/// Blocks of a drive find their place at their first write: a kill may come before, in and after
+/// the journal's record of it.
 #[test]
 fn acknowledged_data_of_a_drive_survive_a_killed_target() {
     let checked = survives(start_managed);
@@ -195,7 +197,8 @@ fn acknowledged_data_of_a_drive_survive_a_killed_target() {
     assert!(checked > SLOTS);
 }
 
-/// Kills a target in the middle of writing, again and again, and says how many sectors were compared.
+/// Kills a target in the middle of writing, again and again, and says how many sectors were
+/// compared.
 fn survives(start: fn(&Path) -> Server) -> usize {
     let directory = tempfile::tempdir().unwrap();
     let drive = directory.path().join("disk.img");

@@ -9,7 +9,8 @@ use crate::server::Server;
 
 const NQN: &str = "nqn.2014-08.org.example:idle";
 
-/// Processor time of a process so far, in clock ticks of 10 ms: utime and stime, fields 14 and 15 of proc(5)'s stat.
+/// Processor time of a process so far, in clock ticks of 10 ms: utime and stime, fields 14 and 15
+/// of proc(5)'s stat.
 fn ticks(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let behind_name = stat.rsplit(')').next().unwrap();
@@ -33,7 +34,8 @@ fn an_idle_target_with_64_connections_uses_no_processor_and_little_memory() {
         let queues = (0..3).map(|_| controller.queue_pair().unwrap()).collect();
         held.push((controller, queues));
     }
-    // What connecting cost is over after a moment; then the passing of time itself is what is measured.
+    // What connecting cost is over after a moment; then the passing of time itself is what is
+    // measured.
     std::thread::sleep(Duration::from_secs(2));
     let before = ticks(server.process());
     std::thread::sleep(Duration::from_secs(5));

@@ -1,12 +1,14 @@
-//! README's tour: every block of commands is run as it stands, in the order of the text, and what it prints is compared.
+//! README's tour: every block of commands is run as it stands, in the order of the text, and what
+//! it prints is compared.
 //!
-//! The commands run in one shell as root, in a directory, a network and a `/run` of their own. `ebof serve` stays in the
-//! background, as in a terminal of its own, until the next one. In what is printed, `...` stands for any lines;
-//! identifiers, device numbers and other things that differ from run to run are compared by their form (see
-//! [`normalized`]). A block device in a command is the one that was printed in that one's place.
+//! The commands run in one shell as root, in a directory, a network and a `/run` of their own.
+//! `ebof serve` stays in the background, as in a terminal of its own, until the next one. In what
+//! is printed, `...` stands for any lines; identifiers, device numbers and other things that differ
+//! from run to run are compared by their form (see [`normalized`]). A block device in a command is
+//! the one that was printed in that one's place.
 //!
-//! With `EBOF_TOUR_PICTURE=FILE` the first commands and what they printed become a picture of a terminal: the one in
-//! README (`scripts/tour-picture.sh`).
+//! With `EBOF_TOUR_PICTURE=FILE` the first commands and what they printed become a picture of a
+//! terminal: the one in README (`scripts/tour-picture.sh`).
 
 use std::collections::HashMap;
 use std::fs;
@@ -35,7 +37,8 @@ struct Step {
     expected: Vec<String>,
 }
 
-/// Whether a command goes on in the next line: by a backslash, or because its here-document has not ended.
+/// Whether a command goes on in the next line: by a backslash, or because its here-document has not
+/// ended.
 fn continues(command: &str) -> bool {
     command.ends_with('\\') || (command.contains("<<END") && !command.ends_with("\nEND"))
 }
@@ -75,8 +78,8 @@ fn devices(lines: &[String]) -> Vec<String> {
     words.filter(|word| DEVICES.iter().any(|start| word.starts_with(start))).map(str::to_owned).collect()
 }
 
-/// The command with the devices of this machine in the places of those that README shows. One that nobody printed is
-/// somebody else's, and such a command is not run.
+/// The command with the devices of this machine in the places of those that README shows. One that
+/// nobody printed is somebody else's, and such a command is not run.
 fn with_devices(command: &str, known: &HashMap<String, String>) -> String {
     let mut command = command.to_owned();
     for device in devices(&[command.clone()]) {
@@ -103,7 +106,8 @@ fn normalized(line: &str) -> String {
             out.push_str("/dev/DEVICE");
             rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
         } else {
-            // A whole word of letters and digits at once: digits within it are no number of their own.
+            // A whole word of letters and digits at once: digits within it are no number of their
+            // own.
             let length = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len()).max(first.len_utf8());
             out.push_str(&rest[..length]);
             rest = &rest[length..];
@@ -176,7 +180,8 @@ impl Shell {
         }
     }
 
-    /// Serves in the background, in place of whoever did before; waits until it has printed `expected`.
+    /// Serves in the background, in place of whoever did before; waits until it has printed
+    /// `expected`.
     fn serve(&mut self, step: &Step) -> Vec<String> {
         let log = format!("server{}.log", self.servers);
         self.servers += 1;

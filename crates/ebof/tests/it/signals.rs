@@ -1,4 +1,5 @@
-//! Signals of a target whose configuration is not what it was: it ends when it is told to, whatever the file has become.
+//! Signals of a target whose configuration is not what it was: it ends when it is told to, whatever
+//! the file has become.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;

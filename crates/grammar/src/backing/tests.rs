@@ -1,4 +1,5 @@
-//! What is read, what is refused with which words, and that printing a drive reads back as the same drive.
+//! What is read, what is refused with which words, and that printing a drive reads back as the same
+//! drive.
 
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
 

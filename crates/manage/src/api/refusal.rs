@@ -1,6 +1,7 @@
 //! The journal of refused connections: who was refused, why, and what to do about it.
 //!
-//! Bounded: the same refusal of the same peer is counted, not stored again, and the oldest entry makes room.
+//! Bounded: the same refusal of the same peer is counted, not stored again, and the oldest entry
+//! makes room.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -61,7 +62,8 @@ pub enum RefusalReason {
     AddressShare,
     /// An I/O queue names a controller that does not exist.
     ControllerNotFound,
-    /// An I/O queue names a controller of another host, or one that was connected through another port.
+    /// An I/O queue names a controller of another host, or one that was connected through another
+    /// port.
     ControllerOfOtherHost,
     /// An I/O queue was refused: its number, its depth, or the controller's state.
     QueueRefused,
@@ -131,8 +133,8 @@ impl Journal {
         Self { entries: VecDeque::new(), entries_max }
     }
 
-    /// Remembers a refusal. One that is like an earlier one (peer's IP address, NQNs, reason) takes its place and adds
-    /// its count. Peers choose the texts: each is cut to 512 bytes.
+    /// Remembers a refusal. One that is like an earlier one (peer's IP address, NQNs, reason) takes
+    /// its place and adds its count. Peers choose the texts: each is cut to 512 bytes.
     pub fn record(&mut self, mut refusal: Refusal) {
         if self.entries_max == 0 {
             return;

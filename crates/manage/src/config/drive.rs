@@ -1,6 +1,7 @@
 //! Drives whose hosts cut namespaces from them: what the configuration says about one.
 //!
-//! Owns the types and how they are written; [`words`] reads the form of the command line. What a drive remembers is not here.
+//! Owns the types and how they are written; [`words`] reads the form of the command line. What a
+//! drive remembers is not here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,14 +24,16 @@ pub(crate) use words::{FORGETFUL, READ_ONLY, WITHOUT_SIZE};
 pub struct ManagedDrive {
     /// What subsystems call it: 1 to 32 letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// What it stores its data in: memory or a path, without a size for the latter and never read-only.
+    /// What it stores its data in: memory or a path, without a size for the latter and never
+    /// read-only.
     pub backing: Drive,
-    /// Usable capacity in bytes. `None`: that of the drive which is on the backing already; on a block device without one, and in
-    /// memory, as much as there is room for. A file that does not exist yet needs it.
+    /// Usable capacity in bytes. `None`: that of the drive which is on the backing already; on a
+    /// block device without one, and in memory, as much as there is room for. A file that does not
+    /// exist yet needs it.
     #[serde(rename = "size", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size64")]
     pub size_bytes: Option<u64>,
-    /// Whether a new drive is made although the backing holds something else, which is lost. A drive that is there is never
-    /// overwritten.
+    /// Whether a new drive is made although the backing holds something else, which is lost. A
+    /// drive that is there is never overwritten.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub overwrite: bool,
     /// The limits that it announces and keeps.
@@ -42,18 +45,23 @@ pub struct ManagedDrive {
     pub overcommit: bool,
     /// Whether a namespace has one host at a time, shared or not.
     pub exclusive: bool,
-    /// Whether new and formatted namespaces keep a checksum with each block, verified when it is read.
+    /// Whether new and formatted namespaces keep a checksum with each block, verified when it is
+    /// read.
     pub checksums: bool,
-    /// Whether new and formatted namespaces are encrypted on the backing, each with a key of its own.
+    /// Whether new and formatted namespaces are encrypted on the backing, each with a key of its
+    /// own.
     pub encryption: bool,
-    /// A file with the key that those keys are wrapped with; `None` leaves them on the backing as they are.
+    /// A file with the key that those keys are wrapped with; `None` leaves them on the backing as
+    /// they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<String>,
-    /// Whether a drive that is damaged is opened for reading what is left of it, instead of being refused.
+    /// Whether a drive that is damaged is opened for reading what is left of it, instead of being
+    /// refused.
     pub read_only_if_damaged: bool,
     /// Whom a new namespace is attached to.
     pub attach: Attach,
-    /// The hosts that may create, delete, attach, detach and format; `None` is every host that may connect.
+    /// The hosts that may create, delete, attach, detach and format; `None` is every host that may
+    /// connect.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_texts")]
     pub managers: Option<Vec<Nqn>>,
     /// Its subsystem's serial number. [`load`](super::load) gives it to the subsystem, too.
@@ -62,7 +70,8 @@ pub struct ManagedDrive {
     /// Its subsystem's model number. [`load`](super::load) gives it to the subsystem, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Bytes that may be written over its life, for Percentage Used; `None` is what the profile says.
+    /// Bytes that may be written over its life, for Percentage Used; `None` is what the profile
+    /// says.
     #[serde(rename = "endurance", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size64")]
     pub endurance_bytes: Option<u64>,
     /// The most that a host's own namespaces may hold together in bytes, by the host's NQN.
@@ -129,12 +138,13 @@ impl ManagedDrive {
         }
     }
 
-    /// Whether the two are the same drive with, perhaps, other options: hosts may take them for one. What is on a file makes
-    /// a drive, whatever it is called here.
+    /// Whether the two are the same drive with, perhaps, other options: hosts may take them for
+    /// one. What is on a file makes a drive, whatever it is called here.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self.backing.path(), other.backing.path()) {
-            // Memory has nothing but the drive's name: another size of it is a change that cannot be made, not another drive.
+            // Memory has nothing but the drive's name: another size of it is a change that cannot
+            // be made, not another drive.
             (None, None) => self.name == other.name,
             (one, another) => one == another,
         }

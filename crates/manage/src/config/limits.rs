@@ -1,4 +1,5 @@
-//! The limits that a configuration is held to. The documentation in `docs/config.md` names the same numbers.
+//! The limits that a configuration is held to. The documentation in `docs/config.md` names the same
+//! numbers.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -51,9 +52,11 @@ pub const IO_QUEUES: RangeInclusive<u64> = 1..=1024;
 pub const TOS: RangeInclusive<u64> = 0..=255;
 /// Priority of what a socket sends.
 pub const SO_PRIORITY: RangeInclusive<u64> = 0..=0x7fff_ffff;
-/// How long a receive polls the network card's queue, in microseconds: longer is no polling but a hang.
+/// How long a receive polls the network card's queue, in microseconds: longer is no polling but a
+/// hang.
 pub const BUSY_POLL_US: RangeInclusive<u64> = 0..=1_000_000;
-/// The least payload that is sent without a copy, in bytes: less than a page is copied faster than it is pinned.
+/// The least payload that is sent without a copy, in bytes: less than a page is copied faster than
+/// it is pinned.
 pub const ZEROCOPY_SEND_BYTES: RangeInclusive<u64> = 4096..=16 << 20;
 /// Threads.
 pub const THREADS: RangeInclusive<u64> = 1..=1024;

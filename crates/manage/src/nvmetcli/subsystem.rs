@@ -188,8 +188,8 @@ fn read_device(import: &mut Import, node: &Node, nqn: &Nqn, nsid: u32, out: &mut
     let drive = Drive::file(path);
     import.known.claim_drive(&drive, &path_node.span, out);
     let mut namespace = Namespace::new(nqn, nsid, drive);
-    // The kernel serves a file in blocks of 4096, as its file system has them, a block device in its own: data written
-    // through the one must stay readable through the other.
+    // The kernel serves a file in blocks of 4096, as its file system has them, a block device in
+    // its own: data written through the one must stay readable through the other.
     if !path.starts_with("/dev/") {
         namespace.block_size = Some(BlockSize::B4096);
     }

@@ -20,8 +20,8 @@ mod subsystem;
 /// What subsystems may refer to.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// Port names, and whether the port serves discovery only. Ports with mistakes count: a second complaint about the
-    /// reference would not help.
+    /// Port names, and whether the port serves discovery only. Ports with mistakes count: a second
+    /// complaint about the reference would not help.
     pub(crate) ports: Vec<(String, bool)>,
     /// Host NQNs; those with mistakes count too.
     pub(crate) hosts: HashSet<String>,
@@ -145,7 +145,8 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
             None
         }
     });
-    // A port that cannot be used is read to its end all the same: its other mistakes are reported, its name is known.
+    // A port that cannot be used is read to its end all the same: its other mistakes are reported,
+    // its name is known.
     let mut port = Port::new(0, parsed.clone().unwrap_or_else(Listen::loopback));
     let id = table.integer("id", &(0..=u64::from(u16::MAX)), out);
     if let Some((id, entry)) = id.zip(table.entry("id")) {

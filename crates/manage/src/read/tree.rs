@@ -75,8 +75,8 @@ impl Node {
     }
 }
 
-/// Parses TOML. Syntax errors go to `out`, and then there is no tree: what the parser makes of the rest is a guess, and
-/// complaints about a guess mislead.
+/// Parses TOML. Syntax errors go to `out`, and then there is no tree: what the parser makes of the
+/// rest is a guess, and complaints about a guess mislead.
 pub(crate) fn from_toml(text: &str, out: &mut Collector<'_>) -> Option<Node> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
@@ -136,7 +136,8 @@ pub(crate) fn from_json(text: &str, out: &mut Collector<'_>) -> Option<Node> {
         out.error(offset..offset + 1, message, "this is not JSON (https://json.org)");
         return None;
     }
-    // The syntax is right: what can still fail is a string with half a surrogate pair, or the depth.
+    // The syntax is right: what can still fail is a string with half a surrogate pair, or the
+    // depth.
     let mut reader = JsonReader { text, out, depth: 0 };
     reader.node(body.trim_matches([' ', '\t', '\r', '\n']))
 }

@@ -1,4 +1,5 @@
-//! Values that need more than a type: names, sizes, durations, addresses, identifiers, and being the only one.
+//! Values that need more than a type: names, sizes, durations, addresses, identifiers, and being
+//! the only one.
 //!
 //! Shared by the reader of ebof's own keys and the importer.
 
@@ -73,7 +74,8 @@ pub(crate) fn size(
     let size = match &node.value {
         Value::Integer(number) => u64::try_from(*number).ok(),
         Value::String(text) => match parse_size(text) {
-            // With a unit it is a round number of bytes, not of blocks: `100M` is no multiple of 512.
+            // With a unit it is a round number of bytes, not of blocks: `100M` is no multiple
+            // of 512.
             Ok(size) if text.ends_with(|last: char| last.is_ascii_alphabetic()) => size.checked_next_multiple_of(step),
             Ok(size) => Some(size),
             Err(error) => {

@@ -35,7 +35,8 @@ impl Default for HostBehaviorSupport {
 pub struct Timestamp {
     /// Timestamp, little endian: `milliseconds`.
     pub timestamp: [u8; 6],
-    /// Attributes, of Get Features only: bit 0 the controller may have stopped counting, bits 3:1 where it began.
+    /// Attributes, of Get Features only: bit 0 the controller may have stopped counting, bits 3:1
+    /// where it began.
     pub attr: u8,
     /// Reserved.
     pub rsvd7: u8,

@@ -1,5 +1,6 @@
-//! Feature values of one dword that drives have: thermal management, sanitize, endurance groups, reservations, LBA
-//! status. Every decoder accepts any value and ignores reserved bits; every encoder leaves them clear.
+//! Feature values of one dword that drives have: thermal management, sanitize, endurance groups,
+//! reservations, LBA status. Every decoder accepts any value and ignores reserved bits; every
+//! encoder leaves them clear.
 
 use crate::log::ReservationEvent;
 
@@ -75,8 +76,8 @@ impl LbaStatusAttributes {
 /// Sanitize Config (17h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SanitizeConfig {
-    /// No-Deallocate Response Mode (NODRM): Sanitize with No-Deallocate where that is inhibited is carried out with a
-    /// warning, instead of refused.
+    /// No-Deallocate Response Mode (NODRM): Sanitize with No-Deallocate where that is inhibited is
+    /// carried out with a warning, instead of refused.
     pub warn: bool,
 }
 

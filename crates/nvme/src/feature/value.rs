@@ -1,5 +1,6 @@
-//! Feature values of one dword: dword 11 of Set Features, dword 0 of the completion of Get Features. Every decoder
-//! accepts any value and ignores reserved bits; every encoder leaves them clear.
+//! Feature values of one dword: dword 11 of Set Features, dword 0 of the completion of Get
+//! Features. Every decoder accepts any value and ignores reserved bits; every encoder leaves them
+//! clear.
 
 use crate::identify::field::oaes;
 use crate::log::critical_warning;
@@ -81,7 +82,8 @@ impl PowerManagement {
 pub struct TemperatureThreshold {
     /// Temperature Threshold (TMPTH), kelvin.
     pub kelvin: u16,
-    /// Threshold Temperature Select (TMPSEL): 0 composite, 1 to 8 a sensor, 15 all (Set Features only).
+    /// Threshold Temperature Select (TMPSEL): 0 composite, 1 to 8 a sensor, 15 all (Set Features
+    /// only).
     pub sensor: u8,
     /// Threshold Type Select (THSEL).
     pub threshold: ThresholdType,
@@ -199,7 +201,8 @@ pub struct NumberOfQueues {
 }
 
 impl NumberOfQueues {
-    /// From dword 11 or dword 0; `None` for a number of 65536, which is refused as an invalid field.
+    /// From dword 11 or dword 0; `None` for a number of 65536, which is refused as an invalid
+    /// field.
     #[must_use]
     pub fn decode(dword: u32) -> Option<Self> {
         let [low, high, low_completion, high_completion] = dword.to_le_bytes();
@@ -237,8 +240,8 @@ impl WriteAtomicity {
     }
 }
 
-/// Asynchronous Event Configuration (0Bh): dword 11 or dword 0 as it is. Bits 7:0 are those of Critical Warning, the
-/// notices' those of OAES.
+/// Asynchronous Event Configuration (0Bh): dword 11 or dword 0 as it is. Bits 7:0 are those of
+/// Critical Warning, the notices' those of OAES.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AsyncEventConfig(pub u32);
 
@@ -321,7 +324,8 @@ impl KeepAliveTimer {
         self.timeout_ms
     }
 
-    /// The time-out rounded up to the controller's granularity (KAS): what a controller keeps and returns.
+    /// The time-out rounded up to the controller's granularity (KAS): what a controller keeps and
+    /// returns.
     #[must_use]
     pub const fn rounded_up(self, granularity_ms: u32) -> Self {
         match self.timeout_ms.checked_next_multiple_of(granularity_ms) {

@@ -1,12 +1,13 @@
-//! Identify data structures of an I/O command set: the NVM command set's namespace (CNS 05h) and controller (CNS
-//! 06h), and which combinations of command sets there are (CNS 1Ch).
+//! Identify data structures of an I/O command set: the NVM command set's namespace (CNS 05h) and
+//! controller (CNS 06h), and which combinations of command sets there are (CNS 1Ch).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Csi;
 
-/// NVM command set specific Identify Namespace (CNS 05h, CSI 00h). NVM Command Set 1.1, section of that name.
+/// NVM command set specific Identify Namespace (CNS 05h, CSI 00h). NVM Command Set 1.1, section of
+/// that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct NvmNamespace {
@@ -18,7 +19,8 @@ pub struct NvmNamespace {
     pub pifa: u8,
     /// Reserved.
     pub rsvd10: [u8; 2],
-    /// Extended LBA Format Support, beside LBAF of Identify Namespace: `storage_tag_bits`, `protection_format`.
+    /// Extended LBA Format Support, beside LBAF of Identify Namespace: `storage_tag_bits`,
+    /// `protection_format`.
     pub elbaf: [U32; 64],
     /// Namespace Preferred Deallocate Granularity Large, blocks.
     pub npdgl: U32,
@@ -78,7 +80,8 @@ pub enum ProtectionFormat {
     Qualified,
 }
 
-/// NVM command set specific Identify Controller (CNS 06h, CSI 00h). NVM Command Set 1.1, section of that name.
+/// NVM command set specific Identify Controller (CNS 06h, CSI 00h). NVM Command Set 1.1, section of
+/// that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct NvmController {
@@ -116,7 +119,8 @@ impl Default for NvmController {
     }
 }
 
-/// Identify I/O Command Set data structure (CNS 1Ch): combinations of command sets that may be enabled together.
+/// Identify I/O Command Set data structure (CNS 1Ch): combinations of command sets that may be
+/// enabled together.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IoCommandSets {
@@ -135,7 +139,8 @@ impl IoCommandSets {
         sets
     }
 
-    /// The combinations in order, each with its bits; the index is what the I/O Command Set Profile feature selects.
+    /// The combinations in order, each with its bits; the index is what the I/O Command Set Profile
+    /// feature selects.
     pub fn combinations(&self) -> impl Iterator<Item = u64> {
         self.iocsc.iter().map(|vector| vector.get()).take_while(|&vector| vector != 0)
     }

@@ -1,4 +1,5 @@
-//! Identify Controller (CNS 01h): the layout, and its fields in plain units. The bits of its fields are in `field`.
+//! Identify Controller (CNS 01h): the layout, and its fields in plain units. The bits of its fields
+//! are in `field`.
 
 use zerocopy::little_endian::{U16, U32, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +8,8 @@ use super::text::{Text, set_ascii};
 use crate::nqn::Nqn;
 use crate::property::Version;
 
-/// Identify Controller data structure. NVMe Base 2.1, section of that name; what only fabrics use begins at IOCCSZ.
+/// Identify Controller data structure. NVMe Base 2.1, section of that name; what only fabrics use
+/// begins at IOCCSZ.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IdentifyController {
@@ -306,7 +308,8 @@ impl IdentifyController {
         ControllerType::decode(self.cntrltype)
     }
 
-    /// MDTS in bytes for a minimum memory page of `page_bytes` (2^(12+CAP.MPSMIN)); `None` where there is no limit.
+    /// MDTS in bytes for a minimum memory page of `page_bytes` (2^(12+CAP.MPSMIN)); `None` where
+    /// there is no limit.
     #[must_use]
     pub fn max_transfer_bytes(&self, page_bytes: u64) -> Option<u64> {
         if self.mdts == 0 {
@@ -357,7 +360,8 @@ impl IdentifyController {
         u64::from(self.iorcsz.get()) * 16
     }
 
-    /// Data that fits into an I/O command capsule, in bytes, behind the entry (64 bytes) and ICDOFF.
+    /// Data that fits into an I/O command capsule, in bytes, behind the entry (64 bytes) and
+    /// ICDOFF.
     #[must_use]
     pub fn in_capsule_data_bytes(&self) -> u64 {
         self.command_capsule_bytes().saturating_sub(64 + u64::from(self.icdoff.get()) * 16)

@@ -1,4 +1,5 @@
-//! Namespace Identification Descriptors (CNS 03h): writing a list, and reading one that anybody may have sent.
+//! Namespace Identification Descriptors (CNS 03h): writing a list, and reading one that anybody may
+//! have sent.
 
 use core::fmt::{self, Display};
 
@@ -66,7 +67,8 @@ impl<'a> NamespaceIdDescriptor<'a> {
     }
 }
 
-/// Writes a descriptor list into an Identify data structure; what is not written stays zero and so ends the list.
+/// Writes a descriptor list into an Identify data structure; what is not written stays zero and so
+/// ends the list.
 #[derive(Debug)]
 pub struct DescriptorWriter<'a> {
     buffer: &'a mut [u8; IDENTIFY_BYTES],
@@ -83,7 +85,8 @@ impl<'a> DescriptorWriter<'a> {
     /// Appends a descriptor.
     ///
     /// # Errors
-    /// `Full` if it does not fit, or if its identifier is empty or longer than 255 bytes; nothing is written then.
+    /// `Full` if it does not fit, or if its identifier is empty or longer than 255 bytes; nothing
+    /// is written then.
     pub fn push(&mut self, descriptor: &NamespaceIdDescriptor<'_>) -> Result<(), Full> {
         let nid = descriptor.nid();
         let nidl = u8::try_from(nid.len()).ok().filter(|&nidl| nidl > 0).ok_or(Full)?;
@@ -108,8 +111,9 @@ impl Display for Full {
 
 impl core::error::Error for Full {}
 
-/// Reads a descriptor list of any length and content. Ends at NIDL 0 or at the end of the bytes; a descriptor of a
-/// wrong length is an error and the next follows, one that is cut short is an error and the last.
+/// Reads a descriptor list of any length and content. Ends at NIDL 0 or at the end of the bytes; a
+/// descriptor of a wrong length is an error and the next follows, one that is cut short is an error
+/// and the last.
 #[derive(Clone, Debug)]
 pub struct Descriptors<'a> {
     bytes: &'a [u8],

@@ -1,4 +1,5 @@
-//! The bits of the fields of the Identify data structures, a module for each field. NVMe Base 2.1, "Identify command".
+//! The bits of the fields of the Identify data structures, a module for each field. NVMe Base 2.1,
+//! "Identify command".
 
 /// CMIC, Controller Multi-Path I/O and Namespace Sharing Capabilities.
 pub mod cmic {
@@ -12,7 +13,8 @@ pub mod cmic {
     pub const ANA: u8 = 1 << 3;
 }
 
-/// OAES, Optional Asynchronous Events Supported; the bits of Asynchronous Event Configuration are the same.
+/// OAES, Optional Asynchronous Events Supported; the bits of Asynchronous Event Configuration are
+/// the same.
 pub mod oaes {
     /// Namespace attribute changed.
     pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
@@ -80,7 +82,8 @@ pub mod ctratt {
     pub const MDTS_WITHOUT_METADATA: u32 = 1 << 16;
     /// Host memory buffer restrictions.
     pub const HMB_RESTRICT: u32 = 1 << 17;
-    /// Reservations and Host Identifier Interaction (RHII): reservations need a Host Identifier other than 0.
+    /// Reservations and Host Identifier Interaction (RHII): reservations need a Host Identifier
+    /// other than 0.
     pub const RESERVATION_HOST_ID: u32 = 1 << 18;
     /// Flexible data placement.
     pub const FLEXIBLE_DATA_PLACEMENT: u32 = 1 << 19;

@@ -1,4 +1,5 @@
-//! Namespace Granularity List (CNS 16h): sizes and capacities that waste nothing when a namespace is created.
+//! Namespace Granularity List (CNS 16h): sizes and capacities that waste nothing when a namespace
+//! is created.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +8,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct NamespaceGranularityList {
-    /// Namespace Granularity Attributes: bit 0, each LBA format has the descriptor of its index (`per_format`).
+    /// Namespace Granularity Attributes: bit 0, each LBA format has the descriptor of its index
+    /// (`per_format`).
     pub nga: U32,
     /// Number of Descriptors, 0's based: `descriptors`.
     pub nod: u8,
@@ -40,7 +42,8 @@ impl NamespaceGranularityList {
         list
     }
 
-    /// For each format the bytes of data that are its granularity of size and capacity; of 16 formats at most.
+    /// For each format the bytes of data that are its granularity of size and capacity; of 16
+    /// formats at most.
     #[must_use]
     pub fn of_formats(bytes: impl IntoIterator<Item = u64>) -> Self {
         let mut list = Self { nga: U32::new(1), ..Self::default() };

@@ -1,5 +1,5 @@
-//! Lists of namespaces, of controllers and of endurance groups (CNS 02h, 07h, 10h, 12h, 13h, 19h, 1Ah): filling one
-//! and walking one.
+//! Lists of namespaces, of controllers and of endurance groups (CNS 02h, 07h, 10h, 12h, 13h, 19h,
+//! 1Ah): filling one and walking one.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +7,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::id::{ControllerId, Nsid};
 use crate::status::Status;
 
-/// Namespace List: up to 1024 NSIDs in ascending order, the rest zeros. NVMe Base 2.1, "Namespace List Format".
+/// Namespace List: up to 1024 NSIDs in ascending order, the rest zeros. NVMe Base 2.1, "Namespace
+/// List Format".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct NamespaceList {
@@ -21,8 +22,9 @@ impl NamespaceList {
     /// Entries a list holds.
     pub const ENTRIES_MAX: usize = 1024;
 
-    /// The first 1024 of `nsids` that are greater than `after` (CDW1.NSID of the command). `nsids` ascends; what does
-    /// not, and what names no namespace, is left out, so that the list is always legal.
+    /// The first 1024 of `nsids` that are greater than `after` (CDW1.NSID of the command). `nsids`
+    /// ascends; what does not, and what names no namespace, is left out, so that the list is always
+    /// legal.
     #[must_use]
     pub fn after(after: Nsid, nsids: impl IntoIterator<Item = Nsid>) -> Self {
         let mut list = Self::default();
@@ -44,9 +46,9 @@ impl NamespaceList {
         self.identifier.iter().map(|nsid| Nsid(nsid.get())).take_while(|&nsid| nsid != Nsid::NONE)
     }
 
-    /// Where to ask on: the last identifier of a full list, `None` when the list is the last one. `after` is what this
-    /// list was asked with: a list that does not go beyond it is never continued, or a hostile controller could keep
-    /// the host asking for ever.
+    /// Where to ask on: the last identifier of a full list, `None` when the list is the last one.
+    /// `after` is what this list was asked with: a list that does not go beyond it is never
+    /// continued, or a hostile controller could keep the host asking for ever.
     #[must_use]
     pub fn next_after(&self, after: Nsid) -> Option<Nsid> {
         let full = self.identifier.iter().all(|nsid| nsid.get() != 0);
@@ -64,7 +66,8 @@ impl Default for NamespaceList {
 /// The greatest identifier that names a namespace: none follows it.
 const NSID_LAST: Nsid = Nsid(0xffff_fffe);
 
-/// Controller List: up to 2047 controller IDs in ascending order. NVMe Base 2.1, "Controller List Format".
+/// Controller List: up to 2047 controller IDs in ascending order. NVMe Base 2.1, "Controller List
+/// Format".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ControllerList {
@@ -80,8 +83,9 @@ impl ControllerList {
     /// Entries a list holds.
     pub const ENTRIES_MAX: usize = 2047;
 
-    /// The first 2047 of `controllers` that are `from` (CDW10.CNTID of the command) or greater. `controllers` ascends;
-    /// what does not, and what no controller can have (FFF0h and above), is left out.
+    /// The first 2047 of `controllers` that are `from` (CDW10.CNTID of the command) or greater.
+    /// `controllers` ascends; what does not, and what no controller can have (FFF0h and above), is
+    /// left out.
     #[must_use]
     pub fn starting_at(from: ControllerId, controllers: impl IntoIterator<Item = ControllerId>) -> Self {
         let mut list = Self::default();
@@ -105,8 +109,8 @@ impl ControllerList {
         self.identifier.iter().map(|controller| ControllerId(controller.get())).take(usize::from(self.num.get()))
     }
 
-    /// The identifiers, where the list is what Namespace Attachment takes: 1 to 2047 of them, ascending, without what no
-    /// controller can have.
+    /// The identifiers, where the list is what Namespace Attachment takes: 1 to 2047 of them,
+    /// ascending, without what no controller can have.
     ///
     /// # Errors
     /// `CONTROLLER_LIST_INVALID`.
@@ -128,8 +132,8 @@ impl Default for ControllerList {
     }
 }
 
-/// Endurance Group List (CNS 19h): up to 2047 endurance group identifiers in ascending order. NVMe Base 2.1, section of
-/// that name.
+/// Endurance Group List (CNS 19h): up to 2047 endurance group identifiers in ascending order. NVMe
+/// Base 2.1, section of that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct EnduranceGroupList {
@@ -145,8 +149,8 @@ impl EnduranceGroupList {
     /// Entries a list holds.
     pub const ENTRIES_MAX: usize = 2047;
 
-    /// The first 2047 of `groups`, which ascends, that are `from` (CDW11.CNSSID of the command) or greater; 0 names
-    /// none and is left out.
+    /// The first 2047 of `groups`, which ascends, that are `from` (CDW11.CNSSID of the command) or
+    /// greater; 0 names none and is left out.
     #[must_use]
     pub fn starting_at(from: u16, groups: impl IntoIterator<Item = u16>) -> Self {
         let mut list = Self::default();

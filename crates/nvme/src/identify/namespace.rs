@@ -1,5 +1,5 @@
-//! Identify Namespace (CNS 00h, 11h) and its I/O command set independent sister (CNS 08h): layouts, and fields in
-//! plain units.
+//! Identify Namespace (CNS 00h, 11h) and its I/O command set independent sister (CNS 08h): layouts,
+//! and fields in plain units.
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +7,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::field;
 use crate::protection::INFORMATION_BYTES;
 
-/// Identify Namespace data structure of the NVM command set. NVM Command Set 1.1, "Identify Namespace data structure".
+/// Identify Namespace data structure of the NVM command set. NVM Command Set 1.1, "Identify
+/// Namespace data structure".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IdentifyNamespace {
@@ -107,11 +108,13 @@ impl IdentifyNamespace {
     pub fn format_index(&self) -> usize {
         let low = usize::from(self.flbas & 0x0f);
         let high = usize::from((self.flbas >> 5) & 3);
-        // FLBAS: with 16 formats or fewer the host ignores bits 6:5, which older controllers may set to anything.
+        // FLBAS: with 16 formats or fewer the host ignores bits 6:5, which older controllers may
+        // set to anything.
         if self.lba_formats().len() > 16 { high << 4 | low } else { low }
     }
 
-    /// Sets FLBAS to entry `index` (modulo 64) of `lbaf`, with metadata at the end of each block if `extended`.
+    /// Sets FLBAS to entry `index` (modulo 64) of `lbaf`, with metadata at the end of each block if
+    /// `extended`.
     pub fn set_format(&mut self, index: u8, extended: bool) {
         self.flbas = (index & 0x0f) | (index & 0x30) << 1 | u8::from(extended) << 4;
     }
@@ -142,8 +145,8 @@ impl IdentifyNamespace {
     }
 
     /// The protection information that a host without a place for metadata leaves to the controller
-    /// ([`crate::protection::left_to_controller`]), which is none where there are no metadata. `None` where there are others:
-    /// such a host cannot use the namespace.
+    /// ([`crate::protection::left_to_controller`]), which is none where there are no metadata.
+    /// `None` where there are others: such a host cannot use the namespace.
     #[must_use]
     pub fn protection_by_controller(&self) -> Option<ProtectionType> {
         match (usize::from(self.format().ms.get()), self.protection()) {
@@ -156,7 +159,8 @@ impl IdentifyNamespace {
         }
     }
 
-    /// Percent of a Format NVM that is still to be done, 0 to 127 as it came; `None` where the controller does not say.
+    /// Percent of a Format NVM that is still to be done, 0 to 127 as it came; `None` where the
+    /// controller does not say.
     #[must_use]
     pub const fn format_percent_left(&self) -> Option<u8> {
         if self.fpi & field::fpi::SUPPORTED == 0 { None } else { Some(self.fpi & field::fpi::PERCENT_MASK) }
@@ -245,7 +249,8 @@ impl LbaFormat {
     }
 }
 
-/// I/O command set independent Identify Namespace data structure (CNS 08h). NVMe Base 2.1, section of that name.
+/// I/O command set independent Identify Namespace data structure (CNS 08h). NVMe Base 2.1, section
+/// of that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IndependentNamespace {

@@ -1,17 +1,20 @@
-//! Text fields of fixed width: writing them padded, reading them trimmed and safe to print. It does not judge NQNs.
+//! Text fields of fixed width: writing them padded, reading them trimmed and safe to print. It does
+//! not judge NQNs.
 
 use core::fmt::{self, Display, Write};
 use core::str;
 
 /// A text field as it came from the peer: ends at the first NUL, trailing spaces are cut.
 ///
-/// `Display` is safe for a terminal: what is not UTF-8, control characters and characters that change the writing
-/// direction or have no width appear as `?`. NVMe Base, "Theory of operation", ASCII strings.
+/// `Display` is safe for a terminal: what is not UTF-8, control characters and characters that
+/// change the writing direction or have no width appear as `?`. NVMe Base, "Theory of operation",
+/// ASCII strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Text<'a>(&'a [u8]);
 
 impl<'a> Text<'a> {
-    /// The text in `field`, whether padded with spaces (Identify) or with NULs (NQNs, Linux' addresses).
+    /// The text in `field`, whether padded with spaces (Identify) or with NULs (NQNs, Linux'
+    /// addresses).
     #[must_use]
     pub fn new(field: &'a [u8]) -> Self {
         let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
@@ -26,7 +29,8 @@ impl<'a> Text<'a> {
         self.0
     }
 
-    /// The text if `Display` shows it unchanged; `None` if something in it is unfit to be shown or compared.
+    /// The text if `Display` shows it unchanged; `None` if something in it is unfit to be shown or
+    /// compared.
     #[must_use]
     pub fn as_str(self) -> Option<&'a str> {
         str::from_utf8(self.0).ok().filter(|text| text.chars().all(is_safe))
@@ -69,8 +73,8 @@ impl PartialEq<&str> for Text<'_> {
     }
 }
 
-/// Writes `text` into an ASCII field, left justified and padded with spaces. What does not fit is cut; a character
-/// that is not printable ASCII becomes `?`.
+/// Writes `text` into an ASCII field, left justified and padded with spaces. What does not fit is
+/// cut; a character that is not printable ASCII becomes `?`.
 pub fn set_ascii(field: &mut [u8], text: &str) {
     let ascii = |char| u8::try_from(char).ok().filter(|byte| (b' '..=b'~').contains(byte));
     let printable = text.chars().map(|char| ascii(char).unwrap_or(b'?'));
@@ -78,7 +82,8 @@ pub fn set_ascii(field: &mut [u8], text: &str) {
     field.iter_mut().zip(padded).for_each(|(to, byte)| *to = byte);
 }
 
-/// Whether a terminal shows this character as itself: no control, no zero width, no change of direction.
+/// Whether a terminal shows this character as itself: no control, no zero width, no change of
+/// direction.
 const fn is_safe(char: char) -> bool {
     !matches!(char,
         '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -1,4 +1,5 @@
-//! The Asymmetric Namespace Access log page (0Ch): writing it, and reading one that anybody may have sent.
+//! The Asymmetric Namespace Access log page (0Ch): writing it, and reading one that anybody may
+//! have sent.
 
 use alloc::vec::Vec;
 
@@ -77,7 +78,8 @@ impl AnaState {
     }
 }
 
-/// Builds an ANA log page. Its size is the caller's: 16 bytes, 32 for each group and 4 for each namespace.
+/// Builds an ANA log page. Its size is the caller's: 16 bytes, 32 for each group and 4 for each
+/// namespace.
 #[derive(Clone, Debug)]
 pub struct AnaWriter {
     bytes: Vec<u8>,
@@ -92,8 +94,8 @@ impl AnaWriter {
         Self { bytes: Vec::from(header.as_bytes()), header }
     }
 
-    /// Appends a group, of which there are at most 65535. Groups ascend by `agid`, namespaces by their identifier; none
-    /// are given where the host asked for groups only (RGO).
+    /// Appends a group, of which there are at most 65535. Groups ascend by `agid`, namespaces by
+    /// their identifier; none are given where the host asked for groups only (RGO).
     pub fn push(&mut self, agid: u32, chgcnt: u64, state: AnaState, nsids: impl IntoIterator<Item = Nsid>) {
         let start = self.bytes.len();
         let mut group = AnaGroupHeader { agid: agid.into(), chgcnt: chgcnt.into(), ..AnaGroupHeader::default() };
@@ -124,8 +126,8 @@ pub struct AnaGroup<'a> {
     pub nsids: &'a [U32],
 }
 
-/// Reads an ANA log page of any length and content; ends where a group is cut short, or after as many as the header
-/// says.
+/// Reads an ANA log page of any length and content; ends where a group is cut short, or after as
+/// many as the header says.
 #[derive(Clone, Debug)]
 pub struct AnaGroups<'a> {
     rest: &'a [u8],
@@ -140,7 +142,8 @@ impl<'a> AnaGroups<'a> {
         Some((header, Self { rest, left: header.nagd.get() }))
     }
 
-    /// Groups the header announced that have not come: not 0 at the end means that the log was cut short.
+    /// Groups the header announced that have not come: not 0 at the end means that the log was cut
+    /// short.
     #[must_use]
     pub const fn missing(&self) -> u16 {
         self.left

@@ -19,7 +19,8 @@ pub struct GetLogPage {
     pub bytes: u64,
     /// Log Specific Identifier (LSI), of the Endurance Group Information its group.
     pub lsi: u16,
-    /// Log Page Offset (LPO), bytes, or entries where `index_offset`. Its two low bits are 0, or the command is refused.
+    /// Log Page Offset (LPO), bytes, or entries where `index_offset`. Its two low bits are 0, or
+    /// the command is refused.
     pub offset: u64,
     /// Offset Type (OT): `offset` counts entries.
     pub index_offset: bool,
@@ -87,7 +88,8 @@ impl GetLogPage {
 pub mod telemetry_lsp {
     /// Create Telemetry Host-Initiated Data: capture the state of the controller anew.
     pub const CREATE: u8 = 1 << 0;
-    /// Where the Maximum Created Data Area (MCDA, three bits) begins; 0 leaves it to the controller.
+    /// Where the Maximum Created Data Area (MCDA, three bits) begins; 0 leaves it to the
+    /// controller.
     pub const AREA_SHIFT: u32 = 1;
 }
 

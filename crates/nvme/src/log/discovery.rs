@@ -1,5 +1,5 @@
-//! The Discovery log page (70h): header and entries, and reading a log that anybody may have sent. Which subsystems a
-//! host is told of is decided elsewhere.
+//! The Discovery log page (70h): header and entries, and reading a log that anybody may have sent.
+//! Which subsystems a host is told of is decided elsewhere.
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -14,7 +14,8 @@ use crate::nqn::Nqn;
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DiscoveryHeader {
-    /// Generation Counter: changes with every change of the log; read again if it changed while reading.
+    /// Generation Counter: changes with every change of the log; read again if it changed while
+    /// reading.
     pub genctr: U64,
     /// Number of Records.
     pub numrec: U64,
@@ -193,15 +194,16 @@ pub mod lsp {
     pub const ALL_SUBSYSTEMS: u8 = 1 << 2;
 }
 
-/// Reads a Discovery log page of any length and content: as many whole entries as NUMREC says and the bytes hold.
+/// Reads a Discovery log page of any length and content: as many whole entries as NUMREC says and
+/// the bytes hold.
 #[derive(Clone, Debug)]
 pub struct DiscoveryEntries<'a> {
     entries: core::slice::Iter<'a, DiscoveryEntry>,
 }
 
 impl<'a> DiscoveryEntries<'a> {
-    /// The header and the entries of `log`, which begins at offset 0 of the log page; `None` where the header is cut
-    /// short.
+    /// The header and the entries of `log`, which begins at offset 0 of the log page; `None` where
+    /// the header is cut short.
     #[must_use]
     pub fn new(log: &'a [u8]) -> Option<(&'a DiscoveryHeader, Self)> {
         let (header, rest) = DiscoveryHeader::ref_from_prefix(log).ok()?;

@@ -1,4 +1,5 @@
-//! The fields of a discovery log page entry and their words; texts are those nvme-cli prints. Unknown values are kept.
+//! The fields of a discovery log page entry and their words; texts are those nvme-cli prints.
+//! Unknown values are kept.
 //!
 //! NVMe Base 2.1, "Discovery Log Page Entry".
 
@@ -151,7 +152,8 @@ impl Treq {
 pub struct EntryFlags(pub u16);
 
 impl EntryFlags {
-    /// Duplicate Returned Information (DUPRETINFO): another entry leads to the same discovery information.
+    /// Duplicate Returned Information (DUPRETINFO): another entry leads to the same discovery
+    /// information.
     pub const DUPRETINFO: Self = Self(1 << 0);
     /// Explicit Persistent Connection Support for Discovery (EPCSD).
     pub const EPCSD: Self = Self(1 << 1);

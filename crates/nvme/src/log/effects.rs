@@ -1,5 +1,5 @@
-//! What commands and features do: Commands Supported and Effects (05h) and Feature Identifiers Supported and Effects
-//! (12h).
+//! What commands and features do: Commands Supported and Effects (05h) and Feature Identifiers
+//! Supported and Effects (12h).
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -74,7 +74,8 @@ impl CommandEffects {
         Self(self.0 | other.0)
     }
 
-    /// These effects, and no others at the same time as Command Submission and Execution (CSE) says.
+    /// These effects, and no others at the same time as Command Submission and Execution (CSE)
+    /// says.
     #[must_use]
     pub const fn with_submission(self, submission: Submission) -> Self {
         Self(self.0 & !(7 << 16) | submission.encode() << 16)

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use zerocopy::little_endian::{U16, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Endurance Group Information; the group is named by LSI of the command. NVMe Base 2.1, section of that name.
+/// Endurance Group Information; the group is named by LSI of the command. NVMe Base 2.1, section of
+/// that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct EnduranceGroupInformation {
@@ -31,7 +32,8 @@ pub struct EnduranceGroupInformation {
     pub dur: U128,
     /// Data Units Written, billions of bytes, rounded up: `data_units`.
     pub duw: U128,
-    /// Media Units Written, billions of bytes, rounded up; includes what the controller writes by itself.
+    /// Media Units Written, billions of bytes, rounded up; includes what the controller writes by
+    /// itself.
     pub muw: U128,
     /// Host Read Commands.
     pub hrc: U128,
@@ -65,8 +67,8 @@ impl Default for EnduranceGroupInformation {
     }
 }
 
-/// The bits of Critical Warning of an endurance group; those of its summary in SMART / Health (EGCWS) and of the
-/// Endurance Group Event Configuration feature are the same.
+/// The bits of Critical Warning of an endurance group; those of its summary in SMART / Health
+/// (EGCWS) and of the Endurance Group Event Configuration feature are the same.
 pub mod endurance_warning {
     /// Available spare below its threshold.
     pub const SPARE: u8 = 1 << 0;
@@ -76,8 +78,8 @@ pub mod endurance_warning {
     pub const READ_ONLY: u8 = 1 << 3;
 }
 
-/// Endurance Group Event Aggregate: the groups that had events, in ascending order. NVMe Base 2.1, section of that name.
-/// Identifiers beyond 65535 cannot exist; 0 is left out.
+/// Endurance Group Event Aggregate: the groups that had events, in ascending order. NVMe Base 2.1,
+/// section of that name. Identifiers beyond 65535 cannot exist; 0 is left out.
 #[must_use]
 pub fn endurance_aggregate(groups: impl IntoIterator<Item = u16>) -> Vec<u8> {
     let mut out = U64::ZERO.as_bytes().to_vec();
@@ -90,7 +92,8 @@ pub fn endurance_aggregate(groups: impl IntoIterator<Item = u16>) -> Vec<u8> {
     out
 }
 
-/// Reads the groups of an Endurance Group Event Aggregate that are in `data`; `None` where not even their number is.
+/// Reads the groups of an Endurance Group Event Aggregate that are in `data`; `None` where not even
+/// their number is.
 #[must_use]
 pub fn read_endurance_aggregate(data: &[u8]) -> Option<Vec<u16>> {
     let (count, rest) = U64::read_from_prefix(data).ok()?;

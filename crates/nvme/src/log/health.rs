@@ -1,5 +1,5 @@
-//! What went wrong and how the drive fares: Error Information (01h), SMART / Health Information (02h), Firmware Slot
-//! Information (03h).
+//! What went wrong and how the drive fares: Error Information (01h), SMART / Health Information
+//! (02h), Firmware Slot Information (03h).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -70,7 +70,8 @@ impl ErrorInformation {
     }
 }
 
-/// Parameter Error Location: the first byte and bit of the submission queue entry that the error is about.
+/// Parameter Error Location: the first byte and bit of the submission queue entry that the error is
+/// about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterErrorLocation {
     /// Byte in the command; the entry has 64.
@@ -169,7 +170,8 @@ impl Default for SmartHealth {
     }
 }
 
-/// The bits of Critical Warning; bits of Asynchronous Event Configuration have the same meaning and place.
+/// The bits of Critical Warning; bits of Asynchronous Event Configuration have the same meaning and
+/// place.
 pub mod critical_warning {
     /// Available spare below its threshold.
     pub const SPARE: u8 = 1 << 0;

@@ -7,7 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::id::Nsid;
 
-/// LBA Status Information header, 16 bytes; elements follow. NVM Command Set 1.1, section of that name.
+/// LBA Status Information header, 16 bytes; elements follow. NVM Command Set 1.1, section of that
+/// name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct LbaStatusHeader {

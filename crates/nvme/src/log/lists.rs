@@ -1,4 +1,5 @@
-//! Log pages that are tables of identifiers: Supported Log Pages (00h) and Changed Namespace List (04h).
+//! Log pages that are tables of identifiers: Supported Log Pages (00h) and Changed Namespace List
+//! (04h).
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +7,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::Lid;
 use crate::id::Nsid;
 
-/// Supported Log Pages (00h): a `LidSupport` for each of the 256 LIDs. NVMe Base 2.1, section of that name.
+/// Supported Log Pages (00h): a `LidSupport` for each of the 256 LIDs. NVMe Base 2.1, section of
+/// that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SupportedLogPages {
@@ -50,7 +52,8 @@ impl LidSupport {
     /// Index Offset Supported (IOS).
     pub const INDEX_OFFSET: Self = Self(1 << 1);
 
-    /// Supported, with LID Specific Parameter (LIDSP) `lidsp`; its meaning depends on the log page (70h: `lsp`).
+    /// Supported, with LID Specific Parameter (LIDSP) `lidsp`; its meaning depends on the log page
+    /// (70h: `lsp`).
     #[must_use]
     pub fn with_parameter(lidsp: u16) -> Self {
         Self(Self::SUPPORTED.0 | u32::from(lidsp) << 16)
@@ -70,11 +73,13 @@ impl LidSupport {
     }
 }
 
-/// Changed Namespace List (04h): namespaces changed since it was last read. NVMe Base 2.1, section of that name.
+/// Changed Namespace List (04h): namespaces changed since it was last read. NVMe Base 2.1, section
+/// of that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ChangedNamespaces {
-    /// Identifiers in ascending order up to the first zero; FFFFFFFFh first where there are too many.
+    /// Identifiers in ascending order up to the first zero; FFFFFFFFh first where there are too
+    /// many.
     pub identifier: [U32; 1024],
 }
 
@@ -84,7 +89,8 @@ impl ChangedNamespaces {
     /// NSIDs a list holds.
     pub const ENTRIES_MAX: usize = 1024;
 
-    /// A list of `nsids`, which ascend; of more than 1024 it says just that. 0 and FFFFFFFFh are left out.
+    /// A list of `nsids`, which ascend; of more than 1024 it says just that. 0 and FFFFFFFFh are
+    /// left out.
     #[must_use]
     pub fn new(nsids: impl IntoIterator<Item = Nsid>) -> Self {
         let mut list = Self::default();

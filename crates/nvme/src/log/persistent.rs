@@ -1,5 +1,5 @@
-//! Persistent Event Log (0Dh): its header, the header of an event, and walking the events. What the events hold is in
-//! `persistent_event`.
+//! Persistent Event Log (0Dh): its header, the header of an event, and walking the events. What the
+//! events hold is in `persistent_event`.
 
 use alloc::vec::Vec;
 
@@ -47,7 +47,8 @@ pub struct PersistentEventHeader {
     pub subnqn: [u8; 256],
     /// Generation Number: counts reporting contexts whose events differ.
     pub gnum: U16,
-    /// Reporting Context Information: port in bits 15:0, its kind in bits 17:16, bit 18 a context was there already.
+    /// Reporting Context Information: port in bits 15:0, its kind in bits 17:16, bit 18 a context
+    /// was there already.
     pub rci: U32,
     /// Reserved.
     pub rsvd378: [u8; 102],
@@ -162,8 +163,8 @@ pub struct EventHeader {
 const _: () = assert!(size_of::<EventHeader>() == 24);
 
 impl EventHeader {
-    /// The header of an event without vendor specific information; `timestamp` is the eight bytes of the Timestamp
-    /// feature. `data_bytes` beyond 65535 are cut to that.
+    /// The header of an event without vendor specific information; `timestamp` is the eight bytes
+    /// of the Timestamp feature. `data_bytes` beyond 65535 are cut to that.
     #[must_use]
     pub fn new(kind: EventKind, controller: ControllerId, timestamp: u64, data_bytes: usize) -> Self {
         Self {
@@ -219,7 +220,8 @@ impl<'a> PersistentEvents<'a> {
     #[must_use]
     pub fn new(log: &'a [u8]) -> Option<(PersistentEventHeader, Self)> {
         let (header, _) = PersistentEventHeader::read_from_prefix(log).ok()?;
-        // LHL: a later revision may have a longer header; one that says less than this one has is not believed.
+        // LHL: a later revision may have a longer header; one that says less than this one has is
+        // not believed.
         let begin = usize::from(header.lhl.get()).saturating_add(20).max(size_of::<PersistentEventHeader>());
         let end = usize::try_from(header.tll.get()).unwrap_or(usize::MAX).min(log.len());
         Some((header, Self { rest: log.get(begin..end).unwrap_or_default() }))
@@ -251,7 +253,8 @@ impl EventKind {
     pub const FIRMWARE_COMMIT: Self = Self(0x02);
     /// 03h: Timestamp Change; `TimestampChangeEvent`.
     pub const TIMESTAMP_CHANGE: Self = Self(0x03);
-    /// 04h: Power-on or Reset; the firmware's revision (8 bytes) and a `ControllerResetInformation` for each controller.
+    /// 04h: Power-on or Reset; the firmware's revision (8 bytes) and a `ControllerResetInformation`
+    /// for each controller.
     pub const POWER_ON_OR_RESET: Self = Self(0x04);
     /// 05h: NVM Subsystem Hardware Error; `HardwareErrorEvent`.
     pub const HARDWARE_ERROR: Self = Self(0x05);

@@ -96,7 +96,8 @@ const _: () = assert!(size_of::<HardwareErrorEvent>() == 4);
 
 /// NVM Subsystem Hardware Error Event Codes that a drive without PCI may have.
 pub mod hardware_error {
-    /// Critical Warning condition; the additional information begins with SMART / Health's Critical Warning.
+    /// Critical Warning condition; the additional information begins with SMART / Health's Critical
+    /// Warning.
     pub const CRITICAL_WARNING: u16 = 0x06;
     /// Endurance group critical warning condition.
     pub const ENDURANCE_GROUP_WARNING: u16 = 0x07;
@@ -244,8 +245,8 @@ pub struct SetFeatureEvent {
 const _: () = assert!(size_of::<SetFeatureEvent>() == 4);
 
 impl SetFeatureEvent {
-    /// Dwords 10 to 10 + `dwords` - 1 (1 to 6) of the command follow, then `data_bytes` of its data, then dword 0 of the
-    /// completion where `completion`.
+    /// Dwords 10 to 10 + `dwords` - 1 (1 to 6) of the command follow, then `data_bytes` of its
+    /// data, then dword 0 of the completion where `completion`.
     #[must_use]
     pub fn new(dwords: u8, completion: bool, data_bytes: u16) -> Self {
         Self { sfel: (u32::from(dwords.min(6)) | u32::from(completion) << 3 | u32::from(data_bytes) << 16).into() }

@@ -5,7 +5,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::id::Nsid;
 
-/// Reservation Notification log page: one notification, which reading takes. NVMe Base 2.1, section of that name.
+/// Reservation Notification log page: one notification, which reading takes. NVMe Base 2.1, section
+/// of that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ReservationNotification {
@@ -81,7 +82,8 @@ impl ReservationEvent {
         }
     }
 
-    /// The bit of the Reservation Notification Mask that keeps the notification away: bit 1, 2 or 3.
+    /// The bit of the Reservation Notification Mask that keeps the notification away: bit 1, 2
+    /// or 3.
     #[must_use]
     pub fn mask_bit(self) -> u32 {
         1 << self.encode()

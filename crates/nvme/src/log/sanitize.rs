@@ -3,7 +3,8 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Sanitize Status log page. NVMe Base 2.1, section of that name. Times are in seconds, FFFFFFFFh is not said.
+/// Sanitize Status log page. NVMe Base 2.1, section of that name. Times are in seconds, FFFFFFFFh
+/// is not said.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SanitizeLog {

@@ -32,7 +32,8 @@ impl SelfTestLog {
         Self { cdsto: 0, cdstc: 0, rsvd2: [0; 2], results: [SelfTestEntry::UNUSED; 20] }
     }
 
-    /// The operation under way and how much of it is done, in percent (0 to 127, as it came); `None` where none is.
+    /// The operation under way and how much of it is done, in percent (0 to 127, as it came);
+    /// `None` where none is.
     #[must_use]
     pub fn current(&self) -> Option<(SelfTestCode, u8)> {
         let code = self.cdsto & 0x0f;

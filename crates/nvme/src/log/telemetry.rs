@@ -1,13 +1,13 @@
-//! Telemetry Host-Initiated (07h) and Controller-Initiated (08h): the header of 512 bytes that describes the data areas
-//! behind it. What is in the areas is the controller's own.
+//! Telemetry Host-Initiated (07h) and Controller-Initiated (08h): the header of 512 bytes that
+//! describes the data areas behind it. What is in the areas is the controller's own.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Lid;
 
-/// Telemetry log page header; data blocks of 512 bytes follow. NVMe Base 2.1, "Telemetry Host-Initiated log page",
-/// "Telemetry Controller-Initiated log page".
+/// Telemetry log page header; data blocks of 512 bytes follow. NVMe Base 2.1, "Telemetry
+/// Host-Initiated log page", "Telemetry Controller-Initiated log page".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TelemetryHeader {
@@ -31,7 +31,8 @@ pub struct TelemetryHeader {
     pub rsvd20: [u8; 360],
     /// Telemetry Host-Initiated Scope, of 07h: `telemetry_scope`.
     pub ths: u8,
-    /// Of 07h: Telemetry Host-Initiated Data Generation Number. Of 08h: Telemetry Controller-Initiated Scope.
+    /// Of 07h: Telemetry Host-Initiated Data Generation Number. Of 08h: Telemetry
+    /// Controller-Initiated Scope.
     pub thdgn_or_tcs: u8,
     /// Telemetry Controller-Initiated Data Available, 0 or 1.
     pub tcda: u8,
@@ -61,8 +62,8 @@ impl TelemetryHeader {
         }
     }
 
-    /// The last block of data areas 1 to `area` (1 to 4); blocks count from 1, 0 is an empty area. Areas contain those
-    /// before them.
+    /// The last block of data areas 1 to `area` (1 to 4); blocks count from 1, 0 is an empty area.
+    /// Areas contain those before them.
     #[must_use]
     pub fn last_block(&self, area: u8) -> u32 {
         match area {

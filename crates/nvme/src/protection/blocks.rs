@@ -1,11 +1,12 @@
-//! Blocks with 16b Guard Protection Information behind their data: the guard, and what a command has checked, inserted or
-//! stripped. Where the blocks come from and go to is the caller's business.
+//! Blocks with 16b Guard Protection Information behind their data: the guard, and what a command
+//! has checked, inserted or stripped. Where the blocks come from and go to is the caller's
+//! business.
 //!
 //! ```text
 //! data of block 0 | its 8 bytes | data of block 1 | its 8 bytes | ...
 //! ```
-//! With no more metadata than that, the first bytes of the metadata are the last ones as well, and the guard covers the data
-//! alone.
+//! With no more metadata than that, the first bytes of the metadata are the last ones as well, and
+//! the guard covers the data alone.
 
 use core::fmt;
 
@@ -19,7 +20,8 @@ use crate::status::Status;
 /// Bytes of the protection information of a block.
 pub const INFORMATION_BYTES: usize = size_of::<Guard16>();
 
-/// The guard of a block's data: CRC-16/T10-DIF (NVM Command Set 1.1, "16b Guard Protection Information").
+/// The guard of a block's data: CRC-16/T10-DIF (NVM Command Set 1.1, "16b Guard Protection
+/// Information").
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit CRC in a 64-bit return value")]
@@ -59,22 +61,27 @@ pub struct Bad {
 }
 
 impl Rules {
-    /// The rules of a command with these tags that begins at `slba`, for blocks formatted with `kind`.
+    /// The rules of a command with these tags that begins at `slba`, for blocks formatted with
+    /// `kind`.
     ///
-    /// Type 1 counts its reference tags by the blocks' addresses, whatever a command says that does not have them checked.
+    /// Type 1 counts its reference tags by the blocks' addresses, whatever a command says that does
+    /// not have them checked.
     ///
     /// # Errors
-    /// Invalid Protection Information: the reference tag is to be checked, and is not that of type 1, or there is none to
-    /// check (type 3); or there is no protection information at all, and something is wanted of it.
+    /// Invalid Protection Information: the reference tag is to be checked, and is not that of type
+    /// 1, or there is none to check (type 3); or there is no protection information at all, and
+    /// something is wanted of it.
     pub fn new(kind: ProtectionType, prinfo: u8, slba: u64, tags: &Tags) -> Result<Self, Status> {
         let checks_reference = prinfo & prinfo::CHECK_REFERENCE != 0;
         let [a, b, c, d, ..] = slba.to_le_bytes();
         let of_address = u32::from_le_bytes([a, b, c, d]);
         let (legal, reference) = match kind {
-            // NVM Command Set, Reference Tag: the initial one is the least significant bits of SLBA.
+            // NVM Command Set, Reference Tag: the initial one is the least significant bits of
+            // SLBA.
             //
-            // Deviation: Linux 6.11 to 6.17 has type 1 inserted (PRACT) with an initial reference tag of 0 wherever it writes.
-            // Blocks with such tags would fail every later check, so those of type 1 are inserted instead of refusing.
+            // Deviation: Linux 6.11 to 6.17 has type 1 inserted (PRACT) with an initial reference
+            // tag of 0 wherever it writes. Blocks with such tags would fail every later check, so
+            // those of type 1 are inserted instead of refusing.
             ProtectionType::Type1 => (!checks_reference || tags.reference() == of_address, of_address),
             ProtectionType::Type2 => (true, tags.reference()),
             ProtectionType::Type3 => (!checks_reference, tags.reference()),
@@ -103,7 +110,8 @@ impl Rules {
         self.prinfo & !prinfo::ACTION != 0
     }
 
-    /// Checks blocks of `data_bytes` bytes and their protection information, as far as the rules want it.
+    /// Checks blocks of `data_bytes` bytes and their protection information, as far as the rules
+    /// want it.
     ///
     /// # Errors
     /// The first that is wrong; of its errors the guard's comes first, then the application tag's.
@@ -149,8 +157,8 @@ impl Rules {
         }
     }
 
-    /// Writes blocks whose data are zeros: as a Write Zeroes leaves them, with protection information where the controller is
-    /// to make it (PRACT), else with zeros for it.
+    /// Writes blocks whose data are zeros: as a Write Zeroes leaves them, with protection
+    /// information where the controller is to make it (PRACT), else with zeros for it.
     pub fn write_zeroes(&self, blocks: &mut [u8], data_bytes: usize) {
         blocks.fill(0);
         if self.acts() {
@@ -181,8 +189,8 @@ impl Rules {
     }
 }
 
-/// Moves the data of blocks together, over their protection information. Returns how many bytes they are now, at the
-/// beginning of `blocks`.
+/// Moves the data of blocks together, over their protection information. Returns how many bytes
+/// they are now, at the beginning of `blocks`.
 pub fn strip(blocks: &mut [u8], data_bytes: usize) -> usize {
     let count = blocks.len() / (data_bytes + INFORMATION_BYTES);
     for block in 1..count {
@@ -192,8 +200,8 @@ pub fn strip(blocks: &mut [u8], data_bytes: usize) -> usize {
     count * data_bytes
 }
 
-/// Moves the data at the beginning of `blocks` apart, so that there is room for the protection information of each: the
-/// opposite of [`strip`]. What stands in that room is not specified.
+/// Moves the data at the beginning of `blocks` apart, so that there is room for the protection
+/// information of each: the opposite of [`strip`]. What stands in that room is not specified.
 pub fn spread(blocks: &mut [u8], data_bytes: usize) {
     let count = blocks.len() / (data_bytes + INFORMATION_BYTES);
     for block in (1..count).rev() {

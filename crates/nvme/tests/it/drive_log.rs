@@ -82,7 +82,8 @@ fn a_persistent_event_log_encodes_to_and_decodes_from_the_golden_bytes() {
 #[test]
 fn events_with_vendor_data_and_longer_headers_are_read() {
     let mut log = persistent_log();
-    // The first event: two more header bytes, three of the vendor's, five of data; the log says 500 bytes of header.
+    // The first event: two more header bytes, three of the vendor's, five of data; the log says 500
+    // bytes of header.
     log.splice(512.., [&[0xde, 1, 23][..], &[0; 17], &[3, 0, 8, 0, 9, 9], b"vendorXX"].concat());
     log[8..16].copy_from_slice(&546_u64.to_le_bytes());
     let event = PersistentEvents::new(&log).unwrap().1.next().unwrap();

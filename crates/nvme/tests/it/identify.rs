@@ -1,4 +1,5 @@
-//! Identify data structures against golden bytes, and lists and texts against whatever a peer may send.
+//! Identify data structures against golden bytes, and lists and texts against whatever a peer may
+//! send.
 
 use ebof_nvme::identify::{
     ControllerList, ControllerType, Csi, DescriptorError, DescriptorWriter, Descriptors, EnduranceGroupList, Full,

@@ -1,8 +1,9 @@
 //! The commands that await data by R2T: transfer tags, and what H2CData PDUs must match.
 //!
-//! A transfer is asked for in pieces ("windows") of equal size, in order. As hosts answer R2Ts in order, one offset
-//! says everything about a transfer's state, and its transfer tags follow from its place and the window's number.
-//! The table is made once per queue: nothing is allocated per command.
+//! A transfer is asked for in pieces ("windows") of equal size, in order. As hosts answer R2Ts in
+//! order, one offset says everything about a transfer's state, and its transfer tags follow from
+//! its place and the window's number. The table is made once per queue: nothing is allocated per
+//! command.
 
 use alloc::vec::Vec;
 
@@ -31,8 +32,8 @@ struct Transfer {
     state: State,
     cid: Cid,
     next_free: u16,
-    /// Running number of the transfer's first window; goes on when the place is used again, so that a late PDU's
-    /// tag does not match.
+    /// Running number of the transfer's first window; goes on when the place is used again, so that
+    /// a late PDU's tag does not match.
     first_tag: u16,
     /// Bytes of the whole transfer; shortened to what was asked for when no more is wanted.
     length: u32,
@@ -85,8 +86,8 @@ impl Transfers {
         transfers
     }
 
-    /// Makes room for `entries` transfers. Without effect while some are under way: their tags would change; only a
-    /// host that sends commands before its Connect completed gets there.
+    /// Makes room for `entries` transfers. Without effect while some are under way: their tags
+    /// would change; only a host that sends commands before its Connect completed gets there.
     pub(super) fn resize(&mut self, entries: usize) {
         if self.active > 0 {
             return;
@@ -103,7 +104,8 @@ impl Transfers {
         let slot = self.take_place()?;
         let tags = 1_u32 << (u16::BITS - self.slot_bits);
         let outstanding_max = r2t_max.clamp(1, OUTSTANDING_MAX).min(tags);
-        // A host that takes one R2T at a time is asked once: splitting would only add a round trip per piece.
+        // A host that takes one R2T at a time is asked once: splitting would only add a round trip
+        // per piece.
         let window = if outstanding_max == 1 { length } else { r2t_bytes.clamp(4, 1 << 30).next_multiple_of(4) };
         let transfer = &mut self.slots[usize::from(slot)];
         *transfer = Transfer {
@@ -230,7 +232,8 @@ impl Transfers {
         settled
     }
 
-    /// Takes a free place, or the one of an abandoned transfer: its late data, should they come, no longer match.
+    /// Takes a free place, or the one of an abandoned transfer: its late data, should they come, no
+    /// longer match.
     fn take_place(&mut self) -> Option<u16> {
         if self.free == NONE {
             let is_idle = |slot: &u16| Some(*slot) != self.receiving;

@@ -1,4 +1,5 @@
-//! The commands that are outstanding on a host's connection, found by CID in a table made once per queue.
+//! The commands that are outstanding on a host's connection, found by CID in a table made once per
+//! queue.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,4 +1,5 @@
-//! ICReq: the host's offer, the first PDU of a connection (NVMe/TCP, Initialize Connection Request).
+//! ICReq: the host's offer, the first PDU of a connection (NVMe/TCP, Initialize Connection
+//! Request).
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,4 +1,5 @@
-//! H2CTermReq and C2HTermReq: one end gives the connection up (NVMe/TCP, Terminate Connection Request).
+//! H2CTermReq and C2HTermReq: one end gives the connection up (NVMe/TCP, Terminate Connection
+//! Request).
 
 use alloc::vec::Vec;
 
@@ -8,8 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{Common, Layout, PduType};
 use crate::error::FatalError;
 
-/// Terminate Connection Request header, 24 bytes; the header of the offending PDU follows as data. It never has
-/// digests.
+/// Terminate Connection Request header, 24 bytes; the header of the offending PDU follows as data.
+/// It never has digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TermReq {

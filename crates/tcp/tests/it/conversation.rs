@@ -1,4 +1,5 @@
-//! The host's end against the controller's end in memory: what a driver on either side sees, however the stream is cut.
+//! The host's end against the controller's end in memory: what a driver on either side sees,
+//! however the stream is cut.
 
 use ebof_nvme::{Cid, Cqe, QueueId, Status, opcode};
 use ebof_tcp::{Digest, FatalStatus, controller, host};
@@ -194,7 +195,8 @@ fn a_wrong_data_digest_fails_the_command_and_not_the_connection() {
     exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
     assert_eq!(done(&mut host, 1).status, Status::TRANSIENT_TRANSPORT_ERROR);
 
-    // Three R2Ts' worth: the first PDU is damaged, the second R2T is already out, the third is never sent.
+    // Three R2Ts' worth: the first PDU is damaged, the second R2T is already out, the third is
+    // never sent.
     host.answers = false;
     host.write(2, 0, vec![2; 12_288], false);
     exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
@@ -229,7 +231,8 @@ fn data_of_an_abandoned_command_reach_nobody() {
         host.answer_r2ts();
         let late = std::mem::take(&mut host.out);
 
-        // The target gives up in the middle of the first PDU and completes; the CID is used again at once.
+        // The target gives up in the middle of the first PDU and completes; the CID is used again
+        // at once.
         let (front, back) = late.split_at(cut.min(2000));
         target.receive(front).unwrap();
         target.connection.abandon(Cid(1));
@@ -294,7 +297,8 @@ fn the_place_of_an_abandoned_command_is_given_away_but_not_while_its_data_arrive
     target.connection.request_data(Cid(2), 512, &mut target.out).unwrap();
     let first = target.out.split_off(0);
 
-    // Given away before anything came: the new R2T has another tag, and the late data break the connection.
+    // Given away before anything came: the new R2T has another tag, and the late data break the
+    // connection.
     target.connection.abandon(Cid(2));
     target.connection.request_data(Cid(3), 512, &mut target.out).unwrap();
     assert_ne!(first[10..12], target.out[10..12]);

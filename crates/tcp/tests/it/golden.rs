@@ -1,6 +1,8 @@
-//! Every PDU, byte by byte: what the ends send is what `testdata` says, and what `testdata` says is understood.
+//! Every PDU, byte by byte: what the ends send is what `testdata` says, and what `testdata` says is
+//! understood.
 //!
-//! The vectors were written by hand from the specification's tables; digests are checked by a bitwise CRC32C.
+//! The vectors were written by hand from the specification's tables; digests are checked by a
+//! bitwise CRC32C.
 
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 use ebof_tcp::pdu::{C2hData, CapsuleCmd, CapsuleResp, H2cData, IcReq, IcResp, R2t, TermReq};

@@ -1,4 +1,5 @@
-//! Bytes from peers that mean harm or are broken: no panic, no hang, no growth; after a violation nothing is heard.
+//! Bytes from peers that mean harm or are broken: no panic, no hang, no growth; after a violation
+//! nothing is heard.
 
 use std::sync::OnceLock;
 

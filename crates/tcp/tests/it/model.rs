@@ -1,4 +1,5 @@
-//! Random mixes of commands against what they must come to, over random parameters and random cuts of the stream.
+//! Random mixes of commands against what they must come to, over random parameters and random cuts
+//! of the stream.
 
 use ebof_nvme::{Cid, QueueId, Status};
 use ebof_tcp::{Digest, controller, host};
@@ -6,7 +7,8 @@ use ebof_testkit::random::Random;
 use ebof_testkit::tcp::{Cut, Host, Target, controller_config, exchange};
 use proptest::prelude::*;
 
-/// Commands of one batch; each CID has a region of the disk of its own, so that their order does not matter.
+/// Commands of one batch; each CID has a region of the disk of its own, so that their order does
+/// not matter.
 const CIDS: u16 = 8;
 const REGION: usize = 100_000;
 

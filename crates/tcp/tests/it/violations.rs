@@ -1,5 +1,6 @@
-//! One row per way to break the transport: what the other end finds, the Fatal Error Status and the field it names.
-//! Each row is also fed byte by byte: the verdict must not depend on how the stream is cut.
+//! One row per way to break the transport: what the other end finds, the Fatal Error Status and the
+//! field it names. Each row is also fed byte by byte: the verdict must not depend on how the stream
+//! is cut.
 
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe, Status};
 use ebof_tcp::{Digest, FatalError, FatalStatus, controller, digest, host};
@@ -138,8 +139,8 @@ fn check<E: End>(rows: Vec<Row>, fresh: impl Fn() -> E) {
     }
 }
 
-/// A controller with digests as given, on I/O queue 1, that awaits 20000 bytes of command 7 in R2Ts of 8192 bytes, two
-/// outstanding, tags 0 and 32.
+/// A controller with digests as given, on I/O queue 1, that awaits 20000 bytes of command 7 in R2Ts
+/// of 8192 bytes, two outstanding, tags 0 and 32.
 fn awaiting_controller(header: Digest, data: Digest) -> controller::Connection {
     let config = controller::Config { alignment: 8, h2c_data_max: 4096, r2t_bytes: 8192, ..controller_config() };
     let mut controller =
@@ -271,8 +272,8 @@ fn what_a_controller_with_digests_does_not_take() {
     check(rows, || awaiting_controller(Digest::Allowed, Digest::Required));
 }
 
-/// A host on which command 1 reads 4096 bytes, 2 writes 8192, 3 wrote in the capsule and 4 moves nothing; two R2Ts are
-/// offered, and data are aligned to 8 bytes.
+/// A host on which command 1 reads 4096 bytes, 2 writes 8192, 3 wrote in the capsule and 4 moves
+/// nothing; two R2Ts are offered, and data are aligned to 8 bytes.
 fn awaiting_host(digests: Digest) -> host::Connection {
     let config = host::Config { alignment: 8, header_digest: digests, data_digest: digests, r2t_max: 2 };
     let mut host = host::Connection::new(config);

@@ -1,9 +1,9 @@
-//! The meaning of commands: four queues of two associations, with any commands in any order, slow devices, time-outs
-//! and lost connections.
+//! The meaning of commands: four queues of two associations, with any commands in any order, slow
+//! devices, time-outs and lost connections.
 //!
-//! An input is a sequence of acts. An act's first byte below 80h submits a command: bits 1:0 choose the queue, bits 6:2
-//! a template; the next byte says how many (offset, value) pairs follow that overwrite the command's bytes. From 80h on
-//! it is something else that happens.
+//! An input is a sequence of acts. An act's first byte below 80h submits a command: bits 1:0 choose
+//! the queue, bits 6:2 a template; the next byte says how many (offset, value) pairs follow that
+//! overwrite the command's bytes. From 80h on it is something else that happens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ pub fn fabrics_submit(input: &[u8]) {
     world.end();
 }
 
-/// A connected I/O queue, and the registry that it is of: namespace 1 takes reads and writes of 4 KiB up to block 992.
+/// A connected I/O queue, and the registry that it is of: namespace 1 takes reads and writes of 4
+/// KiB up to block 992.
 ///
 /// # Panics
 /// Never: it connects as the fuzz target does.
@@ -157,7 +158,8 @@ impl World {
         let step = queue.submit(&sqe, now_ms);
         if let Step::Complete(cqe) = &step {
             assert_eq!(cqe.cid(), sqe.cid());
-            // On the Admin Queue a waiting Asynchronous Event Request gives way to a command with its identifier.
+            // On the Admin Queue a waiting Asynchronous Event Request gives way to a command with
+            // its identifier.
             let gave_way = was_outstanding && queue.is_admin();
             let is_outstanding = queue.is_outstanding(sqe.cid());
             assert!(is_outstanding == was_outstanding || gave_way, "a completed command is not outstanding");

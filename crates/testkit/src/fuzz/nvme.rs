@@ -33,7 +33,8 @@ pub(super) fn read<T: FromBytes + IntoBytes + Immutable + KnownLayout>(input: &[
     Some(value)
 }
 
-/// Commands, completions, SGLs, Fabrics commands, block ranges, feature values, events and registers.
+/// Commands, completions, SGLs, Fabrics commands, block ranges, feature values, events and
+/// registers.
 ///
 /// # Panics
 /// When something is written back otherwise than it was read.

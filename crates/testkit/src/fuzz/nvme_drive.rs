@@ -1,4 +1,5 @@
-//! Every decoder of what only drives have: management, reservations, media, firmware, copies, and their log pages.
+//! Every decoder of what only drives have: management, reservations, media, firmware, copies, and
+//! their log pages.
 
 use std::hint::black_box;
 

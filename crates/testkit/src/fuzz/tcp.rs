@@ -1,7 +1,8 @@
-//! NVMe/TCP: the receive path of both ends, driven as strictly as a real driver would, and the PDU layouts.
+//! NVMe/TCP: the receive path of both ends, driven as strictly as a real driver would, and the PDU
+//! layouts.
 //!
-//! The first byte of an input chooses the configuration, the rest is the stream. It is fed whole and in pieces; both
-//! must come to the same.
+//! The first byte of an input chooses the configuration, the rest is the stream. It is fed whole
+//! and in pieces; both must come to the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -87,8 +88,8 @@ trait End {
     fn wanted(&self) -> usize;
     fn received(&mut self, bytes: &[u8]) -> usize;
     fn poll(&mut self, input: &mut &[u8]) -> Result<Option<Self::Event>, FatalError>;
-    /// Acts on an event and checks it; what is sent is counted. May take what follows it from `input`, and then adds to
-    /// `events` those that would have come otherwise.
+    /// Acts on an event and checks it; what is sent is counted. May take what follows it from
+    /// `input`, and then adds to `events` those that would have come otherwise.
     fn handle(&mut self, event: &Self::Event, input: &mut &[u8], events: &mut Vec<Self::Event>);
     fn terminate(&mut self, error: &FatalError);
     /// Data for the last announced place have come.
@@ -167,9 +168,9 @@ fn host_config(choice: u8) -> host::Config {
     }
 }
 
-/// The controller's end. Opcode 1 writes, and with an even CID takes its data from the capsule at once if all of them have
-/// come; 5 writes but is stopped when its data begin to come, 9 is abandoned then,
-/// 13 has its data skipped; everything else is answered at once.
+/// The controller's end. Opcode 1 writes, and with an even CID takes its data from the capsule at
+/// once if all of them have come; 5 writes but is stopped when its data begin to come, 9 is
+/// abandoned then, 13 has its data skipped; everything else is answered at once.
 struct ControllerEnd {
     connection: controller::Connection,
     entries: usize,
@@ -409,7 +410,8 @@ impl End for HostEnd {
     }
 }
 
-/// Conversations of the model ends: the choice, what went to the controller and what went to the host.
+/// Conversations of the model ends: the choice, what went to the controller and what went to the
+/// host.
 fn conversations() -> impl Iterator<Item = (u8, Vec<u8>, Vec<u8>)> {
     (0..64).filter(|choice| choice >> 3 & 3 != 2).map(|choice| {
         let mut config = host_config(choice);

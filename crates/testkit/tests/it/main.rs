@@ -1,4 +1,5 @@
-//! Replays the committed fuzz corpus through the very functions that the fuzz targets call, on a stable toolchain.
+//! Replays the committed fuzz corpus through the very functions that the fuzz targets call, on a
+//! stable toolchain.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Namespaces are asked for as nvme-cli asks: what is sent for which options. No controller is there.
+//! Namespaces are asked for as nvme-cli asks: what is sent for which options. No controller is
+//! there.
 
 use super::*;
 use crate::device::fake::{Answer, Fake};

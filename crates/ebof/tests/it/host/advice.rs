@@ -13,7 +13,8 @@ fn advised(message: &str) -> Vec<Vec<String>> {
     words.filter(|words| words.len() > 1).collect()
 }
 
-/// Runs a verb that fails, then each command that its message advises, with these arguments besides.
+/// Runs a verb that fails, then each command that its message advises, with these arguments
+/// besides.
 #[track_caller]
 fn follow(run: impl Fn(&[&str]) -> Run, args: &[&str], more: &[&str]) -> Vec<String> {
     let failed = run(args);

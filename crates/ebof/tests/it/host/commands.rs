@@ -1,4 +1,5 @@
-//! Commands by their fields, properties, and what has no other view: against a target, by URI and by a connected device.
+//! Commands by their fields, properties, and what has no other view: against a target, by URI and
+//! by a connected device.
 
 use super::devices::can_attach;
 use super::drive::Server;

@@ -1,5 +1,5 @@
-//! Connected devices: from connect to disconnect, with a real block device. Where this machine cannot make one, the
-//! test says so and ends.
+//! Connected devices: from connect to disconnect, with a real block device. Where this machine
+//! cannot make one, the test says so and ends.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! A drive whose hosts manage it, from end to end: `ebof serve --drive` in a process of its own, which is ended and killed, and
-//! the verbs against it as several hosts.
+//! A drive whose hosts manage it, from end to end: `ebof serve --drive` in a process of its own,
+//! which is ended and killed, and the verbs against it as several hosts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -213,7 +213,8 @@ fn a_connected_device_follows_what_becomes_of_its_namespaces() {
     assert_eq!(rig.run(&["disconnect", "-n", NQN]).ok(), format!("NQN:{NQN} disconnected 1 controller(s)\n"));
 }
 
-/// Nothing takes away, or writes behind, what this machine uses: neither by the device nor by a URI of the subsystem.
+/// Nothing takes away, or writes behind, what this machine uses: neither by the device nor by a URI
+/// of the subsystem.
 #[test]
 fn a_namespace_in_use_is_left_alone_unless_forced() {
     if !can_attach() {
@@ -277,7 +278,8 @@ fn claim(node: &str) -> std::fs::File {
     std::fs::OpenOptions::new().read(true).custom_flags(exclusive).open(node).unwrap()
 }
 
-/// What the manual of an Ethernet SSD has its users type, in its order and with its numbers: a namespace of 1.6 TB.
+/// What the manual of an Ethernet SSD has its users type, in its order and with its numbers: a
+/// namespace of 1.6 TB.
 #[test]
 fn the_verbs_of_an_ethernet_ssds_manual_work_as_they_stand_there() {
     if !can_attach() {
@@ -437,7 +439,8 @@ fn only_managers_manage_and_only_within_their_quota() {
     assert!(run.failed().contains("Namespace Insufficient Capacity"), "beyond the quota: {}", run.stderr);
     rig.host(ALICE, "create-ns", "", &["-S", "4M"]).ok();
 
-    // The file is the drive's, the rules are the configuration's: with others, Bob may, and the quota is gone.
+    // The file is the drive's, the rules are the configuration's: with others, Bob may, and the
+    // quota is gone.
     rig.end();
     rig.start("64Mi", &format!(",manager={BOB}"));
     rig.host(BOB, "delete-ns", "", &["-n", "1", "--force"]).ok();

@@ -1,4 +1,5 @@
-//! What connecting says when it fails: what was tried, what came back, what to do; as text and as JSON.
+//! What connecting says when it fails: what was tried, what came back, what to do; as text and as
+//! JSON.
 
 use std::io::Write as _;
 use std::net::TcpListener;

@@ -1,5 +1,6 @@
-//! Namespaces with protection information, by the verbs: what `create-ns`, `format`, `read`, `write`, `compare`, `verify`,
-//! `write-zeroes` and `copy` make of it, and what a block device and `bench` do.
+//! Namespaces with protection information, by the verbs: what `create-ns`, `format`, `read`,
+//! `write`, `compare`, `verify`, `write-zeroes` and `copy` make of it, and what a block device and
+//! `bench` do.
 
 use super::devices::can_attach;
 use super::drive::{ALICE, NQN, Rig, until};

@@ -255,7 +255,8 @@ fn read_identifiers(
 
 const NAMESPACE_FORM: &str = "a string or a table; PATH, PATH:SIZE (made when missing), mem:SIZE or null:SIZE";
 
-/// `drive = "disk.img:10G"` or `drive = { path = "disk.img", size = "10G", direct = true, read_only = false }`.
+/// `drive = "disk.img:10G"` or
+/// `drive = { path = "disk.img", size = "10G", direct = true, read_only = false }`.
 pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out: &mut Collector<'_>) -> Option<Drive> {
     match &node.value {
         Value::String(text) => values::drive(text, &node.span, out),

@@ -1,5 +1,5 @@
-//! What insert makes, check accepts; and each bit that is not right is found by the check that it concerns, unless the tags
-//! say that nothing is checked.
+//! What insert makes, check accepts; and each bit that is not right is found by the check that it
+//! concerns, unless the tags say that nothing is checked.
 
 extern crate std;
 

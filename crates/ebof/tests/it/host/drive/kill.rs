@@ -1,5 +1,5 @@
-//! A target that is killed while a drive formats or sanitizes: it goes on when it is started again, and nothing of the old data is
-//! left.
+//! A target that is killed while a drive formats or sanitizes: it goes on when it is started again,
+//! and nothing of the old data is left.
 
 use std::time::Duration;
 
@@ -62,7 +62,8 @@ fn kill_during(rig: &mut Rig, verb: &str, args: &[&str], after: Duration) {
 fn a_format_that_is_killed_has_happened_or_not() {
     let mut rig = filled();
     let (mut format, mut happened, mut not) = (0_u64, 0, 0);
-    // Where in it the target is killed is a matter of chance; some of these are before it, and some after.
+    // Where in it the target is killed is a matter of chance; some of these are before it, and some
+    // after.
     for after_ms in [0, 8, 12, 16, 20, 25, 30, 40, 60, 2000] {
         let next = 1 - format;
         let index = next.to_string();
