@@ -1,4 +1,5 @@
-//! The project's own checks and chores, as `cargo xtask <chore>`. Owns no build logic of ebof itself.
+//! The project's own checks and chores, as `cargo xtask <chore>`. Owns no build logic of ebof
+//! itself.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to the terminal")]
 
 mod audit;
@@ -16,6 +17,7 @@ cargo xtask <chore>
 
   tidy            rules of the house: layering, unsafe code, file headers and lengths, documents
   tidy --ratchet  the same, and lowers the limits of files that became shorter
+  wrap PATH...    wraps comments and documents at 100 columns
   licences        every dependency's licence against the list in deny.toml; works offline
   deny            licences, and all of cargo-deny's own checks where it is installed
   audit           RustSec advisories, where cargo-deny or cargo-audit is installed
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["tidy"] => tidy::run(&root(), false),
         ["tidy", "--ratchet"] => tidy::run(&root(), true),
+        ["wrap", paths @ ..] if !paths.is_empty() => tidy::wrap::run(&root(), paths),
         ["licences"] => licences::run(&root()),
         ["deny"] => licences::run(&root()).and_then(|clean| Ok(audit::deny(&root())? && clean)),
         ["audit"] => audit::run(&root()),

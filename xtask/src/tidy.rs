@@ -1,9 +1,11 @@
-//! The rules of the house that no compiler checks. Owns the list of checks and their report; each check has a file.
+//! The rules of the house that no compiler checks. Owns the list of checks and their report; each
+//! check has a file.
 //!
 //! Every check is a function over a [`Tree`], so that its tests hand it a few files of their own.
 
 mod boundary;
 mod circles;
+mod columns;
 mod dependencies;
 mod documents;
 mod glossary;
@@ -12,6 +14,7 @@ mod rust;
 mod source;
 mod tree;
 mod words;
+pub(crate) mod wrap;
 
 use std::fmt;
 use std::path::Path;
@@ -58,6 +61,7 @@ pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
     documents::check(&tree, &mut violations);
     glossary::check(&tree, &mut violations);
     words::check(&tree, &mut violations);
+    columns::check(&tree, &mut violations);
     violations.sort();
     for violation in &violations {
         println!("tidy: {violation}");
