@@ -16,7 +16,6 @@ const USAGE: &str = "\
 cargo xtask <chore>
 
   tidy            rules of the house: layering, unsafe code, file headers and lengths, documents
-  tidy --ratchet  the same, and lowers the limits of files that became shorter
   wrap PATH...    wraps comments and documents at 100 columns
   licences        every dependency's licence against the list in deny.toml; works offline
   deny            licences, and all of cargo-deny's own checks where it is installed
@@ -29,8 +28,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["tidy"] => tidy::run(&root(), false),
-        ["tidy", "--ratchet"] => tidy::run(&root(), true),
+        ["tidy"] => tidy::run(&root()),
         ["wrap", paths @ ..] if !paths.is_empty() => tidy::wrap::run(&root(), paths),
         ["licences"] => licences::run(&root()),
         ["deny"] => licences::run(&root()).and_then(|clean| Ok(audit::deny(&root())? && clean)),

@@ -49,7 +49,7 @@ impl fmt::Display for Violation {
 }
 
 /// Runs all checks over the tree at `root`; `false` when a rule is broken.
-pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
+pub(crate) fn run(root: &Path) -> Result<bool> {
     let tree = Tree::load(root)?;
     let packages = metadata::workspace(root)?;
     let mut violations = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
     boundary::check(&tree, &mut violations);
     circles::check(&tree, &mut violations);
     rust::check(&tree, &mut violations);
-    let shorter = lengths::check(&tree, &mut violations);
+    lengths::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);
     glossary::check(&tree, &mut violations);
     words::check(&tree, &mut violations);
@@ -65,11 +65,6 @@ pub(crate) fn run(root: &Path, ratchet: bool) -> Result<bool> {
     violations.sort();
     for violation in &violations {
         println!("tidy: {violation}");
-    }
-    if ratchet && !shorter.is_empty() {
-        lengths::lower(root, &tree, &shorter)?;
-    } else if !shorter.is_empty() {
-        println!("tidy: {} files are shorter than their limits: cargo xtask tidy --ratchet", shorter.len());
     }
     println!("tidy: {} files, {} broken rules", tree.len(), violations.len());
     Ok(violations.is_empty())

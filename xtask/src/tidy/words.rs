@@ -15,8 +15,9 @@ const GUESTS: &str = "tests/vm/";
 /// This file has to name what it looks for.
 const SELF: &str = "xtask/src/tidy/words.rs";
 
-/// Hosts that a URL may name. Anything else is a mirror, a proxy or a private machine.
-const PUBLIC_HOSTS: &[&str] = &[
+/// Hosts that a build, a script or a manifest may reach; any other is a mirror, a proxy or a
+/// private machine. Documents and comments may link to every public host.
+const BUILD_HOSTS: &[&str] = &[
     "crates.io",
     "deb.debian.org",
     "docs.rs",
@@ -36,6 +37,12 @@ const PUBLIC_HOSTS: &[&str] = &[
     "www.w3.org",
 ];
 
+/// Ends of the names of hosts that are not public, wherever they are named.
+const PRIVATE_HOSTS: &[&str] = &[".local", ".internal", ".lan", ".corp", ".home.arpa"];
+
+/// Files whose URLs are for readers.
+const PROSE: &[&str] = &[".md", ".rs"];
+
 /// Settings that send cargo or apt elsewhere; they belong to a machine's configuration.
 const SETTINGS: &[&str] = &["_proxy=", "replace-with", "registry-index", "sparse+http"];
 
@@ -47,7 +54,8 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
             if let Some(found) = MACHINE_PATHS.iter().find(|found| !guests && starts_in(line, found)) {
                 report(format!("{found} is a path of one machine"));
             }
-            for host in hosts(line).filter(|host| !is_public(host)) {
+            let prose = PROSE.iter().any(|end| path.ends_with(end));
+            for host in hosts(line).filter(|host| !is_allowed(host, prose)) {
                 report(format!("{host} is not a public host"));
             }
             if let Some(setting) = SETTINGS.iter().find(|setting| line.contains(**setting)) {
@@ -74,9 +82,10 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Addresses are public enough when they are literal, and so is a variable.
-fn is_public(host: &str) -> bool {
+fn is_allowed(host: &str, prose: bool) -> bool {
     let is_address = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    is_address || host.ends_with(".example") || PUBLIC_HOSTS.contains(&host)
+    let is_public = host.contains('.') && !PRIVATE_HOSTS.iter().any(|end| host.ends_with(end));
+    is_address || host.ends_with(".example") || BUILD_HOSTS.contains(&host) || (prose && is_public)
 }
 
 #[cfg(test)]
@@ -99,10 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_public_hosts() {
+    fn builds_reach_known_hosts_and_documents_link_to_all_public_ones() {
         assert_eq!(broken("README.md", "https://github.com/a/b and http://127.0.0.1:9000/metrics\n"), 0);
+        assert_eq!(broken("docs/specs.md", "https://www.rfc-editor.org/rfc/rfc3394\n"), 0);
+        assert_eq!(broken("docs/specs.md", "http://mirror.lan/rfc3394 and http://mirror/\n"), 2);
         assert_eq!(broken("Cargo.lock", "source = \"registry+https://mirror.corp.net/index\"\n"), 1);
-        assert_eq!(broken("README.md", "https://github.com.evil.net/\n"), 1);
+        assert_eq!(broken("scripts/a.sh", "curl https://github.com.evil.net/\n"), 1);
     }
 
     #[test]
