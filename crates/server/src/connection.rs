@@ -1,7 +1,7 @@
 //! One connection: a link, over which bytes move, and the commands that come by it.
 //!
-//! Owns neither: it hands what the link has received to the command side, and ends both. How bytes move is [`Link`]'s, what is
-//! done with a command is [`Commands`]'.
+//! Owns neither: it hands what the link has received to the command side, and ends both. How bytes
+//! move is [`Link`]'s, what is done with a command is [`Commands`]'.
 
 use ebof_fabrics::{Handle, Notice};
 
@@ -31,7 +31,8 @@ impl Connection {
         !self.link.has_share() && (self.link.is_stalled() || self.commands.has_copies())
     }
 
-    /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how many bytes that were.
+    /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how
+    /// many bytes that were.
     pub(crate) fn on_readable(&mut self, turn: &mut Turn<'_>) -> Result<usize, End> {
         let mut scratch = std::mem::take(turn.scratch);
         let result = self.receive_all(&mut scratch, turn);
@@ -131,7 +132,8 @@ impl Connection {
         result
     }
 
-    /// When this connection must be looked at next although nothing happens, milliseconds of the target's clock.
+    /// When this connection must be looked at next although nothing happens, milliseconds of the
+    /// target's clock.
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
         self.link.deadline_ms(self.is_owed_data())
     }
@@ -146,12 +148,14 @@ impl Connection {
         self.link.awaits_data() || self.commands.queue.awaits_second()
     }
 
-    /// Whether everything accepted has been answered and sent; outstanding Asynchronous Event Requests do not count.
+    /// Whether everything accepted has been answered and sent; outstanding Asynchronous Event
+    /// Requests do not count.
     pub(crate) fn is_drained(&self) -> bool {
         self.commands.slots.len() == 0 && self.link.unsent_bytes() == 0
     }
 
-    /// Whether something goes on without anything else happening first, as soon as there is room or another turn.
+    /// Whether something goes on without anything else happening first, as soon as there is room or
+    /// another turn.
     pub(crate) fn waits_for_turn(&self) -> bool {
         self.link.is_stalled() || self.commands.waits_for_turn()
     }
@@ -172,7 +176,8 @@ impl Connection {
         self.with_link(turn, |link, turn| link.start_closing(end, turn));
     }
 
-    /// Ends the connection now. Commands at a device keep it in the table until they return, as do buffers that the kernel still reads.
+    /// Ends the connection now. Commands at a device keep it in the table until they return, as do
+    /// buffers that the kernel still reads.
     pub(crate) fn close(&mut self, turn: &mut Turn<'_>) {
         if self.link.state == State::Gone {
             return self.settle(turn);

@@ -1,9 +1,10 @@
-//! A connection as the command side sees it: what it can ask of the one who moves commands, data and completions, over any
-//! transport.
+//! A connection as the command side sees it: what it can ask of the one who moves commands, data
+//! and completions, over any transport.
 //!
-//! Owns what all transports have in common: the state from the first byte to the end, the connection's share of the reactor's turn, the
-//! deadlines. How bytes move is its [`Transport`]'s; what a command means and what it needs is the command side's
-//! ([`crate::commands`]), which knows a link by what it can ask of it:
+//! Owns what all transports have in common: the state from the first byte to the end, the
+//! connection's share of the reactor's turn, the deadlines. How bytes move is its [`Transport`]'s;
+//! what a command means and what it needs is the command side's ([`crate::commands`]), which knows
+//! a link by what it can ask of it:
 //!
 //! | what the command side asks | |
 //! |---|---|
@@ -39,10 +40,12 @@ pub(crate) use tcp::Tcp;
 pub(crate) use zerocopy::Settling;
 pub(crate) use zerocopy::{Counts, Figures};
 
-/// Bytes taken from one connection in one turn, so that a flood does not starve the others on the thread.
+/// Bytes taken from one connection in one turn, so that a flood does not starve the others on the
+/// thread.
 pub(crate) const READ_BUDGET: usize = 1 << 20;
 
-/// Received at once is this much at least, whatever is left of the share: a system call for less is a waste.
+/// Received at once is this much at least, whatever is left of the share: a system call for less is
+/// a waste.
 const RECEIVE_MIN: usize = 8 << 10;
 
 /// How long the peer may take to close after it was told to go, milliseconds.
@@ -60,7 +63,8 @@ pub(crate) enum State {
     Open,
     /// Takes no more commands, completes those that it has.
     Draining,
-    /// Has been told to go; whatever comes is discarded until the peer closes or the deadline passes.
+    /// Has been told to go; whatever comes is discarded until the peer closes or the deadline
+    /// passes.
     Closing { deadline_ms: u64 },
     /// The connection is gone; commands at a device are awaited.
     Gone,
@@ -82,7 +86,8 @@ impl Peer {
     }
 }
 
-/// Data of the host on their way into a buffer. The link owns the buffer until all have come, or the command is given up.
+/// Data of the host on their way into a buffer. The link owns the buffer until all have come, or
+/// the command is given up.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) cid: Cid,
@@ -117,7 +122,8 @@ pub(crate) struct Opening {
     pub(crate) id: QueueId,
     pub(crate) entries: usize,
     pub(crate) sq_flow_disabled: bool,
-    /// The most data that a capsule may carry, bytes, where the controller was told a limit of its own.
+    /// The most data that a capsule may carry, bytes, where the controller was told a limit of its
+    /// own.
     pub(crate) in_capsule_bytes: Option<u32>,
 }
 
@@ -161,12 +167,13 @@ pub(crate) struct Link {
     /// Counts among the connections that are not admitted yet.
     waiting: Option<Waiting>,
     blocked_since_ms: Option<u64>,
-    /// When the host last sent anything: it may not keep data waiting for ever that it has announced.
+    /// When the host last sent anything: it may not keep data waiting for ever that it has
+    /// announced.
     last_received_ms: u64,
     /// Whether it is on the reactor's list of connections to flush.
     pub(crate) dirty: bool,
-    /// Bytes that may still be received, or asked for by reads, in the turn of this number. Below zero when a command was
-    /// larger than its share: the next turns pay for it.
+    /// Bytes that may still be received, or asked for by reads, in the turn of this number. Below
+    /// zero when a command was larger than its share: the next turns pay for it.
     credit: (u32, i64),
     /// Bytes charged that the reactor does not know of yet.
     charged: usize,
@@ -265,8 +272,8 @@ impl Link {
         }
     }
 
-    /// Takes what is there, once, up to what is left of the share: data under way into their buffer where that pays, the rest into
-    /// `scratch`. `None`: nothing is there.
+    /// Takes what is there, once, up to what is left of the share: data under way into their buffer
+    /// where that pays, the rest into `scratch`. `None`: nothing is there.
     ///
     /// # Errors
     /// The peer has closed, or the connection has failed.
@@ -313,7 +320,8 @@ impl Link {
         self.transport.is_stalled()
     }
 
-    /// Whether data of the host are awaited that come behind what was received: then everything is received and taken on.
+    /// Whether data of the host are awaited that come behind what was received: then everything is
+    /// received and taken on.
     #[inline]
     pub(crate) fn awaits_data(&self) -> bool {
         self.transport.awaits_data()
@@ -403,14 +411,15 @@ impl Link {
         self.mark_dirty(turn);
     }
 
-    /// Sends the first `length` bytes of `buffer`, and the completion. The buffer goes back to the reactor's pool when they are
-    /// sent, which is at once if they are few.
+    /// Sends the first `length` bytes of `buffer`, and the completion. The buffer goes back to the
+    /// reactor's pool when they are sent, which is at once if they are few.
     pub(crate) fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, turn: &mut Turn<'_>) {
         self.transport.send_buffer(cid, buffer, length, cqe, turn.pool);
         self.mark_dirty(turn);
     }
 
-    /// Sends what `device`, whose bytes are in memory, holds when they are sent, and the completion.
+    /// Sends what `device`, whose bytes are in memory, holds when they are sent, and the
+    /// completion.
     #[inline]
     pub(crate) fn lend(
         &mut self,
@@ -479,13 +488,14 @@ impl Link {
         self.state == State::Gone && self.transport.settle_ms().is_none()
     }
 
-    /// Whether the peer has closed its end or is gone, also where what it sent before is still to be taken.
+    /// Whether the peer has closed its end or is gone, also where what it sent before is still to
+    /// be taken.
     pub(crate) fn peer_is_gone(&self) -> bool {
         self.transport.peer_is_gone()
     }
 
-    /// When it must be looked at next although nothing happens, milliseconds of the target's clock. `is_owed`: the host has
-    /// announced something that it has not sent.
+    /// When it must be looked at next although nothing happens, milliseconds of the target's clock.
+    /// `is_owed`: the host has announced something that it has not sent.
     pub(crate) fn deadline_ms(&self, is_owed: bool) -> Option<u64> {
         let own = match self.state {
             State::Handshake { deadline_ms } | State::Closing { deadline_ms } => Some(deadline_ms),
@@ -507,7 +517,8 @@ impl Link {
         }
     }
 
-    /// Since when the peer reads nothing of what is there for it: it may not hold our buffers for ever.
+    /// Since when the peer reads nothing of what is there for it: it may not hold our buffers for
+    /// ever.
     fn stalled_since_ms(&self) -> Option<u64> {
         match (self.blocked_since_ms, self.transport.unacknowledged_since_ms()) {
             (Some(blocked), Some(unacknowledged)) => Some(blocked.min(unacknowledged)),
@@ -520,7 +531,8 @@ impl Link {
         self.transport.drop_input(&mut give);
     }
 
-    /// Tells the peer to go, and why where the transport has words for it. Its input is dropped before.
+    /// Tells the peer to go, and why where the transport has words for it. Its input is dropped
+    /// before.
     pub(crate) fn start_closing(&mut self, end: &End, turn: &mut Turn<'_>) {
         self.transport.start_closing(end, turn.pool);
         self.blocked_since_ms = None;

@@ -2,8 +2,14 @@
 //! busy polling, sending without a copy. The same for a target's listening sockets and a host's
 //! connections. Owns in which order they are set and which one was refused; which sockets have
 //! them, and what a refusal is called, is the caller's.
+//!
+//! Also the [`Stream`] that both send and receive on: a socket, or a simulated one.
 
 #![forbid(unsafe_code)]
+
+mod stream;
+
+pub use stream::{Readiness, SimulatedStream, Stream};
 
 use std::io;
 use std::os::fd::AsFd;

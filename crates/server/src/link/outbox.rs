@@ -1,6 +1,8 @@
-//! What one connection has yet to send: headers in one arena, payloads by reference, gathered into one send.
+//! What one connection has yet to send: headers in one arena, payloads by reference, gathered into
+//! one send.
 //!
-//! Owns order and short sends. Does not know PDUs: the transport core encodes headers straight into the arena.
+//! Owns order and short sends. Does not know PDUs: the transport core encodes headers straight into
+//! the arena.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -16,8 +18,8 @@ use super::Flushed;
 use super::zerocopy::{Fresh, Zerocopy};
 use crate::buffer::Pool;
 
-/// Payloads up to this size are copied behind their header: below it an extra gather element costs more than the
-/// copy.
+/// Payloads up to this size are copied behind their header: below it an extra gather element costs
+/// more than the copy.
 pub(crate) const COPY_MAX: usize = 1024;
 
 /// Most gather elements handed to one send: what the kernel takes at once (`IOV_MAX`).
@@ -52,7 +54,8 @@ pub(crate) struct Outbox {
     segments: VecDeque<Segment>,
     /// The devices that segments refer to; empty when nothing is unsent.
     lenders: Vec<Arc<dyn Device>>,
-    /// The rest of a device's page of which a send took the first part: a block must not be torn by a write in between.
+    /// The rest of a device's page of which a send took the first part: a block must not be torn by
+    /// a write in between.
     cut: Vec<u8>,
     bytes: usize,
     /// Where large payloads are sent without a copy.
@@ -85,8 +88,9 @@ impl Outbox {
         self.segments.push_back(Segment::Payload { buffer, start: 0, end: len });
     }
 
-    /// Appends `len` bytes from `offset` of `device` behind what was appended to the arena so far. What is sent is what
-    /// the device holds when it is sent, block for block. The device is [resident](Device::resident), and the range on it.
+    /// Appends `len` bytes from `offset` of `device` behind what was appended to the arena so far.
+    /// What is sent is what the device holds when it is sent, block for block. The device is
+    /// [resident](Device::resident), and the range on it.
     pub(crate) fn push_lent(&mut self, device: &Arc<dyn Device>, offset: u64, len: usize) {
         if len <= COPY_MAX {
             self.copy_lent(device, offset, len);
@@ -140,8 +144,8 @@ impl Outbox {
         }
     }
 
-    /// Sends as much as the socket takes, up to `share` bytes and what completes a segment; spent payload buffers go back to
-    /// `pool`.
+    /// Sends as much as the socket takes, up to `share` bytes and what completes a segment; spent
+    /// payload buffers go back to `pool`.
     ///
     /// # Errors
     /// The socket's error, other than that it would block.
@@ -182,8 +186,8 @@ impl Outbox {
         }
     }
 
-    /// One send of the payload in front, without a copy; with one where the kernel has no room to remember its pages. Gives as
-    /// [`Outbox::send_some`] does.
+    /// One send of the payload in front, without a copy; with one where the kernel has no room to
+    /// remember its pages. Gives as [`Outbox::send_some`] does.
     fn send_pinned(&mut self, socket: impl AsFd) -> rustix::io::Result<(usize, usize)> {
         let (Some(Segment::Payload { buffer, start, end }), Some(zerocopy)) =
             (self.segments.front(), &mut self.zerocopy)
@@ -208,8 +212,8 @@ impl Outbox {
         }
     }
 
-    /// One send of the first `count` segments, of `share` bytes and what completes an element. Gives the bytes sent, and how many
-    /// behind them are in `cut` now.
+    /// One send of the first `count` segments, of `share` bytes and what completes an element.
+    /// Gives the bytes sent, and how many behind them are in `cut` now.
     fn send_some<const N: usize>(
         &mut self,
         socket: impl AsFd,
@@ -253,7 +257,8 @@ impl Outbox {
             offered += gather.last().map_or(0, |slice| slice.len());
         }
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // What is left follows at once or in the next turn: the kernel may fill its last segment with it.
+        // What is left follows at once or in the next turn: the kernel may fill its last segment
+        // with it.
         flags.set(SendFlags::MORE, offered < *bytes);
         let sent = sendmsg(socket, &gather, &mut SendAncillaryBuffer::default(), flags)?;
         drop(gather);
@@ -321,19 +326,23 @@ impl Outbox {
             self.arena_start = 0;
             self.arena_sealed = 0;
         } else if self.arena_start >= COMPACT_MIN && self.arena_start * 2 >= self.arena.len() {
-            // A connection whose socket is never empty would otherwise keep every header it ever sent.
+            // A connection whose socket is never empty would otherwise keep every header it ever
+            // sent.
             self.arena.drain(..self.arena_start);
             self.arena_sealed -= self.arena_start;
             self.arena_start = 0;
         }
     }
 
-    /// Has payloads of `least` bytes and more sent without a copy, until the kernel has copied `copied_max` times in a row all the same. The socket is one that [`ebof_pinned::enable`] was called for.
+    /// Has payloads of `least` bytes and more sent without a copy, until the kernel has copied
+    /// `copied_max` times in a row all the same. The socket is one that [`ebof_pinned::enable`] was
+    /// called for.
     pub(crate) fn pin_from(&mut self, least: u32, copied_max: u32) {
         self.zerocopy = Some(Zerocopy::new(least, copied_max));
     }
 
-    /// Whether payloads may be sent without a copy: then the socket's error events are not about errors alone.
+    /// Whether payloads may be sent without a copy: then the socket's error events are not about
+    /// errors alone.
     pub(crate) fn has_zerocopy(&self) -> bool {
         self.zerocopy.is_some()
     }
@@ -343,7 +352,8 @@ impl Outbox {
         self.zerocopy.as_ref().is_some_and(|zerocopy| zerocopy.pinned.is_waiting())
     }
 
-    /// Takes what the kernel tells about payloads; buffers that it has finished with go back to `pool`.
+    /// Takes what the kernel tells about payloads; buffers that it has finished with go back to
+    /// `pool`.
     ///
     /// # Errors
     /// The error queue cannot be read.
@@ -357,14 +367,16 @@ impl Outbox {
         self.zerocopy.as_mut().map(|zerocopy| std::mem::take(&mut zerocopy.fresh))
     }
 
-    /// Gives buffers up that the kernel does not give back: their memory is not used again, and stays charged.
+    /// Gives buffers up that the kernel does not give back: their memory is not used again, and
+    /// stays charged.
     pub(crate) fn leak(&mut self) {
         if let Some(zerocopy) = &mut self.zerocopy {
             zerocopy.pinned.leak();
         }
     }
 
-    /// Drops everything unsent; payload buffers go back to `pool`, save those that the kernel may still read.
+    /// Drops everything unsent; payload buffers go back to `pool`, save those that the kernel may
+    /// still read.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         for segment in self.segments.drain(..) {
             if let Segment::Payload { buffer, .. } = segment {
@@ -390,7 +402,8 @@ impl Outbox {
     }
 }
 
-/// Nothing more of the payload in `buffer` will be sent. Those that the kernel may still read are kept until it has told.
+/// Nothing more of the payload in `buffer` will be sent. Those that the kernel may still read are
+/// kept until it has told.
 fn give_back(zerocopy: &mut Option<Box<Zerocopy>>, buffer: Buffer, pool: &mut Pool) {
     let spent = match zerocopy {
         None => Some(buffer),
@@ -401,8 +414,9 @@ fn give_back(zerocopy: &mut Option<Box<Zerocopy>>, buffer: Buffer, pool: &mut Po
     }
 }
 
-/// Loans for as many of the lent segments, in order, as one send of `share` bytes may take and nobody is writing to. It waits for a writer only
-/// while it holds no loan, and so never makes one wait that others wait for.
+/// Loans for as many of the lent segments, in order, as one send of `share` bytes may take and
+/// nobody is writing to. It waits for a writer only while it holds no loan, and so never makes one
+/// wait that others wait for.
 fn borrow<'a, 's, const N: usize>(
     segments: impl Iterator<Item = &'s Segment>,
     lenders: &'a [Arc<dyn Device>],

@@ -1,4 +1,5 @@
-//! NVMe/TCP: a socket, the transport core, what is received and not taken yet, and what waits to be sent.
+//! NVMe/TCP: a socket, the transport core, what is received and not taken yet, and what waits to be
+//! sent.
 //!
 //! Owns the socket and the buffers whose data are under way.
 
@@ -30,7 +31,8 @@ struct Transfer {
     is_intact: bool,
 }
 
-/// Data of a PDU that is being received: where the next byte goes, and where what the command needs ends.
+/// Data of a PDU that is being received: where the next byte goes, and where what the command needs
+/// ends.
 #[derive(Debug)]
 struct Incoming {
     transfer: Transfer,
@@ -58,8 +60,8 @@ pub(crate) struct Tcp {
     transfers: Vec<Transfer>,
     incoming: Option<Incoming>,
     inline: InlineState,
-    /// Received bytes that cannot be taken yet, from `unparsed_from` on: the queue is full, or there is no buffer, or the share
-    /// of the turn is used up.
+    /// Received bytes that cannot be taken yet, from `unparsed_from` on: the queue is full, or
+    /// there is no buffer, or the share of the turn is used up.
     unparsed: Vec<u8>,
     unparsed_from: usize,
     /// Since when the peer has acknowledged nothing of what is sent without a copy.
@@ -70,8 +72,8 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    /// A connection that arrived at `port`. Where the port sends without a copy, it does so until the kernel has copied
-    /// `copied_max` times in a row all the same.
+    /// A connection that arrived at `port`. Where the port sends without a copy, it does so until
+    /// the kernel has copied `copied_max` times in a row all the same.
     pub(crate) fn new(socket: TcpStream, port: &PortState, copied_max: u32) -> Self {
         let mut outbox = Outbox::default();
         if let Some(least) = port.config.zerocopy_send_bytes {

@@ -1,8 +1,9 @@
-//! What a transport has to do for a [`Link`](super::Link): one implementation for each way in which commands, data and
-//! completions can travel.
+//! What a transport has to do for a [`Link`](super::Link): one implementation for each way in which
+//! commands, data and completions can travel.
 //!
-//! A transport moves bytes. It knows neither the state of its connection nor its share of a turn, which are the link's, nor what a
-//! command means. Methods that queue something for the host send nothing themselves: [`Transport::flush`] does, once per turn.
+//! A transport moves bytes. It knows neither the state of its connection nor its share of a turn,
+//! which are the link's, nor what a command means. Methods that queue something for the host send
+//! nothing themselves: [`Transport::flush`] does, once per turn.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use crate::turn::Turn;
 
 /// One connection's transport.
 ///
-/// Input comes in two steps: [`receive`](Self::receive) takes what is there into memory, and [`poll`](Self::poll) takes it apart, event by
-/// event. What the command side has no room for stays with the transport (*unparsed*), and nothing more is received meanwhile.
+/// Input comes in two steps: [`receive`](Self::receive) takes what is there into memory, and
+/// [`poll`](Self::poll) takes it apart, event by event. What the command side has no room for stays
+/// with the transport (*unparsed*), and nothing more is received meanwhile.
 pub(crate) trait Transport {
     /// What the reactor waits for; `None` where the other end rings a bell.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
@@ -31,8 +33,8 @@ pub(crate) trait Transport {
     /// The connection is a queue of a controller from now on.
     fn open(&mut self, opening: &Opening);
 
-    /// Takes up to `limit` bytes of what is there: data under way into their buffer where that pays, the rest into `scratch`. `None`:
-    /// nothing is there.
+    /// Takes up to `limit` bytes of what is there: data under way into their buffer where that
+    /// pays, the rest into `scratch`. `None`: nothing is there.
     ///
     /// # Errors
     /// The peer has closed, or the connection has failed.
@@ -50,8 +52,8 @@ pub(crate) trait Transport {
     /// Whether the next event may be a command that has come.
     fn is_at_command(&self, input: &[u8]) -> bool;
 
-    /// Takes `input` up to the next event. `None`: all of it is taken. While `draining` commands are dropped: the host sees the
-    /// connection end, and sends them again elsewhere or later.
+    /// Takes `input` up to the next event. `None`: all of it is taken. While `draining` commands
+    /// are dropped: the host sees the connection end, and sends them again elsewhere or later.
     ///
     /// # Errors
     /// The host broke the transport, or says that we did.
@@ -75,13 +77,15 @@ pub(crate) trait Transport {
     /// Whether something waits for room: then nothing more is received.
     fn is_stalled(&self) -> bool;
 
-    /// Whether data of the host are awaited that come behind what was received: then everything is received and taken on.
+    /// Whether data of the host are awaited that come behind what was received: then everything is
+    /// received and taken on.
     fn awaits_data(&self) -> bool;
 
     /// The data in the capsule of the command just told, if all of them have come.
     fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>>;
 
-    /// Has the data in the capsule of the command just told come into a buffer: [`Event::Fetched`] follows.
+    /// Has the data in the capsule of the command just told come into a buffer: [`Event::Fetched`]
+    /// follows.
     fn fetch_inline(&mut self, fetch: Fetch);
 
     /// Gets data of a command from the host: [`Event::Fetched`] follows.
@@ -99,11 +103,12 @@ pub(crate) trait Transport {
     /// Queues `data`, which did not come from a device, and the completion.
     fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe);
 
-    /// Queues the first `length` bytes of `buffer`, and the completion. The buffer goes to `pool` when they are sent, which may be at
-    /// once.
+    /// Queues the first `length` bytes of `buffer`, and the completion. The buffer goes to `pool`
+    /// when they are sent, which may be at once.
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool);
 
-    /// Queues what `device`, whose bytes are in memory, holds when they are sent, and the completion.
+    /// Queues what `device`, whose bytes are in memory, holds when they are sent, and the
+    /// completion.
     fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe);
 
     /// Bytes that wait to be sent.
@@ -118,13 +123,16 @@ pub(crate) trait Transport {
     /// Drops what has been received; `give` gets the buffers whose data do not come any more.
     fn drop_input(&mut self, give: &mut dyn FnMut(Buffer));
 
-    /// Tells the peer to go, and why where the transport has words for it. What is queued is dropped.
+    /// Tells the peer to go, and why where the transport has words for it. What is queued is
+    /// dropped.
     fn start_closing(&mut self, end: &End, pool: &mut Pool);
 
-    /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) tells about buffers that are still read.
+    /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) tells about
+    /// buffers that are still read.
     fn close(&mut self, peer: &Peer, turn: &mut Turn<'_>);
 
-    /// Whether the peer has closed its end or is gone, also where what it sent before is still to be taken.
+    /// Whether the peer has closed its end or is gone, also where what it sent before is still to
+    /// be taken.
     fn peer_is_gone(&self) -> bool;
 
     /// Gives back memory that a burst left behind.
@@ -148,8 +156,8 @@ pub(crate) trait Transport {
         Some(End::PeerClosed)
     }
 
-    /// Since when the peer has acknowledged nothing of what was sent, milliseconds, where that is another thing than a connection
-    /// that takes no more.
+    /// Since when the peer has acknowledged nothing of what was sent, milliseconds, where that is
+    /// another thing than a connection that takes no more.
     fn unacknowledged_since_ms(&self) -> Option<u64> {
         None
     }

@@ -1,4 +1,5 @@
-//! Payloads that are sent without a copy: what a connection keeps of them, how it ends while it does, and what all of them count.
+//! Payloads that are sent without a copy: what a connection keeps of them, how it ends while it
+//! does, and what all of them count.
 //!
 //! Which send is over is `ebof_pinned`'s; what is sent when is the outbox's.
 
@@ -11,7 +12,8 @@ use super::tcp::Tcp;
 use super::{End, Peer, STALLED_MS};
 use crate::turn::Turn;
 
-/// What a network card still reads of a connection that was broken off is looked at again after this time, and
+/// What a network card still reads of a connection that was broken off is looked at again after
+/// this time, and
 const LOOK_MS: u64 = 10;
 
 /// given up after this, milliseconds: a card or its driver that takes longer hangs.
@@ -99,7 +101,8 @@ impl Counts {
 }
 
 impl Tcp {
-    /// Takes what the kernel tells about payloads that were sent without a copy. Returns whether it told anything.
+    /// Takes what the kernel tells about payloads that were sent without a copy. Returns whether it
+    /// told anything.
     ///
     /// # Errors
     /// The socket's error queue cannot be read.
@@ -117,7 +120,8 @@ impl Tcp {
         Ok(true)
     }
 
-    /// Notes what a flush sent without a copy. `is_progress`: something was sent, with a copy or without.
+    /// Notes what a flush sent without a copy. `is_progress`: something was sent, with a copy or
+    /// without.
     pub(super) fn after_flush(&mut self, is_progress: bool, turn: &Turn<'_>) {
         if let Some(fresh) = self.outbox.take_fresh().filter(|fresh| *fresh != Fresh::default()) {
             turn.shared.zerocopy.add(fresh);
@@ -128,8 +132,8 @@ impl Tcp {
         }
     }
 
-    /// Whether the peer takes what it is sent is not seen in notifications alone: the kernel tells of sends together. Asks, when it
-    /// seems that it takes nothing.
+    /// Whether the peer takes what it is sent is not seen in notifications alone: the kernel tells
+    /// of sends together. Asks, when it seems that it takes nothing.
     pub(super) fn look_at_acknowledged(&mut self, now_ms: u64) {
         let stalled = self.pinned_since_ms.is_some_and(|since| since + STALLED_MS <= now_ms);
         if stalled
@@ -140,8 +144,9 @@ impl Tcp {
         }
     }
 
-    /// Sees to it that the kernel lets go of the buffers of a connection that ends now. What it handed to the network card is still
-    /// read for a moment, although the connection is broken off: until then the connection stays, without its peer.
+    /// Sees to it that the kernel lets go of the buffers of a connection that ends now. What it
+    /// handed to the network card is still read for a moment, although the connection is broken
+    /// off: until then the connection stays, without its peer.
     pub(super) fn let_go(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
         // What the peer has acknowledged meanwhile needs no reset.
         if self.on_notifications(peer, turn).is_ok() && !self.outbox.is_pinning() {

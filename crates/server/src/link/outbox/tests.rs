@@ -91,7 +91,8 @@ fn headers_and_payloads_arrive_in_order_through_short_sends() {
     let mut got = Vec::with_capacity(expected.len());
     let mut piece = vec![0; 300_001];
     let mut blocked = 0;
-    // What the socket has taken is read only when it takes no more: it fills again and again, whoever gets the processor when.
+    // What the socket has taken is read only when it takes no more: it fills again and again,
+    // whoever gets the processor when.
     while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
         blocked += 1;
         let taken = expected.len() - outbox.len();
