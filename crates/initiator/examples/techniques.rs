@@ -1,8 +1,10 @@
-//! Measures what the host's techniques buy, against a running target: readers beside a writer of large blocks, over
-//! shared and separate queues; requests that are held and sent in caravans; a queue of another processor.
+//! Measures what the host's techniques buy, against a running target: readers beside a writer of
+//! large blocks, over shared and separate queues; requests that are held and sent in caravans; a
+//! queue of another processor.
 //!
-//! `cargo run --release -p ebof-initiator --example techniques -- mixed URI [key=value ...]`, likewise `caravan` and
-//! `affinity`. The keys and their defaults are in `Settings`. docs/performance-host.md says what was measured.
+//! `cargo run --release -p ebof-initiator --example techniques -- mixed URI [key=value ...]`,
+//! likewise `caravan` and `affinity`. The keys and their defaults are in `Settings`.
+//! docs/performance-host.md says what was measured.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::panic, reason = "a tool for people, run by hand")]
 
 use std::collections::{HashMap, VecDeque};
@@ -182,7 +184,8 @@ fn mixed(settings: &Settings) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Reads of 4 KiB from one thread, each flushed as it is submitted: at a rate (`rate`, per second), or at a depth.
+/// Reads of 4 KiB from one thread, each flushed as it is submitted: at a rate (`rate`, per second),
+/// or at a depth.
 fn caravan(settings: &Settings) -> Result<(), AnyError> {
     let controller = settings.connect(|options| options.nr_io_queues = 1)?;
     let mut queue: QueuePair = controller.queue_pair()?;

@@ -1,5 +1,6 @@
-//! The background thread of a controller: serves the Admin Queue (commands of others, Keep Alive, asynchronous events,
-//! aborts) and reconnects. It sleeps in poll(2) until a socket, the inbox or a timer has something for it.
+//! The background thread of a controller: serves the Admin Queue (commands of others, Keep Alive,
+//! asynchronous events, aborts) and reconnects. It sleeps in poll(2) until a socket, the inbox or a
+//! timer has something for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -182,7 +183,7 @@ impl Admin {
 
     /// Waits for a socket, the inbox or a timer.
     fn sleep(&self) -> Result<(), rustix::io::Errno> {
-        let Some(socket) = self.engine.socket() else { return Ok(()) };
+        let Some(socket) = self.engine.descriptor() else { return Ok(()) };
         let mut due = self.keep_alive_due_ms.min(self.engine.next_deadline_ms()).min(self.rescan_due_ms);
         if self.events_owed > 0 {
             due = due.min((self.events_second + 1) * 1000);
@@ -324,7 +325,8 @@ impl Admin {
             info: event.info,
             log_page: event.log_page.0,
         });
-        // Reading the log page clears the event: only then may the controller send the next of its kind.
+        // Reading the log page clears the event: only then may the controller send the next of its
+        // kind.
         if matches!(event.kind, EventType::Error | EventType::SmartHealth | EventType::Notice) {
             let sqe = GetLogPage::new(event.log_page, 512).encode(ebof_nvme::Nsid::ALL);
             self.submit(sqe, Data::ToHost(vec![0; 512]), tag::CLEAR, self.admin_timeout_ms());
@@ -404,7 +406,8 @@ impl Admin {
         }
     }
 
-    /// Tries to connect again until it works (true), the time for it is over or it is not wanted any more (false).
+    /// Tries to connect again until it works (true), the time for it is over or it is not wanted
+    /// any more (false).
     fn reconnect(&mut self, loss: &Loss) -> bool {
         let shared = Arc::clone(&self.shared);
         let options = &shared.options;
@@ -438,7 +441,8 @@ impl Admin {
         false
     }
 
-    /// A new Admin Queue, and what the open namespaces are now: all of it is known before a command is sent to one.
+    /// A new Admin Queue, and what the open namespaces are now: all of it is known before a command
+    /// is sent to one.
     fn establish(&self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
         let (options, cancel) = (&self.shared.options, &self.shared.cancel);
         let (mut engine, mut info) = establish::controller(options, None, cancel)?;
@@ -457,7 +461,8 @@ impl Admin {
         self.begin();
     }
 
-    /// Sleeps before an attempt, refusing commands meanwhile. False when there shall be no further attempt.
+    /// Sleeps before an attempt, refusing commands meanwhile. False when there shall be no further
+    /// attempt.
     fn pause(&self, pause_ms: u64, since: Instant) -> bool {
         let end = Instant::now() + Duration::from_millis(pause_ms);
         loop {
@@ -477,7 +482,8 @@ impl Admin {
         }
     }
 
-    /// Tells the controller that it is not needed any more (CC.SHN) and waits a little for it to finish.
+    /// Tells the controller that it is not needed any more (CC.SHN) and waits a little for it to
+    /// finish.
     fn shut_down(&mut self) {
         let deadline = Instant::now() + SHUTDOWN_TIME;
         // The controller's own is set by now, and would end every wait.
@@ -501,8 +507,8 @@ impl Admin {
     }
 }
 
-/// Pause before attempt `attempt`: doubles from a short first one up to `delay_ms`, and varies by a quarter so that many
-/// hosts do not come back at the same moment.
+/// Pause before attempt `attempt`: doubles from a short first one up to `delay_ms`, and varies by a
+/// quarter so that many hosts do not come back at the same moment.
 fn pause_ms(attempt: u32, delay_ms: u32) -> u64 {
     let delay = u64::from(delay_ms).max(1);
     let base = FIRST_PAUSE_MS.saturating_mul(1 << attempt.min(30)).min(delay);

@@ -1,8 +1,9 @@
-//! A controller and its namespaces for programs with an async runtime of their own: connecting, and every command that
-//! [`Namespace`] has, split at the controller's limits and retried as there.
+//! A controller and its namespaces for programs with an async runtime of their own: connecting, and
+//! every command that [`Namespace`] has, split at the controller's limits and retried as there.
 //!
-//! The futures need no runtime. What blocks (name resolution, connecting, Identify) runs on a thread of its own that ends
-//! with it; pauses before a retry are kept by one thread per [`AsyncNamespace`], which exists while there are any.
+//! The futures need no runtime. What blocks (name resolution, connecting, Identify) runs on a
+//! thread of its own that ends with it; pauses before a retry are kept by one thread per
+//! [`AsyncNamespace`], which exists while there are any.
 
 mod pause;
 mod span;
@@ -37,8 +38,8 @@ use crate::state::State;
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
 impl Controller {
-    /// As [`Controller::connect`], as a future. It begins when it is first polled; when it is dropped before its end, the
-    /// controller that may have been made meanwhile is disconnected.
+    /// As [`Controller::connect`], as a future. It begins when it is first polled; when it is
+    /// dropped before its end, the controller that may have been made meanwhile is disconnected.
     ///
     /// # Errors
     /// As [`Controller::connect`].
@@ -52,12 +53,14 @@ impl Controller {
     }
 }
 
-/// A namespace of a connected controller, as futures. Cheap to clone; for any number of tasks and threads.
+/// A namespace of a connected controller, as futures. Cheap to clone; for any number of tasks and
+/// threads.
 ///
-/// A call takes its buffer, of a multiple of the block size, and gives it back with the result. It begins when it is first
-/// polled. It is split at the controller's limits, one command after another, and goes on after a loss of the connection
-/// (every command here may be repeated) until the controller is given up or `fast_io_fail_tmo` is over. A future that is
-/// dropped gives up the command that is under way, which may or may not be executed, and does not begin the next.
+/// A call takes its buffer, of a multiple of the block size, and gives it back with the result. It
+/// begins when it is first polled. It is split at the controller's limits, one command after
+/// another, and goes on after a loss of the connection (every command here may be repeated) until
+/// the controller is given up or `fast_io_fail_tmo` is over. A future that is dropped gives up the
+/// command that is under way, which may or may not be executed, and does not begin the next.
 ///
 /// ```no_run
 /// use ebof_initiator::{AsyncNamespace, Controller, Options};
@@ -114,13 +117,14 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
     /// Fills `buffer` with the blocks from `lba` on.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection for good; with the
-    /// buffer, whose contents are unspecified then.
+    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection
+    /// for good; with the buffer, whose contents are unspecified then.
     pub async fn read(&self, lba: u64, buffer: B) -> Result<B, IoError<B>> {
         self.transfer("Read", nvm::READ, BlockRange::new(lba, 1), buffer, Data::ToHost).await
     }
 
-    /// Writes the bytes of `buffer` from `lba` on; with `fua` they are on the medium when the future is over.
+    /// Writes the bytes of `buffer` from `lba` on; with `fua` they are on the medium when the
+    /// future is over.
     ///
     /// # Errors
     /// As [`AsyncNamespace::read`].
@@ -188,8 +192,8 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         Ok(())
     }
 
-    /// Copies ranges of (lba, blocks), one behind the other, to the blocks from `to` on, without their data going to the host
-    /// and back.
+    /// Copies ranges of (lba, blocks), one behind the other, to the blocks from `to` on, without
+    /// their data going to the host and back.
     ///
     /// # Errors
     /// As [`Namespace::copy`].
@@ -201,8 +205,9 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         Ok(())
     }
 
-    /// Runs one command as it stands, for all that has no call of its own here: reservations, Write Uncorrectable, hints. Its
-    /// NSID is made this namespace's. It is neither split nor sent again: after [`Error::Lost`] it may have been executed.
+    /// Runs one command as it stands, for all that has no call of its own here: reservations, Write
+    /// Uncorrectable, hints. Its NSID is made this namespace's. It is neither split nor sent again:
+    /// after [`Error::Lost`] it may have been executed.
     ///
     /// Any status of the controller is a result, in the completion; `user` of that is 0.
     pub async fn submit(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
@@ -279,7 +284,8 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         Ok(buffer)
     }
 
-    /// A controller strips nothing for Compare: blocks have to have protection information, which is not compared.
+    /// A controller strips nothing for Compare: blocks have to have protection information, which
+    /// is not compared.
     async fn compare_protected(&self, range: BlockRange, buffer: B) -> Result<B, IoError<B>> {
         match self.compare_extended(range, &buffer).await {
             Ok(()) => Ok(buffer),
@@ -330,7 +336,8 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         outcome(command, completion)
     }
 
-    /// Waits until it is worth trying again; the error where it is not. By the rules of [`Namespace`].
+    /// Waits until it is worth trying again; the error where it is not. By the rules of
+    /// [`Namespace`].
     async fn recover(&self, recovery: &mut Recovery, reason: Error) -> Result<(), Error> {
         let may_retry = reason.status().is_some_and(may_retry);
         if (may_retry || matches!(reason, Error::TooLarge { .. })) && recovery.retries < RETRIES {
@@ -346,7 +353,8 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
         let controller = self.queues.controller();
         let since = *recovery.failing_since.get_or_insert_with(Instant::now);
         let limit = controller.options().fast_io_fail_tmo;
-        // The background thread may not know of the loss yet, and say that all is well: a pause in any case.
+        // The background thread may not know of the loss yet, and say that all is well: a pause in
+        // any case.
         loop {
             let pause = recovery.pause.map_or(PAUSES[0], |pause| (pause * 2).min(PAUSES[1]));
             recovery.pause = Some(pause);

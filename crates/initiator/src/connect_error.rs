@@ -1,5 +1,5 @@
-//! Why a connection could not be made, told so that it helps: what was tried, what the peer answered, what to do.
-//! The texts are in `connect_error/text.rs`.
+//! Why a connection could not be made, told so that it helps: what was tried, what the peer
+//! answered, what to do. The texts are in `connect_error/text.rs`.
 
 mod text;
 
@@ -14,8 +14,8 @@ pub(crate) use text::errno_text;
 
 use crate::options::Options;
 
-/// Why a connection could not be made. `Display` gives several lines: what failed, then `tried:`, `answer:` and
-/// `to do:`.
+/// Why a connection could not be made. `Display` gives several lines: what failed, then `tried:`,
+/// `answer:` and `to do:`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectError(Box<Failure>);
 
@@ -227,7 +227,8 @@ impl ConnectError {
         text::to_do(&self.0.kind, &self.0.tried)
     }
 
-    /// Whether trying again, with nothing changed, may help: the peer may be starting or the network recovering.
+    /// Whether trying again, with nothing changed, may help: the peer may be starting or the
+    /// network recovering.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use ConnectErrorKind as K;

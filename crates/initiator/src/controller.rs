@@ -37,8 +37,9 @@ use crate::wait::Cancel;
 /// How often a namespace is read that changes, or whose connection does, while it is opened.
 const OPEN_TRIES: u32 = 10;
 
-/// A connected controller. Cheap to clone; all clones are the same controller. When the last clone is dropped, and the
-/// last [`Namespace`] and [`QueuePair`] that was made from it, it disconnects by itself.
+/// A connected controller. Cheap to clone; all clones are the same controller. When the last clone
+/// is dropped, and the last [`Namespace`] and [`QueuePair`] that was made from it, it disconnects
+/// by itself.
 #[derive(Clone)]
 pub struct Controller(Arc<Handle>);
 
@@ -62,8 +63,9 @@ impl std::fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Connects the Admin Queue, enables the controller, identifies it and asks for I/O queues. With options that ask for I/O queues
-    /// a discovery controller is refused; with those that do not, either kind will do.
+    /// Connects the Admin Queue, enables the controller, identifies it and asks for I/O queues.
+    /// With options that ask for I/O queues a discovery controller is refused; with those that do
+    /// not, either kind will do.
     ///
     /// # Errors
     /// What was tried, what the target answered, and what to do about it.
@@ -159,19 +161,21 @@ impl Controller {
         self.0.shared.info().max_transfer_bytes()
     }
 
-    /// What it takes in one command, and which optional commands it has, as of the last (re)connect.
+    /// What it takes in one command, and which optional commands it has, as of the last
+    /// (re)connect.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.0.shared.info().limits
     }
 
-    /// Looks for namespaces that came, went or changed, as after an event. Does not wait, and looks once a second at
-    /// most; what is found is told to [`Controller::events`].
+    /// Looks for namespaces that came, went or changed, as after an event. Does not wait, and looks
+    /// once a second at most; what is found is told to [`Controller::events`].
     pub fn rescan(&self) {
         self.0.shared.ask_rescan();
     }
 
-    /// Runs an admin command; `timeout` of `None` is the option's. The completion is returned whatever its status is.
+    /// Runs an admin command; `timeout` of `None` is the option's. The completion is returned
+    /// whatever its status is.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Timeout`], [`Error::NotConnected`].
@@ -220,8 +224,8 @@ impl Controller {
         self.checked("Property Set", Property::set(offset, value), AdminData::None).map(|_| ())
     }
 
-    /// Reads `data.len()` bytes (a multiple of 4) of log page `lid` from `offset` (a multiple of 4), in as many
-    /// commands as the transfer limit asks for.
+    /// Reads `data.len()` bytes (a multiple of 4) of log page `lid` from `offset` (a multiple of
+    /// 4), in as many commands as the transfer limit asks for.
     ///
     /// # Errors
     /// As [`Controller::property_get`].
@@ -250,7 +254,8 @@ impl Controller {
     /// The discovery log, of a discovery controller that stays connected.
     ///
     /// # Errors
-    /// As [`Controller::property_get`]; [`Error::Malformed`] when it does not stay the same while it is read.
+    /// As [`Controller::property_get`]; [`Error::Malformed`] when it does not stay the same while
+    /// it is read.
     pub fn discovery_log(&self) -> Result<DiscoveryLog, Error> {
         let mut log =
             read_log(self.log_piece(), |sqe, data| self.checked("Get Log Page", sqe, AdminData::ToHost(data)))?;
@@ -332,17 +337,19 @@ impl Controller {
         Namespace::new(self.clone(), nsid)
     }
 
-    /// What happens from now on. A receiver that is not read loses events beyond 256. It ends when the controller is
-    /// disconnected or given up.
+    /// What happens from now on. A receiver that is not read loses events beyond 256. It ends when
+    /// the controller is disconnected or given up.
     #[must_use]
     pub fn events(&self) -> Receiver<Event> {
         self.0.shared.subscribe()
     }
 
-    /// Connects the next unused I/O queue. Its identifier is free again when the queue pair is dropped.
+    /// Connects the next unused I/O queue. Its identifier is free again when the queue pair is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the target refuses.
+    /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the
+    /// target refuses.
     pub fn queue_pair<B: Buffer>(&self) -> Result<QueuePair<B>, Error> {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.0.clone()), None)
     }
@@ -356,8 +363,9 @@ impl Controller {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.0.clone()), Some(class))
     }
 
-    /// Drops all connections and makes new ones, as after a loss. Does not wait, but from here on the controller is not
-    /// live before it has new ones: [`Controller::wait_live`] waits for just that.
+    /// Drops all connections and makes new ones, as after a loss. Does not wait, but from here on
+    /// the controller is not live before it has new ones: [`Controller::wait_live`] waits for just
+    /// that.
     pub fn reset(&self) {
         if self.state() == State::Live {
             self.0.shared.set_down(State::Reconnecting);
@@ -365,9 +373,9 @@ impl Controller {
         self.0.shared.send(Message::Reset);
     }
 
-    /// Shuts the controller down (CC.SHN), closes all connections and waits for the background thread, at most a few
-    /// seconds. Commands that are outstanding on queue pairs come back as lost; other clones find the controller
-    /// disconnected.
+    /// Shuts the controller down (CC.SHN), closes all connections and waits for the background
+    /// thread, at most a few seconds. Commands that are outstanding on queue pairs come back as
+    /// lost; other clones find the controller disconnected.
     pub fn disconnect(self) {
         self.0.shared.cancel.cancel();
         let thread = lock(&self.0.thread).take();

@@ -1,4 +1,5 @@
-//! Copy: the commands that copying ranges of a namespace takes, within its limits. Who runs them is not here.
+//! Copy: the commands that copying ranges of a namespace takes, within its limits. Who runs them is
+//! not here.
 
 use std::collections::VecDeque;
 
@@ -29,8 +30,8 @@ struct Most {
 }
 
 impl Namespace {
-    /// Ranges of (lba, blocks) that are to be copied one behind the other to `to`: all within the namespace, and none of them
-    /// where it is copied to. So any part may be copied again.
+    /// Ranges of (lba, blocks) that are to be copied one behind the other to `to`: all within the
+    /// namespace, and none of them where it is copied to. So any part may be copied again.
     pub(crate) fn copies(&self, ranges: &[(u64, u64)], to: u64) -> Result<Copies, Error> {
         let mut total = 0_u64;
         for &(lba, blocks) in ranges {
@@ -74,7 +75,8 @@ impl Copies {
         }
         let mut copy = Copy { slba: to, ranges, format: CopyFormat::Format0.encode(), ..Copy::default() };
         if protection != ProtectionType::None {
-            // As with Read and Write: the controller checks what it strips, and inserts the destination's.
+            // As with Read and Write: the controller checks what it strips, and inserts the
+            // destination's.
             copy.read_protection = prinfo::ACTION | prinfo::CHECK_GUARD;
             copy.write_protection = prinfo::ACTION;
             copy.reference_tag = if protection == ProtectionType::Type3 { 0 } else { low(to) };

@@ -1,11 +1,12 @@
-//! What goes with a command, and what comes back of it: data that the queue owns meanwhile, data that a caller lends.
+//! What goes with a command, and what comes back of it: data that the queue owns meanwhile, data
+//! that a caller lends.
 
 use ebof_nvme::Cqe;
 
 use crate::error::Error;
 
-/// What a command's data may live in while the command is outstanding. `as_ref` and `as_mut` must give the same bytes
-/// at every call.
+/// What a command's data may live in while the command is outstanding. `as_ref` and `as_mut` must
+/// give the same bytes at every call.
 pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {}
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send> Buffer for T {}
 
@@ -36,11 +37,11 @@ impl<B> Data<B> {
 pub struct Completion<B = Vec<u8>> {
     /// What [`crate::QueuePair::submit`] was given to find the command again.
     pub user: u64,
-    /// The completion queue entry, whatever its status is; or why there will be none ([`Error::Lost`]: the command may
-    /// or may not have been executed).
+    /// The completion queue entry, whatever its status is; or why there will be none
+    /// ([`Error::Lost`]: the command may or may not have been executed).
     pub result: Result<Cqe, Error>,
-    /// The buffer, given back. None where a network card did not let go of it after the connection was lost (zero-copy send): then
-    /// its memory is never used again.
+    /// The buffer, given back. None where a network card did not let go of it after the connection
+    /// was lost (zero-copy send): then its memory is never used again.
     pub data: Data<B>,
 }
 

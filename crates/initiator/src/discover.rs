@@ -32,8 +32,8 @@ const ENTRIES_MAX: usize = 4096;
 /// How often a log that changes while it is read is read again.
 const TRIES: usize = 10;
 
-/// Reads the discovery log at `options`' address, and reads it again while it changes meanwhile. `options.nqn` may be
-/// the well-known discovery NQN or the service's own.
+/// Reads the discovery log at `options`' address, and reads it again while it changes meanwhile.
+/// `options.nqn` may be the well-known discovery NQN or the service's own.
 ///
 /// # Errors
 /// As [`crate::Controller::connect`].
@@ -80,7 +80,8 @@ pub(crate) fn log_piece(max: Option<u64>) -> usize {
     max.map_or(PIECE, |max| usize::try_from(max).unwrap_or(PIECE).clamp(4096, PIECE))
 }
 
-/// Reads the log in pieces of `piece` bytes through `run`, which runs Get Log Page; `peer` is left to the caller.
+/// Reads the log in pieces of `piece` bytes through `run`, which runs Get Log Page; `peer` is left
+/// to the caller.
 pub(crate) fn read_log(
     piece: usize,
     mut run: impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error>,

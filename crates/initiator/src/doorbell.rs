@@ -1,5 +1,6 @@
-//! The delayed doorbell of i10 (Hwang et al., NSDI 2020): small requests are held for a moment and sent in one caravan.
-//! Owns when to send and the timer that ends a hold; what is sent is the engine's.
+//! The delayed doorbell of i10 (Hwang et al., NSDI 2020): small requests are held for a moment and
+//! sent in one caravan. Owns when to send and the timer that ends a hold; what is sent is the
+//! engine's.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -23,8 +24,8 @@ pub(crate) struct Doorbell {
     since: Instant,
     /// Wakes whoever sleeps on the queue's descriptor.
     timer: OwnedFd,
-    /// When the timer fires, if it is set. It is never set back: firing for nothing costs less than setting it for every
-    /// caravan.
+    /// When the timer fires, if it is set. It is never set back: firing for nothing costs less than
+    /// setting it for every caravan.
     fires_at: Option<Instant>,
 }
 
@@ -59,7 +60,8 @@ impl Doorbell {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether what is queued shall wait. From a yes on, the descriptor becomes readable when it need not any more.
+    /// Whether what is queued shall wait. From a yes on, the descriptor becomes readable when it
+    /// need not any more.
     pub(crate) fn holds(&mut self) -> bool {
         let now = Instant::now();
         if self.fires_at.is_some_and(|at| now >= at) {

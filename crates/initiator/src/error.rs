@@ -1,4 +1,5 @@
-//! What can go wrong with a connected controller. Why a connection could not be made is in `connect_error`.
+//! What can go wrong with a connected controller. Why a connection could not be made is in
+//! `connect_error`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub enum Error {
         /// The status.
         status: Status,
     },
-    /// The connection was lost while the command was outstanding: it may or may not have been executed.
+    /// The connection was lost while the command was outstanding: it may or may not have been
+    /// executed.
     #[error("the connection was lost: {0}")]
     Lost(Loss),
     /// The command was not answered in time. It may or may not have been executed.
@@ -268,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_command_without_an_answer_says_the_time_that_it_had() {
-        let error = crate::establish::Stop::TimedOut.into_error(Duration::from_millis(1500));
+        let error = crate::stop::Stop::TimedOut.into_error(Duration::from_millis(1500));
         assert_eq!(error.to_string(), "no answer within 1500 ms");
     }
 }

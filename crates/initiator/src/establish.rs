@@ -1,5 +1,6 @@
-//! From an address to a queue that takes commands: TCP, ICReq, Connect; for the Admin Queue also enabling and
-//! identifying the controller. Blocking, with a time-out for each step; used for the first connect and for every reconnect.
+//! From an address to a queue that takes commands: a link, Connect; for the Admin Queue also
+//! enabling and identifying the controller. Blocking, with a time-out for each step; used for the
+//! first connect and for every reconnect.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,9 +15,6 @@ use ebof_nvme::identify::{
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cap, Cc, Csts, offset};
 use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sqe, Status};
-use ebof_tcp::Digest;
-use ebof_tcp::host::{Config, Connection};
-use rustix::event::{PollFd, PollFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
@@ -24,19 +22,15 @@ use crate::data::AdminData;
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::limits::Limits;
+use crate::link;
 use crate::opened::{Looked, Refusal, refusal};
 use crate::options::Options;
 use crate::rescan::NAMESPACES_MAX;
-use crate::socket;
-use crate::wait::{Cancel, wait};
+use crate::stop::{Stop, await_ready};
+use crate::wait::Cancel;
 
 /// Entries of the Admin Queue: what the Linux host has, and every controller takes.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
-const ADMIN_STAGING: usize = 16 << 10;
-/// More than this goes by R2T, however much a controller claims to take in a capsule: it sets the pace then.
-const IN_CAPSULE_MAX: usize = 1 << 20;
-/// 256 KiB hold the answers to a batch of 64 small reads.
-const IO_STAGING: usize = 256 << 10;
 
 /// What is known of a connected controller.
 #[derive(Debug)]
@@ -66,13 +60,12 @@ impl Info {
         if self.identify.icdoff.get() != 0 {
             return 0;
         }
-        let announced = usize::try_from(self.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX);
-        announced.min(IN_CAPSULE_MAX)
+        usize::try_from(self.identify.in_capsule_data_bytes()).unwrap_or(usize::MAX)
     }
 }
 
-/// Connects an Admin Queue and makes the controller ready. `discovery`: whether a discovery controller is wanted
-/// (`None`: either is fine).
+/// Connects an Admin Queue and makes the controller ready. `discovery`: whether a discovery
+/// controller is wanted (`None`: either is fine).
 pub(crate) fn controller(
     options: &Options,
     discovery: Option<bool>,
@@ -82,7 +75,8 @@ pub(crate) fn controller(
     attempt.controller(discovery).map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
-/// Looks at namespaces on a fresh Admin Queue: what they are, and who. All of it within the time of an admin command.
+/// Looks at namespaces on a fresh Admin Queue: what they are, and who. All of it within the time of
+/// an admin command.
 pub(crate) fn look(
     engine: &mut Engine<Vec<u8>>,
     options: &Options,
@@ -100,7 +94,8 @@ pub(crate) fn look(
     looked.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
-/// Connects I/O queue `queue` of a controller for as many commands as `engine` was made for, or fewer.
+/// Connects I/O queue `queue` of a controller for as many commands as `engine` was made for, or
+/// fewer.
 pub(crate) fn io_queue<B: AsRef<[u8]> + AsMut<[u8]>>(
     engine: &mut Engine<B>,
     options: &Options,
@@ -121,7 +116,7 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn controller(&mut self, discovery: Option<bool>) -> Result<(Engine<Vec<u8>>, Info), Kind> {
         let mut engine = Engine::new(ADMIN_ENTRIES - 1, false);
-        let peer = self.open(&mut engine, ADMIN_STAGING)?;
+        let peer = self.open(&mut engine, QueueId::ADMIN)?;
         let id = self.connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC)?;
         self.tried.step = Step::Enable;
         let cap = Cap(self.property(&mut engine, Property::get(offset::CAP, 8), "Property Get (CAP)")?);
@@ -160,47 +155,22 @@ impl Attempt<'_> {
         queue: QueueId,
         info: &Info,
     ) -> Result<(), Kind> {
-        self.open(engine, IO_STAGING)?;
-        if let Some(least) = self.options.zerocopy_send {
-            engine.pin_from(least, self.options.zerocopy_copied_max);
-        }
+        self.open(engine, queue)?;
         self.connect(engine, queue, info.io_entries, info.id)?;
         engine.slots().set_limit(info.io_entries - 1);
         engine.set_in_capsule(info.in_capsule_bytes());
         Ok(())
     }
 
-    /// TCP, then ICReq and ICResp.
+    /// A link for the queue.
     fn open<B: AsRef<[u8]> + AsMut<[u8]>>(
         &mut self,
         engine: &mut Engine<B>,
-        staging: usize,
+        queue: QueueId,
     ) -> Result<SocketAddr, Kind> {
-        let (socket, peer) = socket::connect(self.options, &mut self.tried, self.cancel)?;
-        self.tried.step = Step::Init;
-        engine.start(socket, Connection::new(self.config()), staging);
-        let deadline = self.deadline();
-        let initialized = self.drive(engine, &mut AdminData::None, deadline, |engine| engine.initialized());
-        let parameters = match initialized {
-            Ok(parameters) => parameters,
-            Err(stop) => return Err(self.init_kind(engine, stop)),
-        };
-        let header = self.options.hdr_digest && !parameters.header_digest;
-        let data = self.options.data_digest && !parameters.data_digest;
-        if header || data {
-            return Err(Kind::DigestRefused { header, data });
-        }
+        let (link, peer) = link::connect(self.options, queue, &mut self.tried, self.cancel)?;
+        engine.attach(link);
         Ok(peer)
-    }
-
-    fn config(&self) -> Config {
-        let digest = |wanted| if wanted { Digest::Required } else { Digest::Refused };
-        Config {
-            alignment: 4,
-            header_digest: digest(self.options.hdr_digest),
-            data_digest: digest(self.options.data_digest),
-            r2t_max: self.options.max_r2t.clamp(1, 64),
-        }
     }
 
     fn deadline(&self) -> Instant {
@@ -209,49 +179,6 @@ impl Attempt<'_> {
 
     fn step_time(&self) -> Duration {
         Duration::from_millis(u64::from(self.options.connect_timeout_ms.max(1)))
-    }
-
-    /// Why there was no ICResp: a stranger, a silent one, one that closes, one that refuses digests.
-    fn init_kind<B: AsRef<[u8]> + AsMut<[u8]>>(&self, engine: &Engine<B>, stop: Stop) -> Kind {
-        let (first_bytes, fatal) = engine.evidence();
-        if matches!(stop, Stop::Cancelled) {
-            return Kind::Cancelled;
-        }
-        if !first_bytes.is_empty() && !looks_like_nvme(&first_bytes) {
-            return Kind::NotNvme { first_bytes };
-        }
-        if fatal.is_some()
-            && let Some(kind) = self.digest_refused(&first_bytes)
-        {
-            return kind;
-        }
-        match stop {
-            Stop::Lost(Loss::Closed) => Kind::ClosedDuringInit { reset: false },
-            Stop::Lost(Loss::Network(rustix::io::Errno::CONNRESET)) => Kind::ClosedDuringInit { reset: true },
-            stop => self.stop_kind(stop),
-        }
-    }
-
-    /// Whether a well-formed ICResp lacks a digest that was asked for (NVMe/TCP, ICResp: DGST in byte 11).
-    fn digest_refused(&self, bytes: &[u8]) -> Option<Kind> {
-        let granted = bytes.get(11)?;
-        let header = self.options.hdr_digest && granted & 1 == 0;
-        let data = self.options.data_digest && granted & 2 == 0;
-        (bytes[0] == 1 && (header || data)).then_some(Kind::DigestRefused { header, data })
-    }
-
-    fn stop_kind(&self, stop: Stop) -> Kind {
-        match stop {
-            Stop::Cancelled => Kind::Cancelled,
-            Stop::TimedOut => Kind::TimedOut { after_ms: u64::from(self.options.connect_timeout_ms) },
-            Stop::System(errno) => Kind::System { action: "waiting for an answer", errno },
-            Stop::Lost(Loss::Network(errno)) => Kind::Closed { errno: Some(errno) },
-            Stop::Lost(Loss::Protocol(violation)) => Kind::Protocol { violation: violation.to_string() },
-            Stop::Lost(Loss::Terminated(termination)) => Kind::Terminated(termination),
-            Stop::Lost(_) => Kind::Closed { errno: None },
-            Stop::Failed(Error::Lost(loss)) => self.stop_kind(Stop::Lost(loss)),
-            Stop::Failed(error) => Kind::Protocol { violation: error.to_string() },
-        }
     }
 
     fn connect<B: AsRef<[u8]> + AsMut<[u8]>>(
@@ -341,7 +268,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Limits of the NVM command set; `None` where the controller does not tell them, as before version 2.0.
+    /// Limits of the NVM command set; `None` where the controller does not tell them, as before
+    /// version 2.0.
     fn nvm_controller(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<NvmController>, Kind> {
         let mut bytes = vec![0; IDENTIFY_BYTES];
         let status = self.identify_into(engine, Cns::IOCS_CONTROLLER, Nsid::NONE, &mut bytes)?;
@@ -359,7 +287,8 @@ impl Attempt<'_> {
         Ok(self.run(engine, sqe, &mut AdminData::ToHost(bytes))?.status())
     }
 
-    /// Looks at one namespace. What may be told later is an error: the connection is not used before all is known.
+    /// Looks at one namespace. What may be told later is an error: the connection is not used
+    /// before all is known.
     fn look_at(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Looked, Kind> {
         let later = |command, status: Status| match refusal(status) {
             _ if status.is_success() => Ok(true),
@@ -424,45 +353,12 @@ impl Attempt<'_> {
         sqe: Sqe,
         data: &mut AdminData<'_>,
     ) -> Result<Cqe, Kind> {
-        run(engine, sqe, data, self.deadline(), self.cancel).map_err(|stop| self.stop_kind(stop))
-    }
-
-    fn drive<B: AsRef<[u8]> + AsMut<[u8]>, T>(
-        &self,
-        engine: &mut Engine<B>,
-        data: &mut AdminData<'_>,
-        deadline: Instant,
-        done: impl FnMut(&mut Engine<B>) -> Option<T>,
-    ) -> Result<T, Stop> {
-        drive(engine, data, deadline, self.cancel, done)
+        run(engine, sqe, data, self.deadline(), self.cancel).map_err(|stop| stop.into_kind(self.options))
     }
 }
 
-/// Why waiting for an answer ended without one.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    TimedOut,
-    Cancelled,
-    Lost(Loss),
-    Failed(Error),
-    System(rustix::io::Errno),
-}
-
-impl Stop {
-    /// As the failure of a command that had `time`.
-    pub(crate) fn into_error(self, time: Duration) -> Error {
-        match self {
-            Self::TimedOut => Error::Timeout { after_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) },
-            Self::Cancelled => Error::Lost(Loss::Requested),
-            Self::Lost(loss) => Error::Lost(loss),
-            Self::Failed(error) => error,
-            Self::System(errno) => Error::System { action: "waiting for an answer", errno },
-        }
-    }
-}
-
-/// Runs one command with lent data on an engine that nobody else drives meanwhile. When it fails, the connection has to be
-/// given up: the command may still be outstanding.
+/// Runs one command with lent data on an engine that nobody else drives meanwhile. When it fails,
+/// the connection has to be given up: the command may still be outstanding.
 pub(crate) fn run<B: AsRef<[u8]> + AsMut<[u8]>>(
     engine: &mut Engine<B>,
     sqe: Sqe,
@@ -495,16 +391,8 @@ fn drive<B: AsRef<[u8]> + AsMut<[u8]>, T>(
         if let Some(result) = done(engine) {
             return Ok(result);
         }
-        let Some(rest) = deadline.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
-            return Err(Stop::TimedOut);
-        };
-        let Some(socket) = engine.socket() else { return Err(Stop::Lost(Loss::Requested)) };
-        let interest = if engine.is_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut fds = [PollFd::new(&socket, interest), PollFd::new(cancel, PollFlags::IN)];
-        wait(&mut fds, Some(rest)).map_err(Stop::System)?;
-        if cancel.is_set() {
-            return Err(Stop::Cancelled);
-        }
+        let Some(link) = engine.link() else { return Err(Stop::Lost(Loss::Requested)) };
+        await_ready(link.descriptor(), link.is_blocked(), deadline, cancel)?;
     }
 }
 
@@ -542,18 +430,5 @@ fn check_type(identify: &IdentifyController, discovery: Option<bool>) -> Result<
         // Before NVMe 1.4 the type was not reported: then the name has to do.
         Some(true) if identify.controller_type() == ControllerType::Io => Err(Kind::NotDiscovery),
         _ => Ok(()),
-    }
-}
-
-/// ICResp or C2HTermReq, by type, header length and total length: what a target may send first.
-fn looks_like_nvme(bytes: &[u8]) -> bool {
-    match bytes {
-        [0x01, _, 128, _, 128, 0, 0, 0, ..] => true,
-        [0x03, _, 24, _, length, 0, 0, 0, ..] => *length >= 24,
-        // Too short to tell: only what can become one of the two.
-        [0x01 | 0x03] | [0x01 | 0x03, _] => true,
-        [0x01, _, 128] | [0x01, _, 128, ..] if bytes.len() < 8 => true,
-        [0x03, _, 24] | [0x03, _, 24, ..] if bytes.len() < 8 => true,
-        _ => false,
     }
 }

@@ -12,8 +12,8 @@ pub enum Event {
     NamespaceRemoved(Nsid),
     /// A namespace changed: its size, its write protection, anything in its Identify data.
     NamespaceChanged(Nsid),
-    /// An open namespace is another one now, or has other blocks: handles of it get errors from here on, and what is there
-    /// now can be opened anew.
+    /// An open namespace is another one now, or has other blocks: handles of it get errors from
+    /// here on, and what is there now can be opened anew.
     NamespaceReplaced(Nsid),
     /// The discovery log changed: read it again.
     DiscoveryChanged,

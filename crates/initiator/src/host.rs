@@ -1,5 +1,5 @@
-//! Who this host is: its NQN and Host Identifier, from `/etc/nvme` where an administrator or nvme-cli wrote them,
-//! else derived from the machine so that they stay the same. Writes nothing.
+//! Who this host is: its NQN and Host Identifier, from `/etc/nvme` where an administrator or
+//! nvme-cli wrote them, else derived from the machine so that they stay the same. Writes nothing.
 
 use std::fs;
 use std::path::Path;
@@ -62,9 +62,11 @@ pub fn identity_under(root: &Path) -> Identity {
     Identity { nqn: Nqn::from_uuid(uuid), id: configured_id.unwrap_or(HostId(uuid.0)), source }
 }
 
-/// A Host Identifier for a host NQN that came without one: the UUID in its name, or one derived from the name.
+/// A Host Identifier for a host NQN that came without one: the UUID in its name, or one derived
+/// from the name.
 ///
-/// Linux refuses two host NQNs with one host identifier, so a foreign NQN must not go with this machine's identifier.
+/// Linux refuses two host NQNs with one host identifier, so a foreign NQN must not go with this
+/// machine's identifier.
 #[must_use]
 pub fn id_for(nqn: &Nqn) -> HostId {
     let own = identity();
@@ -97,8 +99,8 @@ fn derived_id(nqn: &Nqn) -> HostId {
     HostId(name_uuid(nqn.as_str().as_bytes()).0)
 }
 
-/// A UUID of version 8 (RFC 9562: contents of one's own choice) out of `name`. It has to spread and to stay, not to
-/// keep a secret: two rounds of FNV-1a in 128 bits.
+/// A UUID of version 8 (RFC 9562: contents of one's own choice) out of `name`. It has to spread and
+/// to stay, not to keep a secret: two rounds of FNV-1a in 128 bits.
 fn name_uuid(name: &[u8]) -> Uuid {
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -1,5 +1,5 @@
-//! The host's I/O over NVMe/TCP: connect to a subsystem, run admin commands, own queue pairs, read and write
-//! namespaces.
+//! The host's I/O over NVMe/TCP: connect to a subsystem, run admin commands, own queue pairs, read
+//! and write namespaces.
 //!
 //! ```no_run
 //! use ebof_initiator::{Controller, Options};
@@ -14,11 +14,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What bytes mean is in `ebof-nvme`, the protocol's state machine in `ebof-tcp`; here are sockets, threads, timers
-//! and buffers. There is no async runtime: a [`QueuePair`] belongs to one thread that submits and polls, and sleeps in
-//! poll(2) when there is nothing to do. One background thread per controller serves the Admin Queue.
+//! What bytes mean is in `ebof-nvme`, the protocol's state machine in `ebof-tcp`; here are sockets,
+//! threads, timers and buffers. There is no async runtime: a [`QueuePair`] belongs to one thread
+//! that submits and polls, and sleeps in poll(2) when there is nothing to do. One background thread
+//! per controller serves the Admin Queue.
 //!
-//! Everything that the target sends is taken as hostile: no answer can panic, hang or allocate without bound.
+//! Everything that the target sends is taken as hostile: no answer can panic, hang or allocate
+//! without bound.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -35,6 +37,7 @@ mod establish;
 mod event;
 pub mod host;
 mod limits;
+mod link;
 mod lock;
 mod maps;
 mod namespace;
@@ -44,11 +47,10 @@ pub mod overrides;
 mod queue;
 pub mod queues;
 mod rescan;
-mod send;
 mod shared;
 mod slots;
-mod socket;
 mod state;
+mod stop;
 mod wait;
 
 pub use asynchronous::AsyncNamespace;

@@ -1,5 +1,6 @@
-//! What a controller takes in one command, and which optional commands it has: read at every connect, because a target may
-//! come back with other limits. Every value is one that a caller can divide by and loop with, whatever the target told.
+//! What a controller takes in one command, and which optional commands it has: read at every
+//! connect, because a target may come back with other limits. Every value is one that a caller can
+//! divide by and loop with, whatever the target told.
 
 use ebof_nvme::identify::field::{oncs, vwc};
 use ebof_nvme::identify::{IdentifyController, NvmController};
@@ -8,12 +9,13 @@ use ebof_nvme::identify::{IdentifyController, NvmController};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Data of one command, bytes (MDTS): a page of memory at least. `None` where there is no limit.
+    /// Data of one command, bytes (MDTS): a page of memory at least. `None` where there is no
+    /// limit.
     pub transfer_bytes: Option<u64>,
     /// It has Write Zeroes (ONCS).
     pub write_zeroes: bool,
-    /// Blocks of one Write Zeroes, in bytes: WZSL where the controller gives one, else as `transfer_bytes`, which older
-    /// controllers apply to it and the Linux host respects.
+    /// Blocks of one Write Zeroes, in bytes: WZSL where the controller gives one, else as
+    /// `transfer_bytes`, which older controllers apply to it and the Linux host respects.
     pub write_zeroes_bytes: Option<u64>,
     /// Blocks of one Verify, in bytes: VSL, else as `transfer_bytes`.
     pub verify_bytes: Option<u64>,
@@ -25,15 +27,15 @@ pub struct Limits {
     pub dsm_range_blocks: u32,
     /// Blocks of all its ranges together (DMSL), 1 and up.
     pub dsm_blocks: u64,
-    /// A volatile write cache (VWC), at this connect or an earlier one of the same [`crate::Controller`]: what was written is
-    /// safe only after Flush, or with FUA. What an earlier connection left in a cache is not safer because there is none
-    /// any more.
+    /// A volatile write cache (VWC), at this connect or an earlier one of the same
+    /// [`crate::Controller`]: what was written is safe only after Flush, or with FUA. What an
+    /// earlier connection left in a cache is not safer because there is none any more.
     pub volatile_cache: bool,
 }
 
 impl Limits {
-    /// From Identify Controller and CAP's smallest page; `nvm` is what Identify of the NVM command set's controller says, where there is such: before version 2.0 there is
-    /// not.
+    /// From Identify Controller and CAP's smallest page; `nvm` is what Identify of the NVM command
+    /// set's controller says, where there is such: before version 2.0 there is not.
     #[must_use]
     pub fn new(identify: &IdentifyController, nvm: Option<&NvmController>, page_bytes: u64) -> Self {
         let transfer_bytes = identify.max_transfer_bytes(page_bytes);

@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also when a thread died with the lock held: every critical section leaves a consistent value.
+/// Locks, also when a thread died with the lock held: every critical section leaves a consistent
+/// value.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

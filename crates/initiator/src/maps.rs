@@ -1,5 +1,5 @@
-//! Queue maps: which I/O queues are for what. Owns how granted queues are divided, which is how the Linux host divides
-//! them; who takes which queue is in [`crate::shared`].
+//! Queue maps: which I/O queues are for what. Owns how granted queues are divided, which is how the
+//! Linux host divides them; who takes which queue is in [`crate::shared`].
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,8 @@ use crate::options::Options;
 /// What a queue is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueClass {
-    /// Everything that has no map of its own: writes and the rest, and reads where there is no read map.
+    /// Everything that has no map of its own: writes and the rest, and reads where there is no read
+    /// map.
     Default,
     /// Reads.
     Read,
@@ -30,8 +31,8 @@ impl QueueClass {
     }
 }
 
-/// How many I/O queues there are of each class. Their identifiers go up from 1: first the default, then the read, then
-/// the poll queues, as in Linux.
+/// How many I/O queues there are of each class. Their identifiers go up from 1: first the default,
+/// then the read, then the poll queues, as in Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueMaps {
     /// Queues for everything that has none of its own.
@@ -45,10 +46,10 @@ pub struct QueueMaps {
 impl QueueMaps {
     /// Divides `granted` queues by what `options` ask for.
     ///
-    /// With write queues, `nr_io_queues` are for reads and the write queues are the default map, if more than
-    /// `nr_io_queues` were granted; if not, all are shared. Poll queues come out of what is left. (Linux,
-    /// `nvmf_set_io_queues`. Deviation: Linux asks for no more of each kind than there are processors; threads of a
-    /// program are not bound to their number.)
+    /// With write queues, `nr_io_queues` are for reads and the write queues are the default map, if
+    /// more than `nr_io_queues` were granted; if not, all are shared. Poll queues come out of what
+    /// is left. (Linux, `nvmf_set_io_queues`. Deviation: Linux asks for no more of each kind than
+    /// there are processors; threads of a program are not bound to their number.)
     #[must_use]
     pub fn assign(options: &Options, granted: u16) -> Self {
         let mut left = granted;
@@ -75,7 +76,8 @@ impl QueueMaps {
         self.default + self.read + self.poll
     }
 
-    /// The class whose queues serve commands of `class`: a class without queues is served by another.
+    /// The class whose queues serve commands of `class`: a class without queues is served by
+    /// another.
     #[must_use]
     pub const fn serving(self, class: QueueClass) -> QueueClass {
         match class {

@@ -19,15 +19,16 @@ use crate::lock::lock;
 use crate::opened::{Binding, Opened};
 use crate::queue::{Piece, QueuePair};
 
-/// A namespace of a connected controller. Shared by any number of threads; each call takes a queue pair that is free
-/// from a pool that all namespaces of the controller share, and makes one when there is none and the controller has
-/// granted more.
+/// A namespace of a connected controller. Shared by any number of threads; each call takes a queue
+/// pair that is free from a pool that all namespaces of the controller share, and makes one when
+/// there is none and the controller has granted more.
 ///
-/// Protection information is left to the controller: it inserts, checks and strips it. Namespaces with other metadata are
-/// refused.
+/// Protection information is left to the controller: it inserts, checks and strips it. Namespaces
+/// with other metadata are refused.
 ///
-/// Calls split transfers at the controller's limits, and go on after a loss of the connection (every command here may
-/// be repeated) until the controller is given up or `fast_io_fail_tmo` is over.
+/// Calls split transfers at the controller's limits, and go on after a loss of the connection
+/// (every command here may be repeated) until the controller is given up or `fast_io_fail_tmo` is
+/// over.
 #[derive(Clone)]
 pub struct Namespace {
     controller: Controller,
@@ -74,20 +75,22 @@ impl Namespace {
         &self.controller
     }
 
-    /// Its Identify data, as last read: when it was opened, at every reconnect and event, by `refresh`.
+    /// Its Identify data, as last read: when it was opened, at every reconnect and event, by
+    /// `refresh`.
     #[must_use]
     pub fn identify(&self) -> Arc<IdentifyNamespace> {
         self.opened.identify()
     }
 
-    /// What commands are submitted with that are meant for this namespace and for no other that has its number later.
+    /// What commands are submitted with that are meant for this namespace and for no other that has
+    /// its number later.
     #[must_use]
     pub fn binding(&self) -> Binding {
         self.opened.binding()
     }
 
-    /// Its NGUID, EUI-64 and UUID in hexadecimal, as far as it has them: `nguid.0123... uuid.4567...`. The same through every
-    /// controller of its subsystem.
+    /// Its NGUID, EUI-64 and UUID in hexadecimal, as far as it has them:
+    /// `nguid.0123... uuid.4567...`. The same through every controller of its subsystem.
     #[must_use]
     pub fn identifiers(&self) -> String {
         self.opened.identifiers()
@@ -96,7 +99,8 @@ impl Namespace {
     /// Whether its number still means the namespace that was opened, as far as is known.
     ///
     /// # Errors
-    /// [`Error::Replaced`], [`Error::Format`] where it was formatted with other blocks: the handle is of no use any more.
+    /// [`Error::Replaced`], [`Error::Format`] where it was formatted with other blocks: the handle
+    /// is of no use any more.
     /// [`Error::NoSuchNamespace`]: it is away, and may come back.
     pub fn check(&self) -> Result<(), Error> {
         self.controller.shared().namespaces.check(self.binding())
@@ -108,8 +112,9 @@ impl Namespace {
         self.block_bytes
     }
 
-    /// Type of the protection information that the controller has to insert and strip. Commands to the namespace that others
-    /// make have to say so: [`ebof_nvme::protection::left_to_controller`].
+    /// Type of the protection information that the controller has to insert and strip. Commands to
+    /// the namespace that others make have to say so:
+    /// [`ebof_nvme::protection::left_to_controller`].
     #[must_use]
     pub fn protection(&self) -> ProtectionType {
         // Looked at when the namespace was opened, and at every refresh.
@@ -158,8 +163,8 @@ impl Namespace {
         if verify { self.blocks_in(self.controller.limits().verify_bytes) } else { self.max_zeroes_blocks() }
     }
 
-    /// Blocks that one Compare may transfer together with protection information: with it a block is longer, and MDTS counts
-    /// all that is transferred.
+    /// Blocks that one Compare may transfer together with protection information: with it a block
+    /// is longer, and MDTS counts all that is transferred.
     pub(crate) fn max_compare_blocks(&self) -> u64 {
         let most = u64::from(self.max_transfer_blocks()) * u64::from(self.block_bytes);
         (most / (u64::from(self.block_bytes) + INFORMATION_BYTES as u64)).max(1)
@@ -181,7 +186,8 @@ impl Namespace {
     /// Reads whole blocks from `lba` on; `data` is a multiple of the block size.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection for good.
+    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection
+    /// for good.
     pub fn read(&self, lba: u64, data: &mut [u8]) -> Result<(), Error> {
         let blocks = self.whole_blocks(lba, data.len())?;
         self.transfer("Read", nvm::READ, BlockRange::new(lba, 1), blocks, &mut AdminData::ToHost(data))
@@ -215,7 +221,8 @@ impl Namespace {
         }
     }
 
-    /// A controller strips nothing for Compare: blocks have to have protection information, which is not compared.
+    /// A controller strips nothing for Compare: blocks have to have protection information, which
+    /// is not compared.
     fn compare_protected(&self, range: BlockRange, blocks: u64, data: &[u8]) -> Result<(), Error> {
         let block_bytes = self.block_bytes as usize;
         let step = self.max_compare_blocks();
@@ -273,12 +280,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// Copies ranges of (lba, blocks), one behind the other, to the blocks from `to` on, without their data going to the host
-    /// and back.
+    /// Copies ranges of (lba, blocks), one behind the other, to the blocks from `to` on, without
+    /// their data going to the host and back.
     ///
     /// # Errors
-    /// As [`Namespace::read`], and [`Error::Overlap`] where a range has blocks that would be overwritten. A controller without
-    /// Copy says Invalid Command Opcode.
+    /// As [`Namespace::read`], and [`Error::Overlap`] where a range has blocks that would be
+    /// overwritten. A controller without Copy says Invalid Command Opcode.
     pub fn copy(&self, ranges: &[(u64, u64)], to: u64) -> Result<(), Error> {
         let mut copies = self.copies(ranges, to)?;
         while let Some((sqe, list)) = self.next_copy(&mut copies) {
@@ -297,7 +304,8 @@ impl Namespace {
         Ok(ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect())
     }
 
-    /// The next command that deallocates some of `rest`, within the controller's limits of now, and its data.
+    /// The next command that deallocates some of `rest`, within the controller's limits of now, and
+    /// its data.
     pub(crate) fn next_deallocation(&self, rest: &mut VecDeque<(u64, u64)>) -> Option<(Sqe, Vec<DsmRange>)> {
         let list = next_ranges(rest, &self.controller.limits());
         let ranges = u16::try_from(list.len()).unwrap_or(u16::MAX);
@@ -338,7 +346,8 @@ impl Namespace {
             split(range, blocks, step).map(move |part| Piece {
                 sqe: left_to_controller(protection, part.encode(opcode, self.nsid)),
                 start: usize::try_from((part.slba - range.slba) * u64::from(block_bytes)).unwrap_or(usize::MAX),
-                // At most MDTS, or 65536 blocks of at most 1 MiB where there is no limit: then `step` keeps it at 1 MiB.
+                // At most MDTS, or 65536 blocks of at most 1 MiB where there is no limit: then
+                // `step` keeps it at 1 MiB.
                 length: u32::try_from(u64::from(part.blocks) * u64::from(block_bytes)).unwrap_or(u32::MAX),
             })
         };
@@ -386,7 +395,8 @@ impl Namespace {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) || !self.controller.wait_live(deadline) {
                 return Err(error);
             }
-            // The background thread may not know of the loss yet, and say that all is well: look again in a moment.
+            // The background thread may not know of the loss yet, and say that all is well: look
+            // again in a moment.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -428,7 +438,8 @@ fn split(range: BlockRange, blocks: u64, step: u64) -> impl Iterator<Item = Bloc
     })
 }
 
-/// Takes as many of the (lba, blocks) in `rest` as one Dataset Management may name, and cuts the last of them.
+/// Takes as many of the (lba, blocks) in `rest` as one Dataset Management may name, and cuts the
+/// last of them.
 fn next_ranges(rest: &mut VecDeque<(u64, u64)>, limits: &Limits) -> Vec<DsmRange> {
     let mut list = Vec::new();
     let mut left = limits.dsm_blocks;

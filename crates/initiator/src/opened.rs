@@ -1,9 +1,11 @@
-//! The namespaces that handles are open for: what each was when it was opened, and whether it still is that. Decides which
-//! commands a queue pair may send; asks the controller nothing itself (`establish` and `rescan` do).
+//! The namespaces that handles are open for: what each was when it was opened, and whether it still
+//! is that. Decides which commands a queue pair may send; asks the controller nothing itself
+//! (`establish` and `rescan` do).
 //!
-//! An NSID is only a number. A target may delete namespace 1 and create another one under the same number, or come back
-//! with another configuration: commands that were meant for the first must never reach the second. So whatever is found
-//! at a reconnect is compared here before the first I/O queue is connected, and at every rescan while connected.
+//! An NSID is only a number. A target may delete namespace 1 and create another one under the same
+//! number, or come back with another configuration: commands that were meant for the first must
+//! never reach the second. So whatever is found at a reconnect is compared here before the first
+//! I/O queue is connected, and at every rescan while connected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +17,9 @@ use ebof_nvme::{Nsid, Status};
 use crate::error::Error;
 use crate::lock::lock;
 
-/// Names one namespace as it was opened, in place of its NSID alone: commands that are submitted with it are refused
-/// once the NSID means another namespace, also after that one was opened too. See [`crate::Namespace::binding`].
+/// Names one namespace as it was opened, in place of its NSID alone: commands that are submitted
+/// with it are refused once the NSID means another namespace, also after that one was opened too.
+/// See [`crate::Namespace::binding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
     nsid: Nsid,
@@ -73,9 +76,9 @@ impl Identity {
         told.map(|(name, id)| format!("{name}.{}", hex(id))).collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether both are the same namespace, as far as the controller lets one know. As on Linux an identifier that is
-    /// new, or missing, makes another namespace. Only where the list of descriptors was refused one of the two times is
-    /// the rest enough, if there is a rest.
+    /// Whether both are the same namespace, as far as the controller lets one know. As on Linux an
+    /// identifier that is new, or missing, makes another namespace. Only where the list of
+    /// descriptors was refused one of the two times is the rest enough, if there is a rest.
     fn is_same_as(&self, before: &Self) -> bool {
         let named = self.nguid == before.nguid && self.eui64 == before.eui64;
         match (before.has_list, self.has_list) {
@@ -244,7 +247,8 @@ impl Namespaces {
         lock(&self.inner).looks
     }
 
-    /// Those that somebody has open, for a look at all of them. What is opened from here on is read anew.
+    /// Those that somebody has open, for a look at all of them. What is opened from here on is read
+    /// anew.
     pub(crate) fn begin_look(&self) -> Vec<Nsid> {
         let mut inner = lock(&self.inner);
         inner.looks += 1;
@@ -253,7 +257,8 @@ impl Namespaces {
         for (&nsid, (number, opened)) in &inner.opened {
             if opened.strong_count() > 0 { open.push(Nsid(nsid)) } else { closed.push((Nsid(nsid), *number)) }
         }
-        // Nobody compares these from now on, so their bindings end: commands may still be queued with them.
+        // Nobody compares these from now on, so their bindings end: commands may still be queued
+        // with them.
         for (nsid, number) in closed {
             inner.opened.remove(&nsid.0);
             let bar = Bar { floor: number + 1, why: Ended::Replaced, unopened: false, absent: false };
@@ -263,7 +268,8 @@ impl Namespaces {
         open
     }
 
-    /// Opens a namespace that was found so; `None` when all were looked at since [`Namespaces::looks`]: read it again.
+    /// Opens a namespace that was found so; `None` when all were looked at since
+    /// [`Namespaces::looks`]: read it again.
     pub(crate) fn open(&self, looked: Looked, looks: u64) -> Option<Result<Arc<Opened>, Error>> {
         let mut inner = lock(&self.inner);
         if inner.looks != looks {
@@ -290,7 +296,8 @@ impl Namespaces {
         Some(Ok(opened))
     }
 
-    /// Compares what was found with what was opened, and refuses from now on what must not be sent any more.
+    /// Compares what was found with what was opened, and refuses from now on what must not be sent
+    /// any more.
     pub(crate) fn settle(&self, looked: &Looked) -> Settled {
         self.settle_locked(&mut lock(&self.inner), looked)
     }

@@ -1,5 +1,5 @@
-//! What a connection is asked for: address, names, queues, timers. Owns the defaults and their limits; reads no files
-//! but the host's identity (through [`crate::host`]).
+//! What a connection is asked for: address, names, queues, timers. Owns the defaults and their
+//! limits; reads no files but the host's identity (through [`crate::host`]).
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use ebof_nvme::{HostId, Nqn};
 
 use crate::host;
 
-/// How to reach a subsystem and how to speak to it. Make one with [`Options::new`] or [`Options::from_uri`], then
-/// set the fields that shall differ from the defaults, which are those of the Linux host where it has one.
+/// How to reach a subsystem and how to speak to it. Make one with [`Options::new`] or
+/// [`Options::from_uri`], then set the fields that shall differ from the defaults, which are those
+/// of the Linux host where it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -28,8 +29,9 @@ pub struct Options {
     pub host_nqn: Nqn,
     /// Host Identifier (`--hostid`).
     pub host_id: HostId,
-    /// I/O queues (`--nr-io-queues`): for everything, or for reads only where there are write queues. The target may
-    /// grant fewer: see [`crate::QueueMaps::assign`]. 0 of all three kinds makes an admin-only connection.
+    /// I/O queues (`--nr-io-queues`): for everything, or for reads only where there are write
+    /// queues. The target may grant fewer: see [`crate::QueueMaps::assign`]. 0 of all three kinds
+    /// makes an admin-only connection.
     pub nr_io_queues: u16,
     /// Additional queues for everything but reads (`--nr-write-queues`).
     pub nr_write_queues: u16,
@@ -37,8 +39,8 @@ pub struct Options {
     pub nr_poll_queues: u16,
     /// Entries of an I/O queue (`--queue-size`), 2 to 1024; the target's CAP.MQES may lower it.
     pub queue_size: u16,
-    /// Keep Alive Timeout in milliseconds (`--keep-alive-tmo` counts seconds); 0 switches it off. A discovery
-    /// connection that is read once needs none.
+    /// Keep Alive Timeout in milliseconds (`--keep-alive-tmo` counts seconds); 0 switches it off. A
+    /// discovery connection that is read once needs none.
     pub keep_alive_ms: u32,
     /// Ask for header digests (`--hdr-digest`).
     pub hdr_digest: bool,
@@ -48,49 +50,55 @@ pub struct Options {
     pub disable_sqflow: bool,
     /// IP type of service (`--tos`); `None` leaves the system's.
     pub tos: Option<u8>,
-    /// Priority of what is sent (`SO_PRIORITY`; `--so-priority`, as nvme-tcp's module parameter); it chooses the queues of
-    /// a network card with application device queues. More than 6 needs `CAP_NET_ADMIN`. `None` leaves the system's.
-    pub so_priority: Option<u32>,
-    /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`, `--busy-poll`); more than
-    /// `net.core.busy_read` needs `CAP_NET_ADMIN`. `None` leaves the system's.
-    pub busy_poll_us: Option<u32>,
-    /// Let polling stand in for the card's interrupts (`SO_PREFER_BUSY_POLL`, `--prefer-busy-poll`); needs
-    /// `CAP_NET_ADMIN`.
-    pub prefer_busy_poll: bool,
-    /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`, `--busy-poll-budget`); more than 8 needs
+    /// Priority of what is sent (`SO_PRIORITY`; `--so-priority`, as nvme-tcp's module parameter);
+    /// it chooses the queues of a network card with application device queues. More than 6 needs
     /// `CAP_NET_ADMIN`. `None` leaves the system's.
+    pub so_priority: Option<u32>,
+    /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`,
+    /// `--busy-poll`); more than `net.core.busy_read` needs `CAP_NET_ADMIN`. `None` leaves the
+    /// system's.
+    pub busy_poll_us: Option<u32>,
+    /// Let polling stand in for the card's interrupts (`SO_PREFER_BUSY_POLL`,
+    /// `--prefer-busy-poll`); needs `CAP_NET_ADMIN`.
+    pub prefer_busy_poll: bool,
+    /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`, `--busy-poll-budget`); more than
+    /// 8 needs `CAP_NET_ADMIN`. `None` leaves the system's.
     pub busy_poll_budget: Option<u16>,
-    /// Data of writes of so many bytes or more are sent without a copy (`MSG_ZEROCOPY`, `--zerocopy-send`), at least 4096: for network cards
-    /// where that pays. A buffer then comes back only when the target has acknowledged its bytes. `None` copies all.
+    /// Data of writes of so many bytes or more are sent without a copy (`MSG_ZEROCOPY`,
+    /// `--zerocopy-send`), at least 4096: for network cards where that pays. A buffer then comes
+    /// back only when the target has acknowledged its bytes. `None` copies all.
     pub zerocopy_send: Option<u32>,
-    /// Sends without a copy that the kernel copies all the same, in a row, until the connection goes back to copying.
+    /// Sends without a copy that the kernel copies all the same, in a row, until the connection
+    /// goes back to copying.
     pub zerocopy_copied_max: u32,
-    /// Time between two attempts to reconnect in milliseconds (`--reconnect-delay` counts seconds), around which the
-    /// back-off varies.
+    /// Time between two attempts to reconnect in milliseconds (`--reconnect-delay` counts seconds),
+    /// around which the back-off varies.
     pub reconnect_delay_ms: u32,
     /// How long to try to reconnect before giving up (`--ctrl-loss-tmo`); `None` tries for ever.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// How long commands wait for a lost connection to come back before they fail (`--fast-io-fail-tmo`); `None` is
-    /// as long as `ctrl_loss_tmo`.
+    /// How long commands wait for a lost connection to come back before they fail
+    /// (`--fast-io-fail-tmo`); `None` is as long as `ctrl_loss_tmo`.
     pub fast_io_fail_tmo: Option<Duration>,
     /// Time for each step of connecting (TCP handshake, `ICResp`, Connect) in milliseconds.
     pub connect_timeout_ms: u32,
-    /// Time for an I/O command in milliseconds; then it is aborted, and when that does not help, the connection reset.
+    /// Time for an I/O command in milliseconds; then it is aborted, and when that does not help,
+    /// the connection reset.
     pub command_timeout_ms: u32,
     /// Time for an admin command in milliseconds where the caller names none.
     pub admin_timeout_ms: u32,
     /// R2Ts that a target may have outstanding for one command, 1 to 64 (the Linux host offers 1).
     pub max_r2t: u32,
-    /// How long a small request may be held so that more go in one send, in microseconds (`--batch-timeout`, as i10's I/O
-    /// scheduler calls it), at most a second; 0 sends at once. See [`crate::QueuePair::flush`].
+    /// How long a small request may be held so that more go in one send, in microseconds
+    /// (`--batch-timeout`, as i10's I/O scheduler calls it), at most a second; 0 sends at once. See
+    /// [`crate::QueuePair::flush`].
     pub batch_timeout_us: u32,
     /// As many held requests are sent without waiting any longer (`--batch-nr`).
     pub batch_nr: u16,
-    /// Held requests that transfer as many bytes are sent without waiting any longer (`--batch-bytes`).
+    /// Held requests that transfer as many bytes are sent without waiting any longer
+    /// (`--batch-bytes`).
     pub batch_bytes: u32,
-    /// How long a waiting queue pair spins before it sleeps, in microseconds: not at all where answers take a
-    /// millisecond or more, up to 4 ms where
-    /// wake-ups are late. 0 sleeps at once.
+    /// How long a waiting queue pair spins before it sleeps, in microseconds: not at all where
+    /// answers take a millisecond or more, up to 4 ms where wake-ups are late. 0 sleeps at once.
     pub spin_us: u32,
 }
 
@@ -100,7 +108,8 @@ impl Options {
     /// Entries of an I/O queue, at most.
     pub const QUEUE_SIZE_MAX: u16 = 1024;
 
-    /// The defaults for subsystem `nqn` at `traddr`:`trsvcid`, as this machine's host (see [`host::identity`]).
+    /// The defaults for subsystem `nqn` at `traddr`:`trsvcid`, as this machine's host (see
+    /// [`host::identity`]).
     #[must_use]
     pub fn new(traddr: impl Into<String>, trsvcid: u16, nqn: Nqn) -> Self {
         let identity = host::identity();
@@ -144,7 +153,8 @@ impl Options {
         }
     }
 
-    /// The defaults for what `uri` names: its subsystem, or the discovery subsystem where it names none.
+    /// The defaults for what `uri` names: its subsystem, or the discovery subsystem where it names
+    /// none.
     #[must_use]
     pub fn from_uri(uri: &Uri) -> Self {
         Self::new(uri.traddr.clone(), uri.trsvcid, uri.nqn.clone().unwrap_or_else(Nqn::discovery))

@@ -1,6 +1,7 @@
-//! The connect options that a user may give, by nvme-cli's names and in its units: what verbs take as arguments and a holder keeps in its
-//! state file (features `clap` and `serde`). What is absent leaves the default. A new option is a field here, a line in
-//! [`Overrides::apply`] and a field of [`Options`].
+//! The connect options that a user may give, by nvme-cli's names and in its units: what verbs take
+//! as arguments and a holder keeps in its state file (features `clap` and `serde`). What is absent
+//! leaves the default. A new option is a field here, a line in [`Overrides::apply`] and a field of
+//! [`Options`].
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub struct Overrides {
     #[cfg_attr(feature = "clap", arg(short = 'I', long, value_name = "UUID", value_parser = parse::host_id))]
     #[cfg_attr(feature = "serde", serde(with = "text::host_id"))]
     pub hostid: Option<HostId>,
-    /// I/O queues; one for each processor where nothing is said. For reads only, where there are write queues
+    /// I/O queues; one for each processor where nothing is said. For reads only, where there are
+    /// write queues
     #[cfg_attr(feature = "clap", arg(short = 'i', long, value_name = "N", value_parser = parse::number::<u16>))]
     pub nr_io_queues: Option<u16>,
     /// Additional queues for everything but reads
@@ -73,7 +75,8 @@ pub struct Overrides {
     /// Packets that one poll takes at most (`SO_BUSY_POLL_BUDGET`)
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parse::number::<u16>))]
     pub busy_poll_budget: Option<u16>,
-    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for real network cards
+    /// Send data of writes of this size or more without a copy (`MSG_ZEROCOPY`), 4K or more: for
+    /// real network cards
     #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", value_parser = parse::zerocopy_send))]
     pub zerocopy_send: Option<u32>,
     /// Hold small requests for so many microseconds, so that more go in one send (i10)
@@ -100,8 +103,8 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Sets what was given. A foreign host NQN gets a Host Identifier of its own where none was given: Linux refuses one identifier
-    /// under two names.
+    /// Sets what was given. A foreign host NQN gets a Host Identifier of its own where none was
+    /// given: Linux refuses one identifier under two names.
     pub fn apply(&self, options: &mut Options) {
         if let Some(nqn) = &self.hostnqn {
             options.set_host_nqn(nqn.clone());

@@ -1,5 +1,5 @@
-//! A queue pair in the hands of one thread: submit many, flush once, poll many. The data path itself is in `engine`;
-//! here are waiting, time-outs and the way back after a loss.
+//! A queue pair in the hands of one thread: submit many, flush once, poll many. The data path
+//! itself is in `engine`; here are waiting, time-outs and the way back after a loss.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::shared::{Message, Shared};
 use crate::state::State;
 use crate::wait::{Waker, now_ms, wait, wait_idle};
 
-/// An I/O queue pair: one connection to the controller. It belongs to one thread at a time and allocates nothing per
-/// command.
+/// An I/O queue pair: one connection to the controller. It belongs to one thread at a time and
+/// allocates nothing per command.
 ///
-/// After a loss of the connection every outstanding command comes back from [`QueuePair::poll`] with [`Error::Lost`];
-/// once the controller is live again, the next call of `submit`, `poll` or `wait` re-creates the queue (which may take
-/// as long as connecting takes).
+/// After a loss of the connection every outstanding command comes back from [`QueuePair::poll`]
+/// with [`Error::Lost`]; once the controller is live again, the next call of `submit`, `poll` or
+/// `wait` re-creates the queue (which may take as long as connecting takes).
 pub struct QueuePair<B: Buffer = Vec<u8>> {
     engine: Engine<B>,
     shared: Arc<Shared>,
@@ -41,7 +41,8 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     waker: Arc<Waker>,
     /// Holds small requests back for a moment, where that is asked for.
     doorbell: Option<Box<Doorbell>>,
-    /// Holds the socket, the waker and the doorbell's timer: the one descriptor that others wait for.
+    /// Holds the socket, the waker and the doorbell's timer: the one descriptor that others wait
+    /// for.
     epoll: OwnedFd,
     /// What must not be sent, as of `bars_version`.
     bars: Arc<Bars>,
@@ -130,23 +131,25 @@ impl<B: Buffer> QueuePair<B> {
         self.engine.in_flight()
     }
 
-    /// Queues a command; nothing is sent before [`QueuePair::flush`] (which `poll` and `wait` imply). The command
-    /// identifier and the data pointer are filled in here.
+    /// Queues a command; nothing is sent before [`QueuePair::flush`] (which `poll` and `wait`
+    /// imply). The command identifier and the data pointer are filled in here.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data come back with the error. Where the
-    /// namespace that the command names is open ([`crate::Controller::namespace`]) and is known to be another one by now, or to be
-    /// away: [`Error::Replaced`], [`Error::Format`], [`Error::NoSuchNamespace`].
+    /// [`Error::QueueFull`], [`Error::NotConnected`], [`Error::TooLarge`]; the data come back with
+    /// the error. Where the namespace that the command names is open
+    /// ([`crate::Controller::namespace`]) and is known to be another one by now, or to be away:
+    /// [`Error::Replaced`], [`Error::Format`], [`Error::NoSuchNamespace`].
     pub fn submit(&mut self, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
         self.submit_for(None, sqe, data, user)
     }
 
-    /// As [`QueuePair::submit`], for just the namespace that was opened with `binding`, whatever else its number comes to
-    /// mean, and within what the controller takes now.
+    /// As [`QueuePair::submit`], for just the namespace that was opened with `binding`, whatever
+    /// else its number comes to mean, and within what the controller takes now.
     ///
     /// # Errors
-    /// As [`QueuePair::submit`]; [`Error::Replaced`], [`Error::Format`], [`Error::NoSuchNamespace`]. [`Error::TooLarge`] also
-    /// where the controller came back with a smaller limit ([`crate::Limits::transfer_bytes`]).
+    /// As [`QueuePair::submit`]; [`Error::Replaced`], [`Error::Format`],
+    /// [`Error::NoSuchNamespace`]. [`Error::TooLarge`] also where the controller came back with a
+    /// smaller limit ([`crate::Limits::transfer_bytes`]).
     pub fn submit_bound(&mut self, binding: Binding, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
         self.submit_for(Some(binding), sqe, data, user)
     }
@@ -183,8 +186,9 @@ impl<B: Buffer> QueuePair<B> {
         doorbell.holds()
     }
 
-    /// Sends everything queued, in one gathered send where the socket takes it. With [`crate::Options::batch_timeout_us`]
-    /// it may be held until there is more: keep on polling, or wait on the descriptor, which becomes readable then.
+    /// Sends everything queued, in one gathered send where the socket takes it. With
+    /// [`crate::Options::batch_timeout_us`] it may be held until there is more: keep on polling, or
+    /// wait on the descriptor, which becomes readable then.
     ///
     /// # Errors
     /// None for a lost connection: that is told by `poll`, with the commands it took along.
@@ -198,8 +202,8 @@ impl<B: Buffer> QueuePair<B> {
         self.watch_writable()
     }
 
-    /// The next completion, if there is one. Flushes, and reads all that the socket holds when no completion is at
-    /// hand. Poll until `None` before waiting on the descriptor.
+    /// The next completion, if there is one. Flushes, and reads all that the socket holds when no
+    /// completion is at hand. Poll until `None` before waiting on the descriptor.
     ///
     /// # Errors
     /// [`Error::NotConnected`] while the connection is lost and nothing is outstanding any more.
@@ -216,14 +220,15 @@ impl<B: Buffer> QueuePair<B> {
         Ok(self.engine.pop())
     }
 
-    /// The next completion that has been received already: no system call. For loops that take all that a wait
-    /// brought before they submit again.
+    /// The next completion that has been received already: no system call. For loops that take all
+    /// that a wait brought before they submit again.
     pub fn next_ready(&mut self) -> Option<Completion<B>> {
         self.engine.pop()
     }
 
-    /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins a little, then sleeps. Returns
-    /// `None` at once when nothing is outstanding. While the controller reconnects, it waits for that.
+    /// As [`QueuePair::poll`], but waits until `deadline` (`None`: for ever): spins a little, then
+    /// sleeps. Returns `None` at once when nothing is outstanding. While the controller reconnects,
+    /// it waits for that.
     ///
     /// # Errors
     /// As [`QueuePair::poll`].
@@ -262,12 +267,12 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
-    /// Runs one command with borrowed data and waits for it. Commands submitted before stay outstanding; their
-    /// completions are kept for `poll`.
+    /// Runs one command with borrowed data and waits for it. Commands submitted before stay
+    /// outstanding; their completions are kept for `poll`.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::QueueFull`], [`Error::NotConnected`]. A status other than success is no error here:
-    /// look at the entry.
+    /// [`Error::Lost`], [`Error::QueueFull`], [`Error::NotConnected`]. A status other than success
+    /// is no error here: look at the entry.
     pub fn execute(&mut self, sqe: Sqe, mut data: AdminData<'_>) -> Result<Cqe, Error> {
         let length = match &data {
             AdminData::None => 0,
@@ -284,8 +289,9 @@ impl<B: Buffer> QueuePair<B> {
         last.ok_or(Error::Malformed("a command without an end"))
     }
 
-    /// Runs commands that share one buffer, as many at a time as the queue takes. After the first failure no more are
-    /// started; those outstanding are waited for in any case, because the buffer is lent only for this call.
+    /// Runs commands that share one buffer, as many at a time as the queue takes. After the first
+    /// failure no more are started; those outstanding are waited for in any case, because the
+    /// buffer is lent only for this call.
     pub(crate) fn execute_pieces(
         &mut self,
         binding: Option<Binding>,
@@ -295,7 +301,8 @@ impl<B: Buffer> QueuePair<B> {
     ) -> Result<(), Error> {
         let done = self.drive_pieces(binding, pieces, data, on_done);
         if self.engine.slots().lent() > 0 {
-            // Only when the system refuses to watch a socket or to wait: the buffer goes away, so must the connection.
+            // Only when the system refuses to watch a socket or to wait: the buffer goes away, so
+            // must the connection.
             self.lost(Loss::Requested);
             while self.engine.slots().pop_lent().is_some() {}
         }
@@ -322,7 +329,8 @@ impl<B: Buffer> QueuePair<B> {
                 });
                 match queued {
                     Ok(()) => drop(pieces.next()),
-                    // Room comes with the next completion, unless the caller's own commands fill the queue.
+                    // Room comes with the next completion, unless the caller's own commands fill
+                    // the queue.
                     Err(Error::QueueFull) if self.engine.slots().lent() > 0 => break,
                     Err(error) => failure = Some(error),
                 }
@@ -348,7 +356,8 @@ impl<B: Buffer> QueuePair<B> {
         }
     }
 
-    /// There was nothing: looks on for a while, then sleeps until there is something, or `deadline`.
+    /// There was nothing: looks on for a while, then sleeps until there is something, or
+    /// `deadline`.
     fn idle(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         match self.idle.step(self.now_us()) {
             Step::GiveWay => {
@@ -371,8 +380,8 @@ impl<B: Buffer> QueuePair<B> {
         micros_since(self.began)
     }
 
-    /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`. Whether it did is
-    /// seen in the commands' status. Does not wait.
+    /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`.
+    /// Whether it did is seen in the commands' status. Does not wait.
     pub fn abort(&mut self, user: u64) {
         for cid in self.engine.slots().of_user(user) {
             self.shared.send(Message::Abort { queue: self.id, cid });
@@ -389,7 +398,8 @@ impl<B: Buffer> QueuePair<B> {
         self.generation
     }
 
-    /// How long to sleep at most before the next poll, so that commands that are late are found; `None` without any.
+    /// How long to sleep at most before the next poll, so that commands that are late are found;
+    /// `None` without any.
     pub(crate) fn time_to_sleep(&mut self) -> Option<Duration> {
         let deadline = self.engine.next_deadline_ms();
         self.next_expiry_ms = self.next_expiry_ms.min(deadline);
@@ -401,8 +411,9 @@ impl<B: Buffer> QueuePair<B> {
         u64::from(self.shared.options.command_timeout_ms)
     }
 
-    /// Whether a command may be sent over the connection that there is. Behind [`QueuePair::ready`]: what was found at a
-    /// reconnect is known before the controller's generation moves.
+    /// Whether a command may be sent over the connection that there is. Behind
+    /// [`QueuePair::ready`]: what was found at a reconnect is known before the controller's
+    /// generation moves.
     fn admit(&mut self, binding: Option<Binding>, sqe: &Sqe, length: usize) -> Result<(), Error> {
         let version = self.shared.namespaces.version();
         if version != self.bars_version {
@@ -431,7 +442,7 @@ impl<B: Buffer> QueuePair<B> {
             // Odd: the controller is live.
             self.reopen = generation % 2 == 1;
         }
-        if self.engine.socket().is_some() {
+        if self.engine.descriptor().is_some() {
             return Ok(());
         }
         // Commands that were lost are collected first: they hold places in the queue.
@@ -444,7 +455,8 @@ impl<B: Buffer> QueuePair<B> {
             return Err(Error::NoFreeQueue { granted });
         }
         self.open_patiently().inspect_err(|_| {
-            // As on Linux: a queue that cannot be made again takes the association along, which starts anew.
+            // As on Linux: a queue that cannot be made again takes the association along, which
+            // starts anew.
             self.shared.send(Message::Lost { generation, loss: Loss::Association });
         })
     }
@@ -453,7 +465,8 @@ impl<B: Buffer> QueuePair<B> {
         self.shared.not_connected()
     }
 
-    /// Connects the queue; again after a moment when the target still holds the identifier, which was given back a moment ago.
+    /// Connects the queue; again after a moment when the target still holds the identifier, which
+    /// was given back a moment ago.
     fn open_patiently(&mut self) -> Result<(), Error> {
         for _ in 0..10 {
             match self.open() {
@@ -477,14 +490,15 @@ impl<B: Buffer> QueuePair<B> {
         }
         self.transfer_max = transfer_max(&info.limits);
         self.epoll_out = false;
-        if let Some(socket) = self.engine.socket() {
+        if let Some(socket) = self.engine.descriptor() {
             epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
                 .map_err(|errno| Error::System { action: "watching a socket", errno })?;
         }
         Ok(())
     }
 
-    /// Sends and receives once, and looks at the clock now and then. A loss is no error: it ends the commands.
+    /// Sends and receives once, and looks at the clock now and then. A loss is no error: it ends
+    /// the commands.
     fn service(&mut self, data: &mut AdminData<'_>) -> Result<(), Error> {
         self.waker.clear();
         if self.shared.generation() != self.generation {
@@ -524,13 +538,14 @@ impl<B: Buffer> QueuePair<B> {
         self.shared.send(Message::Lost { generation: self.generation, loss });
     }
 
-    /// Has the epoll descriptor wait for room in the socket exactly as long as something is left to be sent.
+    /// Has the epoll descriptor wait for room in the socket exactly as long as something is left to
+    /// be sent.
     fn watch_writable(&mut self) -> Result<(), Error> {
         let blocked = self.engine.is_blocked();
         if blocked == self.epoll_out {
             return Ok(());
         }
-        let Some(socket) = self.engine.socket() else { return Ok(()) };
+        let Some(socket) = self.engine.descriptor() else { return Ok(()) };
         let flags = if blocked { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
         epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), flags)
             .map_err(|errno| Error::System { action: "watching a socket", errno })?;
@@ -538,7 +553,8 @@ impl<B: Buffer> QueuePair<B> {
         Ok(())
     }
 
-    /// Sleeps until there is something to do, or `deadline`, or it is time to look for late commands.
+    /// Sleeps until there is something to do, or `deadline`, or it is time to look for late
+    /// commands.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let timeout = self.sleep_max(deadline);
         wait(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)
@@ -572,7 +588,8 @@ pub(crate) struct Piece {
     pub(crate) length: u32,
 }
 
-/// A target needs a moment to see that a connection was closed; until then it refuses the same queue again.
+/// A target needs a moment to see that a connection was closed; until then it refuses the same
+/// queue again.
 fn still_held(error: &ConnectError) -> bool {
     use ebof_nvme::Status;
     use ebof_nvme::connect::Connect;
@@ -593,9 +610,9 @@ impl<B: Buffer> Drop for QueuePair<B> {
 }
 
 impl<B: Buffer> AsFd for QueuePair<B> {
-    /// Readable when [`QueuePair::poll`] has something to do; the same descriptor for the queue pair's whole life,
-    /// reconnects included. Poll about once a second all the same while commands are outstanding: that is when those
-    /// without an answer are found.
+    /// Readable when [`QueuePair::poll`] has something to do; the same descriptor for the queue
+    /// pair's whole life, reconnects included. Poll about once a second all the same while commands
+    /// are outstanding: that is when those without an answer are found.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

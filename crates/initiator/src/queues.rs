@@ -1,9 +1,10 @@
-//! The I/O queues of a controller in the hands of many threads: calls that block, and futures that need no runtime.
+//! The I/O queues of a controller in the hands of many threads: calls that block, and futures that
+//! need no runtime.
 //!
-//! A [`Queues`] holds a connection for every granted queue and gives each command to the queue of its class that
-//! belongs to the processor the caller runs on. The caller sends its command itself, at once, when the queue is not
-//! busy; otherwise whoever has the queue sends it along with its own. Those who wait take turns in looking at the
-//! socket. No lock is shared by two queues.
+//! A [`Queues`] holds a connection for every granted queue and gives each command to the queue of
+//! its class that belongs to the processor the caller runs on. The caller sends its command itself,
+//! at once, when the queue is not busy; otherwise whoever has the queue sends it along with its
+//! own. Those who wait take turns in looking at the socket. No lock is shared by two queues.
 //!
 //! ```no_run
 //! use ebof_initiator::{Controller, Options, Queues};
@@ -66,14 +67,17 @@ use crate::queue::QueuePair;
 use desk::Command;
 use lane::Lane;
 
-/// The I/O queues of a controller, shared by any number of threads. Cheap to clone; all clones are the same queues.
+/// The I/O queues of a controller, shared by any number of threads. Cheap to clone; all clones are
+/// the same queues.
 ///
-/// As many commands may be outstanding on a queue as it has entries, less one. Who comes when all are taken waits for
-/// its turn, in the order of coming. A future that is over keeps its place until it is awaited or dropped: don't block
-/// in a thread that holds as many of them as a queue has places.
+/// As many commands may be outstanding on a queue as it has entries, less one. Who comes when all
+/// are taken waits for its turn, in the order of coming. A future that is over keeps its place
+/// until it is awaited or dropped: don't block in a thread that holds as many of them as a queue
+/// has places.
 ///
-/// After a loss of the connection, outstanding commands end with [`Error::Lost`], and what is started while there is no
-/// connection with [`Error::NotConnected`]; [`Drive`]'s blocking calls wait and try again.
+/// After a loss of the connection, outstanding commands end with [`Error::Lost`], and what is
+/// started while there is no connection with [`Error::NotConnected`]; [`Drive`]'s blocking calls
+/// wait and try again.
 pub struct Queues<B: Buffer + 'static = Vec<u8>> {
     inner: Arc<Inner<B>>,
     /// Whether commands of this handle go to the poll queues.
@@ -101,11 +105,13 @@ impl<B: Buffer + 'static> std::fmt::Debug for Queues<B> {
 }
 
 impl<B: Buffer + 'static> Queues<B> {
-    /// Connects every granted queue that nobody else has. Queue i of a class is connected from the i-th processor this
-    /// process may use, because targets place a connection by where its packets come from.
+    /// Connects every granted queue that nobody else has. Queue i of a class is connected from the
+    /// i-th processor this process may use, because targets place a connection by where its packets
+    /// come from.
     ///
     /// # Errors
-    /// [`Error::NoFreeQueue`] when no queue of the default map is left; [`Error::Connect`] when the target refuses one.
+    /// [`Error::NoFreeQueue`] when no queue of the default map is left; [`Error::Connect`] when the
+    /// target refuses one.
     pub fn new(controller: &Controller) -> Result<Self, Error> {
         let maps = controller.queue_maps();
         let inner = Inner {
@@ -133,8 +139,8 @@ impl<B: Buffer + 'static> Queues<B> {
         QueueMaps { default: count(&self.inner.default), read: count(&self.inner.read), poll: count(&self.inner.poll) }
     }
 
-    /// The same queues, with commands going to the poll queues, if there are any: the caller of a blocking call polls
-    /// for its completion. Latency for processor time.
+    /// The same queues, with commands going to the poll queues, if there are any: the caller of a
+    /// blocking call polls for its completion. Latency for processor time.
     #[must_use]
     pub fn polled(&self) -> Self {
         Self { polled: true, ..self.clone() }
@@ -151,7 +157,8 @@ impl<B: Buffer + 'static> Queues<B> {
         self.maps().serving(class)
     }
 
-    /// Runs a command and waits for it. The completion is returned whatever its status is; `user` in it means nothing.
+    /// Runs a command and waits for it. The completion is returned whatever its status is; `user`
+    /// in it means nothing.
     #[must_use]
     pub fn execute(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
         self.lane(&sqe).execute(Command { sqe, binding: None }, data)
@@ -163,9 +170,9 @@ impl<B: Buffer + 'static> Queues<B> {
         self.lane(&sqe).execute(Command { sqe, binding: Some(binding) }, data)
     }
 
-    /// Starts a command. It is sent at once if there is room, and when the future is first polled after there is, if
-    /// not. Dropping the future gives the command up: it may or may not be executed, and its buffer stays until the
-    /// controller is done with it.
+    /// Starts a command. It is sent at once if there is room, and when the future is first polled
+    /// after there is, if not. Dropping the future gives the command up: it may or may not be
+    /// executed, and its buffer stays until the controller is done with it.
     pub fn submit(&self, sqe: Sqe, data: Data<B>) -> Pending<B> {
         self.start(Command { sqe, binding: None }, data)
     }
@@ -179,8 +186,9 @@ impl<B: Buffer + 'static> Queues<B> {
         Pending::new(Arc::clone(&self.inner), Arc::clone(self.lane(&command.sqe)), command, data)
     }
 
-    /// Looks once, without waiting, at the socket of the queue that commands like `sqe` take on this processor; true when
-    /// a command was over. For those who have many futures and want to poll by themselves.
+    /// Looks once, without waiting, at the socket of the queue that commands like `sqe` take on
+    /// this processor; true when a command was over. For those who have many futures and want to
+    /// poll by themselves.
     pub fn poll(&self, sqe: &Sqe) -> bool {
         self.lane(sqe).poll()
     }

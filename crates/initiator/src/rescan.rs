@@ -1,5 +1,6 @@
-//! Which namespaces there are, which have changed, and what those are that somebody has open, as a state machine over the
-//! answers to Get Log Page (Changed Namespace List) and Identify. Sends nothing itself.
+//! Which namespaces there are, which have changed, and what those are that somebody has open, as a
+//! state machine over the answers to Get Log Page (Changed Namespace List) and Identify. Sends
+//! nothing itself.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -58,8 +59,9 @@ pub(crate) struct Step {
 }
 
 impl Rescan {
-    /// What there is on a fresh connection; `None` when the controller did not say. Ends a scan that was going on, and gives
-    /// the differences to the connection before, if there was one. What changed within a namespace is not known.
+    /// What there is on a fresh connection; `None` when the controller did not say. Ends a scan
+    /// that was going on, and gives the differences to the connection before, if there was one.
+    /// What changed within a namespace is not known.
     pub(crate) fn restart(&mut self, found: Option<BTreeSet<u32>>) -> Vec<Event> {
         self.state = State::Idle;
         self.again = false;
@@ -77,8 +79,8 @@ impl Rescan {
         }
     }
 
-    /// The command that was just given could not be sent: it is given again, as soon as there is room for it. Nothing else
-    /// would say once more that something has changed.
+    /// The command that was just given could not be sent: it is given again, as soon as there is
+    /// room for it. Nothing else would say once more that something has changed.
     pub(crate) fn not_sent(&mut self) {
         match &mut self.state {
             State::Idle => {}
@@ -110,8 +112,8 @@ impl Rescan {
         }
     }
 
-    /// The answer to the last command: its status and its data; `None` when there was none. `open` gives the namespaces
-    /// that somebody has open.
+    /// The answer to the last command: its status and its data; `None` when there was none. `open`
+    /// gives the namespaces that somebody has open.
     pub(crate) fn answer(&mut self, answer: Option<(Status, &[u8])>, open: impl FnOnce() -> Vec<Nsid>) -> Step {
         let bytes = answer.filter(|(status, _)| status.is_success()).map(|(_, bytes)| bytes);
         match std::mem::take(&mut self.state) {
@@ -140,7 +142,8 @@ impl Rescan {
         }
     }
 
-    /// The active list was not told. What is open is looked at all the same: it may be another namespace by now.
+    /// The active list was not told. What is open is looked at all the same: it may be another
+    /// namespace by now.
     fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Step {
         let known = self.known.clone().unwrap_or_default();
         let found = known.into_iter().chain(open.iter().map(|nsid| nsid.0)).collect();

@@ -1,5 +1,6 @@
-//! What the clones of a controller, its queue pairs and its background thread share: state, queue identifiers, the
-//! inbox of the thread, subscribers. Every lock is held for a few instructions only.
+//! What the clones of a controller, its queue pairs and its background thread share: state, queue
+//! identifiers, the inbox of the thread, subscribers. Every lock is held for a few instructions
+//! only.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -70,7 +71,8 @@ struct Status {
 #[derive(Default)]
 struct Queues {
     owners: Vec<Option<Arc<Waker>>>,
-    /// Where to look for a free one next: a target may need a moment to see that a queue was closed.
+    /// Where to look for a free one next: a target may need a moment to see that a queue was
+    /// closed.
     next: usize,
 }
 
@@ -154,7 +156,8 @@ impl Shared {
             status.state = state;
             status.lost_since.get_or_insert_with(Instant::now);
             let generation = self.generation.load(Ordering::Relaxed);
-            // From odd to the next even; from even to the one after, so that owners see that something changed.
+            // From odd to the next even; from even to the one after, so that owners see that
+            // something changed.
             self.generation.store(if generation % 2 == 1 { generation + 1 } else { generation + 2 }, Ordering::Release);
         }
         self.announce();
@@ -206,7 +209,8 @@ impl Shared {
         }
     }
 
-    /// Gives the thread a message. Once it has ended, the message is dropped, and the sender of its answer with it.
+    /// Gives the thread a message. Once it has ended, the message is dropped, and the sender of its
+    /// answer with it.
     pub(crate) fn send(&self, message: Message) {
         if let Some(inbox) = &mut *lock(&self.inbox) {
             inbox.push_back(message);
@@ -236,7 +240,8 @@ impl Shared {
         }
     }
 
-    /// The thread ends: nobody waits for it any more. Whoever waits for an answer finds its sender gone.
+    /// The thread ends: nobody waits for it any more. Whoever waits for an answer finds its sender
+    /// gone.
     pub(crate) fn close(&self) {
         if self.state() != State::Dead {
             self.set_down(State::Disconnected);

@@ -1,4 +1,5 @@
-//! The commands that are outstanding on one queue, with their buffers, and those that are over but not yet collected.
+//! The commands that are outstanding on one queue, with their buffers, and those that are over but
+//! not yet collected.
 
 use std::collections::VecDeque;
 
@@ -28,7 +29,8 @@ pub(crate) enum Place<B> {
 /// One command.
 #[derive(Debug)]
 pub(crate) struct Slot<B> {
-    /// The full command identifier; the low bits are the slot's index, the others change with every use.
+    /// The full command identifier; the low bits are the slot's index, the others change with every
+    /// use.
     pub(crate) cid: Cid,
     pub(crate) user: u64,
     pub(crate) place: Place<B>,
@@ -36,10 +38,8 @@ pub(crate) struct Slot<B> {
     pub(crate) expected: u32,
     /// Bytes that have to be transferred for success.
     pub(crate) least: u32,
-    /// Payloads that the send queue refers to: the buffer must stay until they are sent.
+    /// Payloads that the link refers to: the buffer must stay until they are sent.
     pub(crate) unsent: u32,
-    /// Bytes sent, or queued, for R2Ts.
-    pub(crate) bulk: usize,
     state: State,
     /// How it ended, once it did.
     result: Option<Result<Cqe, Error>>,
@@ -94,7 +94,8 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Buffers of which something is not sent are never given back; their commands end without them. Returns how many.
+    /// Buffers of which something is not sent are never given back; their commands end without
+    /// them. Returns how many.
     pub(crate) fn withhold_unsent(&mut self) -> usize {
         let unsent = self.slots.iter_mut().filter(|slot| slot.unsent > 0 && slot.is_owner());
         unsent.map(|slot| std::mem::forget(std::mem::replace(&mut slot.place, Place::None))).count()
@@ -143,7 +144,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
             expected: 0,
             least: 0,
             unsent: 0,
-            bulk: 0,
             state: State::Free,
             result: None,
             deadline_ms: u64::MAX,
@@ -192,7 +192,6 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         slot.place = place;
         slot.expected = 0;
         slot.least = 0;
-        slot.bulk = 0;
         slot.state = State::Outstanding;
         slot.deadline_ms = now_ms.saturating_add(timeout_ms);
         slot.aborted = false;
@@ -235,7 +234,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         }
     }
 
-    /// The connection is gone, and the send queue with it: everything that is not over ends with `error`.
+    /// The connection is gone, and the send queue with it: everything that is not over ends with
+    /// `error`.
     pub(crate) fn finish_all(&mut self, error: &Error) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
@@ -267,9 +267,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         self.slots.iter().filter(move |slot| slot.state == State::Outstanding && slot.user == user).map(|slot| slot.cid)
     }
 
-    /// Outstanding commands whose time is over at `now_ms`: to be aborted the first time (told to `abort`), with
-    /// `grace_ms` for that to work; `true` when that time is over too. Those that the controller has answered without taking their data have
-    /// as long: it could keep their buffers for ever.
+    /// Outstanding commands whose time is over at `now_ms`: to be aborted the first time (told to
+    /// `abort`), with `grace_ms` for that to work; `true` when that time is over too. Those that
+    /// the controller has answered without taking their data have as long: it could keep their
+    /// buffers for ever.
     pub(crate) fn expire(&mut self, now_ms: u64, grace_ms: u64, mut abort: impl FnMut(Cid, u64)) -> bool {
         let mut hopeless = false;
         for slot in &mut self.slots {

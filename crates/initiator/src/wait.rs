@@ -19,7 +19,8 @@ pub(crate) fn now_ms() -> u64 {
 #[derive(Debug)]
 pub(crate) struct Waker {
     event: OwnedFd,
-    /// Whether `event` was written since it was last cleared: spares those that are awake a system call.
+    /// Whether `event` was written since it was last cleared: spares those that are awake a system
+    /// call.
     set: AtomicBool,
 }
 
@@ -88,8 +89,8 @@ impl AsFd for Cancel {
     }
 }
 
-/// Sleeps as `step` of an [`Idle`] asks, until one of `fds` is ready or `timeout` is over, and tells `idle`.
-/// `now_us` is the clock that `idle` goes by.
+/// Sleeps as `step` of an [`Idle`] asks, until one of `fds` is ready or `timeout` is over, and
+/// tells `idle`. `now_us` is the clock that `idle` goes by.
 pub(crate) fn wait_idle(
     idle: &mut Idle,
     fds: &mut [PollFd<'_>],
@@ -106,8 +107,8 @@ pub(crate) fn wait_idle(
     woken.map(drop)
 }
 
-/// Sleeps until one of `fds` is ready or `timeout` is over (`None`: for ever). Whether one is ready; a signal
-/// ends it early.
+/// Sleeps until one of `fds` is ready or `timeout` is over (`None`: for ever). Whether one is
+/// ready; a signal ends it early.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<bool, Errno> {
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -1,5 +1,5 @@
-//! The boundary between commands and links, in the target: neither side names what is the other's
-//! (docs/adr/0031-commands-and-links.md).
+//! The boundary between commands and links, in the target and in the host: neither side names what
+//! is the other's (docs/adr/0031-commands-and-links.md).
 
 use super::Violation;
 use super::tree::Tree;
@@ -7,6 +7,7 @@ use super::tree::Tree;
 /// Files of one side, and what their code may not name.
 struct Side {
     name: &'static str,
+    folder: &'static str,
     files: &'static [&'static str],
     foreign: &'static [&'static str],
 }
@@ -14,6 +15,7 @@ struct Side {
 const SIDES: &[Side] = &[
     Side {
         name: "the command side",
+        folder: "crates/server/src",
         files: &[
             "ask",
             "at_once",
@@ -31,15 +33,28 @@ const SIDES: &[Side] = &[
     },
     Side {
         name: "a link",
+        folder: "crates/server/src",
         files: &["link", "link/outbox", "link/tcp", "link/transport", "link/zerocopy"],
         foreign: &["Commands", "Executing", "Operation", "Queue", "Step", "Work", "opcode", "Opcode"],
+    },
+    Side {
+        name: "the host's engine",
+        folder: "crates/initiator/src",
+        files: &["engine", "engine/least", "slots"],
+        foreign: &["ebof_tcp", "ebof_pinned", "rustix", "socket2", "socket", "tcp", "pdu", "R2t"],
+    },
+    Side {
+        name: "a host's link",
+        folder: "crates/initiator/src",
+        files: &["link", "link/tcp", "link/tcp/connect", "link/tcp/send", "link/tcp/socket", "link/tcp/zerocopy"],
+        foreign: &["Engine", "engine", "establish", "opcode", "Opcode", "Controller", "QueuePair"],
     },
 ];
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     for side in SIDES {
         for file in side.files {
-            let path = format!("crates/server/src/{file}.rs");
+            let path = format!("{}/{file}.rs", side.folder);
             let Some(source) = tree.rust_file(&path) else {
                 violations.push(Violation::new(&path, 0, format!("is gone, and listed as part of {}", side.name)));
                 continue;
@@ -71,8 +86,11 @@ mod tests {
 
     fn broken(file: &str, code: &str) -> Vec<String> {
         let mut tree = Tree::default();
-        for known in SIDES.iter().flat_map(|side| side.files) {
-            tree.add(&format!("crates/server/src/{known}.rs"), if *known == file { code } else { "" });
+        for side in SIDES {
+            for known in side.files {
+                let path = format!("{}/{known}.rs", side.folder);
+                tree.add(&path, if path == file { code } else { "" });
+            }
         }
         let mut violations = Vec::new();
         check(&tree, &mut violations);
@@ -81,10 +99,16 @@ mod tests {
 
     #[test]
     fn each_side_keeps_to_its_own() {
-        assert!(broken("execute", "link.respond(&cqe, turn); // not a socket").is_empty());
-        let [found] = &broken("execute", "\nlet s = &link.socket;")[..] else { panic!("one rule is broken") };
+        assert!(broken("crates/server/src/execute.rs", "link.respond(&cqe, turn); // not a socket").is_empty());
+        let [found] = &broken("crates/server/src/execute.rs", "\nlet s = &link.socket;")[..] else {
+            panic!("one rule is broken")
+        };
         assert!(found.starts_with("crates/server/src/execute.rs:2: `socket`"), "{found}");
-        assert_eq!(broken("link", "use crate::commands::Commands;").len(), 1);
-        assert!(broken("link", "Event::Command { sqe, in_capsule } // Commands' matter").is_empty());
+        assert_eq!(broken("crates/server/src/link.rs", "use crate::commands::Commands;").len(), 1);
+        assert!(
+            broken("crates/server/src/link.rs", "Event::Command { sqe, in_capsule } // Commands' matter").is_empty()
+        );
+        assert_eq!(broken("crates/initiator/src/engine.rs", "use rustix::io::Errno;").len(), 1);
+        assert_eq!(broken("crates/initiator/src/link/tcp.rs", "use ebof_nvme::opcode::nvm;").len(), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! The words of [`super::ConnectError`]: one place to read and to improve what people see when a connection fails.
+//! The words of [`super::ConnectError`]: one place to read and to improve what people see when a
+//! connection fails.
 
 use ebof_nvme::connect::field_name;
 use ebof_nvme::property::Csts;

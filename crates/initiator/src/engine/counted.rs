@@ -1,5 +1,6 @@
-//! What `cargo xtask instructions` counts of the engine: commands from submit to completion, over a socket whose other end is
-//! in the same thread, so that it comes out the same every time. The system's part is not counted.
+//! What `cargo xtask instructions` counts of the engine: commands from submit to completion, over a
+//! socket whose other end is in the same thread, so that it comes out the same every time. The
+//! system's part is not counted.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -77,7 +78,8 @@ impl World {
     }
 }
 
-/// Makes a case different from all others: the compiler makes one function of two that are the same.
+/// Makes a case different from all others: the compiler makes one function of two that are the
+/// same.
 #[inline(always)]
 fn itself(line: u32) {
     std::hint::black_box(line);

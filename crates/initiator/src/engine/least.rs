@@ -1,11 +1,12 @@
-//! How much data a success has to come with, for the commands that say so. Knows opcodes, and nothing of connections.
+//! How much data a success has to come with, for the commands that say so. Knows opcodes, and
+//! nothing of connections.
 
 use ebof_nvme::Sqe;
 use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::opcode::{admin, nvm};
 
-/// Bytes of `length` that have to be transferred for success; the rest of a buffer would be taken for what the controller
-/// said.
+/// Bytes of `length` that have to be transferred for success; the rest of a buffer would be taken
+/// for what the controller said.
 #[inline]
 pub(super) fn least(strict: bool, sqe: &Sqe, length: u32, to_host: bool) -> u32 {
     if !strict {

@@ -1,4 +1,5 @@
-//! For tests: an engine and, at the other end of its socket and in the same thread, a controller. Both are initialized.
+//! For tests: an engine and, at the other end of its socket and in the same thread, a controller.
+//! Both are initialized.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -9,10 +10,11 @@ use ebof_tcp::{Digest, controller, host};
 
 use super::Engine;
 use crate::data::AdminData;
+use crate::link::Link;
 
-/// The engine has room for 127 commands, and allows `r2t_max` R2Ts of each. The controller asks for up to 1 MiB at once. Neither end
-/// of the socket, of which this gives the controller's, blocks.
-pub(super) fn pair(r2t_max: u32) -> (Engine<Vec<u8>>, controller::Connection, UnixStream) {
+/// The engine has room for 127 commands, and allows `r2t_max` R2Ts of each. The controller asks for
+/// up to 1 MiB at once. Neither end of the socket, of which this gives the controller's, blocks.
+pub(crate) fn pair(r2t_max: u32) -> (Engine<Vec<u8>>, controller::Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
@@ -20,7 +22,7 @@ pub(super) fn pair(r2t_max: u32) -> (Engine<Vec<u8>>, controller::Connection, Un
 }
 
 /// As [`pair`], over another pair of sockets. Theirs need not be non-blocking.
-pub(super) fn initialize<S: Read + Write>(
+pub(crate) fn initialize<S: Read + Write>(
     r2t_max: u32,
     ours: OwnedFd,
     mut theirs: S,
@@ -28,7 +30,7 @@ pub(super) fn initialize<S: Read + Write>(
     let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
     let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max };
     let mut engine = Engine::new(127, true);
-    engine.start(ours, host::Connection::new(config), 256 << 10);
+    engine.attach(Link::new(ours, host::Connection::new(config), 256 << 10));
     let mut controller = controller::Connection::new(controller::Config {
         in_capsule_bytes: 8192,
         h2c_data_max: 1 << 20,
@@ -46,7 +48,7 @@ pub(super) fn initialize<S: Read + Write>(
     let mut response = Vec::new();
     controller.send_ic_response(&mut response);
     theirs.write_all(&response).unwrap();
-    while engine.initialized().is_none() {
+    while engine.link().unwrap().initialized().is_none() {
         engine.receive(&mut AdminData::None).unwrap();
     }
     controller.set_queue(QueueId(1), 128);

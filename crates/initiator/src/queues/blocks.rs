@@ -1,5 +1,5 @@
-//! Reading and writing a namespace over shared queues. One command per call: who wants transfers split has
-//! [`crate::Namespace`].
+//! Reading and writing a namespace over shared queues. One command per call: who wants transfers
+//! split has [`crate::Namespace`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,8 +45,9 @@ impl<B> From<IoError<B>> for Error {
 
 /// A namespace over shared queues. Cheap to clone; for any number of threads.
 ///
-/// A call is one command, of at most [`Namespace::max_transfer_blocks`]. Those that block try again after a loss of the
-/// connection and after a status that says so, as [`Namespace`] does; futures give such an error to their owner.
+/// A call is one command, of at most [`Namespace::max_transfer_blocks`]. Those that block try again
+/// after a loss of the connection and after a status that says so, as [`Namespace`] does; futures
+/// give such an error to their owner.
 pub struct Drive<B: Buffer + 'static = Vec<u8>> {
     queues: Queues<B>,
     namespace: Namespace,
@@ -84,8 +85,8 @@ impl<B: Buffer + 'static> Drive<B> {
     /// Fills `buffer`, a multiple of the block size, with the blocks from `lba` on.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::TooLarge`], [`Error::Status`], and what ends a connection
-    /// for good.
+    /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::TooLarge`], [`Error::Status`], and
+    /// what ends a connection for good.
     pub fn read(&self, lba: u64, buffer: B) -> Result<B, IoError<B>> {
         let sqe = match self.transfer(nvm::READ, lba, &buffer, false) {
             Ok(sqe) => sqe,
@@ -94,8 +95,8 @@ impl<B: Buffer + 'static> Drive<B> {
         self.run("Read", sqe, Data::ToHost(buffer)).and_then(owned)
     }
 
-    /// Writes the bytes of `buffer`, a multiple of the block size, from `lba` on; with `fua` they are on the medium when
-    /// the call returns.
+    /// Writes the bytes of `buffer`, a multiple of the block size, from `lba` on; with `fua` they
+    /// are on the medium when the call returns.
     ///
     /// # Errors
     /// As [`Drive::read`].
@@ -199,7 +200,8 @@ impl<B: Buffer + 'static> Drive<B> {
             if !error.is_connection() || over || !controller.wait_live(deadline) {
                 return Err(IoError { reason: error, buffer: data.into_buffer() });
             }
-            // The background thread may not know of the loss yet, and say that all is well: look again in a moment.
+            // The background thread may not know of the loss yet, and say that all is well: look
+            // again in a moment.
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -1,5 +1,6 @@
-//! What the threads that share one queue tell each other: whose commands are where, who waits for room, who looks at
-//! the socket. Every function is a few instructions under one lock; nothing here waits or makes a system call.
+//! What the threads that share one queue tell each other: whose commands are where, who waits for
+//! room, who looks at the socket. Every function is a few instructions under one lock; nothing here
+//! waits or makes a system call.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -49,7 +50,8 @@ pub(super) enum Owner {
     Task,
 }
 
-/// `Free` -> `Waiting` -> `Done` -> `Free`; or `Waiting` -> `Abandoned` -> `Free` when the future is dropped.
+/// `Free` -> `Waiting` -> `Done` -> `Free`; or `Waiting` -> `Abandoned` -> `Free` when the future
+/// is dropped.
 #[derive(Debug)]
 enum Place<B> {
     Free,
@@ -132,7 +134,8 @@ impl<B> Desk<B> {
         Room::Wait(ticket)
     }
 
-    /// A place, if one is free and nobody waits for it: what becomes free while somebody waits is theirs.
+    /// A place, if one is free and nobody waits for it: what becomes free while somebody waits is
+    /// theirs.
     pub(super) fn try_enter(&mut self) -> Option<u16> {
         if self.room.is_empty() { self.free.pop() } else { None }
     }
@@ -178,7 +181,8 @@ impl<B> Desk<B> {
         }
     }
 
-    /// A command is over: puts whom to wake into `wakes`, and gives back what nobody wants any more.
+    /// A command is over: puts whom to wake into `wakes`, and gives back what nobody wants any
+    /// more.
     pub(super) fn complete(&mut self, completion: Completion<B>, wakes: &mut Vec<Wake>) -> Option<Completion<B>> {
         // What was submitted with: a place.
         let Ok(place) = u16::try_from(completion.user) else { return Some(completion) };
@@ -204,8 +208,8 @@ impl<B> Desk<B> {
         }
     }
 
-    /// Looks after one's own command, and takes the lead if nobody has it and `lead` says so. `next` is whoever gets the
-    /// place, to be woken.
+    /// Looks after one's own command, and takes the lead if nobody has it and `lead` says so.
+    /// `next` is whoever gets the place, to be woken.
     pub(super) fn look(&mut self, place: u16, lead: bool, next: &mut Option<Wake>) -> Look<B> {
         self.follow(place, false);
         let state = &mut self.places[usize::from(place)];

@@ -1,10 +1,11 @@
 //! One queue in the hands of many threads: who sends, who looks at the socket, who sleeps.
 //!
-//! Two locks, never held while sleeping: the queue pair's, which a thread holds while it sends or receives, and the
-//! desk's, held for a few instructions. A command is left at the desk; then whoever gets hold of the queue pair sends
-//! all that lie there in one go. A thread that does not get hold of it leaves its command to the one that has, which
-//! looks at the desk again after it let go. One of those who wait leads: it looks at the socket for all, sleeps in
-//! poll(2) with no lock held, and hands over when its own command is done. Futures have a thread lead for them when
+//! Two locks, never held while sleeping: the queue pair's, which a thread holds while it sends or
+//! receives, and the desk's, held for a few instructions. A command is left at the desk; then
+//! whoever gets hold of the queue pair sends all that lie there in one go. A thread that does not
+//! get hold of it leaves its command to the one that has, which looks at the desk again after it
+//! let go. One of those who wait leads: it looks at the socket for all, sleeps in poll(2) with no
+//! lock held, and hands over when its own command is done. Futures have a thread lead for them when
 //! nobody else does.
 
 use std::collections::VecDeque;
@@ -29,8 +30,8 @@ use crate::wait::{Waker, wait_idle};
 
 /// Looks at the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.
 const LOOKS_PER_YIELD: u32 = 4;
-/// How long a caller polls a poll queue before it waits as on the others: a target that is this late is not worth a
-/// processor.
+/// How long a caller polls a poll queue before it waits as on the others: a target that is this
+/// late is not worth a processor.
 const POLL_TIME: Duration = Duration::from_millis(2);
 /// Whoever leads looks at the clock at least this often.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -136,7 +137,8 @@ impl<B: Buffer + 'static> Lane<B> {
         loop {
             let Some(mut core) = self.try_core() else { return };
             let mut wakes = self.take_letters(&mut core);
-            // What the system refused, it will refuse whoever looks at the socket, and a loss is told with the commands.
+            // What the system refused, it will refuse whoever looks at the socket, and a loss is
+            // told with the commands.
             let _ = core.queue.flush();
             core.collect();
             self.tell(&mut core, &mut wakes, false);
@@ -206,7 +208,8 @@ impl<B: Buffer + 'static> Lane<B> {
         }
         let mut desk = lock(&self.desk);
         for completion in core.over.drain(..) {
-            // A buffer that nobody wants any more is dropped here: its drop must not come back to this queue.
+            // A buffer that nobody wants any more is dropped here: its drop must not come back to
+            // this queue.
             drop(desk.complete(completion, wakes));
         }
         // It may have been the command that the one who leads waits for.
@@ -215,7 +218,8 @@ impl<B: Buffer + 'static> Lane<B> {
         }
     }
 
-    /// Wakes, with no lock held, and says whether something lies at the desk that came while the queue pair was held.
+    /// Wakes, with no lock held, and says whether something lies at the desk that came while the
+    /// queue pair was held.
     fn wake_all(&self, mut wakes: Vec<Wake>) -> bool {
         wakes.drain(..).for_each(Wake::wake);
         let mut desk = lock(&self.desk);
@@ -271,7 +275,8 @@ impl<B: Buffer + 'static> Lane<B> {
         }
     }
 
-    /// Looks after one's own command; sees to it that somebody leads when the caller, whose command is over, goes.
+    /// Looks after one's own command; sees to it that somebody leads when the caller, whose command
+    /// is over, goes.
     fn look(&self, place: u16, lead: bool) -> Look<B> {
         let mut desk = lock(&self.desk);
         let mut wakes = Wakes::default();
@@ -336,7 +341,8 @@ impl<B: Buffer + 'static> Lane<B> {
     }
 
     /// Looks at the socket, spins and sleeps until `done`, which is asked after every look.
-    /// `politely`: whoever was woken may need this very processor, and this thread has nothing of its own to do.
+    /// `politely`: whoever was woken may need this very processor, and this thread has nothing of
+    /// its own to do.
     fn lead<T>(&self, mut done: impl FnMut(&mut Desk<B>) -> Option<T>, politely: bool) -> T {
         let mut looks = 0u32;
         let now_us = || ebof_idle::micros_since(self.began);
@@ -362,7 +368,8 @@ impl<B: Buffer + 'static> Lane<B> {
                         idle.give_way();
                         continue;
                     };
-                    // Asked once more, with the note that this thread sleeps: whoever ends a command wakes it from now on.
+                    // Asked once more, with the note that this thread sleeps: whoever ends a
+                    // command wakes it from now on.
                     if let Some(result) = self.finished(&mut done, &mut idle, true) {
                         return result;
                     }

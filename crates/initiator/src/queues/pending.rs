@@ -1,4 +1,5 @@
-//! A command as a future. Owns nothing but its place in a queue: the data are the queue pair's until the command is over.
+//! A command as a future. Owns nothing but its place in a queue: the data are the queue pair's
+//! until the command is over.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +12,8 @@ use super::lane::Lane;
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 
-/// A command that was started by [`super::Queues::submit`]. Needs no runtime: any executor can poll it.
+/// A command that was started by [`super::Queues::submit`]. Needs no runtime: any executor can poll
+/// it.
 #[must_use = "dropping it gives the command up"]
 pub struct Pending<B: Buffer + 'static> {
     /// Keeps the queues.
@@ -29,7 +31,8 @@ enum State<B> {
     Over,
 }
 
-// Nothing in it is pinned: the buffer's bytes are the queue pair's while the command is outstanding.
+// Nothing in it is pinned: the buffer's bytes are the queue pair's while the command is
+// outstanding.
 impl<B: Buffer + 'static> Unpin for Pending<B> {}
 
 impl<B: Buffer + 'static> Pending<B> {
@@ -82,7 +85,8 @@ impl<B: Buffer + 'static> Future for Pending<B> {
                 State::Failed(error, data) => {
                     return Poll::Ready(Completion { user: 0, result: Err(error), data });
                 }
-                // Polled after its end: a mistake of the executor, which gets what a future may give then.
+                // Polled after its end: a mistake of the executor, which gets what a future may
+                // give then.
                 State::Over => return Poll::Pending,
             };
         }

@@ -1,4 +1,5 @@
-//! A namespace as futures does what the blocking one does: split, retried, and with every buffer given back.
+//! A namespace as futures does what the blocking one does: split, retried, and with every buffer
+//! given back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::time::Duration;
@@ -181,7 +182,8 @@ fn connecting_to_nothing_says_what_was_tried() {
     assert!(long.starts_with(&short) && long.contains("\n  tried:  ") && long.contains("\n  to do:  "), "{long}");
 }
 
-/// Tasks on several threads share one namespace; a future that is dropped half-way leaves nothing behind.
+/// Tasks on several threads share one namespace; a future that is dropped half-way leaves nothing
+/// behind.
 #[test]
 fn tasks_share_a_namespace_and_may_be_dropped() {
     let peer = Peer::new();

@@ -95,7 +95,8 @@ fn the_peer_is_silent() {
 
 #[test]
 fn the_peer_accepts_no_connection() {
-    // A queue of connections that is full: the kernel lets further ones wait, as a firewall that swallows packets does.
+    // A queue of connections that is full: the kernel lets further ones wait, as a firewall that
+    // swallows packets does.
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     listen(&socket, 0).unwrap();

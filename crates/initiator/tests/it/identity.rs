@@ -1,4 +1,5 @@
-//! A namespace that becomes another one under an open handle, and limits that change: at a reconnect and while connected.
+//! A namespace that becomes another one under an open handle, and limits that change: at a
+//! reconnect and while connected.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::sync::Arc;

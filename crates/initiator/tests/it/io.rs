@@ -54,7 +54,8 @@ fn data_arrive_as_they_were_written_with_and_without_digests() {
     }
 }
 
-/// Linux' target computes the digest over the whole command: its PDUs must not be cut where it does not ask for it.
+/// Linux' target computes the digest over the whole command: its PDUs must not be cut where it does
+/// not ask for it.
 #[test]
 fn large_data_are_cut_so_that_others_get_between_but_not_where_there_are_data_digests() {
     for data_digest in [false, true] {

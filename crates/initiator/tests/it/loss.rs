@@ -259,8 +259,9 @@ fn a_reset_comes_back_and_dropping_everything_disconnects() {
     assert_eq!(peer.state().shutdowns, 1);
 }
 
-/// What is unsent when a connection is given up must not arrive later, behind what is sent on the next one: the kernel is told to
-/// forget it. A connection on which nothing is under way ends as any other.
+/// What is unsent when a connection is given up must not arrive later, behind what is sent on the
+/// next one: the kernel is told to forget it. A connection on which nothing is under way ends as
+/// any other.
 #[test]
 fn connections_that_are_given_up_are_reset_and_others_end_in_order() {
     let peer = Peer::new();

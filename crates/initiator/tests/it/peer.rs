@@ -1,5 +1,6 @@
-//! A small target on a loopback socket for tests of the initiator: `ebof_tcp::controller` with a disk in memory, and as
-//! many ways to misbehave as the tests need. It is not `ebof-server`, on purpose: that one behaves.
+//! A small target on a loopback socket for tests of the initiator: `ebof_tcp::controller` with a
+//! disk in memory, and as many ways to misbehave as the tests need. It is not `ebof-server`, on
+//! purpose: that one behaves.
 #![allow(unreachable_pub, clippy::unwrap_used, reason = "test code")]
 
 use std::collections::HashMap;

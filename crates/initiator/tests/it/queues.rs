@@ -1,4 +1,5 @@
-//! Queues that threads and futures share: data stay whose they are, room is given in order, nobody waits for ever.
+//! Queues that threads and futures share: data stay whose they are, room is given in order, nobody
+//! waits for ever.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::future::Future;
@@ -27,7 +28,8 @@ fn drive(peer: &Peer, io: u16, write: u16, poll: u16, entries: u16) -> Drive {
     Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap()
 }
 
-/// Writes blocks of its own, reads them back, compares; with a payload that goes in capsules or by R2T.
+/// Writes blocks of its own, reads them back, compares; with a payload that goes in capsules or by
+/// R2T.
 fn write_and_read(drive: &Drive, thread: u64, rounds: u64, blocks: u64) {
     let bytes = usize::try_from(blocks).unwrap() * BLOCK;
     for round in 0..rounds {
@@ -163,7 +165,8 @@ fn dropped_futures_keep_their_buffers_until_they_are_over_and_give_their_places_
     waits.recv().unwrap();
     drop(sent);
     assert_eq!(drops.load(Ordering::Acquire), 0, "the controller may still fill them");
-    // Without a place: nothing is outstanding of it, and it is gone at once; also one that waits in line.
+    // Without a place: nothing is outstanding of it, and it is gone at once; also one that waits in
+    // line.
     drop(start());
     let mut waiting = start();
     assert!(pin!(&mut waiting).poll(&mut Context::from_waker(Waker::noop())).is_pending());

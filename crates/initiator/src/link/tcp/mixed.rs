@@ -1,4 +1,5 @@
-//! Large writes beside small commands: how much of the former gets into the socket, where nothing can overtake it.
+//! Large writes beside small commands: how much of the former gets into the socket, where nothing
+//! can overtake it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,13 +9,15 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, Nsid, Status};
 use ebof_tcp::controller;
 
-use super::pair::pair;
-use super::{BULK_MIXED, Engine, H2C_PIECE_MAX, MIXED_MS, SEND_AHEAD_MIXED};
+use super::{BULK_MIXED, H2C_PIECE_MAX, MIXED_MS, SEND_AHEAD_MIXED};
 use crate::data::{AdminData, Data};
+use crate::engine::Engine;
+use crate::engine::pair::pair;
 
 const WRITE_BYTES: u32 = 384 << 10;
 
-/// An engine and, at the other end of its socket, a controller that asks for all data at once and answers when told.
+/// An engine and, at the other end of its socket, a controller that asks for all data at once and
+/// answers when told.
 struct World {
     engine: Engine<Vec<u8>>,
     controller: controller::Connection,
@@ -88,7 +91,7 @@ impl World {
 
     /// Small commands come, for as long as the test lasts; or none.
     fn mix(&mut self, small: bool) {
-        let link = self.engine.link.as_mut().unwrap();
+        let link = self.engine.link_mut();
         link.small_ms = if small { u64::MAX - MIXED_MS } else { 0 };
     }
 }

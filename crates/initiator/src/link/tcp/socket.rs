@@ -59,8 +59,9 @@ fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, can
     }
     // Commands are gathered before they are sent; Nagle would only hold the last of a batch back.
     socket.set_tcp_nodelay(true).map_err(|error| system("setting TCP_NODELAY", &error))?;
-    // What is unsent when the connection is given up, or this process ends, must not arrive once the network is back: commands are
-    // repeated on the next connection by then. `Engine` takes it back where nothing is on its way.
+    // What is unsent when the connection is given up, or this process ends, must not arrive once
+    // the network is back: commands are repeated on the next connection by then. `Engine` takes it
+    // back where nothing is on its way.
     socket.set_linger(Some(Duration::ZERO)).map_err(|error| system("setting SO_LINGER", &error))?;
     set_options(options, &socket, address.is_ipv4())?;
     match socket.connect(&SockAddr::from(address)) {
@@ -68,7 +69,8 @@ fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, can
         Err(error) if errno(&error) == Errno::INPROGRESS => await_connect(options, &socket, cancel)?,
         Err(error) => return Err(connect_kind(options, errno(&error))),
     }
-    // A connect to a free port of the ephemeral range of this very machine may meet itself (TCP simultaneous open).
+    // A connect to a free port of the ephemeral range of this very machine may meet itself (TCP
+    // simultaneous open).
     if socket.local_addr().ok().and_then(|local| local.as_socket()) == Some(address) {
         return Err(Kind::Refused);
     }

@@ -10,8 +10,8 @@ use ebof_tcp::controller;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::*;
-use crate::data::AdminData;
-use crate::data::{Completion, Data};
+use crate::data::{AdminData, Completion, Data};
+use crate::engine::Engine;
 use crate::engine::pair::initialize;
 use crate::wait::now_ms;
 
@@ -24,7 +24,8 @@ struct World {
 }
 
 impl World {
-    /// One write, all of it handed to the system and little of it received; `pinned` without a copy. The controller has answered it.
+    /// One write, all of it handed to the system and little of it received; `pinned` without a
+    /// copy. The controller has answered it.
     fn answered_early(bytes: usize, pinned: bool) -> Self {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
         listener.set_recv_buffer_size(4096).unwrap();
@@ -38,7 +39,7 @@ impl World {
         let theirs: TcpStream = listener.accept().unwrap().0.into();
         let (mut engine, controller, socket) = initialize(1, ours.into(), theirs);
         if pinned {
-            engine.pin_from(4096, u32::MAX);
+            engine.link_mut().pin_from(4096, u32::MAX);
         }
         let blocks = u32::try_from(bytes / 512).unwrap();
         let sqe = BlockRange::new(0, blocks).encode(nvm::WRITE, Nsid(1));
@@ -54,7 +55,7 @@ impl World {
             world.controller.request_data(sqe.cid(), u32::try_from(bytes).unwrap(), &mut out).unwrap();
             world.socket.write_all(&out).unwrap();
             out.clear();
-            while world.engine.link.as_ref().unwrap().bulk == 0 {
+            while world.engine.link_mut().bulk == 0 {
                 world.engine.receive(&mut AdminData::None).unwrap();
             }
         }
@@ -73,7 +74,7 @@ impl World {
     }
 
     fn is_pinning(&self) -> bool {
-        self.engine.link.as_ref().unwrap().pinned.as_ref().unwrap().is_waiting()
+        self.engine.link().unwrap().pinned.as_ref().unwrap().is_waiting()
     }
 }
 
@@ -134,9 +135,9 @@ fn a_buffer_that_a_network_card_does_not_let_go_of_does_not_come_back() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none() && world.is_pinning());
     // One more send of it, of which nothing is ever told.
-    let link = world.engine.link.as_mut().unwrap();
+    let link = world.engine.link_mut();
     link.pinned.as_mut().unwrap().note_send();
-    let slots = &mut world.engine.slots;
+    let slots = world.engine.slots();
     slots.at(0).unsent += 1;
     world.engine.lose(&Loss::Requested);
     let completion = world.engine.pop().unwrap();

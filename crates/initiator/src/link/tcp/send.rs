@@ -1,5 +1,6 @@
-//! What is to be sent and in which order: headers and small payloads in one run of bytes, large payloads by reference
-//! into the commands' buffers. Owns no buffer of a command and makes no system call.
+//! What is to be sent and in which order: headers and small payloads in one run of bytes, large
+//! payloads by reference into the commands' buffers. Owns no buffer of a command and makes no
+//! system call.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -66,8 +67,8 @@ impl SendQueue {
         }
     }
 
-    /// `length` bytes from `offset` of the buffer of `slot` follow what was appended so far. `pinned`: without a copy, if that is
-    /// possible when it is their turn.
+    /// `length` bytes from `offset` of the buffer of `slot` follow what was appended so far.
+    /// `pinned`: without a copy, if that is possible when it is their turn.
     pub(crate) fn payload(&mut self, slot: u16, offset: usize, length: usize, pinned: bool) {
         self.commit();
         self.queued += length;
@@ -84,8 +85,9 @@ impl SendQueue {
         matches!(self.pieces.front(), Some(Piece::Payload { pinned: true, .. }))
     }
 
-    /// Fills `out` with the next of the stream, where payloads to be sent without a copy are by themselves if `apart`; `buffer` gives a command's bytes. Returns how many elements, or `None`
-    /// when a buffer does not have the bytes that were announced.
+    /// Fills `out` with the next of the stream, where payloads to be sent without a copy are by
+    /// themselves if `apart`; `buffer` gives a command's bytes. Returns how many elements, or
+    /// `None` when a buffer does not have the bytes that were announced.
     pub(crate) fn gather<'a>(
         &'a self,
         buffer: impl Fn(u16) -> Option<&'a [u8]>,
@@ -115,8 +117,8 @@ impl SendQueue {
         Some(count)
     }
 
-    /// `sent` bytes are gone; tells `payload_sent` the slot of every payload that is gone completely, and whether it was to be sent
-    /// without a copy.
+    /// `sent` bytes are gone; tells `payload_sent` the slot of every payload that is gone
+    /// completely, and whether it was to be sent without a copy.
     pub(crate) fn advance(&mut self, mut sent: usize, mut payload_sent: impl FnMut(u16, bool)) {
         self.queued = self.queued.saturating_sub(sent);
         while sent > 0 {
@@ -138,7 +140,8 @@ impl SendQueue {
         self.reclaim();
     }
 
-    /// Gives back what is sent of the run, so that it does not grow while the socket is slower than the host.
+    /// Gives back what is sent of the run, so that it does not grow while the socket is slower than
+    /// the host.
     fn reclaim(&mut self) {
         if self.run_sent == self.run.len() {
             self.run.clear();

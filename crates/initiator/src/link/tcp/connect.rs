@@ -1,0 +1,121 @@
+//! From an address to a link that takes commands: a connection, then ICReq and ICResp. Blocking,
+//! with a time-out for each of the two.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ebof_nvme::QueueId;
+use ebof_tcp::Digest;
+use ebof_tcp::host::{Config, Connection};
+
+use super::{Link, socket};
+use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
+use crate::data::AdminData;
+use crate::error::Loss;
+use crate::link::Received;
+use crate::options::Options;
+use crate::slots::Slots;
+use crate::stop::{Stop, await_ready};
+use crate::wait::Cancel;
+
+/// Bytes received at once on the Admin Queue,
+const ADMIN_STAGING: usize = 16 << 10;
+/// and on an I/O queue: the answers to a batch of 64 small reads.
+const IO_STAGING: usize = 256 << 10;
+
+/// Connects `queue` as `options` say, and notes in `tried` how far it came. Also says where the
+/// target was reached.
+pub(crate) fn connect(
+    options: &Options,
+    queue: QueueId,
+    tried: &mut Tried,
+    cancel: &Cancel,
+) -> Result<(Link, SocketAddr), Kind> {
+    let (socket, peer) = socket::connect(options, tried, cancel)?;
+    tried.step = Step::Init;
+    let staging = if queue.is_admin() { ADMIN_STAGING } else { IO_STAGING };
+    let mut link = Link::new(socket, Connection::new(config(options)), staging);
+    let deadline = Instant::now() + Duration::from_millis(u64::from(options.connect_timeout_ms.max(1)));
+    if let Err(stop) = initialize(&mut link, deadline, cancel) {
+        return Err(init_kind(&link, options, stop));
+    }
+    let granted = link.initialized();
+    let header = options.hdr_digest && !granted.is_some_and(|parameters| parameters.header_digest);
+    let data = options.data_digest && !granted.is_some_and(|parameters| parameters.data_digest);
+    if header || data {
+        return Err(Kind::DigestRefused { header, data });
+    }
+    if let Some(least) = options.zerocopy_send.filter(|_| !queue.is_admin()) {
+        link.pin_from(least, options.zerocopy_copied_max);
+    }
+    Ok((link, peer))
+}
+
+fn config(options: &Options) -> Config {
+    let digest = |wanted| if wanted { Digest::Required } else { Digest::Refused };
+    Config {
+        alignment: 4,
+        header_digest: digest(options.hdr_digest),
+        data_digest: digest(options.data_digest),
+        r2t_max: options.max_r2t.clamp(1, 64),
+    }
+}
+
+/// Sends ICReq and waits for ICResp.
+fn initialize(link: &mut Link, deadline: Instant, cancel: &Cancel) -> Result<(), Stop> {
+    // There are no commands yet.
+    let (mut slots, mut none) = (Slots::<Vec<u8>>::new(1), AdminData::None);
+    loop {
+        link.flush(&mut slots, &none).map_err(Stop::Lost)?;
+        while link.receive(&mut slots, &mut none).map_err(Stop::Lost)? != Received::Nothing {
+            link.poll(&mut slots, &mut none, |_, _| {}).map_err(Stop::Lost)?;
+            if link.initialized().is_some() {
+                return Ok(());
+            }
+        }
+        await_ready(link.descriptor(), link.is_blocked(), deadline, cancel)?;
+    }
+}
+
+/// Why there was no ICResp: a stranger, a silent one, one that closes, one that refuses digests.
+fn init_kind(link: &Link, options: &Options, stop: Stop) -> Kind {
+    let first_bytes = &link.first_bytes;
+    if matches!(stop, Stop::Cancelled) {
+        return Kind::Cancelled;
+    }
+    if !first_bytes.is_empty() && !looks_like_nvme(first_bytes) {
+        return Kind::NotNvme { first_bytes: first_bytes.clone() };
+    }
+    if link.fatal.is_some()
+        && let Some(kind) = digest_refused(options, first_bytes)
+    {
+        return kind;
+    }
+    match stop {
+        Stop::Lost(Loss::Closed) => Kind::ClosedDuringInit { reset: false },
+        Stop::Lost(Loss::Network(rustix::io::Errno::CONNRESET)) => Kind::ClosedDuringInit { reset: true },
+        stop => stop.into_kind(options),
+    }
+}
+
+/// Whether a well-formed ICResp lacks a digest that was asked for (NVMe/TCP, ICResp: DGST in byte
+/// 11).
+fn digest_refused(options: &Options, bytes: &[u8]) -> Option<Kind> {
+    let granted = bytes.get(11)?;
+    let header = options.hdr_digest && granted & 1 == 0;
+    let data = options.data_digest && granted & 2 == 0;
+    (bytes[0] == 1 && (header || data)).then_some(Kind::DigestRefused { header, data })
+}
+
+/// ICResp or C2HTermReq, by type, header length and total length: what a target may send first.
+fn looks_like_nvme(bytes: &[u8]) -> bool {
+    match bytes {
+        [0x01, _, 128, _, 128, 0, 0, 0, ..] => true,
+        [0x03, _, 24, _, length, 0, 0, 0, ..] => *length >= 24,
+        // Too short to tell: only what can become one of the two.
+        [0x01 | 0x03] | [0x01 | 0x03, _] => true,
+        [0x01, _, 128] | [0x01, _, 128, ..] if bytes.len() < 8 => true,
+        [0x03, _, 24] | [0x03, _, 24, ..] if bytes.len() < 8 => true,
+        _ => false,
+    }
+}
