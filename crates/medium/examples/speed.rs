@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Device, Io, Operation, Request, Spec, Submitted, open};
-use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -158,7 +158,7 @@ fn drive(place: &Path, name: &str, size: u64, option: &str) -> Result<Medium, Fa
     let bytes = medium_bytes(size)?;
     let spec = format!("{}/{name},size={bytes}{option}", place.display()).parse::<Spec>()?;
     let options = Options { create: Some(size), zeroed: true, ..Options::default() };
-    Ok(Store::open(open(&spec)?, options)?.medium)
+    Ok(ebof_medium::open(open(&spec)?, options)?.medium)
 }
 
 fn namespace(drive: &Medium, instance: u64, size: u64, coding: Coding) -> Result<Arc<dyn Device>, Failure> {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, Request};
 use ebof_drive::frame::Record;
@@ -84,7 +84,7 @@ pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the
 /// Does requests that were left with the drive's thread, and slices of long ones; answers those that are over, and puts back
 /// those that are not. None is left waiting for space if `may_wait` is false.
 pub(crate) fn serve(store: &mut Store, errands: Vec<Errand>, mut long: Vec<Long>, flows: &mut Flows, may_wait: bool) {
-    let now = Instant::now();
+    let now = store.shared.clock.now();
     let mut promises = Vec::with_capacity(errands.len());
     let mut items = Vec::with_capacity(errands.len() + long.len());
     for Errand { thin, request, promise, waits_until } in errands {

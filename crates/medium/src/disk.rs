@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Completion, Device, Error, Io, IoFactory, Operation, Request, Submitted};
+use ebof_clock::Clock;
 
 use crate::trouble::{Trouble, Troubles, failure};
 
@@ -14,6 +15,8 @@ const ENTRIES: u32 = 256;
 pub(crate) struct Disk {
     base: Arc<dyn Device>,
     io: Io,
+    /// Of those who measure how long something takes, and who need keys.
+    pub(crate) clock: Clock,
     /// Nothing is written.
     read_only: bool,
     /// What it fails at.
@@ -22,8 +25,9 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// To be made on the thread that uses it.
-    pub(crate) fn new(base: Arc<dyn Device>, engine: Engine) -> Result<Self, Error> {
-        Ok(Self { base, io: Io::with_engine(ENTRIES, engine)?, read_only: false, troubles: Troubles::default() })
+    pub(crate) fn new(base: Arc<dyn Device>, io: &IoFactory, clock: &Clock) -> Result<Self, Error> {
+        let (io, clock) = (io.make(ENTRIES)?, clock.clone());
+        Ok(Self { base, io, clock, read_only: false, troubles: Troubles::default() })
     }
 
     /// From now on nothing is written.

@@ -1,42 +1,46 @@
-//! Flushes of namespaces about which the journal has something new to say: when they are over, the medium is told what is durable
-//! now, and only then are they answered.
+//! Flushes of namespaces about which the journal has something new to say: when they are over, the
+//! medium is told what is durable now, and only then are they answered.
 //!
-//! They are done on a thread of their own, several at a time: a flush may take seconds, and the drive's thread has others to serve.
-//! All other flushes go to the backing device at once, on the thread of the request.
+//! They are done on a thread of their own, several at a time: a flush may take seconds, and the
+//! drive's thread has others to serve. All other flushes go to the backing device at once, on the
+//! thread of the request.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use ebof_backend::{Engine, Vital};
-
+use crate::Options;
 use crate::disk::Disk;
 use crate::journal::Point;
-use crate::shared::{Message, Shared};
-use crate::thin::stopped;
+use crate::shared::{Errand, Message, Shared};
+use crate::thin::{refused, stopped};
 
-/// Starts the thread; it ends when the drive's thread has.
-pub(crate) fn start(shared: &Arc<Shared>, engine: Engine) -> std::io::Result<JoinHandle<()>> {
-    let shared = Arc::clone(shared);
-    std::thread::Builder::new().name("ebof-flush".to_owned()).spawn(move || run(&shared, engine))
+/// See the module's description.
+pub(crate) struct Flusher {
+    shared: Arc<Shared>,
+    /// `None` where there is no I/O to be had for it.
+    disk: Option<Disk>,
 }
 
-fn run(shared: &Arc<Shared>, engine: Engine) {
-    // Who waits for a flush would wait for ever, and what it makes durable be forgotten.
-    let _vital = Vital::new();
-    let mut disk = Disk::new(Arc::clone(&shared.base), engine);
-    if let Err(error) = &disk {
-        tracing::warn!("flushes wait for the drive's thread: {error}");
+impl Flusher {
+    /// To be made on the thread that uses it.
+    pub(crate) fn new(shared: &Arc<Shared>, options: &Options) -> Self {
+        let disk = Disk::new(Arc::clone(&shared.base), &options.io, &shared.clock);
+        let disk = disk.inspect_err(|error| tracing::warn!("flushes wait for the drive's thread: {error}"));
+        Self { shared: Arc::clone(shared), disk: disk.ok() }
     }
-    while let Some(errands) = shared.take_flushes() {
-        let Ok(disk) = &mut disk else {
+
+    /// Does these flushes together.
+    pub(crate) fn flush(&mut self, errands: Vec<Errand>) {
+        let shared = &self.shared;
+        let Some(disk) = &mut self.disk else {
             for errand in errands {
                 if let Err(errand) = shared.send(errand) {
                     errand.finish(Err(stopped));
                 }
             }
-            continue;
+            return;
         };
-        // Everything that these flushes are to make durable was over when they were asked for, and so is in here.
+        // Everything that these flushes are to make durable was over when they were asked for, and
+        // so is in here.
         let point = Point::unpack(shared.journal.position());
         match disk.flush() {
             Ok(()) => {
@@ -51,7 +55,7 @@ fn run(shared: &Arc<Shared>, engine: Engine) {
                 for errand in errands {
                     let error = error.take().unwrap_or_else(|| {
                         let reason = "it cannot be brought to the medium: see the log";
-                        crate::thin::refused(&errand.request.operation, ebof_backend::Class::MediumWrite, reason)
+                        refused(&errand.request.operation, ebof_backend::Class::MediumWrite, reason)
                     });
                     errand.answer(Err(error));
                 }

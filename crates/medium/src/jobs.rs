@@ -1,5 +1,5 @@
 //! Background work of the drive's thread: jobs that are done in steps, and when the next step of each is due. It runs none of
-//! them: that is `worker.rs`.
+//! them: that is `event_loop.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -36,13 +36,13 @@ pub(crate) struct Due {
 
 impl Jobs {
     /// Adds a job whose first step is due now.
-    pub(crate) fn start(&mut self, job: Box<dyn Job>) {
-        self.due.push(Due { job, at: Instant::now() });
+    pub(crate) fn start(&mut self, job: Box<dyn Job>, now: Instant) {
+        self.due.push(Due { job, at: now });
     }
 
-    /// How long it is from `now` until the next step is due; `None` without jobs.
-    pub(crate) fn next_in(&self, now: Instant) -> Option<Duration> {
-        self.due.iter().map(|due| due.at.saturating_duration_since(now)).min()
+    /// When the next step is due; `None` without jobs.
+    pub(crate) fn next_at(&self) -> Option<Instant> {
+        self.due.iter().map(|due| due.at).min()
     }
 
     /// Takes the job that has been due for the longest time at `now`.
@@ -52,10 +52,10 @@ impl Jobs {
     }
 
     /// Takes a job back after a step, unless it is over.
-    pub(crate) fn put_back(&mut self, mut due: Due, progress: Progress) {
+    pub(crate) fn put_back(&mut self, mut due: Due, progress: Progress, now: Instant) {
         match progress {
-            Progress::Again => due.at = Instant::now(),
-            Progress::Later(ms) => due.at = Instant::now() + Duration::from_millis(ms),
+            Progress::Again => due.at = now,
+            Progress::Later(ms) => due.at = now + Duration::from_millis(ms),
             Progress::Done => return,
         }
         self.due.push(due);

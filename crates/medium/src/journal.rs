@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series, encode_frames};
@@ -316,10 +315,10 @@ impl Journal {
             true => Sync::All,
             false => Sync::Nothing,
         };
-        let begin = Instant::now();
+        let begin = disk.clock.now();
         self.append(disk, frames, sync)?;
         if is_alone {
-            self.pace.took(sync, begin.elapsed());
+            self.pace.took(sync, disk.clock.now() - begin);
         }
         view.unflushed.store(!durable, Ordering::Release);
         Ok(())

@@ -133,7 +133,7 @@ impl Keys {
     /// Makes the key of a namespace, durably.
     pub(crate) fn make(&mut self, disk: &mut Disk, instance: Instance) -> Result<Arc<Cipher>, Error> {
         let mut key: Key = Zeroizing::new([0; KEY_BYTES]);
-        getrandom::fill(&mut *key).map_err(|_| Error::NoRandomness)?;
+        disk.clock.fill(&mut *key).map_err(|_| Error::NoRandomness)?;
         let wrapped = wrap(self.drive_key.as_ref().map(DriveKey::wrapper).as_ref(), &key);
         let mut table = self.table.clone();
         table.keys.insert(instance, wrapped);

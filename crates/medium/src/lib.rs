@@ -8,11 +8,11 @@
 //! use std::sync::{Arc, mpsc};
 //!
 //! use ebof_backend::Memory;
-//! use ebof_medium::{Coding, Instance, Options, Store};
+//! use ebof_medium::{Coding, Instance, Options};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let backing = Arc::new(Memory::new(ebof_medium::medium_bytes(16 << 20)?, 512, false));
-//! let opened = Store::open(backing, Options { create: Some(16 << 20), ..Options::default() })?;
+//! let opened = ebof_medium::open(backing, Options { create: Some(16 << 20), ..Options::default() })?;
 //! let (answer, answers) = mpsc::channel();
 //! opened.medium.run(Box::new(move |store| {
 //!     let made = store.create(Instance(1), 1 << 18, 1 << 11, Coding::plain(12));
@@ -35,6 +35,7 @@ mod damage;
 mod disk;
 mod error;
 mod extents;
+mod find;
 mod flows;
 mod flusher;
 mod grid;
@@ -53,25 +54,30 @@ mod replay;
 #[cfg(test)]
 mod room;
 mod shared;
+mod stepper;
 mod store;
 mod tagged;
 mod tags;
 mod thin;
+mod threads;
 mod trouble;
-mod worker;
+mod event_loop;
 mod zeroing;
 
 use std::sync::Arc;
 
 pub use damage::{Content, Damage, Part, Proof};
-use ebof_backend::{Device, Engine};
+use ebof_backend::{Device, IoFactory};
+use ebof_clock::Clock;
 pub use ebof_drive::{Coding, Instance};
 pub use error::{Error, OpenError};
 pub use jobs::{Job, Progress};
 pub use keys::DriveKey;
 pub use medium::{Capacity, Medium};
-pub use options::{Notice, Notify, Opened, Options};
+pub use open::{Opened, open, open_stepped};
+pub use options::{Notice, Notify, Options};
 pub use purge::Purge;
+pub use stepper::Stepper;
 pub use store::Store;
 pub use thin::{Run, Thin};
 pub use trouble::Trouble;
@@ -80,8 +86,8 @@ pub use trouble::Trouble;
 ///
 /// # Errors
 /// It cannot be read.
-pub fn has_drive(device: &Arc<dyn Device>) -> Result<bool, ebof_backend::Error> {
-    blank::has_drive(&mut disk::Disk::new(Arc::clone(device), Engine::default())?)
+pub fn has_drive(device: &Arc<dyn Device>, io: &IoFactory) -> Result<bool, ebof_backend::Error> {
+    blank::has_drive(&mut disk::Disk::new(Arc::clone(device), io, &Clock::system())?)
 }
 
 /// What a device has of a drive whose superblocks are gone, if anything: with them it can be restored, as long as nobody writes
@@ -89,8 +95,8 @@ pub fn has_drive(device: &Arc<dyn Device>) -> Result<bool, ebof_backend::Error> 
 ///
 /// # Errors
 /// It cannot be read.
-pub fn remains(device: &Arc<dyn Device>) -> Result<Option<&'static str>, ebof_backend::Error> {
-    blank::remains(&mut disk::Disk::new(Arc::clone(device), Engine::default())?)
+pub fn remains(device: &Arc<dyn Device>, io: &IoFactory) -> Result<Option<&'static str>, ebof_backend::Error> {
+    blank::remains(&mut disk::Disk::new(Arc::clone(device), io, &Clock::system())?)
 }
 
 /// Bytes that a backing device must have for a drive of `capacity_bytes` (rounded up to extents): what

@@ -11,7 +11,8 @@ use crate::shared::{Message, Shared};
 use crate::thin::ThinDevice;
 use crate::{Instance, Store, Thin};
 
-/// The handle of a drive's thread. When the last one goes, the thread stops as [`stop`](Medium::stop) has it.
+/// The handle of a drive's thread. When the last one goes, the thread stops as
+/// [`stop`](Medium::stop) has it.
 #[derive(Clone, Debug)]
 pub struct Medium {
     handle: Arc<Handle>,
@@ -19,6 +20,7 @@ pub struct Medium {
 
 struct Handle {
     shared: Arc<Shared>,
+    /// `None` where it has ended, and where there is none.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -34,12 +36,17 @@ pub struct Capacity {
 }
 
 impl Medium {
-    pub(crate) fn new(shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
+    pub(crate) fn with_thread(shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
         Self { handle: Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) }) }
     }
 
-    /// Has the drive's thread do something, in order with everything else that is asked of it this way. Not done, and dropped, when the
-    /// thread has ended.
+    /// Of a drive that somebody steps.
+    pub(crate) fn without_thread(shared: Arc<Shared>) -> Self {
+        Self { handle: Arc::new(Handle { shared, thread: Mutex::default() }) }
+    }
+
+    /// Has the drive's thread do something, in order with everything else that is asked of it this
+    /// way. Not done, and dropped, when the thread has ended.
     pub fn run(&self, work: Box<dyn FnOnce(&mut Store) + Send>) {
         self.handle.shared.post(Message::Run(work));
     }
@@ -63,7 +70,8 @@ impl Medium {
         self.handle.shared.instances()
     }
 
-    /// Whether a part of what it says of itself is lost: nothing is written, and what is not known is not read.
+    /// Whether a part of what it says of itself is lost: nothing is written, and what is not known
+    /// is not read.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.handle.shared.read_only
@@ -80,8 +88,10 @@ impl Medium {
         }
     }
 
-    /// Does what was asked for, writes a checkpoint, marks the medium clean and ends the thread. Requests that come later
-    /// end as [`Class::Gone`](ebof_backend::Class::Gone) where they need the thread.
+    /// Does what was asked for, writes a checkpoint, marks the medium clean and ends the thread.
+    /// Requests that come later end as [`Class::Gone`](ebof_backend::Class::Gone) where they need
+    /// the thread. Without threads all of that is done by [`Stepper::turn`](crate::Stepper::turn),
+    /// later.
     pub fn stop(&self) {
         self.handle.stop();
     }
@@ -89,9 +99,10 @@ impl Medium {
 
 impl Handle {
     fn stop(&self) {
+        // Not taken where it has been told before, and has ended.
+        self.shared.post(Message::Stop);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
-        self.shared.post(Message::Stop);
         // The last handle may have been with work on that thread: it ends when that work does.
         if thread.thread().id() != std::thread::current().id() {
             // It cannot have panicked: that ends the process.

@@ -1,11 +1,12 @@
-//! What a medium is opened with, what comes of it, and what it tells its owner by itself.
+//! What a medium is opened with, and what it tells its owner by itself.
 
 use std::fmt;
 use std::sync::Arc;
 
-use ebof_backend::{Class, Engine};
+use ebof_backend::{Class, IoFactory};
+use ebof_clock::Clock;
 
-use crate::{Damage, DriveKey, Instance, Medium, Trouble};
+use crate::{DriveKey, Instance, Trouble};
 
 /// How a medium is opened.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +25,10 @@ pub struct Options {
     /// What the keys of encrypted namespaces are wrapped with on the medium; without it they are there as they are. A drive whose
     /// keys are not wrapped yet has them wrapped from now on.
     pub key: Option<DriveKey>,
-    /// What the drive's thread does its I/O with.
-    pub engine: Engine,
+    /// What the drive's threads do their I/O with.
+    pub io: IoFactory,
+    /// The drive's time, and where its keys come from. The system's where it has threads.
+    pub clock: Clock,
     /// Bytes of memory for tags of blocks (checksums and metadata), for all namespaces together; 0 for 16 MiB. At least 4 MiB
     /// are used where there are namespaces with tags.
     pub tag_cache_bytes: usize,
@@ -70,22 +73,4 @@ pub enum Notice {
         /// Its number (LBA).
         block: u64,
     },
-}
-
-/// A medium that was opened.
-#[derive(Debug)]
-pub struct Opened {
-    /// The handle of the drive's thread.
-    pub medium: Medium,
-    /// What the last checkpoint kept of its owner's state, see [`Store::set_snapshot`](crate::Store::set_snapshot); `None`
-    /// before the first.
-    pub snapshot: Option<Vec<u8>>,
-    /// The changes committed since then, in order.
-    pub changes: Vec<Vec<u8>>,
-    /// Whether it was stopped in order. `true` for a new drive.
-    pub was_clean: bool,
-    /// Whether it was made just now.
-    pub created: bool,
-    /// What is lost of it: it is only read then, see [`Options::read_only_if_damaged`].
-    pub damage: Option<Damage>,
 }

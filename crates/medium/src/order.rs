@@ -101,7 +101,7 @@ impl Store {
     pub(crate) fn look(&mut self) {
         let elsewhere = std::mem::take(&mut *self.shared.failures());
         let was_troubled = self.disk.troubles.is_any();
-        for trouble in self.disk.troubles.look(elsewhere) {
+        for trouble in self.disk.troubles.look(elsewhere, self.shared.clock.now()) {
             self.shared.tell(Notice::Fails(trouble));
         }
         if !was_troubled && self.disk.troubles.is_any() {

@@ -14,8 +14,8 @@ use ebof_drive::mark::{Flushed, Mark};
 
 use crate::damage::{Content, Damage, Part, Proof};
 use crate::disk::Disk;
+use crate::find::{Found, Lost};
 use crate::journal::{FRAMES, Journal};
-use crate::open::{Found, Lost};
 use crate::{OpenError, Options};
 
 /// Frames that are read together.

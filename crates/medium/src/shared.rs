@@ -6,14 +6,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, After, Class, Completion, Device, Error, Remote, Request};
+use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
 
+use crate::find::Lost;
 use crate::journal::{Point, View};
-use crate::open::Lost;
 use crate::options::Notify;
 use crate::thin::Refusal;
 use crate::trouble::Failure;
-use crate::{Instance, Notice, Store, Thin};
+use crate::{Instance, Notice, Options, Store, Thin};
 
 /// How long more requests are waited for.
 const GATHER: Duration = Duration::from_micros(50);
@@ -115,6 +116,7 @@ impl After for Both {
 pub(crate) struct Shared {
     pub(crate) base: Arc<dyn Device>,
     pub(crate) layout: Layout,
+    pub(crate) clock: Clock,
     /// Extents that are in use, or were and are not free yet.
     pub(crate) used: AtomicU32,
     pub(crate) journal: View,
@@ -140,15 +142,16 @@ struct Queue {
 }
 
 impl Shared {
-    pub(crate) fn new(base: Arc<dyn Device>, layout: Layout, lost: Option<&Lost>, notify: Option<Notify>) -> Arc<Self> {
+    pub(crate) fn new(base: Arc<dyn Device>, layout: Layout, lost: Option<&Lost>, options: &Options) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             base,
             layout,
+            clock: options.clock.clone(),
             used: AtomicU32::new(0),
             journal: View::default(),
             read_only: lost.is_some(),
             hides_unchecked: lost.is_some_and(|lost| lost.several),
-            notify,
+            notify: options.notify.clone(),
             epoch: RwLock::new(Arc::new(Epoch(own.clone()))),
             thins: RwLock::default(),
             failures: Mutex::default(),
@@ -255,12 +258,22 @@ impl Shared {
     }
 
     /// Waits for flushes; `None` when there will be none.
-    pub(crate) fn take_flushes(&self) -> Option<Vec<Errand>> {
+    pub(crate) fn wait_for_flushes(&self) -> Option<Vec<Errand>> {
         let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
         while flushes.0.is_empty() && !flushes.1 {
             flushes = self.flush_bell.wait(flushes).unwrap_or_else(PoisonError::into_inner);
         }
         (!flushes.0.is_empty()).then(|| std::mem::take(&mut flushes.0))
+    }
+
+    /// The flushes that are there.
+    pub(crate) fn take_flushes(&self) -> Vec<Errand> {
+        std::mem::take(&mut self.flushes.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_flushes(&self) -> bool {
+        !self.flushes.lock().unwrap_or_else(PoisonError::into_inner).0.is_empty()
     }
 
     /// No flushes are taken from now on; those that are there are done.
@@ -282,11 +295,16 @@ impl Shared {
         std::mem::take(&mut queue.messages)
     }
 
+    /// Whether there is something that was asked for.
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.queue().messages.is_empty()
+    }
+
     /// Waits, but not long, for as many messages as there were the last time: those whose requests were just answered are about to
     /// send the next ones, and what is done together costs less.
     pub(crate) fn gather(&self, messages: &mut VecDeque<Message>, count: usize) {
-        let end = Instant::now() + GATHER;
-        while messages.len() < count && Instant::now() < end {
+        let end = self.clock.now() + GATHER;
+        while messages.len() < count && self.clock.now() < end {
             std::thread::yield_now();
             messages.append(&mut self.queue().messages);
         }

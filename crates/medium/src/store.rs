@@ -11,16 +11,16 @@ use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 use crate::bad::Bad;
 use crate::disk::Disk;
 use crate::extents::Extents;
+use crate::find::Found;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::Keys;
-use crate::open::Found;
 use crate::owner::OwnerState;
 use crate::replay::Replay;
 use crate::shared::Shared;
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
-use crate::{Error, Instance, Job, OpenError, Opened, Options, Purge, Thin, batch, recovery, worker};
+use crate::{Error, Instance, Job, OpenError, Options, Purge, Thin, batch, recovery};
 
 /// Namespaces on a medium at most.
 pub(crate) const INSTANCES_MAX: usize = 4096;
@@ -42,18 +42,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the drive on `backing`, or makes it, and starts its thread.
-    ///
-    /// # Errors
-    /// Says what is wrong with the medium and what to do.
-    pub fn open(backing: Arc<dyn Device>, options: Options) -> Result<Opened, OpenError> {
-        worker::start(backing, options)
-    }
-
     /// Puts together what was found.
     pub(crate) fn restore(mut disk: Disk, found: Found, options: &Options) -> Result<Self, OpenError> {
         let keys = Keys::open(&mut disk, found.layout, options.key.clone())?;
-        let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref(), options.notify.clone());
+        let shared = Shared::new(Arc::clone(disk.base()), found.layout, found.lost.as_ref(), options);
         let name = disk.base().describe();
         let damaged = |what: String| OpenError::Damaged { device: name.clone(), what };
         let (mut journal, mut tags) = (found.journal, Tags::new(&shared, options.tag_cache_bytes));
@@ -90,7 +82,7 @@ impl Store {
         self.publish(self.shared.thins().iter());
     }
 
-    /// Makes changes durable: all of them or, after an error, none. They come back from [`Store::open`] until a snapshot
+    /// Makes changes durable: all of them or, after an error, none. They come back from [`open`](crate::open) until a snapshot
     /// has taken their place. At most 1 MiB each, and 4 MiB together.
     ///
     /// # Errors
@@ -262,7 +254,7 @@ impl Store {
 
     /// Starts background work; the works take turns, a step at a time.
     pub fn start(&mut self, job: Box<dyn Job>) {
-        self.jobs.start(job);
+        self.jobs.start(job, self.shared.clock.now());
     }
 
     /// Who is asked for the owner's state when a checkpoint is written. It must contain every change committed so far, and

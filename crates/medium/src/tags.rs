@@ -394,7 +394,7 @@ impl Tags {
 
     /// What is there of a block is not what was written.
     pub(crate) fn tell_corrupt(&mut self, thin: &Thin, block: u64) {
-        if self.told.may_tell() {
+        if self.told.may_tell(self.shared.clock.now()) {
             tracing::error!(instance = thin.instance.0, block, "a block is damaged: its checksum does not fit");
             self.shared.tell(Notice::Corrupt { instance: thin.instance, block });
         }
@@ -412,8 +412,7 @@ impl Tags {
 
 impl Told {
     /// Whether another damaged block is to be told now: not thousands in a row.
-    fn may_tell(&mut self) -> bool {
-        let now = Instant::now();
+    fn may_tell(&mut self, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.duration_since(since) >= TOLD_TIME) {
             (self.since, self.count) = (Some(now), 0);
         }
@@ -445,7 +444,8 @@ mod tests {
 
     #[test]
     fn damaged_blocks_are_told_but_not_thousands_at_a_time() {
-        let mut told = Told::default();
-        assert_eq!((0..1000).filter(|_| told.may_tell()).count(), 16);
+        let (mut told, now) = (Told::default(), Instant::now());
+        assert_eq!((0..1000).filter(|_| told.may_tell(now)).count(), 16);
+        assert!(!told.may_tell(now + TOLD_TIME / 2) && told.may_tell(now + TOLD_TIME));
     }
 }

@@ -112,18 +112,17 @@ impl Troubles {
     }
 
     /// Looks at what has failed here, and elsewhere; gives what is failing from now on.
-    pub(crate) fn look(&mut self, elsewhere: Vec<Failure>) -> Vec<Trouble> {
+    pub(crate) fn look(&mut self, elsewhere: Vec<Failure>, now: Instant) -> Vec<Trouble> {
         let mut begun = Vec::new();
         for (trouble, place) in elsewhere.into_iter().chain(std::mem::take(&mut self.failures)) {
             let at = self.ongoing.iter().position(|ongoing| ongoing.trouble == trouble);
-            let last = Instant::now();
             let at = at.unwrap_or_else(|| {
-                self.ongoing.push(Ongoing { trouble, places: Vec::new(), last, again: true });
+                self.ongoing.push(Ongoing { trouble, places: Vec::new(), last: now, again: true });
                 begun.push(trouble);
                 self.ongoing.len() - 1
             });
             let Some(ongoing) = self.ongoing.get_mut(at) else { continue };
-            (ongoing.last, ongoing.again) = (last, true);
+            (ongoing.last, ongoing.again) = (now, true);
             if trouble == Trouble::Read && ongoing.places.len() < PLACES && !ongoing.places.contains(&place) {
                 ongoing.places.push(place);
             }
@@ -151,9 +150,9 @@ impl Troubles {
     }
 
     /// Whether it has not failed for so long that it is believed to work.
-    fn is_quiet(&self, trouble: Trouble) -> bool {
+    fn is_quiet(&self, trouble: Trouble, now: Instant) -> bool {
         let ongoing = self.ongoing.iter().find(|ongoing| ongoing.trouble == trouble);
-        ongoing.is_none_or(|ongoing| ongoing.last.elapsed() >= QUIET)
+        ongoing.is_none_or(|ongoing| now.saturating_duration_since(ongoing.last) >= QUIET)
     }
 
     /// These work again. What failed while that was tried is known.
@@ -182,7 +181,7 @@ pub(crate) struct Try;
 
 impl Job for Try {
     fn step(&mut self, store: &mut Store) -> Progress {
-        let began = Instant::now();
+        let began = store.shared.clock.now();
         store.look();
         let mut works = Vec::new();
         for trouble in store.disk.troubles.next_tries() {
@@ -190,7 +189,7 @@ impl Job for Try {
                 Trouble::Read => store.disk.reads_again(),
                 Trouble::Space | Trouble::Write => {
                     let written = store.write_somewhere();
-                    written.unwrap_or_else(|| store.disk.troubles.is_quiet(trouble))
+                    written.unwrap_or_else(|| store.disk.troubles.is_quiet(trouble, began))
                 }
             };
             if again {
@@ -202,7 +201,7 @@ impl Job for Try {
         if !store.disk.troubles.is_any() {
             return Progress::Done;
         }
-        let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took_ms = u64::try_from((store.shared.clock.now() - began).as_millis()).unwrap_or(u64::MAX);
         Progress::Later(took_ms.saturating_mul(SHARE).clamp(TRY_MS, TRY_MS_MAX))
     }
 }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{BlockBytes, Device, Spec};
+use ebof_backend::{BlockBytes, Device, IoFactory, Spec};
 use ebof_drive::View;
 use ebof_fabrics::{self as fabrics, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
 use ebof_manage::api::DriveStatus;
@@ -186,7 +186,7 @@ impl Devices {
             && !file.nested
         {
             let path = &file.path;
-            match ebof_medium::has_drive(&device) {
+            match ebof_medium::has_drive(&device, &IoFactory::default()) {
                 Ok(false) => warn_of_remains(&device, path),
                 Ok(true) => {
                     let (subsystem, path) = (subsystem.clone(), path.clone());
@@ -424,7 +424,7 @@ fn socket_address(listen: &Listen) -> io::Result<SocketAddr> {
 
 /// A disk that was a drive's once may serve for something else; a drive that has lost its beginning by mistake may not.
 fn warn_of_remains(device: &Arc<dyn Device>, path: &str) {
-    if let Ok(Some(what)) = ebof_medium::remains(device) {
+    if let Ok(Some(what)) = ebof_medium::remains(device, &IoFactory::default()) {
         tracing::warn!(
             path,
             "{what} of a drive is there, whose superblocks are gone; as a plain namespace it is written over, and cannot be restored then"

@@ -1,7 +1,7 @@
 //! Namespaces on one medium: reading and writing, space, errors, and what is there after closing and opening.
 
 use ebof_backend::{Class, Device, Engine, Io, Memory, Operation};
-use ebof_medium::{Coding, Error, Instance, Notice, Notify, OpenError, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Error, Instance, Notice, Notify, OpenError, Options, medium_bytes};
 use std::sync::{Arc, Mutex};
 
 use crate::rig::{create, deallocate, drive, flush, on, open, read, run, write};
@@ -63,7 +63,7 @@ fn a_namespace_has_no_more_than_its_quota_and_the_drive_says_when_it_is_full() {
     let base = Arc::new(Memory::new(medium_bytes(1 << 20).unwrap(), 512, false));
     let notify = Notify(Arc::new(move |notice| notices.lock().unwrap().push(notice)));
     let options = Options { create: Some(1 << 20), zeroed: true, notify: Some(notify), ..Options::default() };
-    let medium = Store::open(base, options).unwrap().medium;
+    let medium = ebof_medium::open(base, options).unwrap().medium;
     let mut io = Io::new(64).unwrap();
     let small = on(&medium, |store| store.create(Instance(1), 1 << 21, EXTENT / 512, Coding::plain(9))).unwrap();
     let large = create(&medium, 2, 1 << 30);
@@ -180,7 +180,7 @@ fn many_journals_later_everything_is_still_there() {
 #[test]
 fn what_is_no_drive_is_refused_and_not_overwritten() {
     let refused = |base: Arc<dyn Device>, create: Option<u64>| {
-        Store::open(base, Options { create, ..Options::default() }).map(|_| ()).unwrap_err()
+        ebof_medium::open(base, Options { create, ..Options::default() }).map(|_| ()).unwrap_err()
     };
     let memory = |bytes| Arc::new(Memory::new(bytes, 512, false));
     assert!(matches!(refused(memory(1 << 30), None), OpenError::NoDrive { .. }));
@@ -200,7 +200,7 @@ fn what_is_no_drive_is_refused_and_not_overwritten() {
         assert!(error.to_string().contains("add `overwrite`"), "{error}");
         assert_eq!(read(&data, &mut io, 0, 4096), Ok(if at == 0 { vec![0x5a; 4096] } else { vec![0; 4096] }));
         let options = Options { create: Some(1 << 20), overwrite: true, ..Options::default() };
-        assert!(Store::open(data, options).unwrap().created);
+        assert!(ebof_medium::open(data, options).unwrap().created);
     }
     let read_only = Arc::new(Memory::new(1 << 30, 512, true));
     assert!(matches!(refused(read_only, Some(1 << 20)), OpenError::ReadOnly { .. }));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Buffer, Class, Engine, Io, Operation, Request, Submitted};
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series};
 use ebof_drive::layout::Layout;
-use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
 
 use crate::rig::{create, on, read};
 
@@ -120,8 +120,8 @@ fn threads_share_a_namespace_while_others_come_and_go() {
         let directory = tempfile::tempdir().unwrap();
         let spec = format!("{}/d.img,size={}", directory.path().display(), medium_bytes(CAPACITY).unwrap());
         let base = ebof_backend::open(&spec.parse().unwrap()).unwrap();
-        let options = Options { create: Some(CAPACITY), zeroed: true, engine: kind, ..Options::default() };
-        let opened = Store::open(base, options).unwrap();
+        let options = Options { create: Some(CAPACITY), zeroed: true, io: kind.into(), ..Options::default() };
+        let opened = ebof_medium::open(base, options).unwrap();
         create(&opened.medium, 1, 16 << 20);
         let (stop, next) = (AtomicBool::new(false), AtomicU64::new(100));
         let (medium, stop, next) = (&opened.medium, &stop, &next);
@@ -161,7 +161,7 @@ fn a_large_drive_opens_quickly() {
         Ok(base) => base,
         Err(error) => return println!("SKIPPED: no file of 10 TB here: {error}"),
     };
-    Store::open(base, options.clone()).unwrap().medium.stop();
+    ebof_medium::open(base, options.clone()).unwrap().medium.stop();
     // 100 namespaces that have all extents, in runs of three that lie apart: by hand, as a checkpoint.
     let extents = layout.extents();
     let each = extents / 100;
@@ -183,7 +183,7 @@ fn a_large_drive_opens_quickly() {
     drop(file);
     let base = ebof_backend::open(&spec.parse().unwrap()).unwrap();
     let begin = Instant::now();
-    let opened = Store::open(Arc::clone(&base), options).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&base), options).unwrap();
     let took = begin.elapsed();
     println!("{} MiB of map and state, open after {took:?}", body.len() >> 20);
     assert_eq!(opened.medium.instances().len(), 100);

@@ -189,7 +189,7 @@ struct Life<'a> {
 /// The state is what the owner has committed.
 fn open(base: &Arc<Recorder>, state: &Arc<AtomicU64>) -> Result<Medium, TestCaseError> {
     let options = Options { create: Some(CAPACITY), zeroed: true, ..Options::default() };
-    let opened = Store::open(Arc::clone(base) as Arc<dyn Device>, options);
+    let opened = ebof_medium::open(Arc::clone(base) as Arc<dyn Device>, options);
     let opened = opened.map_err(|error| TestCaseError::fail(format!("it does not open: {error}")))?;
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
     let mut commits = opened.snapshot.as_deref().map_or(0, word);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Buffer, Class, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted};
 use ebof_drive::layout::Layout;
-use ebof_medium::{Coding, Instance, Medium, Notice, Options, Purge, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Notice, Options, Purge, medium_bytes};
 
 use crate::rig::{Faults, create_coded, deallocate, drive, flush, on, open, read, run, write};
 use crate::tagged::{block, codings, kill, small};
@@ -268,7 +268,7 @@ impl Device for Faulty {
 
 fn faulty(base: &Arc<Faulty>) -> Medium {
     let options = Options { create: Some(4 << 20), zeroed: true, ..Options::default() };
-    Store::open(Arc::clone(base) as Arc<dyn Device>, options).unwrap().medium
+    ebof_medium::open(Arc::clone(base) as Arc<dyn Device>, options).unwrap().medium
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quick
     let coding = Coding { checked: true, ..Coding::plain(12) };
     let base = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
     let options = || Options { create: Some(CAPACITY), zeroed: true, tag_cache_bytes: 1, ..Options::default() };
-    let medium = Store::open(Arc::clone(&base) as Arc<dyn Device>, options()).unwrap().medium;
+    let medium = ebof_medium::open(Arc::clone(&base) as Arc<dyn Device>, options()).unwrap().medium;
     let mut io = Io::new(8).unwrap();
     let extents = 3000_u64;
     let device = create_coded(&medium, 1, 63 * extents, coding);
@@ -395,7 +395,7 @@ fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quick
     let mut took = Vec::new();
     let medium = loop {
         let begin = Instant::now();
-        let medium = Store::open(Arc::clone(&base) as Arc<dyn Device>, options()).unwrap().medium;
+        let medium = ebof_medium::open(Arc::clone(&base) as Arc<dyn Device>, options()).unwrap().medium;
         took.push(begin.elapsed());
         if took[took.len() - 1] < Duration::from_secs(1) {
             break medium;

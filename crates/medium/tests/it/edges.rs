@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{
     After, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Null, Operation, Request, Submitted,
 };
-use ebof_medium::{Coding, Instance, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Options, medium_bytes};
 
 use crate::rig::{Event, Recorder, create, deallocate, drive, on, open, read, run, write};
 
@@ -65,12 +65,12 @@ fn frames_of_an_earlier_life_are_not_replayed() {
     let lost = (flushed..events.len()).find(|&at| is_frame(&events[at])).unwrap();
     assert_eq!(events[lost..].iter().filter(|event| is_frame(event)).count(), 3);
     let memory = device(2 << 20, &events, |at, _| at != lost);
-    let second_life = Store::open(Arc::clone(&memory), options()).unwrap();
+    let second_life = ebof_medium::open(Arc::clone(&memory), options()).unwrap();
     let second = second_life.medium.device(Instance(2)).unwrap();
     // One request, one frame: behind it lies the last one of before.
     write(&second, &mut io, 0, &vec![2; 768 << 10]).unwrap();
     std::mem::forget(second_life);
-    let third_life = Store::open(memory, options()).expect("a healthy drive opens");
+    let third_life = ebof_medium::open(memory, options()).expect("a healthy drive opens");
     let first = third_life.medium.device(Instance(1)).unwrap();
     for index in 0..3 {
         assert!(read(&first, &mut io, index * EXTENT, 4096).unwrap()[0] != 2, "another namespace's bytes");
@@ -81,7 +81,7 @@ fn frames_of_an_earlier_life_are_not_replayed() {
 #[test]
 fn a_deallocation_of_a_fragmented_namespace_takes_no_ages() {
     let base = Arc::new(Null::new(medium_bytes(64 << 30).unwrap(), 512, false));
-    let medium = Store::open(base, Options { create: Some(64 << 30), ..options() }).unwrap().medium;
+    let medium = ebof_medium::open(base, Options { create: Some(64 << 30), ..options() }).unwrap().medium;
     create(&medium, 1, 64 << 30);
     let pieces = 40_000_u64;
     on(&medium, move |store| {
@@ -126,7 +126,7 @@ impl Device for Slow {
 fn slow() -> (Arc<Slow>, ebof_medium::Opened) {
     let memory = Memory::new(medium_bytes(1 << 20).unwrap(), 512, false);
     let base = Arc::new(Slow { memory, held: Default::default(), hold: AtomicBool::new(false) });
-    let opened = Store::open(Arc::clone(&base) as _, Options { create: Some(1 << 20), ..options() }).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&base) as _, Options { create: Some(1 << 20), ..options() }).unwrap();
     (base, opened)
 }
 
@@ -219,7 +219,7 @@ fn others_do_not_wait_while_what_was_given_back_is_zeroed() {
     let memory = Memory::new(medium_bytes(2 << 20).unwrap(), 512, false);
     let (is_armed, waiting) = (AtomicBool::new(false), AtomicBool::new(false));
     let base = Arc::new(Reluctant { memory, is_armed, waiting, gate: std::sync::Mutex::new(gate) });
-    let opened = Store::open(Arc::clone(&base) as _, Options { create: Some(2 << 20), ..options() }).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&base) as _, Options { create: Some(2 << 20), ..options() }).unwrap();
     let medium = &opened.medium;
     let (first, second) = (create(medium, 1, 2 << 20), create(medium, 2, 2 << 20));
     let mut io = Io::new(4).unwrap();
@@ -307,7 +307,7 @@ fn a_namespace_that_was_made_is_there_again() {
         let (base, opened) = drive(2 << 20);
         let made = on(&opened.medium, move |store| store.create(Instance(1), 256, 256, block).is_ok());
         opened.medium.stop();
-        let again = Store::open(base, options());
+        let again = ebof_medium::open(base, options());
         assert!(again.is_ok_and(|again| again.medium.instances().len() == usize::from(made)), "{block:?}");
     }
 }
@@ -328,7 +328,7 @@ fn a_write_with_fua_survives_a_power_loss() {
     // What FUA says of its own bytes is kept, the rest behind the last flush is not.
     let fua = |event: &Event| matches!(event, Event::Durable(..));
     let memory = device(2 << 20, &events, |at, event| at < flushed || fua(event));
-    let again = Store::open(memory, options()).unwrap();
+    let again = ebof_medium::open(memory, options()).unwrap();
     let first = again.medium.device(Instance(1)).unwrap();
     assert!(read(&first, &mut io, 4096, 4096) == Ok(vec![2; 4096]), "the bytes that FUA has acknowledged");
 }
@@ -388,7 +388,7 @@ fn no_flush() -> (Arc<NoFlush>, ebof_medium::Opened) {
         bad_below: AtomicU64::new(0),
         done: AtomicU64::new(0),
     });
-    let opened = Store::open(Arc::clone(&base) as _, Options { create: Some(2 << 20), ..options() }).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&base) as _, Options { create: Some(2 << 20), ..options() }).unwrap();
     (base, opened)
 }
 
@@ -411,7 +411,7 @@ fn a_checkpoint_that_failed_at_its_end_hides_nothing_later() {
             small += 1;
         }
         std::mem::forget(opened);
-        let again = Store::open(base, options()).unwrap();
+        let again = ebof_medium::open(base, options()).unwrap();
         let found = again.changes.iter().filter(|change| *change == b"small").count();
         assert_eq!(found, small, "flush {fails} of the checkpoint failed");
     }
@@ -427,7 +427,7 @@ fn a_commit_that_could_not_be_flushed_has_not_happened() {
     base.good.store(u64::MAX, Ordering::SeqCst);
     on(&opened.medium, |store| store.commit(&[b"next"])).unwrap();
     std::mem::forget(opened);
-    assert_eq!(Store::open(base, options()).unwrap().changes, [b"before".to_vec(), b"next".to_vec()]);
+    assert_eq!(ebof_medium::open(base, options()).unwrap().changes, [b"before".to_vec(), b"next".to_vec()]);
 }
 
 /// A commit is all there or not at all.
@@ -442,7 +442,7 @@ fn the_changes_of_a_commit_are_there_together() {
     for torn in 1..24 {
         let Event::Write(offset, bytes) = base.events.lock().unwrap()[at].clone() else { panic!("it is a write") };
         events[at] = Event::Write(offset, bytes[..bytes.len().min(torn * 512)].to_vec());
-        let again = Store::open(device(2 << 20, &events[..=at], |_, _| true), options()).unwrap();
+        let again = ebof_medium::open(device(2 << 20, &events[..=at], |_, _| true), options()).unwrap();
         assert!([0, 3].contains(&again.changes.len()), "{} of 3 changes", again.changes.len());
     }
 }
@@ -483,7 +483,7 @@ fn a_drive_that_was_closed_lets_go_of_its_file() {
     let spec = format!("{}/disk.img,size={size}", directory.path().display()).parse().unwrap();
     for round in 0..3 {
         let base = ebof_backend::open(&spec).unwrap_or_else(|error| panic!("round {round}: {error}"));
-        let opened = Store::open(base, Options { create: Some(1 << 20), ..options() }).unwrap();
+        let opened = ebof_medium::open(base, Options { create: Some(1 << 20), ..options() }).unwrap();
         let device = opened.medium.device(Instance(1)).unwrap_or_else(|| create(&opened.medium, 1, 1 << 20));
         let mut io = Io::new(4).unwrap();
         assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![round; 4096]));
@@ -511,7 +511,7 @@ fn nothing_is_acknowledged_while_a_failed_record_may_take_it_away() {
     // Killed in the middle of its troubles: what is there now is what the next life finds.
     let killed = copy(&base.memory);
     base.bad_below.store(0, Ordering::SeqCst);
-    let again = Store::open(killed, options()).unwrap().medium;
+    let again = ebof_medium::open(killed, options()).unwrap().medium;
     let found = read(&again.device(Instance(1)).unwrap(), &mut io, 4096, 4096).unwrap();
     assert!(!acknowledged || found == [2; 4096], "acknowledged, and lost");
     assert_eq!(write(&device, &mut io, 4096, &[3; 4096]), Ok(()));

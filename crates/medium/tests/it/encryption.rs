@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ebof_backend::{Device, Io, Memory, Operation};
-use ebof_medium::{Coding, DriveKey, Instance, Medium, OpenError, Opened, Options, Store, medium_bytes};
+use ebof_medium::{Coding, DriveKey, Instance, Medium, OpenError, Opened, Options, medium_bytes};
 
 use crate::rig::{Recorder, deallocate, on, read, run, write};
 
@@ -18,7 +18,7 @@ fn encrypted(shift: u8) -> Coding {
 
 fn open(base: &Arc<dyn Device>, key: Option<[u8; 32]>) -> Result<Opened, OpenError> {
     let key = key.map(DriveKey::new);
-    Store::open(Arc::clone(base), Options { create: Some(CAPACITY), zeroed: true, key, ..Options::default() })
+    ebof_medium::open(Arc::clone(base), Options { create: Some(CAPACITY), zeroed: true, key, ..Options::default() })
 }
 
 fn memory() -> Arc<dyn Device> {

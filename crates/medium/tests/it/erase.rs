@@ -23,7 +23,7 @@ fn options(key: Option<[u8; 32]>) -> Options {
 }
 
 fn open(base: &Arc<dyn Device>) -> Opened {
-    Store::open(Arc::clone(base), options(None)).unwrap()
+    ebof_medium::open(Arc::clone(base), options(None)).unwrap()
 }
 
 fn everything(base: &Arc<dyn Device>) -> Vec<u8> {
@@ -284,7 +284,7 @@ fn a_drive_that_lost_its_superblocks_is_not_overwritten() {
     let before = everything(&base);
     for overwrite in [false, true] {
         let options = Options { create: Some(CAPACITY), overwrite, ..Options::default() };
-        let error = Store::open(Arc::clone(&base), options).map(|_| ()).unwrap_err();
+        let error = ebof_medium::open(Arc::clone(&base), options).map(|_| ()).unwrap_err();
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
         assert!(error.to_string().contains("overwrite its first 34 MiB with zeros"), "{error}");
     }
@@ -292,7 +292,7 @@ fn a_drive_that_lost_its_superblocks_is_not_overwritten() {
     // As the message says.
     zero(&base, 0, 34 << 20);
     let options = Options { create: Some(CAPACITY), overwrite: true, ..Options::default() };
-    assert!(Store::open(Arc::clone(&base), options).unwrap().created);
+    assert!(ebof_medium::open(Arc::clone(&base), options).unwrap().created);
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_drive_made_over_an_earlier_one_keeps_nothing_of_it() {
         block[..8].fill(0);
         write(&base, &mut io, at, &block).unwrap();
     }
-    let wiped = |options: &Options| Store::open(Arc::clone(&base), options.clone());
+    let wiped = |options: &Options| ebof_medium::open(Arc::clone(&base), options.clone());
     let mut options = Options { create: Some(CAPACITY), id: [8; 16], ..Options::default() };
     assert!(matches!(wiped(&options), Err(OpenError::HoldsData { .. })));
     options.overwrite = true;
@@ -361,7 +361,7 @@ fn what_an_earlier_drive_left_is_overwritten_and_not_only_given_back() {
     }
     let keeps: Arc<dyn Device> = Arc::new(Keeps { base, below: layout.data() });
     let options = Options { create: Some(CAPACITY), id: [8; 16], overwrite: true, ..Options::default() };
-    let opened = Store::open(Arc::clone(&keeps), options).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&keeps), options).unwrap();
     assert!(opened.created);
     while !on(&opened.medium, Store::clean).unwrap() {}
     let parts = parts(&keeps);
@@ -372,7 +372,7 @@ fn what_an_earlier_drive_left_is_overwritten_and_not_only_given_back() {
 #[test]
 fn an_old_drive_loses_the_keys_of_the_one_before_it() {
     let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
-    let opened = Store::open(Arc::clone(&base), options(Some([1; 32]))).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&base), options(Some([1; 32]))).unwrap();
     encrypted(&opened.medium, 1);
     opened.medium.stop();
     drop(opened);
@@ -381,9 +381,9 @@ fn an_old_drive_loses_the_keys_of_the_one_before_it() {
     zero(&base, 0, 34 << 20);
     for key in [None, Some([2; 32])] {
         let options = Options { id, zeroed: true, ..options(key) };
-        drop(Store::open(Arc::clone(&base), options.clone()).unwrap().medium);
+        drop(ebof_medium::open(Arc::clone(&base), options.clone()).unwrap().medium);
         write(&base, &mut Io::new(4).unwrap(), KEYS.start as u64, &before).unwrap();
-        let opened = Store::open(Arc::clone(&base), options).unwrap();
+        let opened = ebof_medium::open(Arc::clone(&base), options).unwrap();
         assert!(!opened.created);
         on(&opened.medium, |_| ());
         assert!(!has(&base, &before[72..136]));

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ebof_backend::{Class, Io};
-use ebof_medium::{Instance, Notice, Notify, Opened, Options, Store, Trouble, medium_bytes};
+use ebof_medium::{Instance, Notice, Notify, Opened, Options, Trouble, medium_bytes};
 
 use crate::rig::{create, deallocate, on, read, write};
 
@@ -24,7 +24,7 @@ fn open(path: &std::path::Path, told: &Arc<Mutex<Vec<Notice>>>) -> Opened {
             opened => break opened.unwrap(),
         }
     };
-    Store::open(backing, options).unwrap()
+    ebof_medium::open(backing, options).unwrap()
 }
 
 #[test]

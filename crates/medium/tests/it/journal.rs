@@ -114,7 +114,7 @@ fn flipped(base: &Arc<Recorder>, at: u64) -> (u64, Vec<u8>) {
 
 fn try_open(base: &Arc<Recorder>, read_only_if_damaged: bool) -> Result<Opened, OpenError> {
     let options = Options { read_only_if_damaged, ..Options::default() };
-    Store::open(Arc::clone(base) as Arc<dyn Device>, options)
+    ebof_medium::open(Arc::clone(base) as Arc<dyn Device>, options)
 }
 
 /// All of it is there, and nothing else.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Completion, Io, Operation, Request, Submitted};
-use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
 
 use crate::rig::{on, read};
 
@@ -55,7 +55,7 @@ fn stamp(name: u64, block: u64, version: u64) -> u64 {
 fn open(file: &Path) -> ebof_medium::Opened {
     let spec = format!("{},size={}", file.display(), medium_bytes(CAPACITY).unwrap()).parse().unwrap();
     let base = ebof_backend::open(&spec).unwrap();
-    Store::open(base, Options { create: Some(CAPACITY), zeroed: true, ..Options::default() }).unwrap()
+    ebof_medium::open(base, Options { create: Some(CAPACITY), zeroed: true, ..Options::default() }).unwrap()
 }
 
 /// What was committed: a number in the snapshot, and one in each change behind it.

@@ -24,6 +24,8 @@ mod neighbours;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod stepped;
+#[cfg(test)]
 mod tagged;
 #[cfg(test)]
 mod trouble;

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use ebof_backend::{Buffer, Class, Device, Geometry, Io, Memory, Operation, Request, Submitted};
-use ebof_medium::{Coding, Instance, Medium, Options, Store, medium_bytes};
+use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
 
 use crate::rig::{create, create_coded, drive, on, read, run, write};
 
@@ -192,7 +192,7 @@ fn a_tenants_discards_of_a_tebibyte_do_not_hold_up_its_neighbour() {
         Err(error) => return println!("SKIPPED: no file of 2 TiB here: {error}"),
     };
     let options = Options { create: Some(capacity), zeroed: true, ..Options::default() };
-    let opened = Store::open(base, options).unwrap();
+    let opened = ebof_medium::open(base, options).unwrap();
     let (tenant, neighbour) = (create(&opened.medium, 1, 1 << 40), create(&opened.medium, 2, 1 << 30));
     let mut io = Io::new(64).unwrap();
     for extent in 0..64 {
@@ -254,7 +254,7 @@ fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
     let bytes = medium_bytes(capacity).unwrap();
     let base = Forgetful { below: Memory::new(bytes, 512, false), data_from: bytes - capacity };
     let options = Options { create: Some(capacity), zeroed: true, ..Options::default() };
-    let opened = Store::open(Arc::new(base), options).unwrap();
+    let opened = ebof_medium::open(Arc::new(base), options).unwrap();
     let medium = &opened.medium;
     let used = |medium: &Medium| medium.capacity().used_bytes / EXTENT;
     let device = create(medium, 1, capacity);
@@ -350,7 +350,7 @@ fn a_panic_of_the_drives_thread_in_the_middle_of_requests_ends_the_process() {
     let below: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(64 << 20).unwrap(), 512, false));
     let base = Arc::new(Broken { below, is_armed: AtomicBool::new(false) });
     let options = Options { create: Some(64 << 20), zeroed: true, ..Options::default() };
-    let opened = Store::open(Arc::clone(&base) as Arc<dyn Device>, options).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&base) as Arc<dyn Device>, options).unwrap();
     let device = create(&opened.medium, 1, 32 << 20);
     let mut io = Io::new(64).unwrap();
     let gate = busy(&opened.medium);

@@ -170,7 +170,7 @@ pub(crate) fn drive(capacity: u64) -> (Arc<Recorder>, Opened) {
 
 pub(crate) fn open(base: &Arc<Recorder>, create: Option<u64>) -> Opened {
     let base: Arc<dyn Device> = Arc::clone(base) as Arc<dyn Device>;
-    Store::open(base, Options { create, zeroed: true, ..Options::default() }).expect("a drive")
+    ebof_medium::open(base, Options { create, zeroed: true, ..Options::default() }).expect("a drive")
 }
 
 /// Has the drive's thread do something, and waits for it.

@@ -31,7 +31,7 @@ pub(crate) fn small(memory: &Arc<Memory>, told: &Arc<Mutex<Vec<Notice>>>) -> Med
     let notify = Notify(Arc::new(move |notice| told.lock().unwrap().push(notice)));
     let options =
         Options { create: Some(4 << 20), zeroed: true, notify: Some(notify), tag_cache_bytes: 1, ..Options::default() };
-    Store::open(Arc::clone(memory) as Arc<dyn Device>, options).unwrap().medium
+    ebof_medium::open(Arc::clone(memory) as Arc<dyn Device>, options).unwrap().medium
 }
 
 /// A block of one byte again and again; its metadata, if there are any, of another one.
@@ -157,8 +157,8 @@ fn requests_for_the_same_blocks_do_not_meet() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("drive.img");
         let spec = format!("{},size={}", file.display(), medium_bytes(4 << 20).unwrap()).parse().unwrap();
-        let options = Options { create: Some(4 << 20), zeroed: true, engine: Engine::Threads, ..Options::default() };
-        let medium = Store::open(ebof_backend::open(&spec).unwrap(), options).unwrap().medium;
+        let options = Options { create: Some(4 << 20), zeroed: true, io: Engine::Threads.into(), ..Options::default() };
+        let medium = ebof_medium::open(ebof_backend::open(&spec).unwrap(), options).unwrap().medium;
         let device = create_coded(&medium, 1, coding.blocks_per_extent(EXTENT) * 4, coding);
         let mut io = Io::new(64).unwrap();
         let bytes = coding.block_bytes();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Class, Io};
-use ebof_medium::{Notice, Notify, Options, Store, Trouble, medium_bytes};
+use ebof_medium::{Notice, Notify, Options, Trouble, medium_bytes};
 
 use crate::rig::{Recorder, create, read, write};
 
@@ -17,7 +17,7 @@ fn a_device_that_cannot_write_is_told_once_until_it_can() {
     let notify = Notify(Arc::new(move |notice| notices.lock().unwrap().push(notice)));
     let options = Options { create: Some(CAPACITY), zeroed: true, notify: Some(notify), ..Options::default() };
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
-    let opened = Store::open(Arc::clone(&base) as Arc<dyn ebof_backend::Device>, options).unwrap();
+    let opened = ebof_medium::open(Arc::clone(&base) as Arc<dyn ebof_backend::Device>, options).unwrap();
     let device = create(&opened.medium, 1, CAPACITY);
     let mut io = Io::new(8).unwrap();
     write(&device, &mut io, 0, &[7; 4096]).unwrap();

@@ -135,7 +135,7 @@ impl Keeper {
             }
         })));
         let below = backing.describe();
-        let Opened { medium, snapshot, changes, was_clean, created, damage } = Store::open(backing, options)?;
+        let Opened { medium, snapshot, changes, was_clean, created, damage } = ebof_medium::open(backing, options)?;
         let mut state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
         trim(&mut state, &name);
         let new = state.identity == Identity::default();

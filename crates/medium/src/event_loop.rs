@@ -1,0 +1,198 @@
+//! What the drive's thread does when: requests and other work in turns, what is due, and what can
+//! wait. Who calls it is in `threads.rs` and `stepper.rs`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ebof_backend::Vital;
+
+use crate::batch;
+use crate::flows::{Flows, Turn};
+use crate::shared::{Message, Shared};
+use crate::store::Store;
+use crate::thin::stopped;
+
+/// How soon extents are looked at again that somebody may still reach, where a write waits for one.
+const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
+
+/// How long the journal rests before a mark says how much of it is flushed: while it is written,
+/// its frames say so.
+const MARK: Duration = Duration::from_millis(2);
+
+/// How soon what failed is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The drive's thread at work: what it is asked for, and the store that does it.
+pub(crate) struct EventLoop {
+    store: Store,
+    flows: Flows,
+    /// When what failed is tried again, beside those who need it.
+    retry: Instant,
+    /// When the journal was last written, perhaps.
+    busy: Instant,
+}
+
+/// What there is to do without being asked, as it was found before a turn.
+pub(crate) struct Plan {
+    /// When something of it is due; `None` without any of it.
+    pub(crate) due: Option<Instant>,
+    /// The step of a job is due at once.
+    is_job_due: bool,
+    is_untidy: bool,
+    /// When the medium is to say how much is flushed.
+    mark_at: Option<Instant>,
+}
+
+impl EventLoop {
+    /// Makes of what was found on the medium what this life goes on from.
+    pub(crate) fn new(mut store: Store) -> Self {
+        if !store.is_read_only() {
+            store.begin();
+        }
+        let now = store.shared.clock.now();
+        Self { store, flows: Flows::default(), retry: now, busy: now }
+    }
+
+    /// Serves until it is told to stop, and closes the drive.
+    pub(crate) fn serve(mut self) {
+        // What is in memory may not be what is in the journal then: nothing more is to be written
+        // by this process.
+        let _vital = Vital::new();
+        let shared = Arc::clone(&self.store.shared);
+        loop {
+            let plan = self.plan();
+            let mut messages = shared.take(plan.due.map(|due| due.saturating_duration_since(shared.clock.now())));
+            if !messages.is_empty() && self.flows.is_empty() {
+                shared.gather(&mut messages, self.flows.together());
+            }
+            if !self.turn(&plan, messages) {
+                break;
+            }
+        }
+        self.close();
+    }
+
+    /// Closes the drive in order.
+    pub(crate) fn close(mut self) {
+        if self.store.is_read_only() {
+            return;
+        }
+        // What is given back and still in use by others belongs to no namespace any more: the next
+        // life finds it free.
+        if let Err(error) = self.store.checkpoint(true) {
+            tracing::error!("the drive cannot be closed in order: {error}");
+        }
+        self.store.mark();
+    }
+
+    /// Finds out what there is to do without being asked.
+    pub(crate) fn plan(&mut self) -> Plan {
+        let settle = self.settle();
+        let store = &mut self.store;
+        let now = store.shared.clock.now();
+        let job = store.jobs.next_at();
+        let tidy = store.is_untidy().then_some(self.retry);
+        let mark_at = store.is_unmarked().then(|| self.busy.max(self.retry) + MARK);
+        let more = (!self.flows.is_empty()).then_some(now);
+        let due = [job, settle.map(|settle| now + settle), tidy, mark_at, more].into_iter().flatten().min();
+        Plan { due, is_job_due: job.is_some_and(|job| job <= now), is_untidy: tidy.is_some(), mark_at }
+    }
+
+    /// Does a part of what there is to do; `false` when that is to end.
+    pub(crate) fn turn(&mut self, plan: &Plan, messages: VecDeque<Message>) -> bool {
+        messages.into_iter().for_each(|message| self.flows.push(message));
+        let store = &mut self.store;
+        let now = store.shared.clock.now();
+        let idle = self.flows.is_empty() && plan.is_untidy && self.retry <= now;
+        if self.flows.is_empty() && plan.mark_at.is_some_and(|mark_at| mark_at <= now) {
+            store.mark();
+            if store.is_unmarked() {
+                self.retry = store.shared.clock.now() + AGAIN;
+            }
+        }
+        if !self.flows.is_empty() || plan.is_job_due {
+            self.busy = now;
+        }
+        if !self.serve_turn() {
+            return false;
+        }
+        self.step();
+        if self.store.disk.troubles.has_failures() {
+            self.store.look();
+        }
+        if idle && let Err(error) = self.store.tidy() {
+            if !self.store.is_troubled() {
+                tracing::warn!("the drive cannot tidy up now: {error}");
+            }
+            self.retry = self.store.shared.clock.now() + AGAIN;
+        }
+        true
+    }
+
+    /// Gives back what nobody can reach any more, and has those who wait for space try again; gives
+    /// how soon that is to be done again.
+    fn settle(&mut self) -> Option<Duration> {
+        let store = &mut self.store;
+        let settle = store.extents.settle();
+        let Some(until) = self.flows.parked_until() else { return settle };
+        // What is being zeroed is told of when it is there.
+        let is_over = !store.extents.is_zeroing() && (settle.is_none() || until <= store.shared.clock.now());
+        if store.extents.take_gave_back() || is_over {
+            self.flows.unpark();
+        }
+        settle.map(|soon| soon.min(SETTLE_FOR_WRITE))
+    }
+
+    /// Does one turn of what is asked for; `false` when that is to end.
+    fn serve_turn(&mut self) -> bool {
+        let (store, flows) = (&mut self.store, &mut self.flows);
+        let Turn { requests, long, run } = flows.turn();
+        batch::serve(store, requests, long, flows, true);
+        match run {
+            Some(Message::Run(work)) => work(store),
+            Some(Message::Flushed(point, flushes)) => {
+                store.flushed(point);
+                flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
+            }
+            Some(Message::Zeroed(extents, result)) => store.extents.zeroed(extents, result),
+            Some(Message::Stop) => {
+                // Nothing is taken any more; what is there is done.
+                refuse(store.shared.stop());
+                flows.unpark();
+                while flows.has_requests() {
+                    let Turn { requests, long, run } = flows.turn();
+                    batch::serve(store, requests, long, flows, false);
+                    refuse(run.into_iter().collect());
+                }
+                refuse(flows.take_runs());
+                return false;
+            }
+            Some(Message::Errand(_)) | None => {}
+        }
+        true
+    }
+
+    /// One step of the job whose turn it is.
+    fn step(&mut self) {
+        let Some(mut due) = self.store.jobs.take_due(self.store.shared.clock.now()) else { return };
+        let progress = due.step(&mut self.store);
+        self.store.jobs.put_back(due, progress, self.store.shared.clock.now());
+    }
+}
+
+/// The drive's thread takes nothing any more, and what is left is refused.
+pub(crate) fn refuse_all(shared: &Shared) {
+    shared.stop_flushes();
+    refuse(shared.stop());
+}
+
+fn refuse(messages: VecDeque<Message>) {
+    for message in messages {
+        match message {
+            Message::Errand(errand) => errand.finish(Err(stopped)),
+            Message::Flushed(_, errands) => errands.into_iter().for_each(|errand| errand.answer(Ok(()))),
+            Message::Run(_) | Message::Zeroed(..) | Message::Stop => {}
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Finds the drive on a backing device, or makes one: superblocks, and what comes before the first checkpoint. How checkpoint and
+//! journal are read is in `recovery.rs`.
+
+use ebof_drive::frame::{Checkpoint, Record};
+use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
+
+use crate::damage::Damage;
+use crate::disk::Disk;
+use crate::journal::Journal;
+use crate::recovery::existing;
+use crate::{Error, OpenError, Options, blank, purge};
+
+/// What was found on a medium.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) layout: Layout,
+    pub(crate) journal: Journal,
+    /// The owner's state at the last checkpoint.
+    pub(crate) state: Vec<u8>,
+    /// Records that lead from an empty medium to what it holds, without changes, and in which frame they are; the checkpoint's are
+    /// in none.
+    pub(crate) records: Vec<(Option<u64>, Record)>,
+    /// Changes that the state does not contain.
+    pub(crate) changes: Vec<Vec<u8>>,
+    pub(crate) was_clean: bool,
+    pub(crate) created: bool,
+    /// What is damaged and could be made good: a new checkpoint is needed.
+    pub(crate) mended: Option<Damage>,
+    /// What is damaged and lost. Nothing is written then.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// What is left of a journal with a hole in it.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) damage: Damage,
+    /// Records behind the damage, whatever they come to without those that are lost.
+    pub(crate) later: Vec<Record>,
+    /// More than one group of records may be lost: an extent may have been taken from a namespace and given to another one.
+    pub(crate) several: bool,
+}
+
+/// Finds the drive on a medium, or makes it.
+pub(crate) fn find(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
+    let name = disk.base().describe();
+    let device = |source| OpenError::Device { device: name.clone(), source };
+    let geometry = disk.base().geometry();
+    if geometry.read_only {
+        return Err(OpenError::ReadOnly { device: name });
+    }
+    if geometry.capacity_bytes < 2 * SUPERBLOCK_BYTES as u64 {
+        let source = Layout::largest(geometry.capacity_bytes, options.id).map(|_| ());
+        return match source {
+            Err(source) => Err(OpenError::Layout { device: name, source }),
+            Ok(()) => Err(OpenError::NoDrive { device: name }),
+        };
+    }
+    let both = disk.read(0, 2 * SUPERBLOCK_BYTES).map_err(device)?;
+    let (first, second) = both.as_slice()[..2 * SUPERBLOCK_BYTES].split_at(SUPERBLOCK_BYTES);
+    match (Layout::decode(first), Layout::decode(second)) {
+        (Superblock::Drive(layout), Superblock::Drive(same)) if layout == same => existing(disk, layout, options),
+        // One drive was being made over another one.
+        (Superblock::Drive(layout), Superblock::Drive(other)) => {
+            existing(disk, layout, options).or_else(|error| existing(disk, other, options).map_err(|_same| error))
+        }
+        (Superblock::Drive(layout), other) => {
+            let found = existing(disk, layout, options)?;
+            mend_superblock(disk, SUPERBLOCK_BYTES as u64, &other, &found);
+            Ok(found)
+        }
+        (other, Superblock::Drive(layout)) => {
+            let found = existing(disk, layout, options)?;
+            mend_superblock(disk, 0, &other, &found);
+            Ok(found)
+        }
+        (Superblock::Unreadable, _) | (_, Superblock::Unreadable) => {
+            Err(OpenError::Damaged { device: name, what: "neither superblock can be read".to_owned() })
+        }
+        _ => make(disk, options),
+    }
+}
+
+/// One of the two superblocks is damaged: it is written again, unless somebody may have put something else there.
+fn mend_superblock(disk: &mut Disk, at: u64, what: &Superblock, found: &Found) {
+    let device = disk.base().describe();
+    let is_ours = !matches!(what, Superblock::Foreign) && found.lost.is_none();
+    tracing::error!(device, at, ?what, rewritten = is_ours, "one of the two superblocks of the drive is damaged");
+    if is_ours && let Err(error) = disk.write(at, &found.layout.encode()).and_then(|()| disk.flush()) {
+        tracing::error!(device, at, "the superblock cannot be written: {error}");
+    }
+}
+
+fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
+    let name = disk.base().describe();
+    let capacity = options.create.ok_or_else(|| OpenError::NoDrive { device: name.clone() })?;
+    let medium_bytes = disk.base().geometry().capacity_bytes;
+    let layout = match capacity {
+        0 => Layout::largest(medium_bytes, options.id),
+        _ => Layout::new(capacity, options.id),
+    };
+    let layout = layout.map_err(|source| OpenError::Layout { device: name.clone(), source })?;
+    if layout.medium_bytes() > medium_bytes {
+        let (capacity_bytes, needed_bytes) = (layout.capacity_bytes, layout.medium_bytes());
+        let source = ebof_drive::layout::LayoutError::TooSmall { capacity_bytes, needed_bytes, medium_bytes };
+        return Err(OpenError::Layout { device: name, source });
+    }
+    blank::check(disk, options)?;
+    let made = make_with(disk, layout, options);
+    if made.is_err() {
+        // What made it fail is the message to give: neither half a drive nor its room is left, as far as that is possible.
+        let empty = vec![0; 2 * SUPERBLOCK_BYTES];
+        let _reported = disk.write(0, &empty);
+        let begin = layout.keys(0);
+        let _reported = disk.zero(std::iter::once((begin, layout.data() - begin)), true);
+    }
+    made
+}
+
+fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found, OpenError> {
+    let name = disk.base().describe();
+    let device = |source| OpenError::Device { device: name.clone(), source };
+    if !options.zeroed {
+        // Keys, journals and checkpoints of an earlier drive, which would be as good as before with its superblock.
+        purge::overwrite(disk, 2 * SUPERBLOCK_BYTES as u64..layout.data()).map_err(device)?;
+    }
+    // Room for all that the drive has to remember is had at once, so that a full file system cannot take it away later.
+    let begin = layout.keys(0);
+    disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
+    // A first checkpoint before the superblock: a drive that is found is a whole one.
+    let mut journal = Journal::new(layout, 0, 0);
+    let records = vec![Record::HighWater(if options.zeroed { 0 } else { layout.extents() })];
+    let checkpoint = Checkpoint { state: Vec::new(), records, clean: true };
+    journal.checkpoint(disk, &checkpoint).map_err(|error| match error {
+        Error::Device(source) => device(source),
+        other => OpenError::Damaged { device: name.clone(), what: other.to_string() },
+    })?;
+    journal.end_life();
+    let superblock = layout.encode();
+    disk.write(0, &superblock).and_then(|()| disk.write(SUPERBLOCK_BYTES as u64, &superblock)).map_err(device)?;
+    disk.flush().map_err(device)?;
+    let Checkpoint { state, records, .. } = checkpoint;
+    let records = records.into_iter().map(|record| (None, record)).collect();
+    let (changes, mended, lost) = (Vec::new(), None, None);
+    Ok(Found { layout, journal, state, records, changes, was_clean: true, created: true, mended, lost })
+}

@@ -1,0 +1,99 @@
+//! The threads of a drive, how they begin and end: one that decides, one for flushes that the
+//! medium is told of, and one that zeroes what was given back.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread::{Builder, JoinHandle};
+
+use ebof_backend::{Device, Vital};
+
+use crate::flusher::Flusher;
+use crate::medium::Medium;
+use crate::open::{Opened, Ready, ready};
+use crate::shared::Shared;
+use crate::event_loop::{EventLoop, refuse_all};
+use crate::zeroing::Zeroing;
+use crate::{OpenError, Options};
+
+/// Starts the threads of a drive; the first opens the drive itself.
+pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened, OpenError> {
+    let (sender, receiver) = mpsc::channel();
+    let run = move || match ready(backing, &options) {
+        Ok((mut store, ready)) => {
+            let shared = Arc::clone(&store.shared);
+            let (loads, zeroing) = mpsc::channel();
+            let mut ended = Ended { shared: Arc::clone(&shared), threads: Vec::new() };
+            let started = start_flusher(&shared, &options).and_then(|flusher| {
+                ended.threads.push(flusher);
+                start_zeroing(&shared, &options, zeroing)
+            });
+            match started {
+                Ok(zeroing) => ended.threads.push(zeroing),
+                Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
+            }
+            store.extents.set_zeroing_thread(loads);
+            drop(shared);
+            if sender.send(Ok(ready)).is_ok() {
+                EventLoop::new(store).serve();
+            } else {
+                // With the way to the thread that zeroes.
+                drop(store);
+            }
+            drop(ended);
+        }
+        Err(error) => drop(sender.send(Err(error))),
+    };
+    let thread = Builder::new().name("ebof-drive".to_owned()).spawn(run).map_err(OpenError::Thread)?;
+    let gone = || OpenError::Thread(io::Error::other("it ended before the drive was open"));
+    let ready: Ready = receiver.recv().map_err(|_| gone())??;
+    let medium = Medium::with_thread(Arc::clone(&ready.shared), thread);
+    Ok(ready.opened(medium))
+}
+
+/// It ends when no flushes come any more ([`Shared::stop_flushes`]).
+fn start_flusher(shared: &Arc<Shared>, options: &Options) -> io::Result<JoinHandle<()>> {
+    let (shared, options) = (Arc::clone(shared), options.clone());
+    Builder::new().name("ebof-flush".to_owned()).spawn(move || {
+        // Who waits for a flush would wait for ever, and what it makes durable be forgotten.
+        let _vital = Vital::new();
+        let mut flusher = Flusher::new(&shared, &options);
+        while let Some(flushes) = shared.wait_for_flushes() {
+            flusher.flush(flushes);
+        }
+    })
+}
+
+/// It ends when the sender is dropped.
+fn start_zeroing(
+    shared: &Arc<Shared>,
+    options: &Options,
+    loads: mpsc::Receiver<crate::zeroing::Load>,
+) -> io::Result<JoinHandle<()>> {
+    let (shared, options) = (Arc::clone(shared), options.clone());
+    Builder::new().name("ebof-zero".to_owned()).spawn(move || {
+        // Extents that are never zeroed would be lost to the drive.
+        let _vital = Vital::new();
+        let mut zeroing = Zeroing::new(&shared, &options);
+        loads.into_iter().for_each(|load| zeroing.zero(load));
+    })
+}
+
+/// However the drive's thread ends: nobody waits for it any more, and the threads beside it have
+/// ended.
+struct Ended {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        refuse_all(&self.shared);
+        for thread in self.threads.drain(..) {
+            // It cannot have panicked: that ends the process.
+            let _ended = thread.join();
+        }
+        // They hold what holds them: the backing device is to be closed with the last of them that
+        // somebody else has.
+        self.shared.forget();
+    }
+}

@@ -1,0 +1,261 @@
+//! A drive without threads, on a disk and a clock that are simulated: the same seed does the same thing.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use ebof_backend::{
+    Buffer, Completion, Device, Geometry, Io, IoFactory, Memory, Operation, Remote, Request, Submitted,
+};
+use ebof_clock::Clock;
+use ebof_medium::{Coding, Instance, Medium, Opened, Options, Stepper, Store, medium_bytes, open_stepped};
+
+const CAPACITY: u64 = 16 << 20;
+const BLOCK: usize = 4096;
+
+/// A disk that ends requests in an order that follows from its clock's seed.
+#[derive(Debug)]
+struct Disk {
+    memory: Memory,
+    clock: Clock,
+    pending: Mutex<Vec<(Request, Remote)>>,
+}
+
+impl Disk {
+    fn new(clock: &Clock) -> Arc<Self> {
+        let memory = Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false);
+        Arc::new(Self { memory, clock: clock.clone(), pending: Mutex::default() })
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Vec<(Request, Remote)>> {
+        self.pending.lock().unwrap()
+    }
+
+    /// Ends one request, if there is any.
+    fn advance(&self) -> bool {
+        let mut pending = self.pending();
+        if pending.is_empty() {
+            return false;
+        }
+        let at = usize::try_from(self.clock.jitter() % pending.len() as u64).unwrap();
+        let (request, remote) = pending.swap_remove(at);
+        self.clock.advance(Duration::from_micros(self.clock.jitter() % 100));
+        drop(pending);
+        let mut unused = Io::external(1, Box::new(|| false));
+        let Submitted::Done(completion) = self.memory.submit(&mut unused, request) else { unreachable!() };
+        remote.deliver(completion);
+        true
+    }
+
+    /// Everything that it holds.
+    fn bytes(&self) -> Vec<u8> {
+        let mut unused = Io::external(1, Box::new(|| false));
+        let len = usize::try_from(self.memory.geometry().capacity_bytes).unwrap();
+        let operation = Operation::Read { offset: 0, len, buffer: Buffer::zeroed(len) };
+        let Submitted::Done(done) = self.memory.submit(&mut unused, Request::new(0, operation)) else { unreachable!() };
+        done.buffer.unwrap().as_slice()[..len].to_vec()
+    }
+}
+
+impl Device for Disk {
+    fn geometry(&self) -> Geometry {
+        Geometry { volatile_cache: true, ..self.memory.geometry() }
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        let Some(remote) = io.remote() else { return Submitted::Busy(request) };
+        self.pending().push((request, remote));
+        Submitted::Pending
+    }
+
+    fn describe(&self) -> String {
+        "a simulated disk".to_owned()
+    }
+}
+
+/// A drive, the disk below it, and a host's I/O, in one thread.
+struct World {
+    clock: Clock,
+    disk: Arc<Disk>,
+    io: Io,
+    medium: Medium,
+    stepper: Stepper,
+}
+
+impl World {
+    fn open(clock: &Clock, disk: &Arc<Disk>) -> (Self, Opened) {
+        let below = Arc::clone(disk);
+        let io = IoFactory::new(move |entries| {
+            let below = Arc::clone(&below);
+            Ok(Io::external(entries, Box::new(move || below.advance())))
+        });
+        let options = Options {
+            create: Some(CAPACITY),
+            zeroed: true,
+            io: io.clone(),
+            clock: clock.clone(),
+            ..Options::default()
+        };
+        let (opened, stepper) = open_stepped(Arc::clone(disk) as Arc<dyn Device>, &options).unwrap();
+        let (io, medium) = (io.make(16).unwrap(), opened.medium.clone());
+        (Self { clock: clock.clone(), disk: Arc::clone(disk), io, medium, stepper }, opened)
+    }
+
+    /// One part of what there is to do, whichever chance wants; `false` where there is nothing before time goes on.
+    fn step(&mut self) -> bool {
+        let is_due = self.stepper.due().is_some_and(|due| due <= self.clock.now());
+        let can = [is_due, self.stepper.has_flushes(), self.stepper.has_zeroing(), !self.disk.pending().is_empty()];
+        let can: Vec<usize> = (0..can.len()).filter(|&at| can[at]).collect();
+        let Some(&what) = can.get(usize::try_from(self.clock.jitter() % can.len().max(1) as u64).unwrap()) else {
+            return false;
+        };
+        match what {
+            0 => self.stepper.turn(),
+            1 => assert!(self.stepper.flush()),
+            2 => assert!(self.stepper.zero()),
+            _ => assert!(self.disk.advance()),
+        }
+        true
+    }
+
+    /// The same, and has time go on where there is nothing to do now; `false` where there never is.
+    fn go_on(&mut self) -> bool {
+        if self.step() {
+            return true;
+        }
+        let due = self.stepper.due();
+        due.map(|due| self.clock.advance_to(due)).is_some()
+    }
+
+    /// Has the drive's thread do something.
+    fn on<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Store) -> T + Send + 'static) -> T {
+        let done: Arc<Mutex<Option<T>>> = Arc::default();
+        let answer = Arc::clone(&done);
+        self.medium.run(Box::new(move |store| *answer.lock().unwrap() = Some(work(store))));
+        loop {
+            if let Some(done) = done.lock().unwrap().take() {
+                return done;
+            }
+            assert!(self.go_on(), "it is never done");
+        }
+    }
+
+    /// Does all of these at the same time.
+    fn run(&mut self, device: &Arc<dyn Device>, operations: Vec<Operation>) -> Vec<Completion> {
+        let mut done = Vec::new();
+        for (tag, operation) in (0..).zip(operations) {
+            match device.submit(&mut self.io, Request::new(tag, operation)) {
+                Submitted::Done(completion) => done.push(completion),
+                Submitted::Pending => {}
+                Submitted::Busy(_) => panic!("there is room for it"),
+            }
+        }
+        while self.io.in_flight() > 0 {
+            match self.io.poll() {
+                Some(completion) => done.push(completion),
+                None => assert!(self.go_on(), "requests are never done"),
+            }
+        }
+        done.sort_by_key(|completion| completion.tag);
+        done
+    }
+
+    fn stop(mut self) {
+        self.medium.stop();
+        while !self.stepper.is_over() {
+            assert!(self.go_on(), "it is never over");
+        }
+        assert!(self.stepper.due().is_none() && !self.step());
+    }
+}
+
+fn filled(byte: u8) -> Buffer {
+    let mut buffer = Buffer::zeroed(BLOCK);
+    buffer.as_mut_slice().fill(byte);
+    buffer
+}
+
+const KINDS: [(u64, bool, bool); 3] = [(1, false, false), (2, true, false), (3, false, true)];
+
+/// Uses a new drive, opens it again, and gives what is on its disk.
+fn story(seed: u64) -> Vec<u8> {
+    let clock = Clock::simulated(seed);
+    let disk = Disk::new(&clock);
+    let (mut world, opened) = World::open(&clock, &disk);
+    assert!(opened.created);
+    let mut expected = Vec::new();
+    for (instance, encrypted, checked) in KINDS {
+        let coding = Coding { encrypted, checked, ..Coding::plain(12) };
+        let device = world.on(move |store| store.create(Instance(instance), 512, 512, coding)).unwrap();
+        let mut bytes = vec![0_u8; 512];
+        for _ in 0..20 {
+            let blocks: Vec<usize> = (0..8).map(|at| (clock.jitter() % 64) as usize * 8 + at).collect();
+            let byte = clock.jitter().to_le_bytes()[0];
+            let write = |&block: &usize| {
+                let offset = (block * BLOCK) as u64;
+                Operation::Write { offset, len: BLOCK, buffer: filled(byte), fua: block.is_multiple_of(5) }
+            };
+            for done in world.run(&device, blocks.iter().map(write).collect()) {
+                done.result.unwrap();
+            }
+            blocks.iter().for_each(|&block| bytes[block] = byte);
+        }
+        let everything = Operation::Deallocate { ranges: std::iter::once(0..1 << 20).collect() };
+        for operation in [Operation::Flush, everything, Operation::Flush] {
+            for done in world.run(&device, vec![operation]) {
+                done.result.unwrap();
+            }
+        }
+        bytes[..256].fill(0);
+        expected.push(bytes);
+    }
+    // What was given back is zeroed while nothing else is asked for, and then the drive comes to rest.
+    let parts = (0..10_000).take_while(|_| world.go_on()).count();
+    assert!((1..10_000).contains(&parts), "{parts}");
+    assert_eq!(world.on(|store| store.unclean()), 0);
+    world.stop();
+    let (mut world, opened) = World::open(&clock, &disk);
+    assert!(opened.was_clean && !opened.created);
+    for ((instance, ..), bytes) in KINDS.iter().zip(expected) {
+        let device = world.medium.device(Instance(*instance)).unwrap();
+        for (block, byte) in bytes.into_iter().enumerate() {
+            let read = Operation::Read { offset: (block * BLOCK) as u64, len: BLOCK, buffer: filled(0xEE) };
+            let done = world.run(&device, vec![read]).pop().unwrap();
+            done.result.unwrap();
+            assert!(done.buffer.unwrap().as_slice().iter().all(|found| *found == byte), "{instance} {block}");
+        }
+    }
+    // What is dropped without being stopped is killed: nothing more is written.
+    let before = disk.bytes();
+    drop(world);
+    assert!(!disk.advance() && disk.bytes() == before);
+    before
+}
+
+#[test]
+fn the_same_seed_leaves_the_same_bytes_on_the_disk() {
+    let first = story(7);
+    assert!(story(7) == first, "the same seed did something else");
+    assert!(story(8) != first, "another seed did the same");
+}
+
+#[test]
+fn what_waits_for_a_drive_that_is_dropped_is_refused() {
+    let clock = Clock::simulated(1);
+    let disk = Disk::new(&clock);
+    let (mut world, _) = World::open(&clock, &disk);
+    let device = world.on(|store| store.create(Instance(1), 512, 512, Coding::plain(12))).unwrap();
+    let write = || Operation::Write { offset: 0, len: BLOCK, buffer: filled(1), fua: false };
+    for (tag, operation) in [write(), Operation::Flush].into_iter().enumerate() {
+        assert!(matches!(device.submit(&mut world.io, Request::new(tag as u64, operation)), Submitted::Pending));
+    }
+    let World { mut io, stepper, medium, .. } = world;
+    assert!(stepper.has_flushes());
+    drop(stepper);
+    for _ in 0..2 {
+        assert_eq!(io.poll().unwrap().result.unwrap_err().class(), ebof_backend::Class::Gone);
+    }
+    assert!(matches!(device.submit(&mut io, Request::new(3, write())), Submitted::Pending));
+    assert_eq!(io.poll().unwrap().result.unwrap_err().class(), ebof_backend::Class::Gone);
+    assert!(medium.device(Instance(1)).is_none());
+    medium.stop();
+}
