@@ -73,7 +73,8 @@ impl Namespace {
         if !offset_bytes.is_multiple_of(size) || !bytes.is_multiple_of(size) {
             return Err(Errno::INVAL);
         }
-        let (slba, blocks) = (offset_bytes / size, bytes / size);
+        let slba = offset_bytes / size;
+        let blocks = bytes / size;
         match slba.checked_add(blocks) {
             Some(end) if end <= self.blocks => Ok((slba, blocks)),
             _ => Err(Errno::NOSPC),

@@ -100,7 +100,9 @@ fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) 
             || peer.is_some_and(|peer| addresses.iter().any(|address| address == peer));
         let same_way = other.transport == request.transport && from(&other) == from(request);
         if other.nqn == request.nqn && host(&other) == host(request) && same_address && same_way {
-            let (name, nqn, address) = (record.name, other.nqn.clone(), other.address());
+            let name = record.name;
+            let nqn = other.nqn.clone();
+            let address = other.address();
             return Err(Error::AlreadyConnected(Existing { name, nqn, address, device: None }));
         }
     }
@@ -372,7 +374,8 @@ pub fn open_in(states: &StateDir, name: &str) -> Result<Client, Error> {
         let given_up = named.iter().find_map(|record| Some((record, record.given_up()?)));
         return Err(match given_up {
             Some((record, GivenUp { reason, at })) => {
-                let (name, log) = (record.name.clone(), record.log());
+                let name = record.name.clone();
+                let log = record.log();
                 Error::GivenUp { name, reason: reason.clone(), at: *at, log }
             }
             None => Error::NotConnected { name: name.to_owned() },

@@ -22,7 +22,8 @@ pub fn check() -> Result<(), Error> {
 /// # Errors
 /// As losetup says.
 pub fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<PathBuf, Error> {
-    let (file, blocks) = (file.to_string_lossy(), block_bytes.to_string());
+    let file = file.to_string_lossy();
+    let blocks = block_bytes.to_string();
     let mut arguments = vec!["--direct-io=on", "--sector-size", &blocks, "--show", "--find"];
     if read_only {
         arguments.push("--read-only");

@@ -355,7 +355,8 @@ impl Blocks for Remote {
 /// The command for what goes next, with its buffer moved out of it. `EINVAL` for what no command can say.
 fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
     let (slba, blocks, part) = command.next();
-    let (io, whole) = (&mut command.io, command.parts.is_none());
+    let io = &mut command.io;
+    let whole = command.parts.is_none();
     let nsid = Nsid(io.place.nsid);
     let range = BlockRange::new(slba, blocks);
     let transfer = matches!(io.op, Op::Read | Op::Write { .. } | Op::WriteZeroes { .. });

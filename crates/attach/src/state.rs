@@ -186,7 +186,8 @@ impl StateDir {
     #[must_use]
     pub fn of_root_for_others() -> Option<Self> {
         let only = std::env::var_os("EBOF_STATE_DIR").is_some_and(|value| !value.is_empty());
-        let (own, root) = (Self::standard(), Self::of_root());
+        let own = Self::standard();
+        let root = Self::of_root();
         (!only && own.path() != root.path()).then_some(root)
     }
 

@@ -3,7 +3,8 @@
 /// Seconds since 1970 as `2026-11-22 13:43:19 UTC`.
 #[must_use]
 pub fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let days = seconds / 86_400;
+    let rest = seconds % 86_400;
     let (year, month, day) = date(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
@@ -12,7 +13,8 @@ pub fn utc(seconds: u64) -> String {
 /// of its year, and 400 of them are an era of 146097 days.
 fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days.saturating_add(719_468);
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let era = shifted / 146_097;
+    let day = shifted % 146_097;
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;

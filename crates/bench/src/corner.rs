@@ -96,7 +96,8 @@ pub fn compare(local: &[Report], fabric: &[Report]) -> Comparison {
             Unit::MegabytesPerSecond => report.total.bytes_per_s / 1e6,
             Unit::Iops => report.total.iops,
         };
-        let (local_value, fabric_value) = (value(local), value(fabric));
+        let local_value = value(local);
+        let fabric_value = value(fabric);
         Some(Row {
             name: local.job.name.clone(),
             unit,

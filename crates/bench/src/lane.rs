@@ -102,7 +102,9 @@ impl Lane {
                 Ok(())
             }
             Self::Local { device, io, ready, length } => {
-                let (offset, len, buffer) = (next.offset, block.length, block.buffer);
+                let offset = next.offset;
+                let len = block.length;
+                let buffer = block.buffer;
                 let operation = if next.write {
                     Operation::Write { offset, len, buffer, fua: false }
                 } else {
@@ -161,7 +163,8 @@ pub(crate) struct Place {
 
 impl Place {
     fn of(namespace: &Namespace) -> Self {
-        let (nsid, protection) = (namespace.nsid(), namespace.protection());
+        let nsid = namespace.nsid();
+        let protection = namespace.protection();
         Self { nsid, block_bytes: u64::from(namespace.block_bytes()), protection }
     }
 

@@ -84,7 +84,8 @@ pub fn run(load: &Load) -> io::Result<Raw> {
         if load.writes { (COMMAND_BYTES + data, ANSWER_BYTES) } else { (COMMAND_BYTES, ANSWER_BYTES + data) };
     let depth = load.depth.clamp(1, DEPTH_MAX);
     let pairs = load.processors.iter().map(|_| pair()).collect::<io::Result<Vec<_>>>()?;
-    let (stop, start) = (&AtomicBool::new(false), &Barrier::new(pairs.len()));
+    let stop = &AtomicBool::new(false);
+    let start = &Barrier::new(pairs.len());
     let counted = std::thread::scope(|scope| {
         let threads: Vec<_> = std::iter::zip(&pairs, &load.processors)
             .map(|((server, client), &[serving, asking])| {
@@ -221,7 +222,9 @@ impl<'a> End<'a> {
     /// Ends early when `stop` is set.
     fn ask(mut self, ramp: Duration, time: Duration, stop: &AtomicBool) -> io::Result<(u64, Duration)> {
         self.owed = self.first;
-        let (mut from, mut answered, mut turns) = (Instant::now() + ramp, 0, 0u32);
+        let mut from = Instant::now() + ramp;
+        let mut answered = 0;
+        let mut turns = 0u32;
         let mut counting = false;
         loop {
             self.flush()?;

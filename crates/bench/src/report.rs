@@ -126,7 +126,8 @@ impl Report {
         }
         let elapsed = all.measured;
         let side = |measured: &Measured| (measured.operations > 0).then(|| Side::new(measured, elapsed));
-        let (read, write) = (side(&all.read), side(&all.write));
+        let read = side(&all.read);
+        let write = side(&all.write);
         add(&mut all.read, &all.write);
         let operations = all.read.operations.max(1);
         Self {

@@ -109,7 +109,9 @@ pub fn run_together(
         let mut threads = Vec::new();
         let mut refused = None;
         for place in &places {
-            let (opened, stop, start) = (&opened, &stop, &start);
+            let opened = &opened;
+            let stop = &stop;
+            let start = &start;
             let work = move || place.run(opened, stop, start);
             match std::thread::Builder::new().name(format!("ebof-bench{}", threads.len())).spawn_scoped(scope, work) {
                 Ok(handle) => threads.push(handle),
@@ -219,7 +221,8 @@ fn watch(
         places.iter().map(|place| pick(&place.counters).load(Ordering::Relaxed)).sum()
     };
     let look = || Look::new(sum(|one| &one.operations));
-    let (mut begun, mut ended) = (None, None);
+    let mut begun = None;
+    let mut ended = None;
     let started = Instant::now();
     let mut last = (started, 0, 0);
     while !done() {
@@ -237,7 +240,8 @@ fn watch(
         if since < TICK {
             continue;
         }
-        let (operations, bytes) = (sum(|one| &one.operations), sum(|one| &one.bytes));
+        let operations = sum(|one| &one.operations);
+        let bytes = sum(|one| &one.bytes);
         let per_second = |more: u64| float(more) / since.as_secs_f64();
         let told = progress(&Progress {
             phase: if now < times.measure_from { Phase::Ramp } else { Phase::Measure },

@@ -224,7 +224,8 @@ impl<'a> Worker<'a> {
     fn take_all(&mut self, done: Done, now: Instant, measuring: bool, times: Times) {
         let counts = measuring && times.stop_at.is_none_or(|at| now <= at);
         let mut done = Some(done);
-        let (mut operations, mut errors) = (0, 0);
+        let mut operations = 0;
+        let mut errors = 0;
         while let Some(one) = done {
             operations += 1;
             errors += u64::from(one.result.is_err());

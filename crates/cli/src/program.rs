@@ -102,7 +102,8 @@ impl Program {
 
     /// The command line with its grouped help.
     fn described(&self) -> clap::Command {
-        let (groups, examples) = (self.grouped(), self.examples());
+        let groups = self.grouped();
+        let examples = self.examples();
         let template = format!(
             "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}\n\n{examples}\n{MORE}\n"
         );

@@ -155,7 +155,8 @@ impl<T: Args + 'static> Takes for Of<T> {
     }
 
     fn read<'a>(&self, mut matches: ArgMatches, _program: &'a Program) -> Result<Run<'a>, clap::Error> {
-        let (args, run) = (T::from_arg_matches_mut(&mut matches)?, self.0);
+        let args = T::from_arg_matches_mut(&mut matches)?;
+        let run = self.0;
         Ok(Box::new(move |global| run(args, global)))
     }
 }
@@ -169,7 +170,8 @@ impl<T: Args + 'static> Takes for OfProgram<T> {
     }
 
     fn read<'a>(&self, mut matches: ArgMatches, program: &'a Program) -> Result<Run<'a>, clap::Error> {
-        let (args, run) = (T::from_arg_matches_mut(&mut matches)?, self.0);
+        let args = T::from_arg_matches_mut(&mut matches)?;
+        let run = self.0;
         Ok(Box::new(move |_global| run(args, program)))
     }
 }

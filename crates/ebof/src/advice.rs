@@ -45,7 +45,8 @@ fn files_below(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
 /// Texts that people read: the sources with continued strings and comments in one line, and the
 /// documents.
 fn texts() -> Vec<(PathBuf, String)> {
-    let (mut sources, mut documents) = (Vec::new(), Vec::new());
+    let mut sources = Vec::new();
+    let mut documents = Vec::new();
     for entry in std::fs::read_dir(root().join("crates")).unwrap() {
         files_below(&entry.unwrap().path().join("src"), "rs", &mut sources);
     }
@@ -202,7 +203,8 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
 
 #[test]
 fn commands_that_texts_advise_are_understood() {
-    let (mut seen, mut mistakes) = (0, Vec::new());
+    let mut seen = 0;
+    let mut mistakes = Vec::new();
     for (path, text) in texts() {
         let quoted = quoted(&text).into_iter().map(|line| (line, false));
         let typed = if path.extension().is_some_and(|kind| kind == "md") { typed(&text) } else { Vec::new() };

@@ -44,11 +44,13 @@ fn all_verbs_are_listed() {
 
 #[test]
 fn every_verb_is_in_its_section_of_the_manual() {
-    let (manual, json) = (read("cli.md"), read("json.md"));
+    let manual = read("cli.md");
+    let json = read("json.md");
     // Without a JSON document: they print text for people and shells.
     let without = ["completions", "man", "help", "version"];
     for verb in Program::new(&crate::VERBS).shown() {
-        let (name, section) = (verb.name, verb.group.section());
+        let name = verb.name;
+        let section = verb.group.section();
         let (_, text) = manual.split_once(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no {section}"));
         let text = text.split("\n## ").next().unwrap_or_default();
         let told = [format!("`{name}`"), format!("`{name} "), format!("ebof {name}")];

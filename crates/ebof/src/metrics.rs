@@ -66,7 +66,9 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
     };
     let address = listener.local_addr()?;
     let listener = listener::Listener::new(listener, lifetime);
-    let (status, refused, metrics) = (Arc::clone(&target), Arc::clone(&target), target);
+    let status = Arc::clone(&target);
+    let refused = Arc::clone(&target);
+    let metrics = target;
     let routes = Router::new()
         .route("/metrics", get(async move |query, headers| metrics_of(&metrics, query, &headers)))
         .route("/status", get(async move || Json(status.status())))

@@ -243,7 +243,8 @@ fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) 
             lines.push(format!("  {}", drive_line(drive)));
         }
         for namespace in &subsystem.namespaces {
-            let (size, block) = (si_and_binary(namespace.size_bytes.into()), namespace.block_size_bytes);
+            let size = si_and_binary(namespace.size_bytes.into());
+            let block = namespace.block_size_bytes;
             let protected = if namespace.write_protect { ", write protected" } else { "" };
             let drive = safe(&namespace.drive);
             lines.push(format!("  namespace {:<4} {size}, {block} B blocks{protected}: {drive}", namespace.nsid));
@@ -254,7 +255,8 @@ fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) 
     if let Some(address) = addresses.first() {
         let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
         for subsystem in status.subsystems.iter().take(ATTACH_LINES_MAX) {
-            let (port, nqn) = (address.port(), &subsystem.nqn);
+            let port = address.port();
+            let nqn = &subsystem.nqn;
             lines.push(format!("attach with: ebof connect -t tcp -a {host} -s {port} -n {nqn}"));
         }
     }

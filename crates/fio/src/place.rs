@@ -79,7 +79,10 @@ impl Place {
     /// Words as nvme-cli's options and SPDK's transport identifiers have them.
     fn of_words(text: &str) -> Result<Self, PlaceError> {
         let wrong = |word: &str, want: &str| PlaceError(format!("{word:?} in the file name {text:?}: {want}"));
-        let (mut traddr, mut trsvcid, mut nqn, mut nsid) = (None, Uri::DEFAULT_PORT, None, Nsid(1));
+        let mut traddr = None;
+        let mut trsvcid = Uri::DEFAULT_PORT;
+        let mut nqn = None;
+        let mut nsid = Nsid(1);
         for word in text.split([' ', '\t', ',']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| wrong(word, "want KEY=VALUE"))?;
             let value = value.replace("%3A", ":").replace("%3a", ":");

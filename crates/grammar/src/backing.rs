@@ -203,7 +203,8 @@ impl FromStr for Spec {
             "null" => Source::Null { size_bytes: options.capacity("null", size)? },
             _ => options.path(&head)?,
         };
-        let (read_only, nested) = (options.read_only.unwrap_or(false), options.nested.unwrap_or(false));
+        let read_only = options.read_only.unwrap_or(false);
+        let nested = options.nested.unwrap_or(false);
         Ok(Self { source, read_only, nested, block_bytes: options.block_bytes })
     }
 }

@@ -148,7 +148,8 @@ pub fn format_size(bytes: u64) -> String {
         });
         largest.unwrap_or_else(|| bytes.to_string())
     };
-    let (decimal, binary) = (with(1000, ""), with(1024, "i"));
+    let decimal = with(1000, "");
+    let binary = with(1024, "i");
     if decimal.len() < binary.len() { decimal } else { binary }
 }
 

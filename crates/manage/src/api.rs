@@ -34,7 +34,8 @@ pub trait Target: Send + Sync {
 
     /// What [`Target::apply`] would change.
     fn plan(&self, desired: &Config) -> Plan {
-        let (current, mut desired) = (self.config(), desired.clone());
+        let current = self.config();
+        let mut desired = desired.clone();
         desired.keep_numbers(&current);
         Plan::between(&current, &desired)
     }

@@ -202,7 +202,8 @@ impl<'a> Collector<'a> {
         let items = self.found.iter().map(|(severity, span, message, help)| {
             let (line, column) = self.position(span.start);
             let (excerpt, mark) = self.excerpt(span);
-            let (file, message) = (self.name.to_owned(), message.clone());
+            let file = self.name.to_owned();
+            let message = message.clone();
             Diagnostic { severity: *severity, file, line, column, message, help: help.clone(), excerpt, mark }
         });
         Diagnostics { items: items.collect(), left_out: self.left_out }

@@ -118,7 +118,8 @@ impl FromStr for Drive {
         if spec.block_bytes.is_some() {
             return Err(BackingError::BlockOption);
         }
-        let (read_only, nested) = (spec.read_only, spec.nested);
+        let read_only = spec.read_only;
+        let nested = spec.nested;
         let in_memory =
             |drive| if read_only { Err(BackingError::FileOption { option: "readonly" }) } else { Ok(drive) };
         match spec.source {

@@ -305,7 +305,8 @@ impl Steps {
                         difference.to = Some(namespace.drive.to_string());
                     }
                     if !differences.is_empty() {
-                        let (subsystem, to) = (subsystem.clone(), namespace.clone());
+                        let subsystem = subsystem.clone();
+                        let to = namespace.clone();
                         self.changes.push(Change::AlterNamespace { subsystem, to, differences });
                     }
                 }
@@ -351,7 +352,8 @@ fn differences<T: Serialize>(from: &T, to: &T, ignored: &[&str]) -> Vec<Differen
         Ok(Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),
     };
-    let (from, to) = (fields(from), fields(to));
+    let from = fields(from);
+    let to = fields(to);
     let mut keys: Vec<&String> = from.keys().chain(to.keys()).collect();
     keys.sort();
     keys.dedup();
@@ -514,7 +516,8 @@ impl fmt::Display for Change {
                 write!(f, "look at the size of namespace {nsid} of {subsystem}")
             }
             Self::GrowNamespace { subsystem, nsid, from_bytes, to_bytes } => {
-                let (from, to) = (format_size(*from_bytes), format_size(*to_bytes));
+                let from = format_size(*from_bytes);
+                let to = format_size(*to_bytes);
                 write!(f, "grow namespace {nsid} of {subsystem}: {from} -> {to}")
             }
             Self::AddNamespace { subsystem, namespace } => {

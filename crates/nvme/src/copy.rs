@@ -229,7 +229,8 @@ impl CopySource {
             sopt: if format.names_namespace() && self.fast_only { FAST_COPY_ONLY.into() } else { U16::ZERO },
             ..EntryHead::default()
         };
-        let (elbat, elbatm) = (self.application_tag.into(), self.application_mask.into());
+        let elbat = self.application_tag.into();
+        let elbatm = self.application_mask.into();
         if format.has_long_tags() {
             let entry = LongEntry { head, rsvd24: [0; 2], elbt: self.expected_tags, elbat, elbatm };
             out.extend_from_slice(entry.as_bytes());

@@ -494,7 +494,8 @@ pub fn report(
         out.resize(EXTENDED_HEADER, 0);
     }
     for one in registrants.iter().take(usize::from(count)) {
-        let (cntlid, rcsts) = (one.controller.0.into(), u8::from(one.holder));
+        let cntlid = one.controller.0.into();
+        let rcsts = u8::from(one.holder);
         if extended {
             let entry = RegistrantExtended {
                 cntlid,

@@ -43,7 +43,8 @@ struct Payload<T> {
 
 impl<T> Default for Sends<T> {
     fn default() -> Self {
-        let (sends, payloads) = (VecDeque::new(), VecDeque::new());
+        let sends = VecDeque::new();
+        let payloads = VecDeque::new();
         Self { first_send: 0, sends, first_payload: 0, payloads, is_open: false, waiting: 0 }
     }
 }
@@ -99,7 +100,8 @@ impl<T> Sends<T> {
         // Relative to the first that is known: a range may have begun before it, and what is behind
         // the last was never sent.
         let relative = |number: u32| i64::from(number.wrapping_sub(self.first_send).cast_signed());
-        let (start, end) = (relative(first).max(0), relative(last));
+        let start = relative(first).max(0);
+        let end = relative(last);
         let known = i64::try_from(self.sends.len()).unwrap_or(i64::MAX);
         for at in start..known.min(end + 1) {
             let Some(send) = usize::try_from(at).ok().and_then(|at| self.sends.get_mut(at)) else { break };

@@ -525,7 +525,9 @@ impl Connection {
         let (slot, verdict) = self.transfers.accept(pdu, frame.data, last, agreed.h2c_data_max)?;
         let wanted = verdict == Verdict::Wanted;
         self.receiver.begin_data(frame.data, wanted);
-        let (cid, offset, length) = (Cid(pdu.cccid.get()), pdu.datao.get(), frame.data);
+        let cid = Cid(pdu.cccid.get());
+        let offset = pdu.datao.get();
+        let length = frame.data;
         if wanted {
             self.current = Current::Transfer { slot, cid, length };
             Ok(Some(Event::Data { cid, offset, length }))

@@ -416,7 +416,8 @@ impl Connection {
         let Some(command) = self.outstanding.find(cid) else {
             return Err(Fault::field(C2hData::CCCID, "data for a command that is not outstanding"));
         };
-        let (offset, length) = (pdu.datao.get(), pdu.datal.get());
+        let offset = pdu.datao.get();
+        let length = pdu.datal.get();
         if length != frame.data || length == 0 {
             return Err(Fault::field(C2hData::DATAL, "DATAL is not the length of the PDU's data"));
         }
@@ -454,7 +455,8 @@ impl Connection {
         let Some(command) = self.outstanding.find(cid) else {
             return Err(Fault::field(pdu::R2t::CCCID, "an R2T for a command that is not outstanding"));
         };
-        let (offset, length) = (pdu.r2to.get(), pdu.r2tl.get());
+        let offset = pdu.r2to.get();
+        let length = pdu.r2tl.get();
         if length == 0 {
             return Err(Fault::field(pdu::R2t::R2TL, "an R2T for no data"));
         }

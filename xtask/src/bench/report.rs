@@ -189,7 +189,8 @@ pub(crate) fn document(all: &[Measured], settings: &Value) -> Value {
 /// The table of all ratios that have a goal.
 pub(crate) fn goals(all: &[Measured]) -> String {
     let mut table = table(&["scenario", "what", "measured", "goal", "met"]);
-    let (mut met, mut judged) = (0, 0);
+    let mut met = 0;
+    let mut judged = 0;
     for measured in all {
         for verdict in measured.verdicts() {
             let Some(is_met) = verdict.is_met() else { continue };

@@ -82,7 +82,8 @@ fn graph(tree: &Tree, name: &str) -> Graph {
 fn named(rest: &str) -> Vec<&str> {
     let Some(group) = rest.strip_prefix('{') else { return words(rest).take(1).collect() };
     let mut depth = 0_usize;
-    let (mut names, mut start) = (Vec::new(), 0);
+    let mut names = Vec::new();
+    let mut start = 0;
     for (at, character) in group.char_indices() {
         match character {
             '{' => depth += 1,
@@ -118,7 +119,8 @@ fn largest_circle(graph: &Graph) -> Vec<&str> {
 
 /// What `module` needs, directly or not, and itself.
 fn reach<'a>(graph: &'a Graph, module: &'a str) -> BTreeSet<&'a str> {
-    let (mut reached, mut open) = (BTreeSet::from([module]), vec![module]);
+    let mut reached = BTreeSet::from([module]);
+    let mut open = vec![module];
     while let Some(next) = open.pop() {
         for target in graph.get(next).into_iter().flatten() {
             if reached.insert(target) {

@@ -51,7 +51,8 @@ impl Source {
     pub(crate) fn comment_above(&self, line: usize) -> String {
         let mut above = Vec::new();
         for index in (0..line - 1).rev() {
-            let (code, comment) = (self.code[index].trim(), self.comments[index].trim());
+            let code = self.code[index].trim();
+            let comment = self.comments[index].trim();
             match (code.is_empty(), comment.is_empty()) {
                 (true, false) => above.push(comment),
                 (true, true) => break,
@@ -70,7 +71,8 @@ impl Source {
     pub(crate) fn has_member(&self, owner: &str, member: &str) -> bool {
         let mut inside = None;
         let mut depth = 0_usize;
-        let (mut head, mut body) = (String::new(), String::new());
+        let mut head = String::new();
+        let mut body = String::new();
         for character in self.code.iter().flat_map(|code| code.chars().chain(['\n'])) {
             match character {
                 '{' => {
@@ -221,7 +223,8 @@ impl<'a> Scanner<'a> {
 }
 
 fn block_comment(text: &str) -> usize {
-    let (mut depth, mut at) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
         if rest.starts_with("/*") {

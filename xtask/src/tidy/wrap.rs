@@ -159,7 +159,8 @@ fn close(paragraph: Option<Paragraph<'_>>, out: &mut String) {
 /// taken for an item or a heading at the beginning of a line with the word in front of it.
 fn words(lines: &[Line<'_>]) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    let (mut in_code, mut brackets) = (false, 0_usize);
+    let mut in_code = false;
+    let mut brackets = 0_usize;
     for word in lines.iter().flat_map(|line| line.text.split_whitespace()) {
         let is_mark = item(&format!("{word} x")).is_some() || word.starts_with(['#', '>', '|']);
         match words.last_mut() {

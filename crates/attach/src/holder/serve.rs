@@ -52,7 +52,8 @@ fn welcome(stream: UnixStream, shared: &Arc<Shared>, clients: &Arc<AtomicUsize>)
         tracing::warn!("too many clients: one is closed");
         return;
     }
-    let (shared, mine) = (Arc::clone(shared), Arc::clone(clients));
+    let shared = Arc::clone(shared);
+    let mine = Arc::clone(clients);
     let started = start_thread("client", move || {
         if let Err(error) = converse(stream, &shared) {
             tracing::debug!(%error, "a client is gone");

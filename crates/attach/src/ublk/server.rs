@@ -218,7 +218,9 @@ impl Server {
         let orders: io::Result<Vec<Order>> = threads
             .map(|(_, queue)| {
                 let descriptors = Descriptors::map(&device, queue, info.queue_depth)?;
-                let (device, namespace, release) = (Arc::clone(&device), namespace.clone(), release.clone());
+                let device = Arc::clone(&device);
+                let namespace = namespace.clone();
+                let release = release.clone();
                 Ok(Order::Serve { device, descriptors, depth: info.queue_depth, namespace, release })
             })
             .collect();
@@ -278,7 +280,8 @@ impl Queue {
 impl Drop for Server {
     fn drop(&mut self) {
         while let Some(device) = self.devices.first() {
-            let (name, dev_id) = (device.name.clone(), device.dev_id);
+            let name = device.name.clone();
+            let dev_id = device.dev_id;
             if let Err(error) = self.take_down(&name, dev_id) {
                 tracing::error!(%error, name, "taking a ublk device away");
             }

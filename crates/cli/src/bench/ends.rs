@@ -43,7 +43,9 @@ struct Carried {
 pub(super) fn raw(job: &Job, global: &Global) -> Outcome {
     let load = load(job)?;
     let raw = raw::run(&load).context("raw TCP")?;
-    let (writes, block_bytes, processors) = (load.writes, load.block_bytes, load.processors);
+    let writes = load.writes;
+    let block_bytes = load.block_bytes;
+    let processors = load.processors;
     show(global, &Carried { writes, block_bytes, processors, raw })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -165,7 +165,8 @@ fn row(depth: u16, ebof: &[(f64, f64)], limit: Vec<f64>) -> Row {
     let mut sorted = ebof.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let ebof_mean_us = sorted.get(sorted.len() / 2).map_or(0.0, |run| run.1);
-    let (ebof, raw) = (Runs::new(ebof.iter().map(|run| run.0).collect()), Runs::new(limit));
+    let ebof = Runs::new(ebof.iter().map(|run| run.0).collect());
+    let raw = Runs::new(limit);
     Row { depth, ratio: ebof.median / raw.median.max(f64::MIN_POSITIVE), ebof, raw, ebof_mean_us }
 }
 
@@ -215,9 +216,11 @@ fn idle(time: Duration, stop: &AtomicBool) -> anyhow::Result<Idle> {
     let connections = sockets(pid)?.saturating_sub(before);
     // What connecting left to do is over by then.
     wait(Duration::from_millis(500).min(time), stop)?;
-    let (cpu, started) = (processor_time(pid)?, Instant::now());
+    let cpu = processor_time(pid)?;
+    let started = Instant::now();
     wait(time, stop)?;
-    let (used, elapsed) = (processor_time(pid)?.saturating_sub(cpu), started.elapsed());
+    let used = processor_time(pid)?.saturating_sub(cpu);
+    let elapsed = started.elapsed();
     let resident_bytes = resident(pid)?;
     drop(held);
     let seconds = elapsed.as_secs_f64();

@@ -98,7 +98,10 @@ fn table(rows: &[Row<'_>], groups: bool) -> String {
 
 fn one(report: &Report, group: bool, verbose: bool) -> String {
     let job = &report.job;
-    let (rw, block, depth, threads) = (job.rw, job.block_bytes, report.depth, job.threads);
+    let rw = job.rw;
+    let block = job.block_bytes;
+    let depth = report.depth;
+    let threads = job.threads;
     let plural = if threads == 1 { "" } else { "s" };
     let name = if group { format!(", {}", job.name) } else { String::new() };
     let mut text = format!(

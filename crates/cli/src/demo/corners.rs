@@ -66,7 +66,8 @@ pub(crate) fn measure(stage: &Stage, scratch: &Scratch, uri: &str, quick: bool) 
         bar.set_message(format!("filling the {side} file"));
         run(stage, source, &fill, &bar, 0)?;
     }
-    let (mut local, mut fabric) = (Vec::new(), Vec::new());
+    let mut local = Vec::new();
+    let mut fabric = Vec::new();
     for (at, job) in jobs.iter().enumerate() {
         for (turn, (side, source)) in sources.iter().enumerate() {
             let done = (runtime + ramp) * (2 * at as u64 + turn as u64);

@@ -190,7 +190,8 @@ impl Stage {
         match error["kind"].as_str() {
             None if output.status.success() => {
                 for namespace in document["namespaces"].as_array().into_iter().flatten() {
-                    let (name, path) = (namespace["name"].as_str(), namespace["path"].as_str());
+                    let name = namespace["name"].as_str();
+                    let path = namespace["path"].as_str();
                     self.tell(&format!("  {}: {}", name.unwrap_or_default(), path.unwrap_or("no block device")));
                 }
                 self.check()?;

@@ -87,7 +87,8 @@ impl Fake {
     /// said.
     pub(crate) fn with_local_device(mut self, nsid: u32, mounted_at: Option<&str>) -> Self {
         let used_by = mounted_at.map(|place| format!("/dev/loop{nsid} is mounted at {place}"));
-        let (name, path) = (format!("nvme0n{nsid}"), format!("/dev/loop{nsid}").into());
+        let name = format!("nvme0n{nsid}");
+        let path = format!("/dev/loop{nsid}").into();
         self.local_devices.push(LocalDevice { nsid, name, path, used_by });
         self
     }

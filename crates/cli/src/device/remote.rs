@@ -81,7 +81,8 @@ impl Device for Remote {
         if self.controller().wait_live(Some(Instant::now() + limit)) {
             return Ok(());
         }
-        let (state, limit) = (self.controller().state().name(), limit.as_millis());
+        let state = self.controller().state().name();
+        let limit = limit.as_millis();
         Err(Failure::new(
             "not-connected",
             format!("{} did not come back within {limit} ms: it is {state}", self.name),

@@ -61,7 +61,8 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
         ),
         code if code == Status::NAMESPACE_INSUFFICIENT_CAPACITY.0 => match command::identify_controller(device) {
             Ok(data) => {
-                let (free, all) = (data.unvmcap.get(), data.tnvmcap.get());
+                let free = data.unvmcap.get();
+                let all = data.tnvmcap.get();
                 format!(
                     "UNVMCAP is {free} bytes ({}) of {all} ({}): ask for less, or delete a namespace",
                     si(free),

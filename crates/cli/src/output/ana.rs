@@ -81,7 +81,10 @@ impl View for AnaView {
         let _infallible = writeln!(text, "ANA LOG HEADER :-\nchgcnt	:	{}\nngrps	:	{}", self.changes, self.groups.len());
         text += "ANA Log Desc :-\n";
         for group in &self.groups {
-            let (id, count, changes, state) = (group.id, group.nsids.len(), group.changes, group.state());
+            let id = group.id;
+            let count = group.nsids.len();
+            let changes = group.changes;
+            let state = group.state();
             let _infallible = writeln!(text, "grpid	:	{id}\nnnsids	:	{count}\nchgcnt	:	{changes}\nstate	:	{state}");
             for nsid in &group.nsids {
                 let _infallible = writeln!(text, "	nsid	:	{nsid}");

@@ -185,7 +185,8 @@ impl ListView {
         text += &table(&columns, &controllers.collect::<Vec<_>>());
         let namespaces = self.controllers.iter().flat_map(|controller| {
             controller.devices().map(|(device, used)| {
-                let (nsid, name) = (format!("{:#x}", device.nsid), controller.state.name.clone());
+                let nsid = format!("{:#x}", device.nsid);
+                let name = controller.state.name.clone();
                 vec![device.name.clone(), node(device), nsid, usage(device, used), format(device), name]
             })
         });
@@ -204,12 +205,15 @@ impl ListView {
         }
         for ended in self.ended() {
             let path = ended.path.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
-            let (name, at) = (&ended.name, utc(ended.at));
+            let name = &ended.name;
+            let at = utc(ended.at);
             let _infallible = writeln!(text, "{name}{path} ended at {at}: {}", safe(&ended.reason));
         }
         for state in &self.given_up {
             let Some(GivenUp { reason, at }) = &state.given_up else { continue };
-            let (name, nqn, at) = (&state.name, safe(&state.subnqn), utc(*at));
+            let name = &state.name;
+            let nqn = safe(&state.subnqn);
+            let at = utc(*at);
             let reason = safe(reason);
             let _infallible = writeln!(
                 text,
@@ -353,7 +357,9 @@ impl View for TopologyView {
                     let _infallible = writeln!(text, " +- ns {nsid}\n \\");
                     for (controller, device) in ways {
                         let State { name, request, state, .. } = &controller.state;
-                        let (transport, address, node) = (&request.transport, controller.address(), node(device));
+                        let transport = &request.transport;
+                        let address = controller.address();
+                        let node = node(device);
                         let _infallible = writeln!(text, "  +- {name} {transport} {address} {state} {node}");
                     }
                 }

@@ -141,7 +141,8 @@ impl ControllerView {
     fn commands(&self, fields: &mut Fields) {
         let data = &self.data;
         for (name, sizes) in [("sqes", data.sqes), ("cqes", data.cqes)] {
-            let (least, most) = (1_u32 << (sizes & 0xf), 1_u32 << (sizes >> 4));
+            let least = 1_u32 << (sizes & 0xf);
+            let most = 1_u32 << (sizes >> 4);
             fields.hex(name, sizes).detail(format!("  entries of {least} to {most} bytes"));
         }
         fields.dec("maxcmd", data.maxcmd.get()).dec("nn", data.nn.get());
@@ -189,7 +190,8 @@ fn power_state_text(index: usize, state: &PowerState) -> String {
         format!("{}.{:04}W", tenths / 10_000, tenths % 10_000)
     };
     let operational = if state.is_operational() { "operational" } else { "non-operational" };
-    let (idle, active) = (power_field(state.idlp.get(), state.ips), power_field(state.actp.get(), state.apws));
+    let idle = power_field(state.idlp.get(), state.ips);
+    let active = power_field(state.actp.get(), state.apws);
     let workload = match state.apws & 7 {
         0 => "-",
         1 => "1MiB 32 RW, 30s idle",

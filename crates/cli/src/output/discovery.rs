@@ -57,7 +57,8 @@ fn named(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
 
 impl View for DiscoveryView {
     fn text(&self, verbose: bool) -> String {
-        let (records, generation) = (self.entries.len(), self.generation);
+        let records = self.entries.len();
+        let generation = self.generation;
         let mut text = format!("\nDiscovery Log Number of Records {records}, Generation counter {generation}\n");
         for (index, entry) in self.entries.iter().enumerate() {
             let _infallible = writeln!(text, "=====Discovery Log Entry {index}======");
@@ -67,7 +68,8 @@ impl View for DiscoveryView {
                 text.push('\n');
             }
             if verbose {
-                let (cntlid, asqsz) = (entry.cntlid, entry.asqsz);
+                let cntlid = entry.cntlid;
+                let asqsz = entry.asqsz;
                 let _infallible = write!(text, "cntlid:  {cntlid:#x}\nasqsz:   {asqsz}\n");
             }
         }

@@ -31,7 +31,8 @@ pub(crate) struct FeatureView {
 impl View for FeatureView {
     fn text(&self, verbose: bool) -> String {
         let value = if self.value == 0 { "00000000".to_owned() } else { format!("{:#010x}", self.value) };
-        let (fid, select) = (self.fid.0, select_name(self.select));
+        let fid = self.fid.0;
+        let select = select_name(self.select);
         let mut text = format!("get-feature:{fid:#04x} ({}), {select} value:{value}\n", name(self.fid));
         if self.select == Select::Supported {
             let capabilities = Capabilities::decode(self.value);
@@ -92,7 +93,8 @@ pub(crate) struct FeatureSetView {
 
 impl View for FeatureSetView {
     fn text(&self, _verbose: bool) -> String {
-        let (fid, value) = (self.fid.0, self.value);
+        let fid = self.fid.0;
+        let value = self.value;
         let kept = if self.saved { "" } else { " (not saved: lost at a reset)" };
         let mut text = format!("set-feature:{fid:#04x} ({}), value:{value:#010x}{kept}\n", name(self.fid));
         if self.result != 0 {

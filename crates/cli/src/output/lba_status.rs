@@ -33,7 +33,8 @@ impl View for LbaStatusView {
         let _infallible =
             write!(text, "Completion Condition(CMPC): {}\n\t{}\n", header.cmpc, condition(header.condition()));
         for one in &descriptors {
-            let (first, blocks) = (one.dslba.get(), one.nlb.get());
+            let first = one.dslba.get();
+            let blocks = one.nlb.get();
             let _infallible =
                 writeln!(text, "{{ DSLBA: {first:#016x}, NLB: {blocks:#08x}, Status: {} }}", hex(one.status));
         }

@@ -198,7 +198,8 @@ impl NamespaceView {
 }
 
 fn format_text(index: usize, format: LbaFormat, in_use: bool, verbose: bool) -> String {
-    let (metadata, performance) = (format.ms.get(), format.rp & 3);
+    let metadata = format.ms.get();
+    let performance = format.rp & 3;
     let in_use = if in_use { "(in use)" } else { "" };
     let line = if verbose {
         let bytes = format.block_bytes().map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
@@ -235,7 +236,8 @@ impl View for DescriptorsView {
             };
             let (name, value) = named(&descriptor);
             if verbose {
-                let (nidt, nidl) = (descriptor.nidt(), descriptor.nid().len());
+                let nidt = descriptor.nidt();
+                let nidl = descriptor.nid().len();
                 let _infallible = write!(text, "nidt    : {nidt}\nnidl    : {nidl}\ntype    : {name}\n");
             }
             let _infallible = writeln!(text, "{name:<8}: {value}");

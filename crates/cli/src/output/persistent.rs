@@ -178,7 +178,8 @@ fn power_on(data: &[u8], fields: &mut Fields) -> bool {
     fields.text("fw_rev", Text::new(revision).to_string());
     let controllers = rest.chunks_exact(size_of::<ControllerResetInformation>());
     let controllers = controllers.filter_map(|one| ControllerResetInformation::read_from_bytes(one).ok());
-    let (mut shown, mut objects) = (Vec::new(), Vec::new());
+    let mut shown = Vec::new();
+    let mut objects = Vec::new();
     for one in controllers {
         shown.push(format!("{} after {} ms", one.cntlid, one.pwronms));
         objects.push(

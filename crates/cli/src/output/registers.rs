@@ -104,7 +104,8 @@ fn explain(symbol: &str, value: u64) -> Vec<(&'static str, String)> {
         "csts" => explain_csts(Csts(low)),
         "nssr" => vec![("NVM Subsystem Reset Control (NSSRC)", low.to_string())],
         _ => {
-            let (media, independent) = (low & 0xffff, low >> 16);
+            let media = low & 0xffff;
+            let independent = low >> 16;
             vec![
                 ("Controller Ready Independent of Media Timeout (CRIMT)", format!("{} ms", independent * 500)),
                 ("Controller Ready With Media Timeout (CRWMT)", format!("{} ms", media * 500)),

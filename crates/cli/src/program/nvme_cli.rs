@@ -41,7 +41,8 @@ fn letters_of(argument: &clap::Arg) -> Vec<char> {
 fn options_have_the_names_and_letters_that_they_have_in_nvme_cli() {
     let mut command = Program::new(&[]).command();
     command.build();
-    let (mut mistakes, mut absent) = (Vec::new(), Vec::new());
+    let mut mistakes = Vec::new();
+    let mut absent = Vec::new();
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
         let (name, options) = line.split_once(' ').unwrap_or((line, ""));
         let verb = command.find_subcommand(name).unwrap();

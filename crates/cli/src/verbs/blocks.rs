@@ -243,7 +243,8 @@ impl Dsm {
     }
 
     fn ranges(&self) -> Result<Vec<DsmRange>, Failure> {
-        let (blocks, slbs) = (&self.blocks.0, &self.slbs.0);
+        let blocks = &self.blocks.0;
+        let slbs = &self.slbs.0;
         let attributes = self.ctx_attrs.as_ref().map(|list| list.0.as_slice()).unwrap_or_default();
         if blocks.len() != slbs.len() || !(attributes.is_empty() || attributes.len() == slbs.len()) || slbs.len() > 256
         {

@@ -153,7 +153,8 @@ impl Everything {
         let trsvcid = entry.service_id().as_str().and_then(|port| port.parse::<u16>().ok());
         let nqn = Nqn::from_field(&entry.subnqn);
         let (TrType::TCP, Some(traddr), Some(trsvcid), Ok(nqn)) = (entry.transport(), traddr, trsvcid, nqn) else {
-            let (nqn, transport) = (entry.subsystem_nqn(), entry.transport().name());
+            let nqn = entry.subsystem_nqn();
+            let transport = entry.transport().name();
             self.view.skipped.push((nqn.to_string(), format!("its {transport} address cannot be used")));
             return;
         };

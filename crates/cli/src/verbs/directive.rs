@@ -28,7 +28,8 @@ impl Directive {
                 "--dir-type is 0 to 15: 1 is Streams, 2 Data Placement",
             ));
         }
-        let (cdw12, cdw13) = (sqe.cdw12.get(), sqe.cdw13.get());
+        let cdw12 = sqe.cdw12.get();
+        let cdw13 = sqe.cdw13.get();
         let sqe = sqe.with_cdw(12, cdw12 | u32::from(self.dir_type) << 20);
         Ok(sqe.with_cdw(13, cdw13 | u32::from(self.dir_spec) << 16))
     }

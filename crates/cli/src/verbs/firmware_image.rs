@@ -54,7 +54,8 @@ struct Made {
 
 impl View for Made {
     fn text(&self, _verbose: bool) -> String {
-        let (file, bytes) = (self.image.file.display(), self.bytes);
+        let file = self.image.file.display();
+        let bytes = self.bytes;
         format!("fw-image: Success, {bytes} bytes; `ebof fw-download DEVICE -f {file}` sends them\n")
     }
 

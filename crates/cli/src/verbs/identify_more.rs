@@ -70,7 +70,8 @@ impl OfNamespace {
         let nsid = namespace_of(&*device, self.namespace_id)?;
         let namespace = command::identify_namespace(&mut *device, nsid)?;
         let data = command::identify(&mut *device, Identify::of(Cns::IOCS_NAMESPACE, nsid))?;
-        let (formats, in_use) = (namespace.lba_formats().len(), namespace.format_index());
+        let formats = namespace.lba_formats().len();
+        let in_use = namespace.format_index();
         show(&self.shown.apply(global), &NvmNamespaceView { nsid, data, formats, in_use })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -81,7 +81,8 @@ impl SetProperty {
 
 /// The command that writes a property of the size it has.
 fn set(offset: u32, value: u64) -> Result<Sqe, Failure> {
-    let (low, high) = (value & 0xffff_ffff, value >> 32);
+    let low = value & 0xffff_ffff;
+    let high = value >> 32;
     let half = |half: u64| u32::try_from(half).unwrap_or_default();
     let sqe = Property::set(offset, half(low));
     match bytes_of(offset) {

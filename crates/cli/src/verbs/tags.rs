@@ -41,7 +41,8 @@ impl TagArgs {
             return Ok(sqe);
         }
         let (space_bits, storage_bits) = self.layout(device, nsid)?;
-        let (storage, reference) = (self.storage_tag.unwrap_or(0), self.ref_tag.unwrap_or(0));
+        let storage = self.storage_tag.unwrap_or(0);
+        let reference = self.ref_tag.unwrap_or(0);
         let reference_bits = space_bits - storage_bits;
         if !fits(reference, reference_bits) || !fits(storage, storage_bits) {
             let message = format!("the tags do not fit namespace {nsid}");

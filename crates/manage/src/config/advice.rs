@@ -323,7 +323,8 @@ fn advice_about_files_of_nvmetcli_is_followed() {
 #[test]
 fn advice_to_who_is_refused_names_keys_that_there_are() {
     use crate::api::RefusalReason as R;
-    let (keys, errors) = (include_str!("../../../../docs/config.md"), include_str!("../../../../docs/errors.md"));
+    let keys = include_str!("../../../../docs/config.md");
+    let errors = include_str!("../../../../docs/errors.md");
     let (_, errors) = errors.split_once("## What the target remembers").unwrap();
     for reason in [
         R::NotNvme,

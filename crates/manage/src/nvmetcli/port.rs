@@ -71,9 +71,11 @@ fn port_id(node: &Node, out: &mut Collector<'_>) -> Option<u16> {
 fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<(Listen, bool)> {
     let mut table = Table::open("`addr`", node, out)?;
     let transport = table.required("trtype", "\"tcp\"", out);
-    let (traddr, trsvcid) = (table.node("traddr"), table.node("trsvcid"));
+    let traddr = table.node("traddr");
+    let trsvcid = table.node("trsvcid");
     let family = table.node("adrfam");
-    let (treq, tsas) = (table.node("treq"), table.node("tsas"));
+    let treq = table.node("treq");
+    let tsas = table.node("tsas");
     // The kernel shows the number here too; `portid` has it.
     table.entry("portid");
     ignore_unknown(&table, out);

@@ -124,7 +124,9 @@ fn read_namespace(
 ) -> Option<Namespace> {
     let mut table = Table::open("a namespace", node, out)?;
     let nsid_node = table.required("nsid", "1", out);
-    let (enable, group, resv) = (table.node("enable"), table.node("ana_grpid"), table.node("resv"));
+    let enable = table.node("enable");
+    let group = table.node("ana_grpid");
+    let resv = table.node("resv");
     let device = table.required("device", "{ \"path\": \"/dev/nvme0n1\" }", out);
     // Older versions of nvmetcli write the group here, always empty.
     table.entry("ana");
@@ -176,7 +178,8 @@ fn names_true(node: &Node) -> bool {
 fn read_device(import: &mut Import, node: &Node, nqn: &Nqn, nsid: u32, out: &mut Collector<'_>) -> Option<Namespace> {
     let mut table = Table::open("`device`", node, out)?;
     let path_node = table.required("path", "\"/dev/nvme0n1\"", out);
-    let (uuid, nguid) = (table.node("uuid"), table.node("nguid"));
+    let uuid = table.node("uuid");
+    let nguid = table.node("nguid");
     ignore_unknown(&table, out);
     let path_node = path_node?;
     let path = as_string("path", path_node, out)?;

@@ -193,7 +193,8 @@ impl Transfers {
                 false => Fault::field(H2cData::TTAG, "no R2T with this transfer tag is outstanding"),
             });
         }
-        let (offset, length) = (pdu.datao.get(), pdu.datal.get());
+        let offset = pdu.datao.get();
+        let length = pdu.datal.get();
         if length != data || length == 0 {
             return Err(Fault::field(H2cData::DATAL, "DATAL is not the length of the PDU's data"));
         }

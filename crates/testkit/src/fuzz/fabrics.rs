@@ -150,7 +150,8 @@ impl World {
         let handle = self.handles[usize::from(act & 3)];
         let mut sqe = template(act >> 2 & 0x1f);
         input.patch(sqe.as_mut_bytes());
-        let (now_ms, queue) = (self.now_ms, self.queue(handle));
+        let now_ms = self.now_ms;
+        let queue = self.queue(handle);
         if queue.is_closing() {
             return;
         }
@@ -358,7 +359,9 @@ fn ticket(step: Step) -> Executing {
             assert!((1..=128).contains(&plan.sources.len()));
             for range in plan.sources.iter().chain([&plan.target]) {
                 let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
-                let (device, nsid, offset_bytes) = (range.device, range.nsid, range.offset_bytes);
+                let device = range.device;
+                let nsid = range.nsid;
+                let offset_bytes = range.offset_bytes;
                 within(&Extent { device, nsid, offset_bytes, length_bytes, fua: false, deallocate: false });
             }
             assert_eq!(plan.sources.iter().map(|source| source.length_bytes).sum::<u64>(), plan.target.length_bytes);
@@ -368,7 +371,8 @@ fn ticket(step: Step) -> Executing {
             assert!(ranges.len() <= 256);
             for range in ranges {
                 let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
-                let (offset_bytes, nsid) = (range.offset_bytes, Nsid(device.0));
+                let offset_bytes = range.offset_bytes;
+                let nsid = Nsid(device.0);
                 within(&Extent { device, nsid, offset_bytes, length_bytes, fua: false, deallocate: false });
             }
             executing
@@ -453,7 +457,8 @@ fn connect_data(subsystem: &str, cntlid: ControllerId) -> ConnectData {
 }
 
 fn arrival(handle: u64) -> Arrival {
-    let (local, peer) = ("127.0.0.1".to_string(), "127.0.0.1:40000".to_string());
+    let local = "127.0.0.1".to_string();
+    let peer = "127.0.0.1:40000".to_string();
     Arrival { handle: Handle(handle), port: PortId(1), local, peer }
 }
 

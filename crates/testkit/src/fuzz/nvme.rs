@@ -114,7 +114,9 @@ fn values(dword: u32) {
     let event = AsyncEvent::decode(dword);
     assert_eq!(AsyncEvent::decode(event.encode()), event);
     black_box((event.is_enabled_by(AsyncEventConfig(dword)), event.name(), event.config_bits()));
-    let (cap, cc, csts) = (Cap(u64::from(dword) << 32 | u64::from(dword)), Cc(dword), Csts(dword));
+    let cap = Cap(u64::from(dword) << 32 | u64::from(dword));
+    let cc = Cc(dword);
+    let csts = Csts(dword);
     black_box((cap.mqes(), cap.timeout_ms(), cap.page_min_bytes(), cc.page_shift(), cc.shutdown(), csts.ready()));
     black_box(Version(dword).to_string());
 }
@@ -228,7 +230,8 @@ pub fn nvme_logs(input: &[u8]) {
         assert!(nsids * 4 <= input.len(), "no more namespaces than bytes");
     }
     if let Some(timestamp) = read::<Timestamp>(input) {
-        let (by_host, stopped) = (timestamp.set_by_host(), timestamp.may_have_stopped());
+        let by_host = timestamp.set_by_host();
+        let stopped = timestamp.may_have_stopped();
         let again = Timestamp::new(timestamp.milliseconds()).with_attributes(by_host, stopped);
         assert_eq!((again.milliseconds(), again.set_by_host()), (timestamp.milliseconds(), by_host));
     }

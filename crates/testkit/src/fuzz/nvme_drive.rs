@@ -52,7 +52,8 @@ pub(super) fn command(sqe: &Sqe) {
     let sanitize = Sanitize::decode(sqe);
     assert_eq!(Sanitize::decode(&sanitize.encode()), sanitize);
     assert!((1..=16).contains(&sanitize.overwrite_passes));
-    let (download, commit) = (Download::decode(sqe), Commit::decode(sqe));
+    let download = Download::decode(sqe);
+    let commit = Commit::decode(sqe);
     assert_eq!((Download::decode(&download.encode()), Commit::decode(&commit.encode())), (download, commit));
     let security = Security::decode(sqe);
     assert_eq!(Security::decode(&security.encode(sqe.opcode, nsid)), security);

@@ -418,10 +418,12 @@ fn conversations() -> impl Iterator<Item = (u8, Vec<u8>, Vec<u8>)> {
         if controller_config(choice).header_digest == Digest::Required {
             (config.header_digest, config.data_digest) = (Digest::Required, Digest::Required);
         }
-        let (mut host, mut target) = (tcp::Host::new(config), tcp::Target::new(controller_config(choice), 1 << 16));
+        let mut host = tcp::Host::new(config);
+        let mut target = tcp::Target::new(controller_config(choice), 1 << 16);
         host.connection.set_queue_entries(16);
         target.piece = 80;
-        let (mut to_controller, mut to_host) = (Vec::new(), Vec::new());
+        let mut to_controller = Vec::new();
+        let mut to_host = Vec::new();
         let mut first = true;
         while !host.out.is_empty() || !target.out.is_empty() {
             target.receive(&host.out).expect("nobody breaks the transport");

@@ -64,7 +64,8 @@ fn read_identity(
         }
         *field = text;
     };
-    let (serial, model) = (drive.and_then(|drive| drive.serial.as_ref()), drive.and_then(|drive| drive.model.as_ref()));
+    let serial = drive.and_then(|drive| drive.serial.as_ref());
+    let model = drive.and_then(|drive| drive.model.as_ref());
     text("serial", limits::SERIAL_CHARS_MAX, serial, &mut subsystem.serial);
     text("model", limits::MODEL_CHARS_MAX, model, &mut subsystem.model);
     text("firmware", limits::FIRMWARE_CHARS_MAX, None, &mut subsystem.firmware);
