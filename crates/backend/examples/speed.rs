@@ -1,7 +1,9 @@
-//! How fast the backends are on this machine: `cargo run --release -p ebof-backend --example speed [DIRECTORY]`.
+//! How fast the backends are on this machine:
+//! `cargo run --release -p ebof-backend --example speed [DIRECTORY]`.
 //!
-//! Prints nanoseconds per 4 KiB for memory and null, and requests per second for a file in `DIRECTORY` (default: the
-//! directory for temporary files) at depths 1 and 32, buffered and direct, on both engines.
+//! Prints nanoseconds per 4 KiB for memory and null, and requests per second for a file in
+//! `DIRECTORY` (default: the directory for temporary files) at depths 1 and 32, buffered and
+//! direct, on both engines.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::time::{Duration, Instant};

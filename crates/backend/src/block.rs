@@ -1,7 +1,8 @@
-//! What the system says about a block device, and about who else uses a file: sysfs and /proc, read as text.
+//! What the system says about a block device, and about who else uses a file: sysfs and /proc, read
+//! as text.
 //!
-//! Everything here is a hint that may be missing (containers hide sysfs): callers treat an absent answer as the
-//! cautious one.
+//! Everything here is a hint that may be missing (containers hide sysfs): callers treat an absent
+//! answer as the cautious one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +30,8 @@ pub(crate) fn properties(device: u64) -> Properties {
 }
 
 fn properties_in(device: &Path) -> Properties {
-    // A partition has the queue of its disk, one directory up (through the link, so that `..` is the disk).
+    // A partition has the queue of its disk, one directory up (through the link, so that `..` is
+    // the disk).
     let whole = fs::canonicalize(device).unwrap_or_else(|_hidden| device.to_owned());
     let queue = [whole.join("queue"), whole.join("../queue")].into_iter().find(|queue| queue.is_dir());
     let text = |name: &str| fs::read_to_string(queue.as_ref()?.join(name)).ok();
@@ -72,7 +74,8 @@ pub(crate) fn is_gone(process_id: u32) -> bool {
     matches!(fs::read_link(format!("/proc/{process_id}/exe")), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Who holds a lock on the file, as far as `/proc/locks` tells; `None`: nobody, or it cannot be read.
+/// Who holds a lock on the file, as far as `/proc/locks` tells; `None`: nobody, or it cannot be
+/// read.
 pub(crate) fn lock_holder(file: &fs::Metadata, lock: Lock) -> Option<Holder> {
     holder_in(&fs::read_to_string("/proc/locks").ok()?, file.dev(), file.ino(), lock)
 }

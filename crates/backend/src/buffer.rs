@@ -1,6 +1,7 @@
 //! The byte buffer that travels with a request: owned, page-aligned, zeroed when it is made.
 //!
-//! Alignment makes it fit for O_DIRECT on every block size up to a page. It does not pool: whoever owns the queue does.
+//! Alignment makes it fit for O_DIRECT on every block size up to a page. It does not pool: whoever
+//! owns the queue does.
 
 use std::fmt;
 
@@ -26,8 +27,8 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer of at least `len` bytes, all zero. The capacity is `len` rounded up to whole pages.
     ///
-    /// Aborts the process when memory is exhausted, as every allocation of the standard library does: `len` has to be
-    /// bounded by the caller.
+    /// Aborts the process when memory is exhausted, as every allocation of the standard library
+    /// does: `len` has to be bounded by the caller.
     #[must_use]
     pub fn zeroed(len: usize) -> Buffer {
         Buffer { pages: zeroed_pages(len.div_ceil(PAGE_BYTES)) }

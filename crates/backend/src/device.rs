@@ -1,5 +1,5 @@
-//! What a block device is to its users. How a device stores bytes is in its own file; what it is asked for, in
-//! `request.rs`; what it is, in `geometry.rs`.
+//! What a block device is to its users. How a device stores bytes is in its own file; what it is
+//! asked for, in `request.rs`; what it is, in `geometry.rs`.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ pub enum Submitted {
     Done(Completion),
     /// It is under way: [`Io::poll`] will return its completion, after [`Io::kick`].
     Pending,
-    /// As much is in flight as the [`Io`] allows: take the request back and submit it after a completion was polled.
+    /// As much is in flight as the [`Io`] allows: take the request back and submit it after a
+    /// completion was polled.
     Busy(Request),
 }
 

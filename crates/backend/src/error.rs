@@ -1,7 +1,8 @@
-//! What can go wrong with a device, said so that a person knows what to do, and classified so that a program does.
+//! What can go wrong with a device, said so that a person knows what to do, and classified so that
+//! a program does.
 //!
-//! [`enum@Error`] is for a device at work, [`OpenError`] for opening one. It does not know what a host is told: [`Class`] is
-//! what the caller maps to a status.
+//! [`enum@Error`] is for a device at work, [`OpenError`] for opening one. It does not know what a
+//! host is told: [`Class`] is what the caller maps to a status.
 
 use std::fmt;
 use std::io;
@@ -151,8 +152,9 @@ pub enum Error {
         /// Size when it was opened.
         capacity: u64,
     },
-    /// An earlier flush failed, so data that was acknowledged may be lost. The kernel reports this once and drops the
-    /// data; a later flush would succeed and lie to whoever did not see the first answer.
+    /// An earlier flush failed, so data that was acknowledged may be lost. The kernel reports this
+    /// once and drops the data; a later flush would succeed and lie to whoever did not see the
+    /// first answer.
     #[error(
         "{action} refused: an earlier flush of {device} failed, so data written before it may be lost; check the medium, \
          then open the device again"

@@ -1,7 +1,9 @@
-//! The engine without a kernel: every request on it is one that somebody else ends, through a [`Remote`].
+//! The engine without a kernel: every request on it is one that somebody else ends, through a
+//! [`Remote`].
 //!
-//! For simulations, where a device is a model in the same thread: it keeps requests and their [`Remote`]s, and ends them
-//! in the order that the simulation wants. Files and block devices cannot be used on it.
+//! For simulations, where a device is a model in the same thread: it keeps requests and their
+//! [`Remote`]s, and ends them in the order that the simulation wants. Files and block devices
+//! cannot be used on it.
 
 use std::collections::VecDeque;
 use std::fmt;

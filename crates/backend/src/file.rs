@@ -1,7 +1,8 @@
-//! A regular file or a block device at work: what is decided when a request arrives, before the first system call.
+//! A regular file or a block device at work: what is decided when a request arrives, before the
+//! first system call.
 //!
-//! Opening one, with all its refusals, is in `open.rs`; what requests share in `open_file.rs`; what happens after the first
-//! system call in `job.rs`.
+//! Opening one, with all its refusals, is in `open.rs`; what requests share in `open_file.rs`; what
+//! happens after the first system call in `job.rs`.
 
 use std::fs;
 use std::io;
@@ -75,19 +76,20 @@ impl FileDevice {
         self.file.direct
     }
 
-    /// Whether no request is under way on it, on whatever thread. Others may begin at once: ask when nobody has it any
-    /// more who could.
+    /// Whether no request is under way on it, on whatever thread. Others may begin at once: ask
+    /// when nobody has it any more who could.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         // Each request holds the file until it is complete.
         Arc::strong_count(&self.file) == 1
     }
 
-    /// How large the file or block device is now, to be offered with [`grow`](Self::grow). `asked_bytes` is the size that
-    /// it has to have, if any.
+    /// How large the file or block device is now, to be offered with [`grow`](Self::grow).
+    /// `asked_bytes` is the size that it has to have, if any.
     ///
     /// # Errors
-    /// It is smaller than what is offered, is no whole number of blocks, or has not the size that was asked for.
+    /// It is smaller than what is offered, is no whole number of blocks, or has not the size that
+    /// was asked for.
     pub fn look(&self, asked_bytes: Option<u64>) -> Result<u64, OpenError> {
         let file = &self.file;
         let path = || file.path.clone();
@@ -110,7 +112,8 @@ impl FileDevice {
         Ok(actual_bytes)
     }
 
-    /// Offers `capacity_bytes` from now on, which [`look`](Self::look) has found. A device never offers less than before.
+    /// Offers `capacity_bytes` from now on, which [`look`](Self::look) has found. A device never
+    /// offers less than before.
     pub fn grow(&self, capacity_bytes: u64) {
         self.file.capacity_bytes.fetch_max(capacity_bytes, Ordering::Relaxed);
     }

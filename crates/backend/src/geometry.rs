@@ -1,25 +1,29 @@
-//! What a device is and can do, and the checks that every device owes its caller before it touches a byte: range,
-//! alignment, buffer, write protection.
+//! What a device is and can do, and the checks that every device owes its caller before it touches
+//! a byte: range, alignment, buffer, write protection.
 
 use crate::{Action, Error, Operation};
 
-/// What a device is and can do. Most of it is fixed when it is opened; the abilities may shrink later (a file system
-/// tells only when asked that it cannot punch holes), and the capacity of a file may grow ([`FileDevice::grow`]).
+/// What a device is and can do. Most of it is fixed when it is opened; the abilities may shrink
+/// later (a file system tells only when asked that it cannot punch holes), and the capacity of a
+/// file may grow ([`FileDevice::grow`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `logical_block_bytes`.
     pub capacity_bytes: u64,
-    /// The smallest unit in which the medium can be addressed: 1 for memory and buffered files, 512 or 4096 for direct
-    /// I/O and block devices. Offsets and lengths that are not multiples of it are refused.
+    /// The smallest unit in which the medium can be addressed: 1 for memory and buffered files, 512
+    /// or 4096 for direct I/O and block devices. Offsets and lengths that are not multiples of it
+    /// are refused.
     pub block_bytes: u32,
-    /// The block size in which the user wants to offer the device (`block=` of the [`Spec`](crate::Spec), otherwise
-    /// 512 or the medium's own): 512 or 4096, and a multiple of `block_bytes`.
+    /// The block size in which the user wants to offer the device (`block=` of the
+    /// [`Spec`](crate::Spec), otherwise 512 or the medium's own): 512 or 4096, and a multiple of
+    /// `block_bytes`.
     pub logical_block_bytes: u32,
     /// Writes of any kind are refused.
     pub read_only: bool,
     /// `Deallocate` gives storage back, and what was deallocated reads as zeros.
     pub deallocates: bool,
-    /// The unit in which storage is given back, in bytes; smaller pieces are only zeroed. 0 if `!deallocates`.
+    /// The unit in which storage is given back, in bytes; smaller pieces are only zeroed. 0 if
+    /// `!deallocates`.
     pub deallocate_granularity_bytes: u32,
     /// `WriteZeroes` is done by the medium, without sending zeros.
     pub writes_zeroes: bool,
@@ -42,7 +46,8 @@ impl Geometry {
                 if *len > buffer.capacity() {
                     return Err(Error::BufferTooSmall { action, len: *len, capacity: buffer.capacity() });
                 }
-                // A length in memory always fits: no target of Rust has an address space beyond 64 bits.
+                // A length in memory always fits: no target of Rust has an address space beyond 64
+                // bits.
                 self.check_range(action, *offset, u64::try_from(*len).unwrap_or(u64::MAX))
             }
             Operation::WriteZeroes { offset, len, .. } => self.check_range(action, *offset, *len),

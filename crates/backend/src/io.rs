@@ -1,7 +1,8 @@
 //! What a thread runs its requests on: one io_uring, or a few threads where the kernel allows none.
 //!
-//! Owns the requests in flight with their buffers, and the choice between the engines. How each works is in `uring.rs`,
-//! `threads.rs` and `external.rs`; what a request does step by step is in `job.rs`.
+//! Owns the requests in flight with their buffers, and the choice between the engines. How each
+//! works is in `uring.rs`, `threads.rs` and `external.rs`; what a request does step by step is in
+//! `job.rs`.
 
 use std::fmt;
 use std::io;
@@ -23,7 +24,8 @@ use crate::{Completion, Error};
 /// Which engine an [`Io`] runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// io_uring, or threads where io_uring is not permitted or `EBOF_IO_URING=0` is in the environment.
+    /// io_uring, or threads where io_uring is not permitted or `EBOF_IO_URING=0` is in the
+    /// environment.
     #[default]
     Auto,
     /// io_uring, or an error.
@@ -32,13 +34,14 @@ pub enum Engine {
     Threads,
 }
 
-/// One thread's I/O. It belongs to the thread that made it: an io_uring of the quick kind takes requests from that
-/// thread only, so the type is neither `Send` nor `Sync`.
+/// One thread's I/O. It belongs to the thread that made it: an io_uring of the quick kind takes
+/// requests from that thread only, so the type is neither `Send` nor `Sync`.
 ///
-/// The caller's turn: `Device::submit` as often as there is work, [`kick`](Io::kick) once, [`poll`](Io::poll) until it
-/// returns `None`, and only then sleep on the file descriptor.
+/// The caller's turn: `Device::submit` as often as there is work, [`kick`](Io::kick) once,
+/// [`poll`](Io::poll) until it returns `None`, and only then sleep on the file descriptor.
 ///
-/// Dropping it waits for everything in flight, without telling anyone how it ended; but not for what other threads end.
+/// Dropping it waits for everything in flight, without telling anyone how it ended; but not for
+/// what other threads end.
 #[derive(Debug)]
 pub struct Io {
     backing: Backing,
@@ -90,13 +93,14 @@ impl Io {
         Ok(Io { backing, _one_thread: PhantomData })
     }
 
-    /// For at most `entries` requests in flight (1 to 4096; others are brought into this range), all of which are ended
-    /// through [`remote`](Io::remote) by the devices that they are for. It asks nothing of the system: a request to a file
-    /// or block device ends as [`Class::Unsupported`](crate::Class::Unsupported).
+    /// For at most `entries` requests in flight (1 to 4096; others are brought into this range),
+    /// all of which are ended through [`remote`](Io::remote) by the devices that they are for. It
+    /// asks nothing of the system: a request to a file or block device ends as
+    /// [`Class::Unsupported`](crate::Class::Unsupported).
     ///
-    /// [`wait`](Io::wait) calls `advance` until a completion is there. `advance` says whether it made anything happen;
-    /// when it did not, `wait` with a time-out returns `None`, and `wait` without one panics, because it would never
-    /// return.
+    /// [`wait`](Io::wait) calls `advance` until a completion is there. `advance` says whether it
+    /// made anything happen; when it did not, `wait` with a time-out returns `None`, and `wait`
+    /// without one panics, because it would never return.
     #[must_use]
     pub fn external(entries: u32, advance: Box<dyn FnMut() -> bool>) -> Io {
         let entries = usize::try_from(entries.clamp(1, ENTRIES_MAX)).expect("at most 4096");
@@ -122,9 +126,10 @@ impl Io {
         }
     }
 
-    /// For a device that hands a request to a thread of its own and answers [`Submitted::Pending`](crate::Submitted::Pending): the way back
-    /// for its completion. From now on the request counts as in flight. `None` when as much is in flight as allowed: the
-    /// answer is [`Submitted::Busy`](crate::Submitted::Busy).
+    /// For a device that hands a request to a thread of its own and answers
+    /// [`Submitted::Pending`](crate::Submitted::Pending): the way back for its completion. From now
+    /// on the request counts as in flight. `None` when as much is in flight as allowed: the answer
+    /// is [`Submitted::Busy`](crate::Submitted::Busy).
     ///
     /// [`cancel`](Io::cancel) does not find such a request.
     pub fn remote(&mut self) -> Option<Remote> {
@@ -135,11 +140,12 @@ impl Io {
         }
     }
 
-    /// Starts everything that was submitted since the last call, in one batch. Costs nothing when there is nothing.
+    /// Starts everything that was submitted since the last call, in one batch. Costs nothing when
+    /// there is nothing.
     ///
     /// # Errors
-    /// `Engine`: the kernel takes no requests, also not after several attempts. They stay queued, and the next call
-    /// tries again.
+    /// `Engine`: the kernel takes no requests, also not after several attempts. They stay queued,
+    /// and the next call tries again.
     pub fn kick(&mut self) -> Result<(), Error> {
         match &mut self.backing {
             Backing::Ring(ring) => ring.kick(),
@@ -148,8 +154,8 @@ impl Io {
         }
     }
 
-    /// The next request that has ended, if any. Never blocks; looks at memory first and enters the kernel only when it
-    /// has said that something waits there.
+    /// The next request that has ended, if any. Never blocks; looks at memory first and enters the
+    /// kernel only when it has said that something waits there.
     pub fn poll(&mut self) -> Option<Completion> {
         match &mut self.backing {
             Backing::Ring(ring) => ring.poll(),
@@ -158,8 +164,9 @@ impl Io {
         }
     }
 
-    /// The next request that ends. When none has ended yet, starts what was submitted and blocks, at most for
-    /// `timeout`; `None` after that, or when nothing is in flight. For programs that do nothing else meanwhile.
+    /// The next request that ends. When none has ended yet, starts what was submitted and blocks,
+    /// at most for `timeout`; `None` after that, or when nothing is in flight. For programs that do
+    /// nothing else meanwhile.
     ///
     /// # Errors
     /// As [`kick`](Io::kick).
@@ -181,9 +188,9 @@ impl Io {
         }
     }
 
-    /// Asks for the end of the request with this tag; `false` if none is in flight. Its completion still comes, once:
-    /// [`Class::Aborted`](crate::Class::Aborted), or what it had become before the request could be stopped. Takes
-    /// effect at the next [`kick`](Io::kick).
+    /// Asks for the end of the request with this tag; `false` if none is in flight. Its completion
+    /// still comes, once: [`Class::Aborted`](crate::Class::Aborted), or what it had become before
+    /// the request could be stopped. Takes effect at the next [`kick`](Io::kick).
     pub fn cancel(&mut self, tag: u64) -> bool {
         match &mut self.backing {
             Backing::Ring(ring) => ring.cancel(tag),
@@ -192,9 +199,9 @@ impl Io {
         }
     }
 
-    /// Readable when completions wait, provided that `poll` was called until it returned `None` before. A completion
-    /// that arrives while the thread sleeps may end the sleep with `EINTR` instead: look, or sleep again. `None` for
-    /// [`external`](Io::external).
+    /// Readable when completions wait, provided that `poll` was called until it returned `None`
+    /// before. A completion that arrives while the thread sleeps may end the sleep with `EINTR`
+    /// instead: look, or sleep again. `None` for [`external`](Io::external).
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
@@ -220,7 +227,8 @@ impl Io {
 pub struct IoFactory(Arc<dyn Fn(u32) -> Result<Io, Error> + Send + Sync>);
 
 impl IoFactory {
-    /// `make` gets the number of requests that may be in flight, and is called on the thread that uses the [`Io`].
+    /// `make` gets the number of requests that may be in flight, and is called on the thread that
+    /// uses the [`Io`].
     pub fn new(make: impl Fn(u32) -> Result<Io, Error> + Send + Sync + 'static) -> IoFactory {
         IoFactory(Arc::new(make))
     }

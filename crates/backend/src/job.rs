@@ -1,7 +1,9 @@
-//! What a request to a file or block device does, step by step: short transfers are continued, what the medium cannot
-//! do is replaced by what it can, and the outcome of the last step becomes the completion.
+//! What a request to a file or block device does, step by step: short transfers are continued, what
+//! the medium cannot do is replaced by what it can, and the outcome of the last step becomes the
+//! completion.
 //!
-//! Engines (`uring.rs`, `threads.rs`) carry out a [`Step`] and report how it ended; no engine decides anything.
+//! Engines (`uring.rs`, `threads.rs`) carry out a [`Step`] and report how it ended; no engine
+//! decides anything.
 //!
 //! ```text
 //! Read, Write   Transfer ──┐ short: again from where it stopped
@@ -70,7 +72,8 @@ const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::K
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
 impl Job {
-    /// The request must have passed `Geometry::check` and have something to do (`FileDevice::submit` sees to both).
+    /// The request must have passed `Geometry::check` and have something to do
+    /// (`FileDevice::submit` sees to both).
     pub(crate) fn new(file: Arc<OpenFile>, request: Request) -> Job {
         let phase = match &request.operation {
             Operation::Read { .. } | Operation::Write { .. } => Phase::Transfer,
@@ -94,7 +97,8 @@ impl Job {
         Arc::clone(&self.file)
     }
 
-    /// From now on the request ends as aborted unless its current step turns out to be the last one.
+    /// From now on the request ends as aborted unless its current step turns out to be the last
+    /// one.
     pub(crate) fn cancel(&mut self) {
         self.cancelled = true;
     }
@@ -146,7 +150,8 @@ impl Job {
         }
     }
 
-    /// Takes in how the last step ended: the bytes transferred (0 for what transfers none), or the error.
+    /// Takes in how the last step ended: the bytes transferred (0 for what transfers none), or the
+    /// error.
     pub(crate) fn advance(&mut self, outcome: Result<usize, Errno>) -> Progress {
         match outcome {
             Ok(bytes) => {
@@ -233,7 +238,8 @@ impl Job {
                 return Progress::Finished(Ok(()));
             }
             Phase::Sync => self.file.lose_cache(),
-            // With the page cache in between, the flush inside of a FUA write may be the one that is told of the loss.
+            // With the page cache in between, the flush inside of a FUA write may be the one that
+            // is told of the loss.
             Phase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.file.is_direct() => {
                 self.file.lose_cache();
             }
@@ -253,7 +259,8 @@ impl Job {
         Error::Device { device, action, offset: offset + done, len: len - done, source }
     }
 
-    /// Offset and length on the device of the request, or of the range that a deallocation has reached.
+    /// Offset and length on the device of the request, or of the range that a deallocation has
+    /// reached.
     fn extent(&self) -> (u64, u64) {
         match &self.request.operation {
             Operation::Read { offset, len, .. } | Operation::Write { offset, len, .. } => {

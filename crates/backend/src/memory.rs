@@ -1,7 +1,9 @@
-//! A device in memory, sparse: chunks appear when they are first written and go when they are deallocated.
+//! A device in memory, sparse: chunks appear when they are first written and go when they are
+//! deallocated.
 //!
-//! Every chunk has a lock of its own, so that threads meet only where their requests do. A transfer inside one chunk is
-//! atomic towards others; one that spans chunks is not, as on a disk that spans blocks.
+//! Every chunk has a lock of its own, so that threads meet only where their requests do. A transfer
+//! inside one chunk is atomic towards others; one that spans chunks is not, as on a disk that spans
+//! blocks.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,13 +16,14 @@ use crate::{
     Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Submitted, format_size,
 };
 
-/// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes a lock for each. It is a
-/// size of transfer that hosts like, and of the buffers that targets receive it in: such a write costs no copy.
+/// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes
+/// a lock for each. It is a size of transfer that hosts like, and of the buffers that targets
+/// receive it in: such a write costs no copy.
 const CHUNK_BYTES: usize = 128 << 10;
 /// The same, as a position on the device.
 const CHUNK_SPAN: u64 = 128 << 10;
-/// Chunks per group. Groups appear with their first chunk, so that an empty device of a terabyte costs 128 KiB of
-/// table rather than 200 MB of locks.
+/// Chunks per group. Groups appear with their first chunk, so that an empty device of a terabyte
+/// costs 128 KiB of table rather than 200 MB of locks.
 const GROUP_CHUNKS: usize = 1024;
 
 /// `None` reads as zeros.
@@ -37,7 +40,9 @@ impl Memory {
     /// The largest device in memory: 16 TiB, whose table of groups takes 3 MiB.
     pub const CAPACITY_BYTES_MAX: u64 = 16 << 40;
 
-    /// An empty device of `capacity_bytes` (at most [`CAPACITY_BYTES_MAX`](Memory::CAPACITY_BYTES_MAX)), to be offered in blocks of `logical_block_bytes`.
+    /// An empty device of `capacity_bytes` (at most
+    /// [`CAPACITY_BYTES_MAX`](Memory::CAPACITY_BYTES_MAX)), to be offered in blocks of
+    /// `logical_block_bytes`.
     #[must_use]
     pub fn new(capacity_bytes: u64, logical_block_bytes: u32, read_only: bool) -> Memory {
         let geometry = Geometry {
@@ -54,8 +59,8 @@ impl Memory {
         Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Memory in use for data, in bytes. Counts chunks under their locks: for tests and for a person, not for a path
-    /// that is in a hurry.
+    /// Memory in use for data, in bytes. Counts chunks under their locks: for tests and for a
+    /// person, not for a path that is in a hurry.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
@@ -112,8 +117,8 @@ impl Memory {
         }
     }
 
-    /// A write of exactly one chunk that exists: the buffer becomes the chunk, and the chunk the buffer. `false` where that
-    /// cannot be done.
+    /// A write of exactly one chunk that exists: the buffer becomes the chunk, and the chunk the
+    /// buffer. `false` where that cannot be done.
     fn exchange(&self, offset: u64, len: usize, buffer: &mut Buffer) -> bool {
         if len != CHUNK_BYTES || buffer.capacity() != CHUNK_BYTES || !offset.is_multiple_of(CHUNK_SPAN) {
             return false;
@@ -134,7 +139,8 @@ impl Memory {
         while position < end {
             let (group, _) = place(position / CHUNK_SPAN);
             if self.groups[group].get().is_none() {
-                // Nothing was ever written here: skip the group at once, a device may be very large and very empty.
+                // Nothing was ever written here: skip the group at once, a device may be very large
+                // and very empty.
                 let group_span = CHUNK_SPAN * 1024;
                 position = (position / group_span + 1) * group_span;
                 continue;
@@ -180,7 +186,8 @@ fn length(within: &Range<usize>) -> u64 {
     u64::try_from(within.len()).expect("at most a chunk")
 }
 
-// A lock is poisoned when a thread panicked while it held it. The bytes are then as valid as after any torn write.
+// A lock is poisoned when a thread panicked while it held it. The bytes are then as valid as after
+// any torn write.
 fn read_lock(chunk: &Chunk) -> RwLockReadGuard<'_, Option<Box<[Page]>>> {
     chunk.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -265,7 +272,8 @@ mod tests {
         write(&memory, (1 << 40) - 512, 1024, 7);
         write(&memory, Memory::CAPACITY_BYTES_MAX - 512, 512, 8);
         assert_eq!(memory.allocated_bytes(), 3 * CHUNK_SPAN);
-        // All but the last written block: the ranges reach from group to group across all that is empty.
+        // All but the last written block: the ranges reach from group to group across all that is
+        // empty.
         deallocate(&memory, vec![0..1 << 40, 1 << 40..Memory::CAPACITY_BYTES_MAX - 512]);
         assert_eq!(memory.allocated_bytes(), CHUNK_SPAN);
         assert_eq!(read(&memory, (1 << 40) - 512, 1024), vec![0; 1024]);
@@ -297,7 +305,8 @@ mod tests {
         assert_eq!(memory.lend(CHUNK_SPAN * 5, 1 << 20, false).unwrap().as_ref(), vec![0; CHUNK_BYTES]);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| memory.store(CHUNK_SPAN - 512, &[8; 512]));
-            // As soon as the writer waits, those who hold a loan are refused another one, and must not wait for it.
+            // As soon as the writer waits, those who hold a loan are refused another one, and must
+            // not wait for it.
             while memory.lend(CHUNK_SPAN - 1024, 512, false).is_some() {
                 std::thread::yield_now();
             }

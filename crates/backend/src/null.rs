@@ -1,4 +1,5 @@
-//! The device that is not there: reads give zeros, writes are forgotten. For measuring everything but a medium.
+//! The device that is not there: reads give zeros, writes are forgotten. For measuring everything
+//! but a medium.
 
 use crate::{
     Action, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Submitted, format_size,

@@ -1,7 +1,8 @@
 //! From a drive's specification to a device, or to a clear refusal.
 //!
-//! Everything that could go wrong later and can be known now is checked here: size, block size, permissions, other
-//! users. A file that is created is on the medium, name and size included, before it is used.
+//! Everything that could go wrong later and can be known now is checked here: size, block size,
+//! permissions, other users. A file that is created is on the medium, name and size included,
+//! before it is used.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -135,16 +136,16 @@ impl Wish<'_> {
         let made = options.open(self.path).map_err(|error| self.system("create it", error))?;
         let made = self.create_in(made, directory, size_bytes);
         if made.is_err() {
-            // It was made here a moment ago and holds nothing; left behind, it would confuse the next attempt. What
-            // made the creation fail is the message to give, not this.
+            // It was made here a moment ago and holds nothing; left behind, it would confuse the
+            // next attempt. What made the creation fail is the message to give, not this.
             let _removed: io::Result<()> = fs::remove_file(self.path);
         }
         made
     }
 
     fn create_in(&self, file: File, directory: &Path, size_bytes: u64) -> Result<OpenFile, OpenError> {
-        // Locked while it is still empty: whoever comes in between is refused for that, and has lost nothing if the
-        // file is removed again.
+        // Locked while it is still empty: whoever comes in between is refused for that, and has
+        // lost nothing if the file is removed again.
         self.lock(&file)?;
         file.set_len(size_bytes).map_err(|error| self.system("give it its size", error))?;
         file.sync_all().map_err(|error| self.system("put it on the medium", error))?;
@@ -191,8 +192,9 @@ impl Wish<'_> {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) => {
                     let holder = block::lock_holder(&metadata, Lock::Whole).unwrap_or_default();
-                    // The kernel tears the ring of a killed process down behind its back: its requests keep the file,
-                    // and with it the lock, for a moment longer than the process is there. `/proc/locks` does not list it then.
+                    // The kernel tears the ring of a killed process down behind its back: its
+                    // requests keep the file, and with it the lock, for a moment longer than the
+                    // process is there. `/proc/locks` does not list it then.
                     let is_dead = holder.process_id.is_none_or(block::is_gone);
                     if is_dead && Instant::now() < give_up {
                         std::thread::sleep(DEAD_HOLDER_TIMEOUT / 500);
@@ -241,7 +243,8 @@ impl Wish<'_> {
             return Err(OpenError::NotWritable { path: path(), source: Errno::ROFS.into() });
         }
         let direct = self.direct.unwrap_or(true);
-        // Exclusive: what is mounted or part of another device is refused, and stays out while we have it.
+        // Exclusive: what is mounted or part of another device is refused, and stays out while we
+        // have it.
         let file = self.open_with(direct, libc::O_EXCL)?;
         let size_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
         let size_bytes = size_bytes.map_err(|error| self.system("find out its size", error.into()))?;
@@ -279,7 +282,8 @@ impl Wish<'_> {
             geometry,
             capacity_bytes: AtomicU64::new(geometry.capacity_bytes),
             punches: AtomicBool::new(geometry.deallocates),
-            // Whether a file system can, or how the kernel helps a block device out, shows when it is tried.
+            // Whether a file system can, or how the kernel helps a block device out, shows when it
+            // is tried.
             zeroes: AtomicBool::new(true),
             cache_lost: AtomicBool::new(false),
         }
@@ -304,8 +308,8 @@ impl Wish<'_> {
         Ok(asked_bytes)
     }
 
-    /// The smallest unit in which direct I/O works on this file, found out by trying: not every file system that
-    /// opens a file for direct I/O also does it.
+    /// The smallest unit in which direct I/O works on this file, found out by trying: not every
+    /// file system that opens a file for direct I/O also does it.
     fn direct_block_bytes(&self, file: &File, size_bytes: u64) -> Result<u32, OpenError> {
         let mut buffer = Buffer::zeroed(4096);
         let mut refusal = Errno::INVAL;
@@ -326,7 +330,8 @@ impl Wish<'_> {
     }
 }
 
-/// Whether the file system punches holes, tried behind the end of the file, where there is nothing to lose.
+/// Whether the file system punches holes, tried behind the end of the file, where there is nothing
+/// to lose.
 fn can_punch(file: &File, size_bytes: u64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let behind = size_bytes.next_multiple_of(1 << 20);

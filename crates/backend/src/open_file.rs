@@ -1,4 +1,5 @@
-//! An open file or block device, as all requests under way on it share it: the descriptor, and what was learnt about it.
+//! An open file or block device, as all requests under way on it share it: the descriptor, and what
+//! was learnt about it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,8 +18,8 @@ pub(crate) struct OpenFile {
     pub(crate) name: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// As it was opened; `deallocates` and `writes_zeroes` are joined by the flags below, the capacity is replaced by the
-    /// one below.
+    /// As it was opened; `deallocates` and `writes_zeroes` are joined by the flags below, the
+    /// capacity is replaced by the one below.
     pub(crate) geometry: Geometry,
     /// It only grows.
     pub(crate) capacity_bytes: AtomicU64,

@@ -1,7 +1,8 @@
-//! Completions that come from other threads: the way from whoever ends a request to the [`Io`](crate::Io) that waits for it.
+//! Completions that come from other threads: the way from whoever ends a request to the
+//! [`Io`](crate::Io) that waits for it.
 //!
-//! Used by the engines on threads and without a kernel for all of their requests, and by io_uring for those that a device
-//! handed to a thread of its own.
+//! Used by the engines on threads and without a kernel for all of their requests, and by io_uring
+//! for those that a device handed to a thread of its own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,8 +61,9 @@ impl Inbox {
         }
         let mut done = self.lock();
         if let Some(event) = &self.event {
-            // Under the lock: nobody adds between the reading and the taking, so that whoever adds next finds it empty
-            // and writes again. An error here can only be EAGAIN, when the counter is 0 already.
+            // Under the lock: nobody adds between the reading and the taking, so that whoever adds
+            // next finds it empty and writes again. An error here can only be EAGAIN, when the
+            // counter is 0 already.
             let _counter: Result<usize, Errno> = rustix::io::read(event, &mut [0_u8; 8]);
         }
         self.ready.store(false, Ordering::Relaxed);
@@ -73,14 +75,16 @@ impl Inbox {
         self.lock().iter().any(|completion| completion.tag == tag)
     }
 
-    /// A lock is poisoned when a thread panicked while it held it; nothing here panics between two related changes.
+    /// A lock is poisoned when a thread panicked while it held it; nothing here panics between two
+    /// related changes.
     fn lock(&self) -> MutexGuard<'_, Vec<Completion>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The way back for one request that a device answered with [`Submitted::Pending`](crate::Submitted::Pending) and that another
-/// thread will end. Got by [`Io::remote`](crate::Io::remote), once per request; it may be used on any thread, also when the
+/// The way back for one request that a device answered with
+/// [`Submitted::Pending`](crate::Submitted::Pending) and that another thread will end. Got by
+/// [`Io::remote`](crate::Io::remote), once per request; it may be used on any thread, also when the
 /// [`Io`](crate::Io) is gone.
 ///
 /// Whoever drops it undelivered leaves the [`Io`](crate::Io) waiting for ever.
@@ -95,7 +99,8 @@ impl Remote {
         Remote { inbox: Arc::clone(inbox) }
     }
 
-    /// Ends the request: [`Io::poll`](crate::Io::poll) will return the completion, and whoever sleeps is woken.
+    /// Ends the request: [`Io::poll`](crate::Io::poll) will return the completion, and whoever
+    /// sleeps is woken.
     pub fn deliver(self, completion: Completion) {
         self.inbox.finish(completion);
     }

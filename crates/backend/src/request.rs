@@ -1,4 +1,5 @@
-//! What a device is asked for, and how that ends. A request owns its buffer, and gives it back with its completion.
+//! What a device is asked for, and how that ends. A request owns its buffer, and gives it back with
+//! its completion.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 
 use crate::{Action, Buffer, Error};
 
-/// What is to be done. Offsets and lengths are in bytes; a buffer's transfer always starts at its first byte.
+/// What is to be done. Offsets and lengths are in bytes; a buffer's transfer always starts at its
+/// first byte.
 #[derive(Debug)]
 pub enum Operation {
     /// Fills the first `len` bytes of `buffer` from the device.
@@ -42,7 +44,8 @@ pub enum Operation {
         /// Complete only when the zeros are on the medium.
         fua: bool,
     },
-    /// Advice that the contents are no longer needed. What the medium cannot do is left undone, successfully.
+    /// Advice that the contents are no longer needed. What the medium cannot do is left undone,
+    /// successfully.
     Deallocate {
         /// Byte ranges, in any order.
         ranges: Vec<Range<u64>>,
@@ -72,22 +75,25 @@ impl Operation {
     }
 }
 
-/// What accompanies a request until it is over: a device that lies on another one attaches it on the way down.
+/// What accompanies a request until it is over: a device that lies on another one attaches it on
+/// the way down.
 pub trait After: Send + Sync + fmt::Debug {
-    /// Looks at the completion before anybody else does, and may change it: verify what was read, count, note. Called once,
-    /// by whoever completes the request, on that thread; a request that is dropped undone has no completion.
+    /// Looks at the completion before anybody else does, and may change it: verify what was read,
+    /// count, note. Called once, by whoever completes the request, on that thread; a request that
+    /// is dropped undone has no completion.
     fn finish(&self, completion: &mut Completion);
 }
 
 /// One operation and the number by which its completion is recognised.
 #[derive(Debug)]
 pub struct Request {
-    /// Chosen by the caller and returned as it is. [`Io::cancel`] finds a request by it, so it should be unique among
-    /// what is in flight on one [`Io`].
+    /// Chosen by the caller and returned as it is. [`Io::cancel`] finds a request by it, so it
+    /// should be unique among what is in flight on one [`Io`].
     pub tag: u64,
     /// What is to be done.
     pub operation: Operation,
-    /// Held until the request is over: the medium is not touched on its behalf after this was dropped.
+    /// Held until the request is over: the medium is not touched on its behalf after this was
+    /// dropped.
     pub after: Option<Arc<dyn After>>,
 }
 
@@ -114,8 +120,8 @@ impl Request {
 pub struct Completion {
     /// The request's.
     pub tag: u64,
-    /// Success means all of it was done. After an error a write may have been done in part, and a read's buffer holds
-    /// bytes of no meaning.
+    /// Success means all of it was done. After an error a write may have been done in part, and a
+    /// read's buffer holds bytes of no meaning.
     pub result: Result<(), Error>,
     /// The buffer of a read or write always comes back; `None` for the others.
     pub buffer: Option<Buffer>,

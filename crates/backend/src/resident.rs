@@ -1,8 +1,9 @@
-//! Devices whose bytes are in this process's memory: their bytes can be sent from where they are, and taken from where they
-//! arrived, without a buffer in between.
+//! Devices whose bytes are in this process's memory: their bytes can be sent from where they are,
+//! and taken from where they arrived, without a buffer in between.
 //!
-//! What is lent is held still by a lock. Whoever holds one loan and wants another must not wait for it: a writer that waits
-//! between two readers would stop both for ever. That is what [`Resident::lend`]'s `patient` is about.
+//! What is lent is held still by a lock. Whoever holds one loan and wants another must not wait for
+//! it: a writer that waits between two readers would stop both for ever. That is what
+//! [`Resident::lend`]'s `patient` is about.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,13 +17,14 @@ use crate::buffer::Page;
 /// What an unwritten or imaginary device is made of.
 pub(crate) static ZEROS: [Page; 32] = [Page::ZERO; 32];
 
-/// See the module's description. Ranges must have passed [`Geometry::check_transfer`](crate::Geometry::check_transfer).
+/// See the module's description. Ranges must have passed
+/// [`Geometry::check_transfer`](crate::Geometry::check_transfer).
 pub trait Resident {
-    /// The first bytes of `offset..offset + len`, as many as lie in one piece: at least one where `len` is not zero. They
-    /// do not change while the loan lasts.
+    /// The first bytes of `offset..offset + len`, as many as lie in one piece: at least one where
+    /// `len` is not zero. They do not change while the loan lasts.
     ///
-    /// `None` when they are being changed right now and the caller is not `patient`. Patience is only for those who hold
-    /// no other loan.
+    /// `None` when they are being changed right now and the caller is not `patient`. Patience is
+    /// only for those who hold no other loan.
     fn lend(&self, offset: u64, len: usize, patient: bool) -> Option<Lent<'_>>;
 
     /// Stores `bytes` at `offset`, as [`Operation::Write`](crate::Operation::Write) does.

@@ -3,8 +3,8 @@
 use crate::OpenError;
 use crate::name::Name;
 
-/// The size of a drive that is made with a size of `asked_bytes`: whole blocks of either size, for `10G` are not. What is
-/// too large for that stays as it is, and is refused.
+/// The size of a drive that is made with a size of `asked_bytes`: whole blocks of either size, for
+/// `10G` are not. What is too large for that stays as it is, and is refused.
 pub(crate) fn made_bytes(asked_bytes: u64) -> u64 {
     asked_bytes.checked_next_multiple_of(4096).unwrap_or(asked_bytes)
 }

@@ -1,8 +1,9 @@
-//! The engine for kernels that do not permit io_uring: a few threads that make the system calls one by one.
+//! The engine for kernels that do not permit io_uring: a few threads that make the system calls one
+//! by one.
 //!
-//! Slower, and otherwise the same: a bounded number of requests, one hand-over per batch, a file descriptor that is
-//! readable when completions wait. The threads start with the first request and end with the engine, which first
-//! finishes what it accepted.
+//! Slower, and otherwise the same: a bounded number of requests, one hand-over per batch, a file
+//! descriptor that is readable when completions wait. The threads start with the first request and
+//! end with the engine, which first finishes what it accepted.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -180,7 +181,8 @@ impl Threads {
             }
         }
         drop(queue);
-        // Done, but not returned yet: too late to stop, and still in flight as far as the caller knows.
+        // Done, but not returned yet: too late to stop, and still in flight as far as the caller
+        // knows.
         self.finished.iter().any(|completion| completion.tag == tag) || self.shared.done.holds(tag)
     }
 }
@@ -220,7 +222,8 @@ impl Shared {
                     break result;
                 }
             };
-            // In this order: a request is always to be found somewhere, else `cancel` would call it unknown.
+            // In this order: a request is always to be found somewhere, else `cancel` would call it
+            // unknown.
             self.done.finish(job.complete(result));
             lock(&self.queue).running[index] = None;
         }
@@ -242,7 +245,8 @@ impl Shared {
 }
 
 fn perform(job: &mut Job) -> Result<usize, Errno> {
-    // The descriptor and the step borrow the job in different ways, hence the second handle to the file.
+    // The descriptor and the step borrow the job in different ways, hence the second handle to the
+    // file.
     let file = job.file();
     let fd = file.fd();
     match job.step() {
@@ -256,7 +260,8 @@ fn perform(job: &mut Job) -> Result<usize, Errno> {
     }
 }
 
-/// A lock is poisoned when a thread panicked while it held it; nothing here panics between two related changes.
+/// A lock is poisoned when a thread panicked while it held it; nothing here panics between two
+/// related changes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

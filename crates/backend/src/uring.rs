@@ -1,8 +1,9 @@
 //! The engine on io_uring, and the only unsafe code of this crate: entries that point into buffers.
 //!
-//! Soundness rests on one rule. A [`Job`], and with it its buffer and its open file, sits in a slot from before its
-//! entry is pushed until the kernel has completed that entry, and nobody touches it in between. When the engine is
-//! dropped it waits for the kernel; should the kernel refuse to let it wait, the slots are leaked rather than freed.
+//! Soundness rests on one rule. A [`Job`], and with it its buffer and its open file, sits in a slot
+//! from before its entry is pushed until the kernel has completed that entry, and nobody touches it
+//! in between. When the engine is dropped it waits for the kernel; should the kernel refuse to let
+//! it wait, the slots are leaked rather than freed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,9 +29,11 @@ pub(crate) struct Ring {
     unpushed: Vec<u32>,
     /// Entries were pushed since the last hand-over.
     pushed: bool,
-    /// A step of a request that was under way already was pushed: the caller does not know that it has to kick.
+    /// A step of a request that was under way already was pushed: the caller does not know that it
+    /// has to kick.
     continued: bool,
-    /// Where other threads leave their completions; the ring looks at it for whoever sleeps on the ring.
+    /// Where other threads leave their completions; the ring looks at it for whoever sleeps on the
+    /// ring.
     inbox: Arc<Inbox>,
     /// Readable while something is in the inbox.
     inbox_event: Arc<OwnedFd>,
@@ -62,12 +65,14 @@ struct Slot {
 const CANCEL: u64 = u64::MAX;
 /// The user data of the entry that watches the inbox.
 const INBOX: u64 = u64::MAX - 1;
-/// How often the kernel may answer that it is short of memory before that becomes the caller's problem.
+/// How often the kernel may answer that it is short of memory before that becomes the caller's
+/// problem.
 const ENTER_ATTEMPTS_MAX: u32 = 16;
 
 impl Ring {
     /// # Errors
-    /// `EPERM`, `EACCES` or `ENOSYS` where io_uring is not permitted or too old, others where it fails.
+    /// `EPERM`, `EACCES` or `ENOSYS` where io_uring is not permitted or too old, others where it
+    /// fails.
     pub(crate) fn new(entries: usize) -> io::Result<Ring> {
         let count = u32::try_from(entries).unwrap_or(u32::MAX);
         let ring = build(count)?;
@@ -194,7 +199,8 @@ impl Ring {
                 continue;
             }
             if !entered && (self.continued || self.has_unpushed()) {
-                // If the kernel takes none now, they stay queued for the caller's next kick, which will report it.
+                // If the kernel takes none now, they stay queued for the caller's next kick, which
+                // will report it.
                 let _queued: Result<(), Error> = self.kick();
                 entered = true;
                 continue;
@@ -206,8 +212,8 @@ impl Ring {
             if entered || !waiting {
                 return None;
             }
-            // Completions wait in the kernel for this thread to come and fetch them. The call also submits what was
-            // pushed; a failure leaves everything as it is for the next call.
+            // Completions wait in the kernel for this thread to come and fetch them. The call also
+            // submits what was pushed; a failure leaves everything as it is for the next call.
             entered = true;
             let _fetched: io::Result<usize> = self.ring.submit();
         }
@@ -268,7 +274,8 @@ impl Ring {
         true
     }
 
-    /// Takes in a completion entry. `None`: it was a cancel's, or the request goes on with another step.
+    /// Takes in a completion entry. `None`: it was a cancel's, or the request goes on with another
+    /// step.
     fn take_in(&mut self, user_data: u64, result: i32) -> Option<Completion> {
         if user_data == CANCEL {
             return None;
@@ -310,16 +317,18 @@ impl Ring {
         };
         let fd = types::Fd(job.file().fd().as_raw_fd());
         let entry = entry_of(fd, job.step()).user_data(user_data(index, slot.generation));
-        // SAFETY: what the entry points to (the job's buffer or a static) and the file behind its descriptor (the job
-        // holds it open) live until the kernel has completed the entry: the job stays in its slot until `take_in` sees
-        // that completion, nobody reads or writes the buffer meanwhile (`cancel` only sets a flag beside it), the slots
-        // are never reallocated, a buffer's bytes do not move with it, and `drop` waits or leaks.
-        // JUSTIFICATION: io_uring has no safe interface; one call per batch instead of one per request is worth 4 to 7
-        // times the requests at depth.
+        // SAFETY: what the entry points to (the job's buffer or a static) and the file behind its
+        // descriptor (the job holds it open) live until the kernel has completed the entry: the job
+        // stays in its slot until `take_in` sees that completion, nobody reads or writes the buffer
+        // meanwhile (`cancel` only sets a flag beside it), the slots are never reallocated, a
+        // buffer's bytes do not move with it, and `drop` waits or leaks.
+        // JUSTIFICATION: io_uring has no safe interface; one call per batch instead of one per
+        // request is worth 4 to 7 times the requests at depth.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         match pushed {
             Ok(()) => self.pushed = true,
-            // Only cancels can have taken the place: there are as many entries as slots. `kick` tries again.
+            // Only cancels can have taken the place: there are as many entries as slots. `kick`
+            // tries again.
             Err(_full) => self.unpushed.push(index),
         }
     }
@@ -370,7 +379,8 @@ impl std::fmt::Debug for Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if !self.drain() {
-            // Closing the ring does not stop what is under way at once: the memory must not be used again.
+            // Closing the ring does not stop what is under way at once: the memory must not be used
+            // again.
             std::mem::forget(std::mem::take(&mut self.slots));
         }
     }
@@ -404,11 +414,13 @@ fn user_data(index: u32, generation: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(index)
 }
 
-/// The quickest ring that fits a thread that sleeps in epoll: completions are posted when this thread enters the kernel
-/// for whatever reason, without interrupting it (5.19, and for a single thread 6.0), else plain.
+/// The quickest ring that fits a thread that sleeps in epoll: completions are posted when this
+/// thread enters the kernel for whatever reason, without interrupting it (5.19, and for a single
+/// thread 6.0), else plain.
 ///
-/// Not `DEFER_TASKRUN`: it posts completions only to a thread that waits in io_uring itself. One that sleeps in epoll
-/// or poll is not woken (seen on Linux 6.18: the sleep lasts until its time-out).
+/// Not `DEFER_TASKRUN`: it posts completions only to a thread that waits in io_uring itself. One
+/// that sleeps in epoll or poll is not woken (seen on Linux 6.18: the sleep lasts until its
+/// time-out).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut newest = IoUring::builder();
     newest.dontfork().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer();
@@ -443,7 +455,8 @@ fn check_opcodes(ring: &IoUring) -> io::Result<()> {
     if needed.iter().all(|code| probe.is_supported(*code)) { Ok(()) } else { unknown }
 }
 
-/// Whether trying again may help: interrupted, or out of memory or of room for completions for the moment.
+/// Whether trying again may help: interrupted, or out of memory or of room for completions for the
+/// moment.
 fn is_temporary(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }

@@ -1,9 +1,10 @@
 //! What a thin namespace costs: `cargo run --release -p ebof-medium --example speed [DIRECTORY]`.
 //!
-//! 4 KiB at random offsets, 32 in flight, on a file in `DIRECTORY` (default: the directory for temporary files) and on an allocated
-//! namespace of a drive in a file beside it, in turns, buffered and direct; then one whose blocks have checksums, and one whose
-//! blocks are encrypted, against one without, one and 32 in flight; then first writes. With `flushes` as a second argument, only
-//! what a flush costs behind each write.
+//! 4 KiB at random offsets, 32 in flight, on a file in `DIRECTORY` (default: the directory for
+//! temporary files) and on an allocated namespace of a drive in a file beside it, in turns,
+//! buffered and direct; then one whose blocks have checksums, and one whose blocks are encrypted,
+//! against one without, one and 32 in flight; then first writes. With `flushes` as a second
+//! argument, only what a flush costs behind each write.
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::path::Path;
@@ -68,8 +69,9 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// 4 KiB written and flushed, one by one: in a file, in blocks of a namespace that have a place, in blocks that get one (which the
-/// journal says), and in blocks with a checksum (which the journal says each time).
+/// 4 KiB written and flushed, one by one: in a file, in blocks of a namespace that have a place, in
+/// blocks that get one (which the journal says), and in blocks with a checksum (which the journal
+/// says each time).
 fn measure_flushes(place: &Path) -> Result<(), Failure> {
     let raw = open(&format!("{}/raw.img,size={SIZE}", place.display()).parse::<Spec>()?)?;
     let drive = drive(place, "drive.img", SIZE * 8, "")?;

@@ -1,9 +1,10 @@
-//! Requests that the drive's thread does itself, several at a time: first writes, whatever spans extents that do not lie
-//! together, zeroes and deallocation.
+//! Requests that the drive's thread does itself, several at a time: first writes, whatever spans
+//! extents that do not lie together, zeroes and deallocation.
 //!
-//! The order: extents are taken and are in the journal, and what is taken from namespaces is; then the maps say so, in the
-//! order of the journal; then the data move; then requests are answered. Requests that are done together were all under way
-//! at the same time: whatever order they seem to have had is right.
+//! The order: extents are taken and are in the journal, and what is taken from namespaces is; then
+//! the maps say so, in the order of the journal; then the data move; then requests are answered.
+//! Requests that are done together were all under way at the same time: whatever order they seem to
+//! have had is right.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -75,14 +76,16 @@ impl Piece {
     }
 }
 
-/// How long a write waits for extents that were given back and that somebody may still reach. Others do not wait with it.
+/// How long a write waits for extents that were given back and that somebody may still reach.
+/// Others do not wait with it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why a request is refused that has to be in the journal.
 pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the log";
 
-/// Does requests that were left with the drive's thread, and slices of long ones; answers those that are over, and puts back
-/// those that are not. None is left waiting for space if `may_wait` is false.
+/// Does requests that were left with the drive's thread, and slices of long ones; answers those
+/// that are over, and puts back those that are not. None is left waiting for space if `may_wait` is
+/// false.
 pub(crate) fn serve(store: &mut Store, errands: Vec<Errand>, mut long: Vec<Long>, flows: &mut Flows, may_wait: bool) {
     let now = store.shared.clock.now();
     let mut promises = Vec::with_capacity(errands.len());
@@ -429,7 +432,8 @@ fn covered(thin: &Thin, offset: u64, len: u64) -> Range<u32> {
     first..last.max(first)
 }
 
-/// The parts of a range of bytes whose storage cannot be given back, because extents are only covered in part.
+/// The parts of a range of bytes whose storage cannot be given back, because extents are only
+/// covered in part.
 pub(crate) fn edges(thin: &Thin, offset: u64, len: u64) -> [(u64, u64); 2] {
     let span_bytes = thin.grid.span_bytes;
     let (end, whole) = (offset + len, covered(thin, offset, len));
@@ -489,7 +493,8 @@ impl Item {
             }
             Operation::Write { offset, len, buffer, .. } => {
                 for (at, bytes) in parts(*offset, *len as u64) {
-                    // It has been given its place, unless another request of the turn has deallocated it behind that.
+                    // It has been given its place, unless another request of the turn has
+                    // deallocated it behind that.
                     let Some(place) = place(at) else { continue };
                     let from = size(at - *offset)..size(at - *offset + bytes);
                     let mut part = Buffer::zeroed(from.len());

@@ -1,7 +1,8 @@
 //! Blocks encrypted at rest: XTS-AES-256 (IEEE 1619), a data unit per block, numbered by its LBA.
 //!
-//! A block that was never written, or was given back, is zeros on the medium and is zeros to hosts: no cipher text is
-//! ever all zeros but by a chance of one in 2^4096. That a block is empty is no secret, as with every thin namespace.
+//! A block that was never written, or was given back, is zeros on the medium and is zeros to hosts:
+//! no cipher text is ever all zeros but by a chance of one in 2^4096. That a block is empty is no
+//! secret, as with every thin namespace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use ebof_backend::{After, Completion};
 pub(crate) const KEY_BYTES: usize = 64;
 /// Bytes that AES takes at a time.
 const AES_BYTES: usize = 16;
-/// So many of them are under way at the same time: the instructions take some cycles each, and the next need not wait.
+/// So many of them are under way at the same time: the instructions take some cycles each, and the
+/// next need not wait.
 const PARALLEL: usize = 32;
 
 /// Where the numbers of tags begin.
@@ -133,7 +135,8 @@ mod tests {
         std::array::from_fn(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap())
     }
 
-    /// IEEE 1619-2018, annex B, vector 10: XTS-AES-256, data unit 255 of 512 bytes that count from 0 on.
+    /// IEEE 1619-2018, annex B, vector 10: XTS-AES-256, data unit 255 of 512 bytes that count from
+    /// 0 on.
     #[test]
     fn the_standards_vector_comes_out() {
         let key = bytes::<64>(

@@ -1,4 +1,5 @@
-//! The backing device in the hands of the drive's thread: operations that are over when the call returns.
+//! The backing device in the hands of the drive's thread: operations that are over when the call
+//! returns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -119,7 +120,8 @@ impl Disk {
         self.run(operations).into_iter().try_for_each(|completion| completion.result)
     }
 
-    /// Makes ranges (offset and length) read as zeros; gives their storage back if asked for, else has it.
+    /// Makes ranges (offset and length) read as zeros; gives their storage back if asked for, else
+    /// has it.
     pub(crate) fn zero(&mut self, ranges: impl Iterator<Item = (u64, u64)>, deallocate: bool) -> Result<(), Error> {
         let zeroes = |(offset, len)| Operation::WriteZeroes { offset, len, deallocate, fua: false };
         self.run(ranges.map(zeroes).collect()).into_iter().try_for_each(|completion| completion.result)

@@ -1,5 +1,6 @@
-//! The extents of a medium: which are free, how they are made ready for use, and how they come back. What may hold old bytes is
-//! zeroed, durably, before it is given to anybody; what somebody may still reach is not free. It writes no records and does no
+//! The extents of a medium: which are free, how they are made ready for use, and how they come
+//! back. What may hold old bytes is zeroed, durably, before it is given to anybody; what somebody
+//! may still reach is not free. It writes no records and does no
 //! I/O: the store does both, in the order that they need.
 
 use std::collections::VecDeque;
@@ -23,7 +24,8 @@ const HIGH_WATER_STEP: u32 = 4096;
 const ZERO_EXTENTS: usize = 64;
 /// Bytes that are zeroed at a time where it does not.
 const ZERO_BYTES: u64 = 4 << 20;
-/// Extents that are taken from a namespace that was removed, or become free, between two looks at what others ask for.
+/// Extents that are taken from a namespace that was removed, or become free, between two looks at
+/// what others ask for.
 const PART: u32 = 8192;
 /// Groups of extents without places that are looked at for that.
 const PART_LOOKS: u32 = 1 << 16;
@@ -34,8 +36,8 @@ const SETTLE: Duration = Duration::from_millis(5);
 pub(crate) struct Extents {
     shared: Arc<Shared>,
     allocator: Allocator,
-    /// Extents that were given back, behind the epoch in which they were still looked up. The oldest first: an epoch is over
-    /// when those before it are.
+    /// Extents that were given back, behind the epoch in which they were still looked up. The
+    /// oldest first: an epoch is over when those before it are.
     quarantine: VecDeque<(Arc<Epoch>, Vec<u32>)>,
     /// Namespaces that were removed and have extents from there on, by number.
     leaving: VecDeque<(Arc<Thin>, u32)>,
@@ -54,8 +56,8 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// The extents of a medium: those of its namespaces are in use, the others below `high_water` may hold anything. Where the drive is
-    /// damaged, one may have two namespaces.
+    /// The extents of a medium: those of its namespaces are in use, the others below `high_water`
+    /// may hold anything. Where the drive is damaged, one may have two namespaces.
     pub(crate) fn new(shared: &Arc<Shared>, high_water: u32) -> Result<Self, String> {
         let mut allocator = Allocator::new(shared.layout.extents(), high_water);
         for thin in shared.thins() {
@@ -148,12 +150,14 @@ impl Extents {
         self.is_held
     }
 
-    /// Whether what was given back should be zeroed when there is nothing else to do; where that is slow, only when it is needed.
+    /// Whether what was given back should be zeroed when there is nothing else to do; where that is
+    /// slow, only when it is needed.
     pub(crate) fn wants_zeroing(&self) -> bool {
         self.allocator.has_dirty() && self.zeroes_quickly() && !self.is_held && self.zeroing == 0
     }
 
-    /// Some of the free extents that may hold old bytes, and where they are; `None` if there are none.
+    /// Some of the free extents that may hold old bytes, and where they are; `None` if there are
+    /// none.
     pub(crate) fn dirty(&self) -> Option<Load> {
         let layout = self.shared.layout;
         let slowly = usize::try_from(ZERO_BYTES / layout.extent_bytes).unwrap_or(ZERO_EXTENTS).clamp(1, ZERO_EXTENTS);
@@ -220,7 +224,8 @@ impl Extents {
         extents.into_iter().for_each(|extent| self.allocator.mark_clean(extent));
     }
 
-    /// Takes extents from a namespace; they are free when nobody can reach them any more. Gives them: number, and place.
+    /// Takes extents from a namespace; they are free when nobody can reach them any more. Gives
+    /// them: number, and place.
     pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) -> Vec<(u32, u32)> {
         // What has no place is not touched: the table takes memory where it is written.
         let taken = thin.unmap(range);
@@ -238,8 +243,9 @@ impl Extents {
         }
     }
 
-    /// Takes some extents from namespaces that were removed, and gives back some that nobody can reach any more: a part that others
-    /// can wait for. How soon there is to be another one; `None` if there is nothing left.
+    /// Takes some extents from namespaces that were removed, and gives back some that nobody can
+    /// reach any more: a part that others can wait for. How soon there is to be another one; `None`
+    /// if there is nothing left.
     pub(crate) fn settle(&mut self) -> Option<Duration> {
         self.take_apart();
         let mut part = PART;

@@ -1,5 +1,5 @@
-//! Finds the drive on a backing device, or makes one: superblocks, and what comes before the first checkpoint. How checkpoint and
-//! journal are read is in `recovery.rs`.
+//! Finds the drive on a backing device, or makes one: superblocks, and what comes before the first
+//! checkpoint. How checkpoint and journal are read is in `recovery.rs`.
 
 use ebof_drive::frame::{Checkpoint, Record};
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
@@ -17,8 +17,8 @@ pub(crate) struct Found {
     pub(crate) journal: Journal,
     /// The owner's state at the last checkpoint.
     pub(crate) state: Vec<u8>,
-    /// Records that lead from an empty medium to what it holds, without changes, and in which frame they are; the checkpoint's are
-    /// in none.
+    /// Records that lead from an empty medium to what it holds, without changes, and in which frame
+    /// they are; the checkpoint's are in none.
     pub(crate) records: Vec<(Option<u64>, Record)>,
     /// Changes that the state does not contain.
     pub(crate) changes: Vec<Vec<u8>>,
@@ -36,7 +36,8 @@ pub(crate) struct Lost {
     pub(crate) damage: Damage,
     /// Records behind the damage, whatever they come to without those that are lost.
     pub(crate) later: Vec<Record>,
-    /// More than one group of records may be lost: an extent may have been taken from a namespace and given to another one.
+    /// More than one group of records may be lost: an extent may have been taken from a namespace
+    /// and given to another one.
     pub(crate) several: bool,
 }
 
@@ -80,7 +81,8 @@ pub(crate) fn find(disk: &mut Disk, options: &Options) -> Result<Found, OpenErro
     }
 }
 
-/// One of the two superblocks is damaged: it is written again, unless somebody may have put something else there.
+/// One of the two superblocks is damaged: it is written again, unless somebody may have put
+/// something else there.
 fn mend_superblock(disk: &mut Disk, at: u64, what: &Superblock, found: &Found) {
     let device = disk.base().describe();
     let is_ours = !matches!(what, Superblock::Foreign) && found.lost.is_none();
@@ -107,7 +109,8 @@ fn make(disk: &mut Disk, options: &Options) -> Result<Found, OpenError> {
     blank::check(disk, options)?;
     let made = make_with(disk, layout, options);
     if made.is_err() {
-        // What made it fail is the message to give: neither half a drive nor its room is left, as far as that is possible.
+        // What made it fail is the message to give: neither half a drive nor its room is left, as
+        // far as that is possible.
         let empty = vec![0; 2 * SUPERBLOCK_BYTES];
         let _reported = disk.write(0, &empty);
         let begin = layout.keys(0);
@@ -120,10 +123,12 @@ fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found
     let name = disk.base().describe();
     let device = |source| OpenError::Device { device: name.clone(), source };
     if !options.zeroed {
-        // Keys, journals and checkpoints of an earlier drive, which would be as good as before with its superblock.
+        // Keys, journals and checkpoints of an earlier drive, which would be as good as before with
+        // its superblock.
         purge::overwrite(disk, 2 * SUPERBLOCK_BYTES as u64..layout.data()).map_err(device)?;
     }
-    // Room for all that the drive has to remember is had at once, so that a full file system cannot take it away later.
+    // Room for all that the drive has to remember is had at once, so that a full file system cannot
+    // take it away later.
     let begin = layout.keys(0);
     disk.zero(std::iter::once((begin, layout.data() - begin)), false).map_err(device)?;
     // A first checkpoint before the superblock: a drive that is found is a whole one.

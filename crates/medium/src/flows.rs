@@ -1,13 +1,16 @@
 //! Fair queues of the drive's thread: what waits for it, and what of that is done in the next turn.
 //!
-//! Each namespace has a queue for requests and one for *long* ones, which may concern any number of extents (Deallocate, Write
-//! Zeroes) and are done a slice at a time. A turn takes requests round robin over the namespaces, then a few slices round robin
-//! over those with long ones, then the next piece of work that was left with [`Medium::run`](crate::Medium::run). So whatever
-//! others ask for, a request waits for the turn under way and for as many turns as there are namespaces with requests before it,
-//! by [`REQUESTS`]; a turn has an end that does not depend on what others ask for.
+//! Each namespace has a queue for requests and one for *long* ones, which may concern any number of
+//! extents (Deallocate, Write Zeroes) and are done a slice at a time. A turn takes requests round
+//! robin over the namespaces, then a few slices round robin over those with long ones, then the
+//! next piece of work that was left with [`Medium::run`](crate::Medium::run). So whatever others
+//! ask for, a request waits for the turn under way and for as many turns as there are namespaces
+//! with requests before it, by [`REQUESTS`]; a turn has an end that does not depend on what others
+//! ask for.
 //!
-//! All that is in the queues is under way at the same time, and done in any order. The slices of a request follow each other; no
-//! block is in two. Blocks are the unit in which Write Zeroes is atomic (AWUN), so others may come between slices.
+//! All that is in the queues is under way at the same time, and done in any order. The slices of a
+//! request follow each other; no block is in two. Blocks are the unit in which Write Zeroes is
+//! atomic (AWUN), so others may come between slices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -238,8 +241,8 @@ impl Long {
         }
     }
 
-    /// Takes ranges with so many extents with places from what is left, at a bounded cost. They end where extents do, unless
-    /// the request does.
+    /// Takes ranges with so many extents with places from what is left, at a bounded cost. They end
+    /// where extents do, unless the request does.
     fn cut(&mut self, thin: &Thin, extents: u32, ranges: usize) -> Vec<Range<u64>> {
         let (mut extents, mut looks) = (extents, SLICE_LOOKS);
         let mut slice = Vec::new();

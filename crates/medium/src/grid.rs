@@ -1,4 +1,5 @@
-//! Where the blocks of a namespace are: which extent holds which of them, and where in it their data and tags lie.
+//! Where the blocks of a namespace are: which extent holds which of them, and where in it their
+//! data and tags lie.
 
 use std::ops::Range;
 

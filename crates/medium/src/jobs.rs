@@ -1,5 +1,5 @@
-//! Background work of the drive's thread: jobs that are done in steps, and when the next step of each is due. It runs none of
-//! them: that is `event_loop.rs`.
+//! Background work of the drive's thread: jobs that are done in steps, and when the next step of
+//! each is due. It runs none of them: that is `event_loop.rs`.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! The journal and the checkpoints on the medium: what is appended where, what of it is durable, and what other threads see of
-//! that. How they are found again is in `recovery.rs`; what a checkpoint has in it, in `store.rs`.
+//! The journal and the checkpoints on the medium: what is appended where, what of it is durable,
+//! and what other threads see of that. How they are found again is in `recovery.rs`; what a
+//! checkpoint has in it, in `store.rs`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,27 +18,29 @@ use crate::{Error, Notice, Thin};
 /// Frames of a journal.
 pub(crate) const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
 
-/// The journal of a drive that is open: where the next record goes, and what of those before it is durable.
+/// The journal of a drive that is open: where the next record goes, and what of those before it is
+/// durable.
 #[derive(Debug)]
 pub(crate) struct Journal {
     layout: Layout,
     generation: u64,
     /// Number of the next frame, and its place.
     next: u64,
-    /// Grows with every opening of the drive and with every failed write: frames that were left over behind the end of the
-    /// journal are of an earlier life than those before them.
+    /// Grows with every opening of the drive and with every failed write: frames that were left
+    /// over behind the end of the journal are of an earlier life than those before them.
     life: u64,
     /// Whether the medium knows of this life.
     begun: bool,
     /// Where the header of a checkpoint may be on the medium that does not count.
     uncertain: Option<u64>,
-    /// Frames that are on the medium for good, and frames whose tags' data are, both from the first on.
+    /// Frames that are on the medium for good, and frames whose tags' data are, both from the first
+    /// on.
     durable: u64,
     settled: u64,
     /// Frames of the journal of the generation before.
     previous: Option<u16>,
-    /// The first frame with tags of which it is not known whether they are those of their blocks: what is flushed from there on
-    /// proves nothing about data.
+    /// The first frame with tags of which it is not known whether they are those of their blocks:
+    /// what is flushed from there on proves nothing about data.
     hold: Option<u64>,
     /// Where the last group of frames begins.
     group: u64,
@@ -52,12 +55,14 @@ pub(crate) struct Journal {
 
 /// What other threads see of the journal.
 pub(crate) struct View {
-    /// The journal has records that are not flushed: what a namespace was given may be lost with the power.
+    /// The journal has records that are not flushed: what a namespace was given may be lost with
+    /// the power.
     unflushed: AtomicBool,
-    /// The medium may have a record in its journal that takes something from a namespace, and that has failed: what is
-    /// written there must not be acknowledged before that is settled.
+    /// The medium may have a record in its journal that takes something from a namespace, and that
+    /// has failed: what is written there must not be acknowledged before that is settled.
     suspect: AtomicBool,
-    /// Where the journal is, with all that belongs to it ([`Point::pack`]), and how much of that the medium says is flushed.
+    /// Where the journal is, with all that belongs to it ([`Point::pack`]), and how much of that
+    /// the medium says is flushed.
     position: AtomicU64,
     marked: AtomicU64,
 }
@@ -76,7 +81,8 @@ impl View {
         self.unflushed.load(Ordering::Acquire)
     }
 
-    /// Whether a record that failed may be on the medium all the same, and take something from a namespace.
+    /// Whether a record that failed may be on the medium all the same, and take something from a
+    /// namespace.
     pub(crate) fn is_suspect(&self) -> bool {
         self.suspect.load(Ordering::Acquire)
     }
@@ -135,8 +141,9 @@ impl Journal {
         }
     }
 
-    /// The journal that was found with `next` frames, of which so much is flushed; `life` is that of the last one. If `skips`, the
-    /// next checkpoint leaves a generation out, because the only one that is whole is in its place.
+    /// The journal that was found with `next` frames, of which so much is flushed; `life` is that
+    /// of the last one. If `skips`, the next checkpoint leaves a generation out, because the only
+    /// one that is whole is in its place.
     pub(crate) fn found(layout: Layout, generation: u64, life: u64, next: u64, flushed: Flushed, skips: bool) -> Self {
         Self {
             next,
@@ -191,7 +198,8 @@ impl Journal {
         Series { id: self.layout.id, generation: self.generation }
     }
 
-    /// Everything so far, if what belongs to it was written: what a flush that begins now makes durable.
+    /// Everything so far, if what belongs to it was written: what a flush that begins now makes
+    /// durable.
     fn point(&self) -> Point {
         let data = self.hold.map_or(self.next, |hold| hold.min(self.next));
         Point { generation: self.generation & 0xffff_ffff, frames: self.next, data }
@@ -214,7 +222,8 @@ impl Journal {
         }
     }
 
-    /// Lets others see where the journal is now that it has said something of these namespaces, perhaps.
+    /// Lets others see where the journal is now that it has said something of these namespaces,
+    /// perhaps.
     pub(crate) fn publish<'a>(&self, view: &View, thins: impl Iterator<Item = &'a Arc<Thin>>) {
         let position = self.point().pack();
         view.position.store(position, Ordering::Release);
@@ -245,8 +254,9 @@ impl Journal {
         self.marked.0 == Some(self.mark_now())
     }
 
-    /// Has the medium say what is flushed, as soon as that is flushed itself: of what comes last in a journal nothing else does.
-    /// A later life tells from it what is damaged from what was never finished.
+    /// Has the medium say what is flushed, as soon as that is flushed itself: of what comes last in
+    /// a journal nothing else does. A later life tells from it what is damaged from what was never
+    /// finished.
     pub(crate) fn mark(&mut self, disk: &mut Disk, view: &View) {
         if self.is_marked() {
             return;
@@ -281,8 +291,9 @@ impl Journal {
         self.begun && self.uncertain.is_none()
     }
 
-    /// Sees to it that the journal on the medium ends where it is believed to end, with a record that changes nothing: what
-    /// may be there of writes that failed, or of a life before a power loss, does not count from then on.
+    /// Sees to it that the journal on the medium ends where it is believed to end, with a record
+    /// that changes nothing: what may be there of writes that failed, or of a life before a power
+    /// loss, does not count from then on.
     pub(crate) fn begin(&mut self, disk: &mut Disk, view: &View, marker: &Record) -> Result<(), DeviceError> {
         self.withdraw(disk)?;
         if !self.begun {
@@ -299,7 +310,8 @@ impl Journal {
         view.suspect.store(false, Ordering::Release);
     }
 
-    /// Writes these records, for which there is room, as [`encode`](Self::encode) made them; durably if asked for.
+    /// Writes these records, for which there is room, as [`encode`](Self::encode) made them;
+    /// durably if asked for.
     pub(crate) fn write(
         &mut self,
         disk: &mut Disk,
@@ -307,7 +319,8 @@ impl Journal {
         (records, frames): (&[Record], &[u8]),
         durable: bool,
     ) -> Result<(), DeviceError> {
-        // Tags come before all data that are written: what these were before them need not be brought to the medium each time.
+        // Tags come before all data that are written: what these were before them need not be
+        // brought to the medium each time.
         let is_tags = durable && records.iter().all(|record| matches!(record, Record::Tags { .. }));
         let is_alone = is_tags && !view.has_unflushed();
         let sync = match durable {
@@ -324,7 +337,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes note of what has become of records, or of an attempt to make room for some: gives what is to be told.
+    /// Takes note of what has become of records, or of an attempt to make room for some: gives what
+    /// is to be told.
     pub(crate) fn note(&mut self, view: &View, records: &[Record], outcome: &Result<(), Error>) -> Option<Notice> {
         let takes = |record: &Record| {
             matches!(record, Record::Remove(_) | Record::Clear(_) | Record::Unmap { .. } | Record::Bad { .. })
@@ -358,7 +372,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes frames. After an error the journal ends where it did, and has to [`begin`](Journal::begin) anew.
+    /// Writes frames. After an error the journal ends where it did, and has to
+    /// [`begin`](Journal::begin) anew.
     fn append(&mut self, disk: &mut Disk, frames: &[u8], sync: Sync) -> Result<(), DeviceError> {
         let before = self.point();
         let at = self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64;
@@ -380,7 +395,8 @@ impl Journal {
         written
     }
 
-    /// Writes a checkpoint, and starts a new journal behind it. What was there before holds until that is complete.
+    /// Writes a checkpoint, and starts a new journal behind it. What was there before holds until
+    /// that is complete.
     pub(crate) fn checkpoint(&mut self, disk: &mut Disk, checkpoint: &Checkpoint) -> Result<(), Error> {
         let generation = self.generation + 1 + u64::from(self.skips);
         let previous = u16::try_from(self.next).ok().filter(|_| !self.skips);
@@ -394,7 +410,8 @@ impl Journal {
         let at = self.layout.checkpoint(generation);
         disk.write(at + FRAME_BYTES as u64, &body)?;
         disk.flush()?;
-        // From here on it may be what the next life finds: nothing is added to the old journal before that is settled.
+        // From here on it may be what the next life finds: nothing is added to the old journal
+        // before that is settled.
         self.uncertain = Some(at);
         disk.write(at, &header)?;
         disk.flush()?;
@@ -404,7 +421,8 @@ impl Journal {
         Ok(())
     }
 
-    /// What the next life needs of journals and checkpoints, as bytes of the medium: in order, and apart.
+    /// What the next life needs of journals and checkpoints, as bytes of the medium: in order, and
+    /// apart.
     pub(crate) fn needed(&self, disk: &mut Disk) -> Result<[Range<u64>; 2], DeviceError> {
         let (layout, generation) = (self.layout, self.generation);
         let journal = layout.journal(generation);

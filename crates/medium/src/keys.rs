@@ -1,8 +1,9 @@
 //! The keys of encrypted namespaces: made, kept on the medium, and destroyed.
 //!
-//! Both copies of the table are written, one after the other, before a change counts: a key that was removed is then nowhere on
-//! the medium, as far as the backing device overwrites what it is told to overwrite. Nothing else is left where the tables are:
-//! neither the end of a longer table, nor the table of a drive that was there before.
+//! Both copies of the table are written, one after the other, before a change counts: a key that
+//! was removed is then nowhere on the medium, as far as the backing device overwrites what it is
+//! told to overwrite. Nothing else is left where the tables are: neither the end of a longer table,
+//! nor the table of a drive that was there before.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +20,8 @@ use crate::crypt::{Cipher, KEY_BYTES};
 use crate::disk::Disk;
 use crate::{Error, Instance, OpenError};
 
-/// A key that is not on the medium: without it the keys that are cannot be had. 32 bytes; not shown, and wiped when it goes.
+/// A key that is not on the medium: without it the keys that are cannot be had. 32 bytes; not
+/// shown, and wiped when it goes.
 #[derive(Clone)]
 pub struct DriveKey(Zeroizing<[u8; 32]>);
 
@@ -87,7 +89,8 @@ impl Keys {
         let sequence = |copy: &Option<KeyTable>| copy.as_ref().map(|table| table.sequence);
         let first_counts = sequence(&first) > sequence(&second);
         let newest = if first_counts { first } else { second };
-        // Of the table of an earlier drive, or of a longer one that was cut off while it was replaced, nothing stays.
+        // Of the table of an earlier drive, or of a longer one that was cut off while it was
+        // replaced, nothing stays.
         let bytes = newest.as_ref().map_or(0, |table| table.encode(layout.id).len());
         let mut keys = Self {
             layout,
@@ -144,8 +147,8 @@ impl Keys {
         Ok(cipher)
     }
 
-    /// Destroys all keys but those of these namespaces, durably. After an error they may still be on the medium; the next
-    /// call tries again.
+    /// Destroys all keys but those of these namespaces, durably. After an error they may still be
+    /// on the medium; the next call tries again.
     pub(crate) fn keep(&mut self, disk: &mut Disk, known: impl Fn(Instance) -> bool) -> Result<(), DeviceError> {
         self.ciphers.retain(|instance, _| known(*instance));
         let mut table = self.table.clone();

@@ -1,8 +1,9 @@
 //! A drive's medium: thin namespaces cut from one backing device, and the journal that keeps them.
 //!
-//! Owns the order of writes on the backing device, the thread that does what is not on the quick way (allocation, journal,
-//! background work), and the devices through which namespaces are read and written. What the records mean is in
-//! `ebof-drive`; it knows no command, no queue and no socket.
+//! Owns the order of writes on the backing device, the thread that does what is not on the quick
+//! way (allocation, journal, background work), and the devices through which namespaces are read
+//! and written. What the records mean is in `ebof-drive`; it knows no command, no queue and no
+//! socket.
 //!
 //! ```
 //! use std::sync::{Arc, mpsc};
@@ -34,6 +35,7 @@ mod crypt;
 mod damage;
 mod disk;
 mod error;
+mod event_loop;
 mod extents;
 mod find;
 mod flows;
@@ -61,7 +63,6 @@ mod tags;
 mod thin;
 mod threads;
 mod trouble;
-mod event_loop;
 mod zeroing;
 
 use std::sync::Arc;
@@ -82,7 +83,8 @@ pub use store::Store;
 pub use thin::{Run, Thin};
 pub use trouble::Trouble;
 
-/// Whether a device holds a drive, whole or damaged: whoever uses it for anything else destroys that.
+/// Whether a device holds a drive, whole or damaged: whoever uses it for anything else destroys
+/// that.
 ///
 /// # Errors
 /// It cannot be read.
@@ -90,8 +92,8 @@ pub fn has_drive(device: &Arc<dyn Device>, io: &IoFactory) -> Result<bool, ebof_
     blank::has_drive(&mut disk::Disk::new(Arc::clone(device), io, &Clock::system())?)
 }
 
-/// What a device has of a drive whose superblocks are gone, if anything: with them it can be restored, as long as nobody writes
-/// over it.
+/// What a device has of a drive whose superblocks are gone, if anything: with them it can be
+/// restored, as long as nobody writes over it.
 ///
 /// # Errors
 /// It cannot be read.
@@ -99,8 +101,8 @@ pub fn remains(device: &Arc<dyn Device>, io: &IoFactory) -> Result<Option<&'stat
     blank::remains(&mut disk::Disk::new(Arc::clone(device), io, &Clock::system())?)
 }
 
-/// Bytes that a backing device must have for a drive of `capacity_bytes` (rounded up to extents): what
-/// [`Options::create`] then makes of it.
+/// Bytes that a backing device must have for a drive of `capacity_bytes` (rounded up to extents):
+/// what [`Options::create`] then makes of it.
 ///
 /// # Errors
 /// `Layout`: no drive has that capacity.

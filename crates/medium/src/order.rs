@@ -1,5 +1,6 @@
-//! The order in which the parts of a [`Store`] do things: what is in the journal before what, when a checkpoint has to be written,
-//! and what is flushed first. The parts do not know each other, save what they are given here.
+//! The order in which the parts of a [`Store`] do things: what is in the journal before what, when
+//! a checkpoint has to be written, and what is flushed first. The parts do not know each other,
+//! save what they are given here.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::{Error, Notice, Store, Thin};
 const TRY_BYTES: u64 = 1 << 20;
 
 impl Store {
-    /// Puts records into the journal, all of them or none; durably if asked for. After an error nothing of it has happened.
+    /// Puts records into the journal, all of them or none; durably if asked for. After an error
+    /// nothing of it has happened.
     pub(crate) fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
         if self.is_read_only() {
             return Err(Error::ReadOnly);
@@ -114,7 +116,8 @@ impl Store {
         self.disk.troubles.is_any() || self.journal.is_failing()
     }
 
-    /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none that may be used.
+    /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none
+    /// that may be used.
     pub(crate) fn write_somewhere(&mut self) -> Option<bool> {
         let clean = self.extents.take();
         let extent = clean.or_else(|| self.extents.any_dirty())?;
@@ -122,7 +125,8 @@ impl Store {
         let (at, len) = (layout.extent(extent), layout.extent_bytes.min(TRY_BYTES));
         let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
         let written = self.disk.write(at, &zeros).and_then(|()| self.flush());
-        // Nothing but zeros was written, whatever became of it; and it is free all the time for those on this thread.
+        // Nothing but zeros was written, whatever became of it; and it is free all the time for
+        // those on this thread.
         if clean.is_some() {
             self.extents.put_back(extent, true);
         }
@@ -143,7 +147,8 @@ impl Store {
         if self.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        // What a page of tags says is believed from here on: it is on the medium before the checkpoint is.
+        // What a page of tags says is believed from here on: it is on the medium before the
+        // checkpoint is.
         let tags = self.tags.bring(&mut self.disk, &mut self.journal)?;
         let mut records = vec![Record::HighWater(self.extents.high_water())];
         for thin in self.shared.thins() {
@@ -172,15 +177,17 @@ impl Store {
         Ok(())
     }
 
-    /// Sees to it that `count` extents can be taken that read as zeros: as many as there are. If whoever needs them `may_wait`, what
-    /// has to be zeroed first is so in the background, and is there later.
+    /// Sees to it that `count` extents can be taken that read as zeros: as many as there are. If
+    /// whoever needs them `may_wait`, what has to be zeroed first is so in the background, and is
+    /// there later.
     pub(crate) fn prepare(&mut self, count: u32, may_wait: bool) -> Result<(), Error> {
         while !self.extents.are_ready(count) {
             if let Some(high_water) = self.extents.next_high_water(count) {
                 self.append(&[Record::HighWater(high_water)], true)?;
                 self.extents.raise(high_water);
             } else if may_wait && self.start_zeroing()? || !self.zero_some()? {
-                // What was just given back may still be read or written by requests that began before: nobody waits for that here.
+                // What was just given back may still be read or written by requests that began
+                // before: nobody waits for that here.
                 break;
             }
         }
@@ -220,8 +227,8 @@ impl Store {
         Ok(())
     }
 
-    /// Has some of the free extents that may hold old bytes zeroed in the background; `false` if there are none, and none are being
-    /// zeroed.
+    /// Has some of the free extents that may hold old bytes zeroed in the background; `false` if
+    /// there are none, and none are being zeroed.
     pub(crate) fn start_zeroing(&mut self) -> Result<bool, Error> {
         if self.extents.check_zeroing()? {
             return Ok(true);
@@ -230,7 +237,8 @@ impl Store {
             return self.zero_some();
         }
         let Some(load) = self.extents.dirty() else { return Ok(false) };
-        // A record that failed may be in the journal all the same, and give one of them to somebody.
+        // A record that failed may be in the journal all the same, and give one of them to
+        // somebody.
         if !self.is_sure() {
             self.make_sure()?;
         }
@@ -241,13 +249,14 @@ impl Store {
     /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.
     fn zero_some(&mut self) -> Result<bool, Error> {
         let Some(Load { extents, ranges }) = self.extents.dirty() else { return Ok(false) };
-        // A record that failed may be in the journal all the same, and give one of them to somebody.
+        // A record that failed may be in the journal all the same, and give one of them to
+        // somebody.
         if !self.is_sure() {
             self.make_sure()?;
         }
         self.disk.zero(ranges.into_iter(), true)?;
-        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss; and that it
-        // was taken from where it was must not be forgotten.
+        // Before one of them can be in the journal, it must not come back with its old bytes after
+        // a power loss; and that it was taken from where it was must not be forgotten.
         self.flush()?;
         self.extents.cleaned(extents);
         Ok(true)
@@ -273,7 +282,8 @@ impl Store {
         self.mark();
     }
 
-    /// Lets others see where the journal is now that it has said something of these namespaces, perhaps.
+    /// Lets others see where the journal is now that it has said something of these namespaces,
+    /// perhaps.
     pub(crate) fn publish<'a>(&mut self, thins: impl Iterator<Item = &'a Arc<Thin>>) {
         self.tags.release(&mut self.journal);
         self.journal.publish(&self.shared.journal, thins);
@@ -292,7 +302,8 @@ impl Store {
     }
 }
 
-/// Whether a record is of what somebody was told to be done, once and for all: the medium says at once that it was flushed.
+/// Whether a record is of what somebody was told to be done, once and for all: the medium says at
+/// once that it was flushed.
 fn is_management(record: &Record) -> bool {
     match record {
         Record::Create { .. } | Record::Remove(_) | Record::Clear(_) | Record::Bad { .. } | Record::Change(_) => true,

@@ -1,4 +1,5 @@
-//! The state that the owner of a medium keeps in checkpoints and changes in the journal. Its bytes mean nothing here.
+//! The state that the owner of a medium keeps in checkpoints and changes in the journal. Its bytes
+//! mean nothing here.
 
 use ebof_drive::frame::Record;
 

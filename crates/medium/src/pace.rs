@@ -1,5 +1,5 @@
-//! How frames are brought to the medium: alone, or with everything else that is to be flushed. Whichever was quicker lately is
-//! taken.
+//! How frames are brought to the medium: alone, or with everything else that is to be flushed.
+//! Whichever was quicker lately is taken.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub(crate) enum Sync {
     All,
 }
 
-/// How long it takes, one way or the other, until frames are durable: devices differ widely, and so does what there is to be
-/// flushed beside them.
+/// How long it takes, one way or the other, until frames are durable: devices differ widely, and so
+/// does what there is to be flushed beside them.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// Of frames alone, and of everything: averages.

@@ -1,9 +1,10 @@
-//! Finds a drive on a medium again, after an end that was in order or not: which checkpoint counts, how far the journal goes, and
-//! whether what is missing was never finished or is damaged.
+//! Finds a drive on a medium again, after an end that was in order or not: which checkpoint counts,
+//! how far the journal goes, and whether what is missing was never finished or is damaged.
 //!
-//! Whatever was not flushed may be missing after a power loss, also with something behind it that is there. What was flushed must be
-//! there: every frame, every checkpoint header and the marks say how far that was when they were written. A journal that ends
-//! before that is damaged, and so is a checkpoint with frames behind it that cannot be read. Of a damaged drive nothing is written.
+//! Whatever was not flushed may be missing after a power loss, also with something behind it that
+//! is there. What was flushed must be there: every frame, every checkpoint header and the marks say
+//! how far that was when they were written. A journal that ends before that is damaged, and so is a
+//! checkpoint with frames behind it that cannot be read. Of a damaged drive nothing is written.
 
 use ebof_backend::{Class, Error as DeviceError};
 use ebof_drive::frame::{
@@ -91,7 +92,8 @@ pub(crate) fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Re
     Ok(Found { layout, journal, state, records, changes, was_clean, created: false, mended, lost })
 }
 
-/// Whether checkpoint and journal of a drive that is open are on the medium as they were written, as far as a later life needs them.
+/// Whether checkpoint and journal of a drive that is open are on the medium as they were written,
+/// as far as a later life needs them.
 pub(crate) fn check(disk: &mut Disk, layout: Layout, journal: &Journal) -> Result<(), OpenError> {
     let name = disk.base().describe();
     let device = |source| OpenError::Device { device: name.clone(), source };
@@ -188,7 +190,8 @@ impl Seen {
         Ok(seen)
     }
 
-    /// The generation of the last checkpoint that was complete: there are no frames and no marks of one that was not.
+    /// The generation of the last checkpoint that was complete: there are no frames and no marks of
+    /// one that was not.
     fn generation(&self) -> u64 {
         let headers = self.headers.iter().flatten().map(|header| header.generation);
         let frames = self.heads.iter().flatten().flatten().map(|head| head.generation);
@@ -231,7 +234,8 @@ impl Seen {
         frames.map(|head| head.flushed).chain(marks).chain(header).fold(Flushed::default(), Flushed::and)
     }
 
-    /// Reads a journal up to the last group of frames that is whole, behind a checkpoint of life `life`.
+    /// Reads a journal up to the last group of frames that is whole, behind a checkpoint of life
+    /// `life`.
     fn replay(&self, disk: &mut Disk, generation: u64, life: u64) -> Result<Replayed, DeviceError> {
         let mut replayed = Replayed { life, ..Replayed::default() };
         let (mut last_life, mut group, mut joiner) = (life, Vec::<(u64, Piece)>::new(), Joiner::default());
@@ -263,12 +267,13 @@ impl Seen {
         Ok(replayed)
     }
 
-    /// Whether the journal before the checkpoint of `generation` leads to it from the checkpoint before that. `before` is what
-    /// there is of that journal, and is cut to what belongs to it.
+    /// Whether the journal before the checkpoint of `generation` leads to it from the checkpoint
+    /// before that. `before` is what there is of that journal, and is cut to what belongs to it.
     fn bridges(&self, generation: u64, before: &mut Replayed) -> bool {
         let flushed = self.flushed(generation);
         let Some(frames) = flushed.previous.map(u64::from) else {
-            // Of an earlier version: what it had begun to write when it was cut off is not told from what was complete.
+            // Of an earlier version: what it had begun to write when it was cut off is not told
+            // from what was complete.
             let has_more = self.heads(generation).iter().flatten().any(|head| head.generation == generation);
             return !has_more && flushed == Flushed::default();
         };
@@ -313,7 +318,8 @@ impl Seen {
             |at: u64| self.head(generation, at).is_some_and(|head| u64::from(head.flushed.frames) > replayed.next);
         let next = (replayed.next..FRAMES).find(|&at| is_later(at)).unwrap_or(flushed);
         let last = (replayed.next..FRAMES).rfind(|&at| is_later(at)).map_or(flushed, |last| flushed.max(last + 1));
-        // One group: a single frame, or all that the first frame says belong together; and nothing else is missing behind it.
+        // One group: a single frame, or all that the first frame says belong together; and nothing
+        // else is missing behind it.
         let missing = next - replayed.next;
         let is_group = self.head(generation, replayed.next).is_some_and(|head| u64::from(head.left) + 1 == missing);
         let is_whole = (next..last).all(is_later);

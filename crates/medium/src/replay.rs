@@ -29,8 +29,8 @@ impl<'a> Replay<'a> {
         Self { shared, keys, journal, tags, high_water: 0 }
     }
 
-    /// What a record behind a part of the journal that is lost says: what it is about is not as it was before. It takes away, and
-    /// gives nothing.
+    /// What a record behind a part of the journal that is lost says: what it is about is not as it
+    /// was before. It takes away, and gives nothing.
     pub(crate) fn record_behind(&mut self, record: &Record) {
         let forget = |thin: &Thin, indices: Range<u32>| {
             let indices = indices.start..indices.end.min(thin.map.len());
@@ -134,7 +134,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// All records were seen: only now it is known which extents are in use; the rest below the mark may hold anything.
+    /// All records were seen: only now it is known which extents are in use; the rest below the
+    /// mark may hold anything.
     pub(crate) fn finish(self) -> Result<Extents, String> {
         let extents = Extents::new(self.shared, self.high_water)?;
         let keyless = |thin: &Arc<Thin>| thin.coding.encrypted && thin.cipher.is_none();

@@ -28,8 +28,8 @@ pub(crate) struct Errand {
     pub(crate) waits_until: Option<Instant>,
 }
 
-/// The way back for the completion of a request. Whoever waits for it gets one also where this is dropped on the way, because
-/// the thread that had it panicked.
+/// The way back for the completion of a request. Whoever waits for it gets one also where this is
+/// dropped on the way, because the thread that had it panicked.
 pub(crate) struct Promise {
     remote: Option<Remote>,
     tag: u64,
@@ -83,8 +83,8 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// Extents that were given back while this was current are not used again before nobody has it any more. It sees how requests to
-/// the backing device end.
+/// Extents that were given back while this was current are not used again before nobody has it any
+/// more. It sees how requests to the backing device end.
 #[derive(Debug, Default)]
 pub(crate) struct Epoch(Weak<Shared>);
 
@@ -120,7 +120,8 @@ pub(crate) struct Shared {
     /// Extents that are in use, or were and are not free yet.
     pub(crate) used: AtomicU32,
     pub(crate) journal: View,
-    /// A part of what the drive says of itself is lost: nothing is written, and what nobody knows is not read.
+    /// A part of what the drive says of itself is lost: nothing is written, and what nobody knows
+    /// is not read.
     pub(crate) read_only: bool,
     /// So much of it that blocks without a checksum may be another namespace's.
     pub(crate) hides_unchecked: bool,
@@ -300,8 +301,8 @@ impl Shared {
         !self.queue().messages.is_empty()
     }
 
-    /// Waits, but not long, for as many messages as there were the last time: those whose requests were just answered are about to
-    /// send the next ones, and what is done together costs less.
+    /// Waits, but not long, for as many messages as there were the last time: those whose requests
+    /// were just answered are about to send the next ones, and what is done together costs less.
     pub(crate) fn gather(&self, messages: &mut VecDeque<Message>, count: usize) {
         let end = self.clock.now() + GATHER;
         while messages.len() < count && self.clock.now() < end {

@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::Options;
+use crate::event_loop::{EventLoop, refuse_all};
 use crate::flusher::Flusher;
 use crate::shared::Shared;
 use crate::store::Store;
-use crate::event_loop::{EventLoop, refuse_all};
 use crate::zeroing::{Load, Zeroing};
 
 /// What the threads of a drive would do, see [`open_stepped`](crate::open_stepped). Whoever holds

@@ -59,7 +59,8 @@ impl Store {
         let extents = replay.finish().map_err(damaged)?;
         let (jobs, owner) = (Jobs::default(), OwnerState::new(found.state, found.changes));
         let mut store = Self { shared, disk, journal, extents, keys, tags, jobs, owner };
-        // Of what was there before nothing is known to be flushed: the first flush of each namespace says so.
+        // Of what was there before nothing is known to be flushed: the first flush of each
+        // namespace says so.
         let thins = store.shared.thins();
         store.publish(thins.iter());
         Ok(store)
@@ -82,11 +83,13 @@ impl Store {
         self.publish(self.shared.thins().iter());
     }
 
-    /// Makes changes durable: all of them or, after an error, none. They come back from [`open`](crate::open) until a snapshot
-    /// has taken their place. At most 1 MiB each, and 4 MiB together.
+    /// Makes changes durable: all of them or, after an error, none. They come back from
+    /// [`open`](crate::open) until a snapshot has taken their place. At most 1 MiB each, and 4 MiB
+    /// together.
     ///
     /// # Errors
-    /// `TooLarge`, or `Device`: nothing of it has happened, and nothing has to be restarted when the cause is gone.
+    /// `TooLarge`, or `Device`: nothing of it has happened, and nothing has to be restarted when
+    /// the cause is gone.
     pub fn commit(&mut self, changes: &[&[u8]]) -> Result<(), Error> {
         let each = changes.iter().map(|change| (change.len(), CHANGE_BYTES_MAX));
         let all = changes.iter().map(|change| change.len()).sum();
@@ -101,8 +104,9 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a namespace of `blocks`, which may allocate what `capacity_blocks` take (rounded up to extents). Durable when it
-    /// returns. Blocks have a multiple of the bytes of the backing device's.
+    /// Makes a namespace of `blocks`, which may allocate what `capacity_blocks` take (rounded up to
+    /// extents). Durable when it returns. Blocks have a multiple of the bytes of the backing
+    /// device's.
     ///
     /// # Errors
     /// `Exists`, `TooBig`, `TooMany`, `BlockSize` or `Device`.
@@ -151,9 +155,10 @@ impl Store {
         }
     }
 
-    /// Removes a namespace, durably. Requests that are under way end; later ones find it gone. Its extents are given back
-    /// in the background, some thousands at a time, and zeroed before they are used again; if it was encrypted, its key is destroyed before this returns, or
-    /// as soon as that is possible ([`owes_keys`](Self::owes_keys)).
+    /// Removes a namespace, durably. Requests that are under way end; later ones find it gone. Its
+    /// extents are given back in the background, some thousands at a time, and zeroed before they
+    /// are used again; if it was encrypted, its key is destroyed before this returns, or as soon as
+    /// that is possible ([`owes_keys`](Self::owes_keys)).
     ///
     /// # Errors
     /// `Unknown` or `Device`.
@@ -173,7 +178,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether keys may be on the medium of what is not: destroying them has failed, and is tried again.
+    /// Whether keys may be on the medium of what is not: destroying them has failed, and is tried
+    /// again.
     #[must_use]
     pub fn owes_keys(&self) -> bool {
         self.keys.is_stale()
@@ -188,8 +194,8 @@ impl Store {
         Ok(self.keys.keep(&mut self.disk, |instance| shared.thin(instance).is_some())?)
     }
 
-    /// Takes everything out of a namespace, durably: it reads as zeros, and has no bad blocks. In one step: some 20 ns for each of
-    /// its extents.
+    /// Takes everything out of a namespace, durably: it reads as zeros, and has no bad blocks. In
+    /// one step: some 20 ns for each of its extents.
     ///
     /// # Errors
     /// `Unknown` or `Device`.
@@ -202,8 +208,9 @@ impl Store {
         Ok(())
     }
 
-    /// Marks blocks bad, durably: reading them fails as [`Class::MediumRead`](ebof_backend::Class::MediumRead) until they
-    /// are written, zeroed or deallocated.
+    /// Marks blocks bad, durably: reading them fails as
+    /// [`Class::MediumRead`](ebof_backend::Class::MediumRead) until they are written, zeroed or
+    /// deallocated.
     ///
     /// # Errors
     /// `Unknown`, `TooMany` or `Device` (out of range).
@@ -228,7 +235,8 @@ impl Store {
         self.shared.thins().iter().map(|thin| thin.bad().len()).sum()
     }
 
-    /// Runs one operation on a namespace, and returns when it is over. Up to a few MiB: the drive waits meanwhile.
+    /// Runs one operation on a namespace, and returns when it is over. Up to a few MiB: the drive
+    /// waits meanwhile.
     pub fn execute(&mut self, instance: Instance, operation: Operation) -> Completion {
         let request = Request::new(0, operation);
         match self.shared.thin(instance) {
@@ -257,8 +265,9 @@ impl Store {
         self.jobs.start(job, self.shared.clock.now());
     }
 
-    /// Who is asked for the owner's state when a checkpoint is written. It must contain every change committed so far, and
-    /// none that is not. There is room for [`STATE_BYTES_MAX`](ebof_drive::budget::STATE_BYTES_MAX) bytes at least; asked on the
+    /// Who is asked for the owner's state when a checkpoint is written. It must contain every
+    /// change committed so far, and none that is not. There is room for
+    /// [`STATE_BYTES_MAX`](ebof_drive::budget::STATE_BYTES_MAX) bytes at least; asked on the
     /// drive's thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
         self.owner.set_snapshot(snapshot);
@@ -277,8 +286,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a firmware slot (1 to 7; 1 MiB each) from its beginning, durably. Not atomic: a slot's contents have a
-    /// checksum of their own.
+    /// Writes a firmware slot (1 to 7; 1 MiB each) from its beginning, durably. Not atomic: a
+    /// slot's contents have a checksum of their own.
     ///
     /// # Errors
     /// `Device`, also when it is out of range.
@@ -305,12 +314,14 @@ impl Store {
         self.shared.layout.extents()
     }
 
-    /// Whether no request can reach anything any more that was given back, and none of it is being zeroed.
+    /// Whether no request can reach anything any more that was given back, and none of it is being
+    /// zeroed.
     pub fn is_settled(&mut self) -> bool {
         self.extents.settle().is_none() && !self.extents.is_zeroing()
     }
 
-    /// Has some of what was given back zeroed in the background; `true` when there is nothing left to be zeroed, and none of it can be reached.
+    /// Has some of what was given back zeroed in the background; `true` when there is nothing left
+    /// to be zeroed, and none of it can be reached.
     ///
     /// # Errors
     /// `Device`.
@@ -326,32 +337,36 @@ impl Store {
         self.extents.unclean()
     }
 
-    /// What was given back keeps its storage (`true`) until [`fill_free`](Self::fill_free) has overwritten it, instead of being
-    /// zeroed in the background: a file system, or a disk, that takes storage back keeps the old bytes where nobody can
-    /// overwrite them.
+    /// What was given back keeps its storage (`true`) until [`fill_free`](Self::fill_free) has
+    /// overwritten it, instead of being zeroed in the background: a file system, or a disk, that
+    /// takes storage back keeps the old bytes where nobody can overwrite them.
     pub fn hold_unclean(&mut self, held: bool) {
         self.extents.hold(held);
     }
 
-    /// Bytes of extents, at most, that were used and whose storage was given back to what is below: what they held may still be
-    /// there, and is beyond the reach of [`fill_free`](Self::fill_free). 0 where the backing device does not take storage back.
+    /// Bytes of extents, at most, that were used and whose storage was given back to what is below:
+    /// what they held may still be there, and is beyond the reach of
+    /// [`fill_free`](Self::fill_free). 0 where the backing device does not take storage back.
     #[must_use]
     pub fn given_back_bytes(&self) -> u64 {
         self.extents.given_back_bytes()
     }
 
-    /// Makes the free ones of `count` extents from `first` on read as zeros. Those that were never used do.
+    /// Makes the free ones of `count` extents from `first` on read as zeros. Those that were never
+    /// used do.
     ///
     /// # Errors
     /// `Device`: which of them do is not known.
     pub fn zero_free(&mut self, first: u32, count: u32) -> Result<(), Error> {
-        // A record that failed may be in the journal all the same, and give one of them to somebody.
+        // A record that failed may be in the journal all the same, and give one of them to
+        // somebody.
         self.make_sure()?;
         let end = first.saturating_add(count).min(self.extents.high_water());
         let taken = self.extents.take_free(first..end);
         let layout = self.shared.layout;
         let ranges = taken.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes));
-        // Before one of them can be in the journal, it must not come back with its old bytes after a power loss.
+        // Before one of them can be in the journal, it must not come back with its old bytes after
+        // a power loss.
         let zeroed = self.disk.zero(ranges, true).and_then(|()| self.flush());
         for extent in taken {
             self.extents.put_back(extent, zeroed.is_ok());
@@ -359,8 +374,8 @@ impl Store {
         Ok(zeroed?)
     }
 
-    /// Writes `pattern`, least significant byte first, over the free ones of `count` extents from `first` on; they are zeroed
-    /// before they are used.
+    /// Writes `pattern`, least significant byte first, over the free ones of `count` extents from
+    /// `first` on; they are zeroed before they are used.
     ///
     /// # Errors
     /// `Device`: which of them have it is not known.
@@ -388,7 +403,8 @@ impl Store {
         Ok(written?)
     }
 
-    /// Brings everything so far to the medium, also tags that are only in memory and in the journal.
+    /// Brings everything so far to the medium, also tags that are only in memory and in the
+    /// journal.
     ///
     /// # Errors
     /// `Device`.
@@ -409,7 +425,8 @@ impl Store {
         purge.step(self)
     }
 
-    /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there and whole.
+    /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there
+    /// and whole.
     ///
     /// # Errors
     /// What is not.

@@ -1,9 +1,10 @@
 //! Requests of namespaces whose blocks have tags: all of them are done by the drive's thread.
 //!
-//! The order: what a block's tag will be is in the journal, durably; then its data are written; then the tag is put into its
-//! page in memory. Wherever that ends, a block has the data for the tag on its page or for one in the journal behind that, as
-//! long as each block is written as a whole or not at all. Requests that touch the same blocks do not run at the same time:
-//! those that were together are done one after the other, in any order.
+//! The order: what a block's tag will be is in the journal, durably; then its data are written;
+//! then the tag is put into its page in memory. Wherever that ends, a block has the data for the
+//! tag on its page or for one in the journal behind that, as long as each block is written as a
+//! whole or not at all. Requests that touch the same blocks do not run at the same time: those that
+//! were together are done one after the other, in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -75,7 +76,8 @@ impl Tagged<'_> {
         let records = records_of(&self.0.items);
         let mut placed = self.make_blank();
         if placed.is_ok() && !records.is_empty() {
-            // Durably: what is taken from a namespace is zeroed, and that must not be found in its place.
+            // Durably: what is taken from a namespace is zeroed, and that must not be found in its
+            // place.
             placed = self.0.store.append(&records, true);
         }
         if let Err(error) = placed {

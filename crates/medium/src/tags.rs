@@ -1,8 +1,9 @@
-//! Tags of blocks, between memory and medium: pages are read when they are needed and written some time later, and blocks of which it is not
-//! known which tag is theirs are looked at.
+//! Tags of blocks, between memory and medium: pages are read when they are needed and written some
+//! time later, and blocks of which it is not known which tag is theirs are looked at.
 //!
-//! A page is written after the data of its blocks are durable, and is durable before a checkpoint says that the journal is not
-//! needed any more. So a block's data always fit the tag on its page, or one behind that in the journal.
+//! A page is written after the data of its blocks are durable, and is durable before a checkpoint
+//! says that the journal is not needed any more. So a block's data always fit the tag on its page,
+//! or one behind that in the journal.
 
 mod memory;
 
@@ -41,7 +42,8 @@ pub(crate) struct Tags {
     memory: Memory,
     /// Tags in the journal.
     journaled: usize,
-    /// From where on blocks are looked at in the background which tag is theirs; `None` when that is over.
+    /// From where on blocks are looked at in the background which tag is theirs; `None` when that
+    /// is over.
     cursor: Option<(Instance, u64)>,
     told: Told,
 }
@@ -79,7 +81,8 @@ pub(crate) struct Found {
     pub(crate) metadata: [u8; 8],
 }
 
-/// The first of these tags that is that of the block with these bytes. They become what was written.
+/// The first of these tags that is that of the block with these bytes. They become what was
+/// written.
 fn judge(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Tag>) -> Option<Found> {
     let zeros = data.iter().all(|byte| *byte == 0);
     if let Some(cipher) = thin.cipher.as_ref().filter(|_| !zeros) {
@@ -132,13 +135,15 @@ impl Tags {
         self.journaled + count <= JOURNALED_MAX
     }
 
-    /// A checkpoint was written, with so many tags in it: the journal is empty, and the pages of tags are right.
+    /// A checkpoint was written, with so many tags in it: the journal is empty, and the pages of
+    /// tags are right.
     pub(crate) fn are_in_checkpoint(&mut self, count: usize) {
         self.journaled = count;
         self.memory.forget_reverted();
     }
 
-    /// Lets the journal know when it is known of all blocks which tag is theirs: no block is being written.
+    /// Lets the journal know when it is known of all blocks which tag is theirs: no block is being
+    /// written.
     pub(crate) fn release(&self, journal: &mut Journal) {
         if self.memory.is_settled() {
             journal.release();
@@ -170,7 +175,8 @@ impl Tags {
         self.memory.made_blank(at);
     }
 
-    /// The data of a block were written, with this tag; `false` if that is not known of both of them.
+    /// The data of a block were written, with this tag; `false` if that is not known of both of
+    /// them.
     pub(crate) fn was_written(&mut self, thin: &Thin, block: u64, tag: Tag, sure: bool) -> bool {
         let page = spot(thin, block).map(|(_, page)| page);
         if sure && page.is_some_and(|page| self.memory.put(page, thin.grid.tag(block), tag)) {
@@ -247,7 +253,8 @@ impl Tags {
         failed
     }
 
-    /// Writes the pages that are not on the medium as they are in memory; gives those that could not be.
+    /// Writes the pages that are not on the medium as they are in memory; gives those that could
+    /// not be.
     pub(crate) fn write_back(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<u64>, Error> {
         let (dirty, mut failed) = (self.memory.dirty(), Vec::new());
         if dirty.is_empty() || self.shared.read_only {
@@ -277,7 +284,8 @@ impl Tags {
         Ok(failed)
     }
 
-    /// Brings all tags to the medium, for a checkpoint; gives what has to be in that because it is not there.
+    /// Brings all tags to the medium, for a checkpoint; gives what has to be in that because it is
+    /// not there.
     pub(crate) fn bring(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<Record>, Error> {
         if self.memory.pending() > CARRIED_MAX {
             let mut from = (Instance(0), 0);
@@ -311,7 +319,8 @@ impl Tags {
         self.cursor = some.last().map(|&(instance, block)| (instance, block + 1));
     }
 
-    /// Finds out which tag is that of blocks that may have several; what cannot be read stays as it is.
+    /// Finds out which tag is that of blocks that may have several; what cannot be read stays as it
+    /// is.
     pub(crate) fn settle_blocks(&mut self, disk: &mut Disk, journal: &mut Journal, blocks: &[(Instance, u64)]) {
         self.memory.next_turn();
         let mut known: Vec<(Arc<Thin>, u64, u64, u64)> = Vec::new();
@@ -342,7 +351,8 @@ impl Tags {
         }
     }
 
-    /// Whether there are blocks with another tag than the newest one in the journal, which does not say so.
+    /// Whether there are blocks with another tag than the newest one in the journal, which does not
+    /// say so.
     pub(crate) fn has_reverted(&self) -> bool {
         self.memory.has_reverted()
     }
@@ -358,7 +368,8 @@ impl Tags {
         self.memory.journaled_reverted(blocks.into_iter());
     }
 
-    /// The tag of a block with these bytes, which become what was written; `None` if none fits, or its page is not in memory.
+    /// The tag of a block with these bytes, which become what was written; `None` if none fits, or
+    /// its page is not in memory.
     pub(crate) fn fit(&mut self, thin: &Thin, block: u64, data: &mut [u8]) -> Option<Found> {
         let (_, page) = spot(thin, block)?;
         let at = thin.grid.tag(block);

@@ -1,4 +1,5 @@
-//! A thin namespace as a block device: the quick way for what is allocated, the drive's thread for everything else.
+//! A thin namespace as a block device: the quick way for what is allocated, the drive's thread for
+//! everything else.
 
 use std::fmt;
 use std::ops::Range;
@@ -33,7 +34,8 @@ pub struct Thin {
     pub(crate) grid: Grid,
     /// Its blocks have tags: the drive's thread does everything.
     pub(crate) is_tagged: bool,
-    /// Where the journal was when it last said something of this namespace ([`Point::pack`](crate::journal::Point::pack)).
+    /// Where the journal was when it last said something of this namespace
+    /// ([`Point::pack`](crate::journal::Point::pack)).
     touched: AtomicU64,
     bad: RwLock<Bad>,
     /// Whether any block is bad, so that the others need no lock.
@@ -50,11 +52,12 @@ pub struct Run {
     pub allocated: bool,
 }
 
-/// Extents that a namespace has at most, with or without places: its table takes 4 bytes for each, 256 MiB at most.
+/// Extents that a namespace has at most, with or without places: its table takes 4 bytes for each,
+/// 256 MiB at most.
 pub(crate) const INDEX_MAX: u32 = 1 << 26;
 
-/// Extents, or groups of them, that are looked at for one answer about what is allocated. More than there are groups in the
-/// largest namespace: an empty one is looked through whole.
+/// Extents, or groups of them, that are looked at for one answer about what is allocated. More than
+/// there are groups in the largest namespace: an empty one is looked through whole.
 pub(crate) const LOOKS_MAX: u32 = 1 << 17;
 
 /// Where the bytes of a request are.
@@ -118,8 +121,9 @@ impl Thin {
         self.instance
     }
 
-    /// What is allocated in a range of bytes, in order and without gaps; at most `runs_max` runs, from the beginning, and no
-    /// more than a look of bounded length finds ([`LOOKS_MAX`]). What lies beyond the end is not in them.
+    /// What is allocated in a range of bytes, in order and without gaps; at most `runs_max` runs,
+    /// from the beginning, and no more than a look of bounded length finds ([`LOOKS_MAX`]). What
+    /// lies beyond the end is not in them.
     #[must_use]
     pub fn allocated(&self, range: Range<u64>, runs_max: usize) -> Vec<Run> {
         let span_bytes = self.grid.span_bytes;
@@ -157,7 +161,8 @@ impl Thin {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its blocks, with their metadata, that one extent holds. Less than an extent has where blocks have tags.
+    /// Bytes of its blocks, with their metadata, that one extent holds. Less than an extent has
+    /// where blocks have tags.
     #[must_use]
     pub fn span_bytes(&self) -> u64 {
         self.grid.span_bytes
@@ -221,8 +226,9 @@ impl Thin {
         u32::try_from(offset / self.grid.span_bytes).unwrap_or(u32::MAX)
     }
 
-    /// How far from the beginning of a range of bytes so many extents with places reach, and so many looks, which are both
-    /// counted down: to the end of an extent, or of the range. Never nowhere.
+    /// How far from the beginning of a range of bytes so many extents with places reach, and so
+    /// many looks, which are both counted down: to the end of an extent, or of the range. Never
+    /// nowhere.
     pub(crate) fn reach(&self, range: Range<u64>, extents: &mut u32, looks: &mut u32) -> u64 {
         let span_bytes = self.grid.span_bytes;
         let last = self.index(range.end.saturating_sub(1)).saturating_add(1);
@@ -278,8 +284,8 @@ impl Thin {
         Ok(())
     }
 
-    /// Whether a read is of what nobody knows, because a part of the journal is lost: what was given a place may have had one in
-    /// that part, and what has one may have lost it.
+    /// Whether a read is of what nobody knows, because a part of the journal is lost: what was
+    /// given a place may have had one in that part, and what has one may have lost it.
     #[cold]
     fn is_unknown(&self, operation: &Operation) -> bool {
         let Operation::Read { offset, len, .. } = operation else { return false };
@@ -293,15 +299,16 @@ impl Thin {
         self.touched.store(position, Ordering::Release);
     }
 
-    /// Whether the medium has to say what a flush makes durable: the journal has said something of this namespace since it did.
+    /// Whether the medium has to say what a flush makes durable: the journal has said something of
+    /// this namespace since it did.
     fn is_unmarked(&self) -> bool {
         !self.shared.journal.is_marked(self.touched.load(Ordering::Acquire))
     }
 
     /// Whether a write to an extent that has its place is the drive's thread's all the same.
     fn is_delicate(&self, fua: bool) -> bool {
-        // What has become of a record that failed has to be settled first; and bytes are not durable before the record of their
-        // extent is.
+        // What has become of a record that failed has to be settled first; and bytes are not
+        // durable before the record of their extent is.
         self.shared.journal.is_suspect() || fua && self.shared.journal.has_unflushed()
     }
 
@@ -377,7 +384,8 @@ pub(crate) fn stopped(operation: &Operation) -> Error {
 /// What makes errors of requests where they are handed back.
 pub(crate) type Refusal = fn(&Operation) -> Error;
 
-/// The device of a namespace: an [`Arc`] of its own, so that requests can be handed to another thread.
+/// The device of a namespace: an [`Arc`] of its own, so that requests can be handed to another
+/// thread.
 #[derive(Debug)]
 pub(crate) struct ThinDevice(pub(crate) Arc<Thin>);
 
@@ -398,8 +406,8 @@ impl Device for ThinDevice {
         } else if thin.is_tagged {
             return thin.hand_over(io, request);
         }
-        // Held until the request is over. It has to be had before the map is looked at: extents that are given back are not used
-        // again while anybody has it.
+        // Held until the request is over. It has to be had before the map is looked at: extents
+        // that are given back are not used again while anybody has it.
         let epoch = thin.shared.epoch();
         let asked = offset_of(&mut request.operation).map(|offset| *offset);
         match &mut request.operation {

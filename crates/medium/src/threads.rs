@@ -7,11 +7,11 @@ use std::thread::{Builder, JoinHandle};
 
 use ebof_backend::{Device, Vital};
 
+use crate::event_loop::{EventLoop, refuse_all};
 use crate::flusher::Flusher;
 use crate::medium::Medium;
 use crate::open::{Opened, Ready, ready};
 use crate::shared::Shared;
-use crate::event_loop::{EventLoop, refuse_all};
 use crate::zeroing::Zeroing;
 use crate::{OpenError, Options};
 

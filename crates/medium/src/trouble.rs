@@ -1,7 +1,8 @@
-//! What the backing device fails at: noticed wherever it happens, told once, and tried again until it works.
+//! What the backing device fails at: noticed wherever it happens, told once, and tried again until
+//! it works.
 //!
-//! Nothing waits for it: requests are refused as long as they fail, and served when they do not. It is for those who have to know
-//! that a drive is not well, and when it is again.
+//! Nothing waits for it: requests are refused as long as they fail, and served when they do not. It
+//! is for those who have to know that a drive is not well, and when it is again.
 
 use std::time::{Duration, Instant};
 
@@ -37,8 +38,9 @@ struct Ongoing {
     again: bool,
 }
 
-/// How soon it is tried whether something works again; later where that takes long, so that a medium that is dying slowly does not
-/// keep the drive's thread from everything else: a twentieth of its time at most.
+/// How soon it is tried whether something works again; later where that takes long, so that a
+/// medium that is dying slowly does not keep the drive's thread from everything else: a twentieth
+/// of its time at most.
 const TRY_MS: u64 = 500;
 const TRY_MS_MAX: u64 = 60_000;
 const SHARE: u64 = 20;
@@ -49,7 +51,8 @@ const QUIET: Duration = Duration::from_secs(30);
 /// Failures that wait to be looked at.
 const WAITING: usize = 32;
 
-/// What an error says about the backing device; `None` for the mistakes of those who ask, and for what passes by itself.
+/// What an error says about the backing device; `None` for the mistakes of those who ask, and for
+/// what passes by itself.
 pub(crate) fn failure(error: &DeviceError) -> Option<Failure> {
     let (action, place) = match error {
         DeviceError::Device { action, offset, .. } | DeviceError::Truncated { action, offset, .. } => {

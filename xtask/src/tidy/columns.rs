@@ -13,13 +13,11 @@ const KNOWN: &[(&str, usize)] = &[
     ("ARCHITECTURE.md", 35),
     ("CHANGELOG.md", 60),
     ("crates/attach", 170),
-    ("crates/backend", 160),
     ("crates/clock", 3),
     ("crates/drive", 190),
     ("crates/fabrics", 240),
     ("crates/fio", 50),
     ("crates/initiator", 305),
-    ("crates/medium", 260),
     ("crates/server", 350),
 ];
 

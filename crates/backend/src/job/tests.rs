@@ -1,5 +1,5 @@
-//! Steps and their outcomes without a kernel: short transfers, refusals, what replaces what, and what a failed flush
-//! means for the next one.
+//! Steps and their outcomes without a kernel: short transfers, refusals, what replaces what, and
+//! what a failed flush means for the next one.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};

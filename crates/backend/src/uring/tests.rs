@@ -1,4 +1,5 @@
-//! What takes a request that stays in the kernel for as long as the test wants: a read of an empty pipe.
+//! What takes a request that stays in the kernel for as long as the test wants: a read of an empty
+//! pipe.
 
 use std::fs::File;
 use std::io::Write;

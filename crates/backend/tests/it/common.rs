@@ -1,4 +1,5 @@
-//! What the integration tests share: both engines, one request from start to end, and drives to try.
+//! What the integration tests share: both engines, one request from start to end, and drives to
+//! try.
 
 use std::path::Path;
 use std::sync::Arc;

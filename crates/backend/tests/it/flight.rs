@@ -1,4 +1,5 @@
-//! Many requests at once, on both engines: batches, the limit, cancelling, waiting by descriptor, the end.
+//! Many requests at once, on both engines: batches, the limit, cancelling, waiting by descriptor,
+//! the end.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -99,7 +100,8 @@ fn the_descriptor_is_readable_when_a_completion_waits_and_not_before() {
             let mut events = Vec::with_capacity(1);
             loop {
                 match epoll::wait(&set, spare_capacity(&mut events), Some(&timeout)) {
-                    // A completion that arrives during the sleep may show itself as an interruption.
+                    // A completion that arrives during the sleep may show itself as an
+                    // interruption.
                     Err(Errno::INTR) => {}
                     ready => break ready.unwrap() == 1,
                 }
@@ -256,7 +258,8 @@ fn a_file_cut_off_while_it_is_open_fails_the_read() {
 
 #[test]
 fn a_full_file_system_is_out_of_space() {
-    // A sparse file behind a limit on file sizes would need a signal; a tmpfs of its own needs root.
+    // A sparse file behind a limit on file sizes would need a signal; a tmpfs of its own needs
+    // root.
     let directory = tempfile::tempdir().unwrap();
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
@@ -285,7 +288,8 @@ fn a_full_file_system_is_out_of_space() {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Run by the test below in a process of its own, because the environment belongs to the whole process.
+/// Run by the test below in a process of its own, because the environment belongs to the whole
+/// process.
 #[test]
 #[ignore = "needs an environment of its own"]
 fn in_this_environment_threads_are_chosen() {

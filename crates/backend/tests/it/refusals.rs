@@ -149,7 +149,8 @@ fn a_file_in_use() {
 
 #[test]
 fn direct_io_that_the_file_system_lacks_or_that_blocks_are_too_small_for() {
-    // Files of /proc and /sys cannot be opened for direct I/O; this one is a regular file with a size.
+    // Files of /proc and /sys cannot be opened for direct I/O; this one is a regular file with a
+    // size.
     let cannot = "/sys/kernel/mm/transparent_hugepage/enabled";
     if !std::path::Path::new(cannot).exists() {
         println!("SKIPPED: {cannot} is not there");

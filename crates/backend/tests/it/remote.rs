@@ -1,4 +1,5 @@
-//! Requests that another thread ends, on both engines, those that the same thread ends without any, and what accompanies a request.
+//! Requests that another thread ends, on both engines, those that the same thread ends without any,
+//! and what accompanies a request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,7 +38,8 @@ fn sleep_on(io: &Io) {
 #[test]
 fn whoever_sleeps_on_the_descriptor_is_woken_each_time() {
     for mut io in engines(8) {
-        // Again and again: the watch has to be renewed, with something left in flight and with nothing.
+        // Again and again: the watch has to be renewed, with something left in flight and with
+        // nothing.
         for round in 0..50 {
             let remotes = (0..=round % 3).map(|tag| (tag, io.remote().unwrap())).collect::<Vec<_>>();
             let count = remotes.len();

@@ -1,5 +1,5 @@
-//! Tags in memory: pages of them as they are or will be on the medium, and blocks of which it is not known which of several tags
-//! is theirs. No I/O.
+//! Tags in memory: pages of them as they are or will be on the medium, and blocks of which it is
+//! not known which of several tags is theirs. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -27,8 +27,8 @@ pub(crate) struct Memory {
     blank: BTreeSet<u64>,
     /// Tags that blocks may have instead of the one on their page.
     pending: BTreeMap<(Instance, u64), Supposed>,
-    /// Blocks that turned out to have another tag than the newest one in the journal: it is to say so, or their data would be taken
-    /// for damaged ones when the newest was to be the right one.
+    /// Blocks that turned out to have another tag than the newest one in the journal: it is to say
+    /// so, or their data would be taken for damaged ones when the newest was to be the right one.
     reverted: BTreeMap<(Instance, u64), Tag>,
 }
 
@@ -194,7 +194,8 @@ impl Memory {
         }
     }
 
-    /// Whether so many pages more are within bounds: those that cannot be written may take some more than they should.
+    /// Whether so many pages more are within bounds: those that cannot be written may take some
+    /// more than they should.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.pages.len() + count <= 2 * self.pages_max
     }
@@ -234,7 +235,8 @@ impl Memory {
         }
     }
 
-    /// Whether every block has the newest of its tags in the journal, or the one on its page where there are none.
+    /// Whether every block has the newest of its tags in the journal, or the one on its page where
+    /// there are none.
     pub(crate) fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.reverted.is_empty()
     }
@@ -269,7 +271,8 @@ impl Memory {
         self.pending.range(from..).map(|(&key, _)| key).take(count).collect()
     }
 
-    /// What a checkpoint has to say of blocks that may have several tags, and of pages that could not be written.
+    /// What a checkpoint has to say of blocks that may have several tags, and of pages that could
+    /// not be written.
     pub(crate) fn records(&self, unwritten: &[u64]) -> Vec<Record> {
         let pages = unwritten.iter().filter_map(|at| self.pages.get(at)).map(|page| {
             let count = usize::try_from(page.owner.blocks.end - page.owner.blocks.start).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Namespaces on one medium: reading and writing, space, errors, and what is there after closing and opening.
+//! Namespaces on one medium: reading and writing, space, errors, and what is there after closing
+//! and opening.
 
 use ebof_backend::{Class, Device, Engine, Io, Memory, Operation};
 use ebof_medium::{Coding, Error, Instance, Notice, Notify, OpenError, Options, medium_bytes};

@@ -1,5 +1,5 @@
-//! Many threads on one drive, and a large drive: what is allocated, deallocated and removed while others read and write, on
-//! both engines; and how long it takes to open.
+//! Many threads on one drive, and a large drive: what is allocated, deallocated and removed while
+//! others read and write, on both engines; and how long it takes to open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,8 @@ fn place(thread: u64, block: u64) -> u64 {
     (block * THREADS + thread) * 16384 % (16 << 20)
 }
 
-/// Writes, reads back and deallocates its own blocks of a namespace that all share, eight at a time.
+/// Writes, reads back and deallocates its own blocks of a namespace that all share, eight at a
+/// time.
 fn use_it(medium: &Medium, engine: Engine, thread: u64, stop: &AtomicBool) -> u64 {
     let mut io = Io::with_engine(64, engine).unwrap();
     let device = medium.device(Instance(1)).unwrap();
@@ -67,7 +68,8 @@ fn use_it(medium: &Medium, engine: Engine, thread: u64, stop: &AtomicBool) -> u6
     rounds
 }
 
-/// A namespace that comes and goes: whole extents are written and deallocated, and it is removed under way.
+/// A namespace that comes and goes: whole extents are written and deallocated, and it is removed
+/// under way.
 fn come_and_go(medium: &Medium, engine: Engine, stop: &AtomicBool, next: &AtomicU64) -> u64 {
     let mut io = Io::with_engine(64, engine).unwrap();
     let mut rounds = 0;
@@ -162,7 +164,8 @@ fn a_large_drive_opens_quickly() {
         Err(error) => return println!("SKIPPED: no file of 10 TB here: {error}"),
     };
     ebof_medium::open(base, options.clone()).unwrap().medium.stop();
-    // 100 namespaces that have all extents, in runs of three that lie apart: by hand, as a checkpoint.
+    // 100 namespaces that have all extents, in runs of three that lie apart: by hand, as a
+    // checkpoint.
     let extents = layout.extents();
     let each = extents / 100;
     let mut records = vec![Record::HighWater(extents)];
@@ -188,6 +191,7 @@ fn a_large_drive_opens_quickly() {
     println!("{} MiB of map and state, open after {took:?}", body.len() >> 20);
     assert_eq!(opened.medium.instances().len(), 100);
     assert_eq!(opened.medium.capacity().used_bytes, u64::from(each / 3 * 300) * layout.extent_bytes);
-    // What is promised holds for what users have; tests are built without most optimization, and share the machine.
+    // What is promised holds for what users have; tests are built without most optimization, and
+    // share the machine.
     assert!(took < Duration::from_secs(5), "{took:?}");
 }

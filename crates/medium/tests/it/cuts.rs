@@ -1,9 +1,9 @@
-//! A drive that is cut off at any moment, again and again: by a kill, which loses nothing that was written, and by a power loss,
-//! which loses any of what was not flushed, and tears it.
+//! A drive that is cut off at any moment, again and again: by a kill, which loses nothing that was
+//! written, and by a power loss, which loses any of what was not flushed, and tears it.
 //!
-//! Every block says whose it is and which write it is of. For each block the model has all that it may hold: what was the
-//! last thing sure, and everything that was begun afterwards. A block with a tag is never a mixture: where the power loss has
-//! torn it, it cannot be read.
+//! Every block says whose it is and which write it is of. For each block the model has all that it
+//! may hold: what was the last thing sure, and everything that was begun afterwards. A block with a
+//! tag is never a mixture: where the power loss has torn it, it cannot be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,13 +41,15 @@ enum Act {
     Fill,
     /// Closed in order and opened again.
     Restart,
-    /// The device fails: after how many writes and flushes, how many times, and whether they have happened all the same.
+    /// The device fails: after how many writes and flushes, how many times, and whether they have
+    /// happened all the same.
     Fault(Faults),
     /// Nothing fails any more.
     Heal,
 }
 
-/// How a life ends, after which part of what happened in it, and whose coins decide about what was not flushed.
+/// How a life ends, after which part of what happened in it, and whose coins decide about what was
+/// not flushed.
 #[derive(Clone, Debug)]
 struct End {
     power: bool,
@@ -100,7 +102,8 @@ impl Rules {
         self.coding.blocks_per_extent(EXTENT)
     }
 
-    /// Where block `block` of the history lies: two in each extent, the last of one and the first of the next beside each other.
+    /// Where block `block` of the history lies: two in each extent, the last of one and the first
+    /// of the next beside each other.
     fn lba(&self, block: u64) -> u64 {
         block.div_ceil(2) * self.extent() - block % 2
     }

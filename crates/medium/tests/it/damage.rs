@@ -1,5 +1,6 @@
-//! What the medium does to blocks with tags behind the drive's back: bytes that flip, extents that change places or are gone, old
-//! data that come back, pages of tags that cannot be read or written. Nobody ever reads what was not written.
+//! What the medium does to blocks with tags behind the drive's back: bytes that flip, extents that
+//! change places or are gone, old data that come back, pages of tags that cannot be read or
+//! written. Nobody ever reads what was not written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,8 @@ use crate::tagged::{block, codings, kill, small};
 
 const EXTENT: u64 = 256 << 10;
 
-/// A drive of 4 MiB with one namespace, of which each block of the first three extents has been written.
+/// A drive of 4 MiB with one namespace, of which each block of the first three extents has been
+/// written.
 struct Victim {
     memory: Arc<Memory>,
     told: Arc<Mutex<Vec<Notice>>>,
@@ -100,7 +102,8 @@ impl Victim {
         self
     }
 
-    /// These blocks cannot be read, and that is told; all others are what they were. Then all are written.
+    /// These blocks cannot be read, and that is told; all others are what they were. Then all are
+    /// written.
     fn check(&mut self, lost: &[u64]) {
         self.told.lock().unwrap().clear();
         for lba in 0..self.per_extent() * 5 {
@@ -283,7 +286,8 @@ fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
     let page = Layout::new(4 << 20, [0; 16]).unwrap().data() + EXTENT - 4096;
     drop(device);
     medium.stop();
-    // The page of the first extent cannot be read: its blocks can neither be read nor written, all others can.
+    // The page of the first extent cannot be read: its blocks can neither be read nor written, all
+    // others can.
     base.place.store(page, Ordering::SeqCst);
     medium = faulty(&base);
     let device = medium.device(Instance(1)).unwrap();
@@ -343,7 +347,8 @@ fn a_write_that_failed_is_there_or_is_not() {
     }
 }
 
-/// An extent that was made ready for blocks with tags, and was not given to them after all, goes to others without what was made.
+/// An extent that was made ready for blocks with tags, and was not given to them after all, goes to
+/// others without what was made.
 #[test]
 fn pages_of_tags_are_nothing_that_others_read() {
     for after in 0..6 {
@@ -463,7 +468,8 @@ fn copied(memory: &Arc<Memory>) -> Arc<Memory> {
     copy
 }
 
-/// What a block was before it was written and flushed is not what it is, also when all of it is still in the journal.
+/// What a block was before it was written and flushed is not what it is, also when all of it is
+/// still in the journal.
 #[test]
 fn a_flush_rules_out_what_blocks_were_before() {
     for coding in codings() {
@@ -475,7 +481,8 @@ fn a_flush_rules_out_what_blocks_were_before() {
         victim.write(6, 0xA6).unwrap();
         victim.flush();
         victim.write_durably(7, 0xA7);
-        // This one is not flushed: the power may take it. (The journal may be flushed with all that came before.)
+        // This one is not flushed: the power may take it. (The journal may be flushed with all that
+        // came before.)
         victim.write(9, 0xA9).unwrap();
         let mut at = victim.places(0);
         victim = victim.killed(|victim| {
@@ -494,7 +501,8 @@ fn a_flush_rules_out_what_blocks_were_before() {
         for lba in [4, 8, 9] {
             assert!(victim.read(lba) == Ok(block(coding, victim.byte(lba))), "block {lba} of {coding:?}");
         }
-        // What they are now is flushed in this life: then it is what they are in the next one, too, although others were written.
+        // What they are now is flushed in this life: then it is what they are in the next one, too,
+        // although others were written.
         victim.flush();
         victim.write_durably(12, victim.byte(12));
         victim = victim.killed(|victim| {

@@ -1,4 +1,5 @@
-//! What is easily got wrong: ends that are not in order, failures in the middle, and what hosts may do that is not usual.
+//! What is easily got wrong: ends that are not in order, failures in the middle, and what hosts may
+//! do that is not usual.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -48,7 +49,8 @@ fn the_owners_changes_survive_a_stop_without_a_snapshot() {
     assert_eq!(open(&base, None).changes, [b"one"]);
 }
 
-/// Frames of before a power loss, behind the place where the journal went on, are not its continuation.
+/// Frames of before a power loss, behind the place where the journal went on, are not its
+/// continuation.
 #[test]
 fn frames_of_an_earlier_life_are_not_replayed() {
     let (base, opened) = drive(2 << 20);
@@ -60,7 +62,8 @@ fn frames_of_an_earlier_life_are_not_replayed() {
     }
     std::mem::forget(opened);
     let events = base.events.lock().unwrap().clone();
-    // The power goes: of three journal frames that were not flushed the first is lost, the others are not.
+    // The power goes: of three journal frames that were not flushed the first is lost, the others
+    // are not.
     let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
     let lost = (flushed..events.len()).find(|&at| is_frame(&events[at])).unwrap();
     assert_eq!(events[lost..].iter().filter(|event| is_frame(event)).count(), 3);
@@ -130,7 +133,8 @@ fn slow() -> (Arc<Slow>, ebof_medium::Opened) {
     (base, opened)
 }
 
-/// What was deallocated is there again although a request that began before is still under way for a moment.
+/// What was deallocated is there again although a request that began before is still under way for
+/// a moment.
 #[test]
 fn a_full_namespace_can_write_what_it_has_just_deallocated() {
     let (base, opened) = slow();
@@ -154,7 +158,8 @@ fn a_full_namespace_can_write_what_it_has_just_deallocated() {
     thread.join().unwrap();
 }
 
-/// A write that waits for what was just given back holds up nobody else, and is answered when it has waited long enough.
+/// A write that waits for what was just given back holds up nobody else, and is answered when it
+/// has waited long enough.
 #[test]
 fn a_write_that_waits_for_space_waits_alone() {
     let (base, opened) = slow();
@@ -168,7 +173,8 @@ fn a_write_that_waits_for_space_waits_alone() {
     base.hold.store(false, Ordering::SeqCst);
     deallocate(&first, &mut io, 0, EXTENT).unwrap();
     let block = |offset| Operation::Write { offset, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
-    // One of the same namespace that needs space, and what needs none: it is the thread's because it spans extents.
+    // One of the same namespace that needs space, and what needs none: it is the thread's because
+    // it spans extents.
     assert!(matches!(second.submit(&mut io, Request::new(1, block(0))), Submitted::Pending));
     let spans = Operation::Write { offset: 3 * EXTENT - 2048, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
     let begin = Instant::now();
@@ -392,7 +398,8 @@ fn no_flush() -> (Arc<NoFlush>, ebof_medium::Opened) {
     (base, opened)
 }
 
-/// A checkpoint whose last flush failed is on the medium, perhaps; what is acknowledged afterwards must not be lost to it.
+/// A checkpoint whose last flush failed is on the medium, perhaps; what is acknowledged afterwards
+/// must not be lost to it.
 #[test]
 fn a_checkpoint_that_failed_at_its_end_hides_nothing_later() {
     for fails in 0..2 {
@@ -475,7 +482,8 @@ fn what_accompanies_a_request_still_does() {
     }
 }
 
-/// The backing device is closed with the drive: it can be opened again at once, in the same process too.
+/// The backing device is closed with the drive: it can be opened again at once, in the same process
+/// too.
 #[test]
 fn a_drive_that_was_closed_lets_go_of_its_file() {
     let directory = tempfile::tempdir().unwrap();
@@ -494,8 +502,9 @@ fn a_drive_that_was_closed_lets_go_of_its_file() {
     }
 }
 
-/// A deallocation that failed may be in the journal all the same: what is written to its extent afterwards would be lost to it, and is
-/// acknowledged only when that is settled. Everything works again when the journal can be written, without a restart.
+/// A deallocation that failed may be in the journal all the same: what is written to its extent
+/// afterwards would be lost to it, and is acknowledged only when that is settled. Everything works
+/// again when the journal can be written, without a restart.
 #[test]
 fn nothing_is_acknowledged_while_a_failed_record_may_take_it_away() {
     let (base, opened) = no_flush();

@@ -40,7 +40,8 @@ fn has(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// The key of the only namespace, from a table that is not wrapped: the header has 64 bytes, the name 8.
+/// The key of the only namespace, from a table that is not wrapped: the header has 64 bytes, the
+/// name 8.
 fn bare_key(base: &Arc<dyn Device>) -> [u8; 64] {
     everything(base)[KEYS][72..136].try_into().unwrap()
 }

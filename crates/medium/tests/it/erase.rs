@@ -207,7 +207,8 @@ fn no_key_outlives_its_namespace_wherever_the_power_goes() {
             }
             let removed = on(&opened.medium, move |store| store.remove(Instance(instance)));
             base.heal();
-            // Which write it is that fails depends on what else the drive's thread has just written.
+            // Which write it is that fails depends on what else the drive's thread has just
+            // written.
             if removed.is_err() {
                 on(&opened.medium, move |store| store.remove(Instance(instance))).unwrap();
             }
@@ -323,7 +324,8 @@ fn a_drive_made_over_an_earlier_one_keeps_nothing_of_it() {
     assert!(!again.created && again.medium.instances() == [Instance(5)]);
 }
 
-/// A device on which a range that is to be zeroed below a place keeps its bytes, and reads as it did.
+/// A device on which a range that is to be zeroed below a place keeps its bytes, and reads as it
+/// did.
 #[derive(Debug)]
 struct Keeps {
     base: Arc<dyn Device>,

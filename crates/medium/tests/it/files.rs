@@ -1,5 +1,5 @@
-//! Drives in real files: a file system that is full, a file that becomes shorter. The right errors, and everything works again when
-//! the cause is gone.
+//! Drives in real files: a file system that is full, a file that becomes shorter. The right errors,
+//! and everything works again when the cause is gone.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,8 @@ fn open(path: &std::path::Path, told: &Arc<Mutex<Vec<Notice>>>) -> Opened {
     let notices = Arc::clone(told);
     let notify = Notify(Arc::new(move |notice| notices.lock().unwrap().push(notice)));
     let options = Options { create: Some(CAPACITY), zeroed: true, notify: Some(notify), ..Options::default() };
-    // A process that another test starts has the lock of every file for the moment between fork and exec.
+    // A process that another test starts has the lock of every file for the moment between fork and
+    // exec.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     let backing = loop {
         match ebof_backend::open(&spec) {

@@ -1,6 +1,7 @@
-//! What the medium does to what a drive says of itself, behind its back: frames of the journal, checkpoints and superblocks that
-//! change or are gone. Either nothing that was acknowledged is missing, or the drive is refused; opened for reading only, it gives
-//! what was written or nothing. It is never written then.
+//! What the medium does to what a drive says of itself, behind its back: frames of the journal,
+//! checkpoints and superblocks that change or are gone. Either nothing that was acknowledged is
+//! missing, or the drive is refused; opened for reading only, it gives what was written or nothing.
+//! It is never written then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ const CAPACITY: u64 = 4 << 20;
 const EXTENT: u64 = 256 << 10;
 const CHECKED: Coding = Coding { checked: true, ..Coding::plain(12) };
 
-/// What was acknowledged and flushed: by namespace, blocks of 4 KiB and their byte; and the changes.
+/// What was acknowledged and flushed: by namespace, blocks of 4 KiB and their byte; and the
+/// changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
     namespaces: BTreeMap<u64, BTreeMap<u64, u8>>,
@@ -133,7 +135,8 @@ fn assert_whole(opened: &Opened, known: &Known, what: &str) {
     }
 }
 
-/// What can be read of it is right, and it is not written. Gives how many of the known blocks can be read.
+/// What can be read of it is right, and it is not written. Gives how many of the known blocks can
+/// be read.
 fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str) -> usize {
     let before = base.events.lock().unwrap().len();
     let (mut io, mut count) = (Io::new(4).unwrap(), 0);
@@ -149,7 +152,8 @@ fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str)
                     assert!(bytes == [*byte; 4096], "{what}: block {block} of {}: {}", name.0, bytes[0]);
                     count += 1;
                 }
-                // What was given back may not have been: then it is its own; it is never another one's.
+                // What was given back may not have been: then it is its own; it is never another
+                // one's.
                 (Ok(bytes), None) => {
                     assert!([0, name.0].contains(&u64::from(bytes[0] >> 4)), "{what}: block {block} of {}", name.0);
                 }
@@ -254,7 +258,8 @@ fn any_damage_to_the_journal_gives_all_or_nothing_wrong() {
                 _ => puts.push(flipped(&clean, begin + random(4096))),
             }
         }
-        // Of the last frame nothing but the newer mark says that it was there: the two of them are too much.
+        // Of the last frame nothing but the newer mark says that it was there: the two of them are
+        // too much.
         let last = journal + (story.frames - 1) * 4096;
         let has_last = !puts.iter().any(|(at, bytes)| at + bytes.len() as u64 > last);
         if has_last && random(2) == 0 {
@@ -372,7 +377,8 @@ fn old(text: &str) -> Arc<Recorder> {
     base
 }
 
-/// Drives that were made, used and killed, or closed, by the version before frames said what was flushed.
+/// Drives that were made, used and killed, or closed, by the version before frames said what was
+/// flushed.
 #[test]
 fn drives_of_the_version_before_marks_open_and_are_kept_safe_from_then_on() {
     let mut io = Io::new(4).unwrap();

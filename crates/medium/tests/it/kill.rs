@@ -1,5 +1,6 @@
-//! A process that serves a drive is killed, again and again: this test binary, started anew, writes what says whose it is, and tells
-//! through a pipe what it begins and what was acknowledged. What the next process finds is compared with that.
+//! A process that serves a drive is killed, again and again: this test binary, started anew, writes
+//! what says whose it is, and tells through a pipe what it begins and what was acknowledged. What
+//! the next process finds is compared with that.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -128,7 +129,8 @@ fn write_for_ever(medium: &Medium, names: &Mutex<Vec<u64>>, versions: &AtomicU64
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     loop {
         let mut batch: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
-        // Threads have blocks of their own: of two that write the same one at the same time, either may be the last.
+        // Threads have blocks of their own: of two that write the same one at the same time, either
+        // may be the last.
         for _ in 0..8 {
             let names = names.lock().unwrap().clone();
             if names.is_empty() {
@@ -201,7 +203,8 @@ impl Known {
                 self.names.remove(&number(1));
             }
             "write" | "written" => {
-                // It may be there though nobody heard that it was made: the process before was killed in between.
+                // It may be there though nobody heard that it was made: the process before was
+                // killed in between.
                 let unsure = self.unsure.contains(&number(1));
                 let blocks = match self.names.get_mut(&number(1)) {
                     Some(blocks) => blocks,

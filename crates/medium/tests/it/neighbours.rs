@@ -181,7 +181,8 @@ fn the_namespace_goes_while_a_long_request_is_under_way_and_the_thread_ends_with
     drop(base);
 }
 
-/// How long a neighbour's first write waits behind eight requests of 256 ranges, each the whole of a namespace of 1 TiB.
+/// How long a neighbour's first write waits behind eight requests of 256 ranges, each the whole of
+/// a namespace of 1 TiB.
 #[test]
 fn a_tenants_discards_of_a_tebibyte_do_not_hold_up_its_neighbour() {
     let capacity = 2_u64 << 40;
@@ -247,7 +248,8 @@ impl Device for Forgetful {
     }
 }
 
-/// A namespace that is removed loses its extents some at a time, and others have their turns meanwhile.
+/// A namespace that is removed loses its extents some at a time, and others have their turns
+/// meanwhile.
 #[test]
 fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
     let (capacity, extents) = (16_u64 << 30, 60_000);
@@ -269,7 +271,8 @@ fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
         order(&mut io, some.len());
     }
     assert_eq!(used(medium), extents);
-    // What was asked for before the thread begins is done in turns, one each. A slice of a request first.
+    // What was asked for before the thread begins is done in turns, one each. A slice of a request
+    // first.
     let thin = medium.thin(Instance(1)).unwrap();
     let (gate, (sender, slices)) = (busy(medium), mpsc::channel());
     let zero = Operation::WriteZeroes { offset: 0, len: 10_000 * EXTENT, deallocate: true, fua: false };
@@ -334,8 +337,8 @@ impl Device for Broken {
 /// Tells the test that it is the process that is to end.
 const CHILD: &str = "EBOF_TEST_CHILD";
 
-/// What is in memory may not be what is in the journal then, and those who wait would wait for ever: a supervisor
-/// starts the process again.
+/// What is in memory may not be what is in the journal then, and those who wait would wait for
+/// ever: a supervisor starts the process again.
 #[test]
 fn a_panic_of_the_drives_thread_in_the_middle_of_requests_ends_the_process() {
     if std::env::var_os(CHILD).is_none() {

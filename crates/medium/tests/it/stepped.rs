@@ -1,4 +1,5 @@
-//! A drive without threads, on a disk and a clock that are simulated: the same seed does the same thing.
+//! A drive without threads, on a disk and a clock that are simulated: the same seed does the same
+//! thing.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -100,7 +101,8 @@ impl World {
         (Self { clock: clock.clone(), disk: Arc::clone(disk), io, medium, stepper }, opened)
     }
 
-    /// One part of what there is to do, whichever chance wants; `false` where there is nothing before time goes on.
+    /// One part of what there is to do, whichever chance wants; `false` where there is nothing
+    /// before time goes on.
     fn step(&mut self) -> bool {
         let is_due = self.stepper.due().is_some_and(|due| due <= self.clock.now());
         let can = [is_due, self.stepper.has_flushes(), self.stepper.has_zeroing(), !self.disk.pending().is_empty()];
@@ -208,7 +210,8 @@ fn story(seed: u64) -> Vec<u8> {
         bytes[..256].fill(0);
         expected.push(bytes);
     }
-    // What was given back is zeroed while nothing else is asked for, and then the drive comes to rest.
+    // What was given back is zeroed while nothing else is asked for, and then the drive comes to
+    // rest.
     let parts = (0..10_000).take_while(|_| world.go_on()).count();
     assert!((1..10_000).contains(&parts), "{parts}");
     assert_eq!(world.on(|store| store.unclean()), 0);

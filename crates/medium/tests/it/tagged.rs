@@ -1,4 +1,5 @@
-//! Namespaces whose blocks have tags: what is written is read, with its metadata, and what is damaged is found out.
+//! Namespaces whose blocks have tags: what is written is read, with its metadata, and what is
+//! damaged is found out.
 
 use std::sync::{Arc, Mutex};
 
@@ -125,7 +126,8 @@ fn play(coding: Coding, acts: &[Act]) -> Result<(), TestCaseError> {
                     kill(medium);
                 }
                 prop_assert_eq!(&*told.lock().unwrap(), &[]);
-                // What is left of a killed life may still look at blocks, which are not any more as it knows them.
+                // What is left of a killed life may still look at blocks, which are not any more as
+                // it knows them.
                 told = Arc::default();
                 medium = small(&memory, &told);
             }
@@ -200,7 +202,8 @@ fn requests_for_the_same_blocks_do_not_meet() {
     }
 }
 
-/// What was given back is zeroed in the background: by then nobody finds it in its old place any more, whatever the power leaves.
+/// What was given back is zeroed in the background: by then nobody finds it in its old place any
+/// more, whatever the power leaves.
 #[test]
 fn extents_are_not_missed_that_were_given_back_when_the_power_went() {
     for coding in codings().into_iter().filter(|coding| !coding.encrypted) {
@@ -230,7 +233,8 @@ fn extents_are_not_missed_that_were_given_back_when_the_power_went() {
     }
 }
 
-/// Records of namespaces without tags are durable when somebody flushes: those of tags behind them in the journal are at once.
+/// Records of namespaces without tags are durable when somebody flushes: those of tags behind them
+/// in the journal are at once.
 #[test]
 fn a_tag_is_durable_whatever_stands_before_it_in_the_journal() {
     let coding = Coding { checked: true, ..Coding::plain(9) };
