@@ -1,5 +1,6 @@
-//! What the queues of one controller share: who the host is, a few flags, counters and the error log. Written by the
-//! threads that own the queues and by the registry; on the I/O path with plain loads and stores only. It decides nothing.
+//! What the queues of one controller share: who the host is, a few flags, counters and the error
+//! log. Written by the threads that own the queues and by the registry; on the I/O path with plain
+//! loads and stores only. It decides nothing.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -59,7 +60,8 @@ pub(crate) struct Identity {
     pub(crate) discovery: bool,
 }
 
-/// In-capsule data that every Admin Queue takes (NVMe/TCP, I/O Controller and Discovery Controller requirements: 8 KiB).
+/// In-capsule data that every Admin Queue takes (NVMe/TCP, I/O Controller and Discovery Controller
+/// requirements: 8 KiB).
 const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
@@ -128,7 +130,8 @@ impl Association {
     }
 }
 
-/// Counters of one queue, written by its thread only. On lines of their own, so that queues do not slow each other down.
+/// Counters of one queue, written by its thread only. On lines of their own, so that queues do not
+/// slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
@@ -161,8 +164,8 @@ pub struct Counts {
     pub errors: u64,
     /// Those among them that say the medium failed (status code type 2h, Compare Failure aside).
     pub media_errors: u64,
-    /// Milliseconds in which commands were outstanding, as far as can be seen when the next one comes. Those of several queues
-    /// at the same time count several times.
+    /// Milliseconds in which commands were outstanding, as far as can be seen when the next one
+    /// comes. Those of several queues at the same time count several times.
     pub busy_ms: u64,
 }
 
@@ -182,12 +185,14 @@ impl Counters {
         }
     }
 
-    // The thread that owns the queue is the only writer, so a load and a store need not be one operation.
+    // The thread that owns the queue is the only writer, so a load and a store need not be one
+    // operation.
     fn add(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// A command comes `since_ms` after the last one; `busy` if others were outstanding all the while.
+    /// A command comes `since_ms` after the last one; `busy` if others were outstanding all the
+    /// while.
     pub(crate) fn count_time(&self, since_ms: u64, busy: bool) {
         Self::add(&self.busy_ms, if busy { since_ms } else { 1 });
     }

@@ -1,4 +1,5 @@
-//! A controller as its Admin Queue's thread sees it: registers, features, events, and what notices do to them.
+//! A controller as its Admin Queue's thread sees it: registers, features, events, and what notices
+//! do to them.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -24,11 +25,13 @@ pub(crate) struct Controller {
     pub(crate) registers: Registers,
     pub(crate) features: Features,
     pub(crate) events: Events,
-    /// Namespaces that changed since the Changed Namespace List was read; more than the list holds are just "many".
+    /// Namespaces that changed since the Changed Namespace List was read; more than the list holds
+    /// are just "many".
     pub(crate) changed: BTreeSet<Nsid>,
     /// The same of a drive's namespaces, whoever they are attached to.
     pub(crate) changed_allocated: BTreeSet<Nsid>,
-    /// The drive's endurance group has had a warning that the host wants to know of, and has not read of yet.
+    /// The drive's endurance group has had a warning that the host wants to know of, and has not
+    /// read of yet.
     pub(crate) group_event: bool,
     /// What became of the host's registrations and reservations.
     pub(crate) reservations: NotificationLog,
@@ -142,7 +145,8 @@ impl Controller {
         }
     }
 
-    /// Enters the endurance group in its aggregate log if one of these critical warnings is one that the host wants to know of.
+    /// Enters the endurance group in its aggregate log if one of these critical warnings is one
+    /// that the host wants to know of.
     pub(crate) fn tell_of_group(&mut self, warnings: u8) {
         // The warnings of a group have the bits of a drive's; a temperature it has none.
         if warnings & self.features.group_warnings != 0 {
@@ -151,7 +155,8 @@ impl Controller {
         }
     }
 
-    /// Controller level reset: everything but the host's identity, keep alive and the error log begins anew.
+    /// Controller level reset: everything but the host's identity, keep alive and the error log
+    /// begins anew.
     pub(crate) fn reset(&mut self) {
         self.features = Features::new(&self.kind);
         self.events.reset();
@@ -174,7 +179,8 @@ fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
     nsids.filter(|&nsid| of(last, nsid) != of(now, nsid)).collect()
 }
 
-/// Adds what changed to what the host has to be told; whether there is something. One more than a list has room for tells of all.
+/// Adds what changed to what the host has to be told; whether there is something. One more than a
+/// list has room for tells of all.
 fn keep(list: &mut BTreeSet<Nsid>, changed: BTreeSet<Nsid>) -> bool {
     let (any, room) = (!changed.is_empty(), (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(list.len()));
     list.extend(changed.into_iter().take(room));

@@ -28,7 +28,8 @@ impl View<'_> {
     }
 }
 
-/// Entries of an Admin Queue that an entry announces (ASQSZ); the least that the specification allows.
+/// Entries of an Admin Queue that an entry announces (ASQSZ); the least that the specification
+/// allows.
 pub(crate) const ADMIN_QUEUE_ENTRIES: u16 = 32;
 
 /// The log page. `parameter` is the Log Specific Field: only Port Local Entries is known.
@@ -42,7 +43,8 @@ pub(crate) fn page(model: &Model, view: View<'_>, parameter: u8) -> Vec<u8> {
     page
 }
 
-/// The entries that `view` may see: first the discovery subsystem itself, then the subsystems in the model's order.
+/// The entries that `view` may see: first the discovery subsystem itself, then the subsystems in
+/// the model's order.
 pub(crate) fn entries(model: &Model, view: View<'_>, port_local: bool) -> Vec<DiscoveryEntry> {
     let mut entries = Vec::new();
     if let Some(port) = model.port(view.port) {
@@ -66,8 +68,9 @@ pub(crate) fn entries(model: &Model, view: View<'_>, port_local: bool) -> Vec<Di
 
 /// Whether `port` is where the host asks (Port Local Entries Only).
 ///
-/// Deviation: the specification means the one NVM subsystem port. nvme-stas (2.4) asks for port local entries by default, and would
-/// find nothing behind a port for discovery only: whatever is at the same transport address counts, on any service id.
+/// Deviation: the specification means the one NVM subsystem port. nvme-stas (2.4) asks for port
+/// local entries by default, and would find nothing behind a port for discovery only: whatever is
+/// at the same transport address counts, on any service id.
 fn is_local(model: &Model, port: &Port, view: View<'_>) -> bool {
     let Some(asked) = model.port(view.port) else { return false };
     port.id == asked.id
@@ -113,8 +116,8 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> b
     true
 }
 
-/// Where the host finds `port`. A wildcard is described by the address that the host itself has just reached, if the
-/// listener covers its family.
+/// Where the host finds `port`. A wildcard is described by the address that the host itself has
+/// just reached, if the listener covers its family.
 fn address<'a>(port: &'a Port, view: View<'a>) -> Option<(AddressFamily, &'a str)> {
     if !port.is_wildcard() {
         return Some((port.adrfam, &port.traddr));

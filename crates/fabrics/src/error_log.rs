@@ -1,7 +1,9 @@
-//! The Error Information log of a controller: written by the threads of all its queues, read by its Admin Queue's.
+//! The Error Information log of a controller: written by the threads of all its queues, read by its
+//! Admin Queue's.
 //!
-//! Errors are rare and must not cost the others anything, so the log is a ring of slots that are written like a seqlock:
-//! a slot that two writers want at once keeps the first, a slot that is being written is not shown.
+//! Errors are rare and must not cost the others anything, so the log is a ring of slots that are
+//! written like a seqlock: a slot that two writers want at once keeps the first, a slot that is
+//! being written is not shown.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,8 +27,8 @@ pub(crate) struct ErrorLog {
     slots: Box<[Slot]>,
 }
 
-/// Odd `sequence`: being written. The words: error count; queue, CID, status and location; LBA; NSID and opcode;
-/// command specific information.
+/// Odd `sequence`: being written. The words: error count; queue, CID, status and location; LBA;
+/// NSID and opcode; command specific information.
 #[derive(Debug, Default)]
 struct Slot {
     sequence: AtomicU64,
@@ -43,7 +45,8 @@ impl ErrorLog {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Enters an error; `false` if it was only counted, because another thread was writing the same slot.
+    /// Enters an error; `false` if it was only counted, because another thread was writing the same
+    /// slot.
     pub(crate) fn record(&self, entry: &Error) -> bool {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let index = usize::try_from((count - 1) % (ENTRIES as u64)).expect("below 64");

@@ -1,5 +1,6 @@
-//! What is served: ports, subsystems, namespaces, limits. A model is immutable; a change is a whole new model
-//! (`Registry::replace_model`). It owns no state of a connection and does not know what a device is.
+//! What is served: ports, subsystems, namespaces, limits. A model is immutable; a change is a whole
+//! new model (`Registry::replace_model`). It owns no state of a connection and does not know what a
+//! device is.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -24,15 +25,18 @@ pub struct PortId(pub u16);
 /// Everything that is served at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Generation Counter of the Discovery Log Page: larger in every new model that a host can tell from the last.
+    /// Generation Counter of the Discovery Log Page: larger in every new model that a host can tell
+    /// from the last.
     pub generation: u64,
     /// Who the discovery subsystem says it is. It always answers to the well-known NQN as well.
     pub discovery: DiscoveryIdentity,
-    /// The NVM subsystems, their NQNs different from one another and from the discovery subsystem's.
+    /// The NVM subsystems, their NQNs different from one another and from the discovery
+    /// subsystem's.
     pub subsystems: Vec<Arc<Subsystem>>,
     /// The ports, their ids different from one another.
     pub ports: Vec<Port>,
-    /// Subsystems that are missing for a moment, while the configuration changes: a host that asks for them may try again.
+    /// Subsystems that are missing for a moment, while the configuration changes: a host that asks
+    /// for them may try again.
     pub returning: Vec<Nqn>,
 }
 
@@ -54,7 +58,8 @@ pub struct DiscoveryIdentity {
 pub struct Subsystem {
     /// Its NQN.
     pub nqn: Nqn,
-    /// Serial Number, at most 20 characters of ASCII; the same on every controller and after every start.
+    /// Serial Number, at most 20 characters of ASCII; the same on every controller and after every
+    /// start.
     pub serial: String,
     /// Model Number, at most 40 characters of ASCII.
     pub model: String,
@@ -70,11 +75,13 @@ pub struct Subsystem {
     pub cntlid_min: ControllerId,
     /// Highest controller ID to give out, at most FFEFh.
     pub cntlid_max: ControllerId,
-    /// The namespaces: all of them in a model, those that are attached to its host in what a controller knows.
+    /// The namespaces: all of them in a model, those that are attached to its host in what a
+    /// controller knows.
     pub namespaces: NamespaceTable,
     /// In what a controller knows: all of them, where some are not attached to its host.
     pub allocated: Option<Arc<NamespaceTable>>,
-    /// In what a controller knows: NSIDs of which the host has still to learn that they name nothing, or another namespace, now.
+    /// In what a controller knows: NSIDs of which the host has still to learn that they name
+    /// nothing, or another namespace, now.
     pub pending: BTreeSet<Nsid>,
     /// The drive behind the subsystem, which its hosts may manage.
     pub drive: Option<Arc<View>>,
@@ -136,13 +143,16 @@ pub struct Namespace {
     pub uuid: Uuid,
     /// ANA group, 1 where there is only one.
     pub ana_group: u32,
-    /// What a reservation leaves to the host: everything in a model, the host's own right in what its controller knows.
+    /// What a reservation leaves to the host: everything in a model, the host's own right in what
+    /// its controller knows.
     pub right: Right,
-    /// What only a namespace of a drive has. Without it a namespace is attached to every controller, and shared.
+    /// What only a namespace of a drive has. Without it a namespace is attached to every
+    /// controller, and shared.
     pub provision: Option<Arc<Provision>>,
 }
 
-/// What goes with the data of a block, at its end: blocks with metadata are extended blocks, to hosts as on devices.
+/// What goes with the data of a block, at its end: blocks with metadata are extended blocks, to
+/// hosts as on devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// Bytes of metadata: 0 for none, or [`Metadata::BYTES`].
@@ -180,8 +190,8 @@ pub struct Provision {
     pub format_percent_left: u8,
 }
 
-/// Bytes of a namespace that are allocated, as whoever allocates them keeps count. All are equal: a namespace is the same,
-/// and no host has to be told, when more of it is allocated.
+/// Bytes of a namespace that are allocated, as whoever allocates them keeps count. All are equal: a
+/// namespace is the same, and no host has to be told, when more of it is allocated.
 #[derive(Clone)]
 pub struct Usage(Arc<Count>);
 
@@ -202,7 +212,8 @@ pub enum TableError {
     /// Two namespaces of one NSID.
     #[error("NSID {0} is used twice")]
     Duplicate(Nsid),
-    /// A size of zero, a block size other than 512 and 4096, metadata that is not possible, or an end beyond 2^64 bytes.
+    /// A size of zero, a block size other than 512 and 4096, metadata that is not possible, or an
+    /// end beyond 2^64 bytes.
     #[error("the size of namespace {0} is not legal")]
     BadSize(Nsid),
     /// More than [`NamespaceTable::MAX`].
@@ -244,7 +255,8 @@ pub struct Limits {
     pub queue_entries: u16,
     /// Data of one command (MDTS) in bytes: a power of two of 4096 at least.
     pub transfer_bytes: u32,
-    /// Largest Write Zeroes and Write Uncorrectable (WZSL, WUSL) in bytes: a power of two of 4096 at least.
+    /// Largest Write Zeroes and Write Uncorrectable (WZSL, WUSL) in bytes: a power of two of 4096
+    /// at least.
     pub write_zeroes_bytes: u32,
     /// Largest Verify (VSL) in bytes: a power of two of 4096 at least.
     pub verify_bytes: u32,
@@ -332,10 +344,12 @@ impl Subsystem {
         self.allow_any_host || self.allowed_hosts.contains(host)
     }
 
-    /// What a controller of `host` knows of it: only the namespaces that are attached to that host, with its rights to them.
+    /// What a controller of `host` knows of it: only the namespaces that are attached to that host,
+    /// with its rights to them.
     ///
-    /// Deviation: attachment is a host's. All controllers of a host have its namespaces, private ones too: a host that comes
-    /// back before its old controller is given up would find none otherwise.
+    /// Deviation: attachment is a host's. All controllers of a host have its namespaces, private
+    /// ones too: a host that comes back before its old controller is given up would find none
+    /// otherwise.
     #[must_use]
     pub fn shown_to(self: &Arc<Self>, host: &Nqn, host_id: HostId) -> Arc<Self> {
         let everything = self.namespaces.iter().all(|namespace| namespace.is_attached(host));
@@ -382,7 +396,8 @@ impl Namespace {
         hosts.is_none_or(|hosts| hosts.contains(host.as_str()))
     }
 
-    /// The namespace as Identify shows it: who else is attached and what is reserved are no attributes of it.
+    /// The namespace as Identify shows it: who else is attached and what is reserved are no
+    /// attributes of it.
     pub(crate) fn attributes(&self) -> Self {
         let provision = self.provision.as_deref().map(|provision| {
             let bare = Provision {
@@ -407,7 +422,8 @@ impl Namespace {
         reservations.map_or(Right::Free, |reservations| reservations.right_of(host))
     }
 
-    /// Size in bytes, without metadata; a table holds only namespaces for which this does not overflow.
+    /// Size in bytes, without metadata; a table holds only namespaces for which this does not
+    /// overflow.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.blocks << self.block_shift
@@ -592,7 +608,8 @@ impl Default for Limits {
             verify_bytes: 16 << 20,
             dsm_ranges: 256,
             dsm_range_blocks: u32::MAX,
-            // What Linux and SPDK ask for in one command at most: the size of a discard is below 2^32 sectors there.
+            // What Linux and SPDK ask for in one command at most: the size of a discard is below
+            // 2^32 sectors there.
             dsm_blocks: 1 << 32,
             copy_range_bytes: 16 << 20,
             copy_bytes: 64 << 20,

@@ -24,8 +24,8 @@ pub(crate) const VERSION: Version = Version::V2_1;
 pub(crate) struct Registers {
     pub(crate) cc: Cc,
     pub(crate) phase: Phase,
-    /// Resets and shutdowns that are not [`Registers::quiesced`]: a reset may begin during a shutdown, and is
-    /// complete when both are.
+    /// Resets and shutdowns that are not [`Registers::quiesced`]: a reset may begin during a
+    /// shutdown, and is complete when both are.
     quiescing: u8,
 }
 
@@ -54,7 +54,8 @@ pub(crate) enum Effect {
     Enabled,
     /// Controller level reset: I/O queues are to be closed, then [`Registers::quiesced`].
     Reset,
-    /// Shutdown: I/O queues are to be closed, caches flushed if it is a normal one, then [`Registers::quiesced`].
+    /// Shutdown: I/O queues are to be closed, caches flushed if it is a normal one, then
+    /// [`Registers::quiesced`].
     Shutdown {
         /// SHN is 01b.
         normal: bool,
@@ -89,7 +90,8 @@ impl Registers {
         if property.bytes == Some(bytes) { Ok(value) } else { Err(Fault::field(byte::CDW10)) }
     }
 
-    /// Writes a property; `io` says whether the controller has I/O queues, whose settings are checked only then.
+    /// Writes a property; `io` says whether the controller has I/O queues, whose settings are
+    /// checked only then.
     pub(crate) fn write(&mut self, property: Property, io: bool) -> Result<Effect, Fault> {
         if property.offset != offset::CC {
             return Err(Fault::field(byte::CDW11));
@@ -131,7 +133,8 @@ impl Registers {
         // Controllers without I/O queues have no use for IOSQES, IOCQES and CSS.
         let entry_sizes = cc.iosqes() == 6 && cc.iocqes() == 4;
         let legal = cc.shutdown() == 0 && cc.arbitration() == 0 && cc.page_shift() == 0;
-        // Both say the same here, where there is one command set. Linux and SPDK select all where CAP has it, TrueNAS' client always.
+        // Both say the same here, where there is one command set. Linux and SPDK select all where
+        // CAP has it, TrueNAS' client always.
         let command_set = matches!(cc.command_set(), Cc::COMMAND_SET_NVM | Cc::COMMAND_SET_ALL);
         if !legal || io && !(entry_sizes && command_set) {
             return Err(Fault::field(byte::CDW12));

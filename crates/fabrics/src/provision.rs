@@ -29,8 +29,8 @@ pub struct Backing {
 }
 
 impl Subsystem {
-    /// Becomes the subsystem of a drive: its namespaces, limits and identity. A namespace for which `backing` has nothing is
-    /// left out.
+    /// Becomes the subsystem of a drive: its namespaces, limits and identity. A namespace for which
+    /// `backing` has nothing is left out.
     ///
     /// # Errors
     /// The namespaces do not make a table.

@@ -1,7 +1,9 @@
-//! The command side of a connection: the queue, the commands under way, their buffers, and who waits for them.
+//! The command side of a connection: the queue, the commands under way, their buffers, and who
+//! waits for them.
 //!
-//! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`'; the devices are reached
-//! through [`Turn`]. The work itself is in `execute.rs` and the files beside it.
+//! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`';
+//! the devices are reached through [`Turn`]. The work itself is in `execute.rs` and the files
+//! beside it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,10 +35,11 @@ pub(crate) struct Commands {
     /// Copies that go on in the next turn.
     pub(crate) later: VecDeque<u32>,
     pub(crate) at_device: usize,
-    /// The connection has ended, and the drive's thread has not said yet that it is done with what it was asked before.
+    /// The connection has ended, and the drive's thread has not said yet that it is done with what
+    /// it was asked before.
     pub(crate) awaits_drive: bool,
-    /// The drive was asked to remember the controller. Until it has done that the controller stays, as one that drains: there are no
-    /// more of them, however long the drive's thread takes.
+    /// The drive was asked to remember the controller. Until it has done that the controller stays,
+    /// as one that drains: there are no more of them, however long the drive's thread takes.
     pub(crate) took_seat: bool,
     /// The registry knows that nothing of the queue can reach the medium any more.
     pub(crate) told_closed: bool,
@@ -99,10 +102,11 @@ impl Commands {
         // What a first half of a pair holds must not keep its second away.
         let half = if self.queue.awaits_second() { HALF_BYTES } else { 0 };
         let limit = turn.shared.settings.connection_buffer_bytes + half;
-        // Answers that the host does not read hold its next commands back: what it can make us keep has a limit.
+        // Answers that the host does not read hold its next commands back: what it can make us keep
+        // has a limit.
         let answers_read = link.unsent_bytes() <= UNSENT_MAX;
-        // While data of the host are awaited everything is read on: they come on the same stream. A host that overruns
-        // its queue meanwhile is refused by the queue.
+        // While data of the host are awaited everything is read on: they come on the same stream. A
+        // host that overruns its queue meanwhile is refused by the queue.
         let has_slot = !self.slots.is_full() || link.awaits_data();
         let more = 2 * in_capsule;
         let buffers = self.buffers.own() + more <= limit

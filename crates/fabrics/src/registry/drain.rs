@@ -1,14 +1,15 @@
-//! Queues that have ended while work of theirs may still reach the medium: the host's next I/O queues wait for them, so that
-//! no old write lands behind a newer one.
+//! Queues that have ended while work of theirs may still reach the medium: the host's next I/O
+//! queues wait for them, so that no old write lands behind a newer one.
 //!
-//! A queue *drains* from the moment at which its end was asked for, or its connection or association ended, until the
-//! target reports it [`closed`](super::Registry::closed). A Connect for an I/O queue is held while a queue of the same host
-//! drains in the same subsystem, for a limited time: then the host is told that the controller is busy.
+//! A queue *drains* from the moment at which its end was asked for, or its connection or
+//! association ended, until the target reports it [`closed`](super::Registry::closed). A Connect
+//! for an I/O queue is held while a queue of the same host drains in the same subsystem, for a
+//! limited time: then the host is told that the controller is busy.
 //!
-//! Before that, whoever holds the Connect looks at the queues of the host's other associations: the end of their
-//! connections may have arrived, and not have been read; or it never arrives, because the network lost it. So where nothing has
-//! come from an association for longer than a living host is silent, the Connect is also held until what that has at devices is
-//! over.
+//! Before that, whoever holds the Connect looks at the queues of the host's other associations: the
+//! end of their connections may have arrived, and not have been read; or it never arrives, because
+//! the network lost it. So where nothing has come from an association for longer than a living host
+//! is silent, the Connect is also held until what that has at devices is over.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,14 +23,16 @@ use crate::connect::RefusalReason;
 /// How long a Connect is held, milliseconds. Shorter than any host's time-out for it.
 pub const CONNECT_HOLD_MS: u64 = 5_000;
 
-/// How long a host without a keep alive time-out is silent before it may be gone, milliseconds; others half of their time-out.
+/// How long a host without a keep alive time-out is silent before it may be gone, milliseconds;
+/// others half of their time-out.
 pub const SILENT_MS: u64 = 2_000;
 
 /// From when on a queue that drains is reported, milliseconds.
 pub const SLOW_DRAIN_MS: u64 = 10_000;
 
-/// Associations of one host with one subsystem that may be draining when it asks for another controller: what a device that
-/// hangs makes the target keep of a host that comes back again and again is bounded.
+/// Associations of one host with one subsystem that may be draining when it asks for another
+/// controller: what a device that hangs makes the target keep of a host that comes back again and
+/// again is bounded.
 pub const DRAINING_MAX: usize = 64;
 
 /// A Connect that waits for queues that drain.
@@ -84,7 +87,8 @@ impl Entry {
     }
 }
 
-/// Whether both are of one host, as far as can be told: hosts come back with another identifier or another name.
+/// Whether both are of one host, as far as can be told: hosts come back with another identifier or
+/// another name.
 fn same_host(one: &Association, other: &Association) -> bool {
     one.subsystem == other.subsystem
         && !one.discovery
@@ -150,9 +154,10 @@ impl Registry {
         draining.count() >= DRAINING_MAX
     }
 
-    /// The connection `handle` ends, or has ended: it takes no more commands, but those that it took may still be at a
-    /// device. When it is the Admin Queue's, the association ends. Deliver the notices; [`closed`](Self::closed) follows
-    /// when nothing of the queue can reach the medium any more.
+    /// The connection `handle` ends, or has ended: it takes no more commands, but those that it
+    /// took may still be at a device. When it is the Admin Queue's, the association ends. Deliver
+    /// the notices; [`closed`](Self::closed) follows when nothing of the queue can reach the medium
+    /// any more.
     pub fn ending(&mut self, handle: Handle) -> Notices {
         let mut notices = Notices::new();
         self.held.remove(&handle);
@@ -176,8 +181,8 @@ impl Registry {
         self.held.len()
     }
 
-    /// A queue of another association of the host, which a held Connect asked for, has been looked at, and has nothing left of what
-    /// it had at a device then.
+    /// A queue of another association of the host, which a held Connect asked for, has been looked
+    /// at, and has nothing left of what it had at a device then.
     pub fn looked(&mut self, held: Handle) -> Notices {
         let Some(waiting) = self.held.get_mut(&held) else { return Notices::new() };
         waiting.looks = waiting.looks.saturating_sub(1);
@@ -206,7 +211,8 @@ impl Registry {
         }
     }
 
-    /// Keeps the time of queues that drain, and notes those that have been doing so for [`SLOW_DRAIN_MS`].
+    /// Keeps the time of queues that drain, and notes those that have been doing so for
+    /// [`SLOW_DRAIN_MS`].
     pub(super) fn watch_drains(&mut self, now_ms: u64) {
         for entry in self.entries.values_mut() {
             let closing = entry.association.is_closing();
@@ -235,7 +241,8 @@ impl Registry {
         held.chain(slow).min()
     }
 
-    /// The queues that [`expire`](Self::expire) found to have been draining for [`SLOW_DRAIN_MS`]: each once.
+    /// The queues that [`expire`](Self::expire) found to have been draining for [`SLOW_DRAIN_MS`]:
+    /// each once.
     pub fn take_slow_drains(&mut self) -> Vec<Drain> {
         core::mem::take(&mut self.slow_drains)
     }

@@ -7,9 +7,9 @@
 //!                     not shown                     shown, second event; I/O
 //!                                                   commands wait
 //! ```
-//! Deviation: by the specification one event and one entry in the Changed Namespace List would do. Linux, all versions so far, removes
-//! a disk whose identifiers have changed, and looks for the new one at the next event only. And what it writes until then is meant for
-//! the namespace that was.
+//! Deviation: by the specification one event and one entry in the Changed Namespace List would do.
+//! Linux, all versions so far, removes a disk whose identifiers have changed, and looks for the new
+//! one at the next event only. And what it writes until then is meant for the namespace that was.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry as Slot;
@@ -23,7 +23,8 @@ use ebof_nvme::{Nsid, Sqe, Status, Uuid};
 use crate::controller::Controller;
 use crate::model::{DeviceId, Namespace, Subsystem};
 
-/// What a host may take NSIDs for that it has not looked at since. At most one for each NSID that was ever shown to it.
+/// What a host may take NSIDs for that it has not looked at since. At most one for each NSID that
+/// was ever shown to it.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     nsids: BTreeMap<Nsid, Stage>,
@@ -31,7 +32,8 @@ pub(super) struct Replaced {
 
 #[derive(Debug)]
 enum Stage {
-    /// The namespace is not what it was: the host is shown none. Whether it looked although it had not read the event's log.
+    /// The namespace is not what it was: the host is shown none. Whether it looked although it had
+    /// not read the event's log.
     Gone { was: Identity, looked: bool },
     /// The host knows that there was a change.
     Announced,
@@ -76,8 +78,8 @@ impl Look {
 }
 
 impl Replaced {
-    /// The host was shown `before`, and there is `now`; `own` says that a command of the host itself made the difference: it has
-    /// nothing to learn of it.
+    /// The host was shown `before`, and there is `now`; `own` says that a command of the host
+    /// itself made the difference: it has nothing to learn of it.
     pub(super) fn note(&mut self, before: &Subsystem, now: &Subsystem, own: bool) {
         let was = |nsid: Nsid| before.namespaces.find(nsid).map(Identity::of);
         let is = |nsid: Nsid| now.namespaces.find(nsid).map(Identity::of);
@@ -118,7 +120,8 @@ impl Replaced {
         more
     }
 
-    /// What the Admin Queue and I/O queues may see of `shown`, which is all that there is for the host.
+    /// What the Admin Queue and I/O queues may see of `shown`, which is all that there is for the
+    /// host.
     pub(super) fn views(&self, shown: Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
         if self.nsids.is_empty() {
             return (Arc::clone(&shown), shown);
@@ -140,10 +143,12 @@ impl Replaced {
     }
 }
 
-/// The host has not found a namespace that is `Gone`. Whether there is still something to remember of it.
+/// The host has not found a namespace that is `Gone`. Whether there is still something to remember
+/// of it.
 fn seen(stage: &mut Stage, unread: bool, is_there: bool, more: &mut bool) -> bool {
     match stage {
-        // Somebody else on the host may have looked. Who looks a second time will not read the log any more.
+        // Somebody else on the host may have looked. Who looks a second time will not read the log
+        // any more.
         Stage::Gone { looked, .. } if unread && !*looked => {
             *looked = true;
             true
