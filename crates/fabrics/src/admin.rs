@@ -8,9 +8,10 @@ use ebof_nvme::opcode::{admin, fabrics};
 use ebof_nvme::{Cid, QueueId, Sqe, Status};
 
 use crate::controller::{Controller, Kind};
-use crate::outcome::{Action, Fault, Outcome, Resumed, byte};
+use crate::executing::Executing;
+use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::{Effect, Phase};
-use crate::step::{Executing, Step};
+use crate::step::Task;
 use crate::{drive, feature, identify, lba_status, log};
 
 /// Takes a command.
@@ -49,14 +50,15 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             Some(view) => drive::submit(controller, &Arc::clone(view), sqe),
             None => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
         },
-        // Queue creation and deletion are prohibited on message-based transports; the rest is not supported.
+        // Queue creation and deletion are prohibited on message-based transports; the rest is not
+        // supported.
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
     }
 }
 
 /// Goes on with a command whose data has come.
-pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Resumed {
-    match executing.opcode {
+pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &[u8]) -> Outcome {
+    match executing.opcode() {
         admin::SET_FEATURES => feature::set_data(controller, data),
         opcode if drive::decides(opcode) => drive::resume(executing, data),
         _ => Err(Fault::new(Status::INTERNAL_ERROR)),
@@ -66,8 +68,8 @@ pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &
 fn fabrics_command(controller: &mut Controller, sqe: &Sqe, fctype: u8) -> Outcome {
     let property = Property::decode(sqe);
     match fctype {
-        fabrics::PROPERTY_GET => controller.registers.read(property, &controller.association).map(Action::Done),
-        fabrics::PROPERTY_SET => property_set(controller, sqe, property),
+        fabrics::PROPERTY_GET => controller.registers.read(property, &controller.association).map(Decision::Done),
+        fabrics::PROPERTY_SET => property_set(controller, property),
         // The queue exists already.
         fabrics::CONNECT => Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR)),
         // Only I/O queues can be disconnected.
@@ -76,15 +78,15 @@ fn fabrics_command(controller: &mut Controller, sqe: &Sqe, fctype: u8) -> Outcom
     }
 }
 
-fn property_set(controller: &mut Controller, sqe: &Sqe, property: Property) -> Outcome {
+fn property_set(controller: &mut Controller, property: Property) -> Outcome {
     let io = matches!(controller.kind, Kind::Io(_));
     let effect = controller.registers.write(property, io)?;
     let ready = &controller.association.ready;
     match effect {
-        Effect::None => return Ok(Action::Done(0)),
+        Effect::None => return Ok(Decision::Done(0)),
         Effect::Enabled => {
             ready.store(true, Ordering::Relaxed);
-            return Ok(Action::Done(0));
+            return Ok(Decision::Done(0));
         }
         Effect::Shutdown { .. } => ready.store(false, Ordering::Relaxed),
         Effect::Reset => {
@@ -93,7 +95,7 @@ fn property_set(controller: &mut Controller, sqe: &Sqe, property: Property) -> O
         }
     }
     // Which connections are I/O queues, only the registry knows.
-    Ok(Action::Go(Step::Shared(Executing::new(sqe, 0))))
+    Ok(Decision::Go(Task::Shared, 0))
 }
 
 fn keep_alive(controller: &Controller) -> Outcome {
@@ -101,7 +103,7 @@ fn keep_alive(controller: &Controller) -> Outcome {
     if controller.association.keep_alive_ms.load(Ordering::Relaxed) == 0 {
         return Err(Fault::new(Status::KEEP_ALIVE_INVALID));
     }
-    Ok(Action::Done(0))
+    Ok(Decision::Done(0))
 }
 
 /// SQID and CID of an Abort command.
@@ -116,7 +118,7 @@ fn abort(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
     let (queue, cid) = abort_target(sqe.cdw10.get());
     if queue.is_admin() && controller.events.abort(cid) {
-        return Ok(Action::Done(0));
+        return Ok(Decision::Done(0));
     }
-    Ok(Action::Go(Step::Shared(Executing::new(sqe, 0))))
+    Ok(Decision::Go(Task::Shared, 0))
 }

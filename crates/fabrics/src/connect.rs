@@ -1,4 +1,5 @@
-//! Connect: who may have a queue, and what to say to those who may not (NVMe over Fabrics, Connect Command).
+//! Connect: who may have a queue, and what to say to those who may not (NVMe over Fabrics, Connect
+//! Command).
 
 use alloc::string::String;
 
@@ -6,12 +7,12 @@ use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
 use ebof_nvme::opcode::{Direction, fabrics};
 use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status, Uuid};
 use zerocopy::FromBytes;
-use zerocopy::little_endian::U32;
 
+use crate::executing::Executing;
 use crate::model::PortId;
-use crate::outcome::{Action, Fault, Outcome, SglRules, byte};
+use crate::outcome::{Decision, Fault, Outcome, SglRules, byte};
 use crate::registry::Handle;
-use crate::step::{Executing, Step};
+use crate::step::Task;
 
 /// How a connection came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub struct Arrival {
     pub handle: Handle,
     /// The port that accepted it.
     pub port: PortId,
-    /// The local address that the host reached, without the TCP port: what discovery says for wildcard listeners.
+    /// The local address that the host reached, without the TCP port: what discovery says for
+    /// wildcard listeners.
     pub local: String,
     /// The host's address, for status and journal.
     pub peer: String,
@@ -98,7 +100,8 @@ pub enum RefusalReason {
     /// An I/O queue before CSTS.RDY.
     #[error("the controller is not ready")]
     NotReady,
-    /// Commands of the host's earlier queues are still at a device, for longer than a Connect can wait.
+    /// Commands of the host's earlier queues are still at a device, for longer than a Connect can
+    /// wait.
     #[error("commands of the host's earlier queues are still under way at a device")]
     Draining,
     /// The port that accepted the connection is no longer configured.
@@ -137,26 +140,22 @@ pub(crate) fn submit(sqe: &Sqe) -> Outcome {
     // The transport of the queue is not known here; it refuses descriptors that it does not have.
     let rules = SglRules { capsule_bytes: 8192, keyed: true };
     let length = rules.exactly(sqe, Direction::HostToController, ConnectData::BYTES as u64)?;
-    Ok(Action::Go(Step::Connect(Executing::new(sqe, length))))
+    Ok(Decision::Go(Task::Connect, length))
 }
 
-/// Decodes command and data as far as they are well-formed; the refusal tells what could be read before the fault.
+/// Decodes command and data as far as they are well-formed; the refusal tells what could be read
+/// before the fault.
 pub(crate) fn decode(executing: &Executing, data: &[u8]) -> Result<Wish, (RefusalReason, Option<Nqn>, Option<Nqn>)> {
-    let sqe = Sqe {
-        cdw10: U32::new(executing.cdw10),
-        cdw11: U32::new(executing.cdw11),
-        cdw12: U32::new(executing.cdw12),
-        ..Sqe::default()
-    };
-    let connect = Connect::decode(&sqe);
+    let connect = Connect::decode(&executing.sqe());
     if connect.recfmt != 0 {
         return Err((RefusalReason::Format, None, None));
     }
     let data = ConnectData::ref_from_bytes(data).map_err(|_| (RefusalReason::Length, None, None))?;
     let subsystem = Nqn::from_field(&data.subnqn);
     let nameless = data.hostnqn[0] == 0;
-    // Deviation: the specification wants an NQN. SPDK's perf says none unless it is told one, and SPDK's and Linux' targets take that
-    // where any host may connect. Such a host is told apart by its identifier.
+    // Deviation: the specification wants an NQN. SPDK's perf says none unless it is told one, and
+    // SPDK's and Linux' targets take that where any host may connect. Such a host is told apart by
+    // its identifier.
     let host = if nameless { Ok(Nqn::from_uuid(Uuid(data.hostid))) } else { Nqn::from_field(&data.hostnqn) };
     let (subsystem, host) = match (subsystem, host) {
         (Ok(subsystem), Ok(host)) => (subsystem, host),
@@ -167,13 +166,14 @@ pub(crate) fn decode(executing: &Executing, data: &[u8]) -> Result<Wish, (Refusa
 }
 
 impl RefusalReason {
-    /// What the host is told. DNR, with which Linux (6.10 and later) gives a controller up for good, where an administrator has to
-    /// do something first, or the command can never succeed; as Linux' target does. What may be otherwise a moment later, because
-    /// another host leaves or the host begins a new association, goes without.
+    /// What the host is told. DNR, with which Linux (6.10 and later) gives a controller up for
+    /// good, where an administrator has to do something first, or the command can never succeed; as
+    /// Linux' target does. What may be otherwise a moment later, because another host leaves or the
+    /// host begins a new association, goes without.
     pub(crate) fn fault(self) -> Fault {
-        let invalid = |in_data, offset| Fault {
-            result: ConnectResult::Invalid { in_data, offset }.encode(),
-            ..Fault::transient(Status::CONNECT_INVALID_PARAMETERS)
+        let invalid = |in_data, offset| {
+            let result = ConnectResult::Invalid { in_data, offset }.encode();
+            Fault::transient(Status::CONNECT_INVALID_PARAMETERS).with_result(result)
         };
         let never = |fault: Fault| Fault { status: fault.status.dnr(), ..fault };
         match self {

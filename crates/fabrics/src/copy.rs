@@ -1,4 +1,5 @@
-//! Copy: checked against the namespaces that it names and turned into ranges of devices. The target moves the bytes.
+//! Copy: checked against the namespaces that it names and turned into ranges of devices. The target
+//! moves the bytes.
 //!
 //! NVM Command Set, "Copy command".
 
@@ -14,12 +15,13 @@ use ebof_nvme::protection::{Rules, Tags, prinfo};
 use ebof_nvme::{Sqe, Status};
 
 use crate::association::Association;
+use crate::executing::Executing;
 use crate::io::{namespace, place, writable};
 use crate::model::{Limits, Namespace, Subsystem};
-use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
+use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::protection::rules;
 use crate::reservation;
-use crate::step::{CopyGuarding, CopyRange, Copying, Executing, Step};
+use crate::step::{CopyChecks, CopyPlan, CopyRange, Task};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -28,8 +30,8 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     writable(destination)?;
     let copy = Copy::decode(sqe);
     let format = CopyFormat::decode(copy.format).ok_or(Fault::field(byte::CDW12 + 1))?;
-    // Deviation: 1h and 3h are for 32-bit and 64-bit guards, and taken where there are none at all: what they have besides does
-    // not matter there.
+    // Deviation: 1h and 3h are for 32-bit and 64-bit guards, and taken where there are none at all:
+    // what they have besides does not matter there.
     let protected = destination.metadata.is_protected();
     if format.has_long_tags() && protected {
         return Err(Fault::at(Status::INVALID_FORMAT, byte::CDW12 + 1));
@@ -42,13 +44,15 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     if copy.directive != 0 {
         return Err(Fault::field(byte::CDW12 + 2));
     }
-    // Without protection information neither PRINFOR nor PRINFOW make sense, and there is no storage tag that could be checked.
+    // Without protection information neither PRINFOR nor PRINFOW make sense, and there is no
+    // storage tag that could be checked.
     let wanted = !protected && copy.read_protection | copy.write_protection != 0;
     if wanted || copy.storage_tag_check_read || copy.storage_tag_check_write {
         return Err(Fault::at(Status::INVALID_PROTECTION_INFORMATION, byte::CDW12 + 3));
     }
     if protected {
-        // Stripped and not inserted again, or the other way round: that is a copy to another format.
+        // Stripped and not inserted again, or the other way round: that is a copy to another
+        // format.
         if (copy.read_protection ^ copy.write_protection) & prinfo::ACTION != 0 {
             return Err(Fault::field(byte::CDW12 + 1));
         }
@@ -59,17 +63,18 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     }
     let bytes = u64::from(copy.ranges) * format.entry_bytes() as u64;
     let length = association.io_sgl().at_least(sqe, Direction::HostToController, bytes)?;
-    Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
+    Ok(Decision::Go(Task::Receive, length))
 }
 
-/// Goes on with a command whose source ranges have come. Whatever is wrong with any of them is found before the first is copied:
-/// dword 0 of a refusal, the lowest range that is not copied, is 0.
-pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Resumed {
-    let destination = namespace(subsystem, executing.nsid)?;
+/// Goes on with a command whose source ranges have come. Whatever is wrong with any of them is
+/// found before the first is copied: dword 0 of a refusal, the lowest range that is not copied,
+/// is 0.
+pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing: &Executing, data: &[u8]) -> Outcome {
+    let destination = namespace(subsystem, executing.nsid())?;
     // It may have become reserved or write protected while the data was on its way.
     reservation::check(destination, Access::Write)?;
     writable(destination)?;
-    let copy = Copy::decode(&executing.dwords());
+    let copy = Copy::decode(&executing.sqe());
     let format = CopyFormat::decode(copy.format).ok_or(Fault::new(Status::INTERNAL_ERROR))?;
     let sources = CopySource::decode_all(format, data);
     let limits = &association.limits;
@@ -86,23 +91,23 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
     let ranges: Result<Vec<_>, _> =
         sources.iter().map(|source| range(subsystem, destination, own, source, &target)).collect();
     let ranges = ranges?;
-    let guarding = destination.metadata.is_protected().then(|| guarding(destination, &copy, &sources)).transpose()?;
+    let checks = destination.metadata.is_protected().then(|| checks(destination, &copy, &sources)).transpose()?;
     let fua = copy.fua || !association.write_cache.load(Ordering::Relaxed);
     let length = u32::try_from(blocks << shift).expect("below the limit of a command");
     let (data_bytes, metadata_bytes) = (1 << shift, destination.metadata.bytes);
-    let copying = Box::new(Copying { target, data_bytes, metadata_bytes, guarding, sources: ranges, fua });
-    Ok(Next::Copy(copying, length))
+    let plan = Box::new(CopyPlan { target, data_bytes, metadata_bytes, checks, sources: ranges, fua });
+    Ok(Decision::Go(Task::Copy(plan), length))
 }
 
 /// What is done about protection information, which source and destination have in the same way.
-fn guarding(destination: &Namespace, copy: &Copy, sources: &[CopySource]) -> Result<CopyGuarding, Fault> {
+fn checks(destination: &Namespace, copy: &Copy, sources: &[CopySource]) -> Result<CopyChecks, Fault> {
     let read = |source: &CopySource| {
         let CopySource { application_tag, application_mask, .. } = *source;
         let tags = tags(source.reference_tag(), application_tag, application_mask);
         rules(destination, copy.read_protection, source.slba, &tags).map_err(|fault| Fault::new(fault.status))
     };
     let read: Result<Vec<_>, _> = sources.iter().map(read).collect();
-    Ok(CopyGuarding { read: read?, write: write_rules(destination, copy)? })
+    Ok(CopyChecks { read: read?, write: write_rules(destination, copy)? })
 }
 
 fn write_rules(destination: &Namespace, copy: &Copy) -> Result<Rules, Fault> {
@@ -114,7 +119,8 @@ fn tags(reference: u32, application: u16, application_mask: u16) -> Tags {
     Tags { storage_and_reference: reference.into(), application, application_mask, check_storage: false }
 }
 
-/// The bytes of a source range; `own` of the destination's namespace, which formats 0h and 1h do not name.
+/// The bytes of a source range; `own` of the destination's namespace, which formats 0h and 1h do
+/// not name.
 fn range(
     subsystem: &Subsystem,
     destination: &Namespace,
@@ -132,8 +138,8 @@ fn range(
     if shape(from) != shape(destination) {
         return Err(Fault::new(Status::INCOMPATIBLE_NAMESPACE));
     }
-    // It is done by reading and writing, whatever namespaces are concerned: a host that does not want that does as well by
-    // itself.
+    // It is done by reading and writing, whatever namespaces are concerned: a host that does not
+    // want that does as well by itself.
     if source.fast_only {
         return Err(Fault::new(Status::FAST_COPY_NOT_POSSIBLE));
     }

@@ -1,5 +1,6 @@
-//! The commands that a drive decides: checked here as far as the command itself tells, then handed on as what the drive
-//! understands ([`Step::Drive`]), and answered with what it says ([`Queue::answer`]).
+//! The commands that a drive decides: checked here as far as the command itself tells, then handed
+//! on as what the drive understands ([`Task::Drive`]), and answered with what it says
+//! ([`Queue::answer`]).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,10 +18,11 @@ use zerocopy::FromBytes;
 
 use crate::association::Association;
 use crate::controller::Controller;
+use crate::executing::Executing;
 use crate::log;
-use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
+use crate::outcome::{Decision, Detail, Fault, Outcome, byte};
 use crate::queue::Queue;
-use crate::step::{Executing, Step};
+use crate::step::{Step, Task};
 
 /// Whether the Admin Queue of a subsystem with a drive takes the command.
 pub(crate) fn decides(opcode: u8) -> bool {
@@ -54,7 +56,7 @@ pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcom
         admin::FIRMWARE_COMMIT => {
             association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
             let request = Request::Commit(Commit::decode(sqe));
-            Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
+            Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
         }
         admin::DEVICE_SELF_TEST | admin::FORMAT_NVM | admin::SANITIZE => media(association, drive, sqe),
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
@@ -89,21 +91,21 @@ fn media(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
         }
         _ => Request::Sanitize(media::Sanitize::decode(sqe)),
     };
-    Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
+    Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
 }
 
 /// Goes on with a command whose data has come.
-pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Resumed {
-    let request = match executing.opcode {
+pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
+    let request = match executing.opcode() {
         admin::NAMESPACE_MANAGEMENT => created(data)?,
-        admin::FIRMWARE_DOWNLOAD => Request::Download(u64::from(executing.cdw11) * 4, data.to_vec()),
+        admin::FIRMWARE_DOWNLOAD => Request::Download(u64::from(executing.cdw11()) * 4, data.to_vec()),
         _ => attached(executing, data)?,
     };
-    Ok(Next::Drive(Box::new(request)))
+    Ok(Decision::Go(Task::Drive(Box::new(request)), executing.length()))
 }
 
 /// Get Log Page of a page that the drive keeps, checked as far as all pages are.
-pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, executing: Executing) -> Action {
+pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, nsid: Nsid, length: u32) -> Decision {
     let GetLogPage { lid, lsp, retain_event, bytes, lsi, offset, .. } = *log;
     if !retain_event {
         controller.events.log_read(lid);
@@ -114,14 +116,14 @@ pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, executing: Exec
         lid,
         parameter: lsp,
         identifier: lsi,
-        nsid: executing.nsid,
+        nsid,
         offset,
         bytes,
         retain: retain_event,
         thresholds: controller.features.thresholds(),
         transport: controller.association.port.trtype.0,
     };
-    Action::Go(Step::Drive(executing, Box::new(Request::Log(wish))))
+    Decision::Go(Task::Drive(Box::new(Request::Log(wish))), length)
 }
 
 fn download(association: &Association, sqe: &Sqe) -> Outcome {
@@ -130,7 +132,7 @@ fn download(association: &Association, sqe: &Sqe) -> Outcome {
         return Err(Fault::field(byte::CDW10));
     }
     let length = association.admin_sgl().at_least(sqe, Direction::HostToController, bytes)?;
-    Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
+    Ok(Decision::Go(Task::Receive, length))
 }
 
 fn manage(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
@@ -150,7 +152,7 @@ fn manage(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
             check_nsid(drive, sqe.nsid())?;
             association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
             let request = Request::Delete(sqe.nsid());
-            Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))))
+            Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
         }
         ManagementSelect::Reserved(_) => Err(Fault::field(byte::CDW10)),
     }
@@ -170,7 +172,7 @@ fn attach(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
 /// Fetches the 4096 bytes of the command's data.
 fn parameters(association: &Association, sqe: &Sqe) -> Outcome {
     let length = association.admin_sgl().at_least(sqe, Direction::HostToController, IDENTIFY_BYTES as u64)?;
-    Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
+    Ok(Decision::Go(Task::Receive, length))
 }
 
 fn check_nsid(drive: &View, nsid: Nsid) -> Result<(), Fault> {
@@ -210,25 +212,26 @@ fn created(data: &[u8]) -> Result<Request, Fault> {
 fn attached(executing: &Executing, data: &[u8]) -> Result<Request, Fault> {
     let list = ControllerList::ref_from_bytes(data).map_err(|_| Fault::new(Status::DATA_SGL_LENGTH_INVALID))?;
     let controllers: Vec<_> = list.legal().map_err(Fault::new)?.collect();
-    let attach = executing.cdw10 & 0x0f == 0;
-    let nsid = executing.nsid;
+    let attach = executing.cdw10() & 0x0f == 0;
+    let nsid = executing.nsid();
     Ok(if attach { Request::Attach(nsid, controllers) } else { Request::Detach(nsid, controllers) })
 }
 
 impl Queue {
-    /// Goes on with a [`Step::Drive`] that the drive has answered.
+    /// Goes on with a [`Task::Drive`] that the drive has answered.
     pub fn answer(&mut self, executing: Executing, answer: Result<Answer, Refusal>) -> Step {
+        let length = executing.length();
         let outcome = match answer {
-            Ok(Answer::Done(result)) => Ok(Next::Done(result)),
-            Ok(Answer::Warned(status, result)) => Err(Fault { result, ..Fault::transient(status) }),
-            Ok(Answer::Part(part)) if part.is_empty() => Ok(Next::Done(0)),
-            Ok(Answer::Part(part)) => Ok(Next::Reply(part)),
-            Ok(Answer::Data(page)) if executing.opcode == admin::GET_LOG_PAGE => {
-                log::part(&log::command_of(&executing), page).map(Next::Reply)
+            Ok(Answer::Done(result)) => Ok(Decision::Done(result)),
+            Ok(Answer::Warned(status, result)) => Err(Fault::transient(status).with_result(result)),
+            Ok(Answer::Part(part)) if part.is_empty() => Ok(Decision::Done(0)),
+            Ok(Answer::Part(part)) => Ok(Decision::Go(Task::Reply(part), length)),
+            Ok(Answer::Data(page)) if executing.opcode() == admin::GET_LOG_PAGE => {
+                log::part(&log::command_of(&executing), page).map(|part| Decision::Go(Task::Reply(part), length))
             }
             Ok(Answer::Data(mut data)) => {
-                data.truncate(executing.length as usize);
-                Ok(Next::Reply(data))
+                data.truncate(length as usize);
+                Ok(Decision::Go(Task::Reply(data), length))
             }
             Err(refusal) => Err(refusal.into()),
         };
@@ -238,7 +241,8 @@ impl Queue {
 
 impl From<Refusal> for Fault {
     fn from(refusal: Refusal) -> Self {
-        Self { status: refusal.status, informs: true, result: refusal.information, location: refusal.location }
+        let detail = Detail::Information(refusal.information);
+        Self { status: refusal.status, detail, location: refusal.location }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Asynchronous events of a controller: which happened, which the host has been told of, and the requests that wait for
-//! the next one (Base, Asynchronous Event Request command).
+//! Asynchronous events of a controller: which happened, which the host has been told of, and the
+//! requests that wait for the next one (Base, Asynchronous Event Request command).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,9 +9,10 @@ use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Cid, Status};
 
-use crate::outcome::{Action, Fault};
+use crate::outcome::{Decision, Fault, Outcome};
 
-/// Events and the requests that wait for them. Everything in it is bounded: requests by AERL, events by their kinds.
+/// Events and the requests that wait for them. Everything in it is bounded: requests by AERL,
+/// events by their kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     /// Requests that wait, the oldest first.
@@ -26,15 +27,16 @@ pub(crate) struct Events {
 
 impl Events {
     /// Takes a request.
-    pub(crate) fn request(&mut self, cid: Cid, limit: u16) -> Result<Action, Fault> {
+    pub(crate) fn request(&mut self, cid: Cid, limit: u16) -> Outcome {
         if self.held.len() >= usize::from(limit) {
             return Err(Fault::new(Status::ASYNC_EVENT_LIMIT_EXCEEDED));
         }
         self.held.push_back(cid);
-        Ok(Action::Hold)
+        Ok(Decision::Held)
     }
 
-    /// An event happened. Nothing comes of it if the host does not want it or has not yet read about the last one.
+    /// An event happened. Nothing comes of it if the host does not want it or has not yet read
+    /// about the last one.
     pub(crate) fn raise(&mut self, event: AsyncEvent, config: AsyncEventConfig) {
         if event.is_enabled_by(config) && !self.masked.contains(&event) {
             self.masked.push(event);
@@ -42,7 +44,8 @@ impl Events {
         }
     }
 
-    /// The host has read `log_page` without Retain Asynchronous Event: its events may be raised again.
+    /// The host has read `log_page` without Retain Asynchronous Event: its events may be raised
+    /// again.
     pub(crate) fn log_read(&mut self, log_page: Lid) {
         self.masked.retain(|event| event.log_page != log_page);
         self.pending.retain(|event| event.log_page != log_page);

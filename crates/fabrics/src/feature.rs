@@ -18,8 +18,8 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::controller::{Controller, Kind};
-use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
-use crate::step::{Executing, Step};
+use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::step::Task;
 use crate::{drive, identify};
 
 /// Current values of the features that are not kept elsewhere.
@@ -29,14 +29,16 @@ pub(crate) struct Features {
     power: PowerManagement,
     pub(crate) over_kelvin: u16,
     pub(crate) under_kelvin: u16,
-    /// Time limits that differ from the default; of existing namespaces only, so bounded by their number.
+    /// Time limits that differ from the default; of existing namespaces only, so bounded by their
+    /// number.
     recovery: BTreeMap<Nsid, u16>,
     atomicity: WriteAtomicity,
     pub(crate) events: AsyncEventConfig,
     behavior: Box<HostBehaviorSupport>,
     /// Critical warnings of the endurance group that are events.
     pub(crate) group_warnings: u8,
-    /// Reservation notices that the host does not want, where it said so; of existing namespaces only.
+    /// Reservation notices that the host does not want, where it said so; of existing namespaces
+    /// only.
     masks: BTreeMap<Nsid, NotificationMask>,
 }
 
@@ -141,7 +143,7 @@ pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
         Select::Current => false,
         // Nothing is ever saved, so the saved value is the default.
         Select::Default | Select::Saved => true,
-        Select::Supported => return Ok(Action::Done(capabilities(fid).encode().into())),
+        Select::Supported => return Ok(Decision::Done(capabilities(fid).encode().into())),
         Select::Reserved(_) => return Err(Fault::field(byte::CDW10 + 1)),
     };
     match fid {
@@ -156,17 +158,17 @@ pub(crate) fn get(controller: &Controller, sqe: &Sqe) -> Outcome {
         Fid::ENDURANCE_GROUP_EVENT => {
             let EnduranceGroupEvents { group, .. } = group_events(sqe.cdw11.get())?;
             let warnings = if default { 0 } else { controller.features.group_warnings };
-            Ok(Action::Done(EnduranceGroupEvents { group, warnings }.encode().into()))
+            Ok(Decision::Done(EnduranceGroupEvents { group, warnings }.encode().into()))
         }
-        _ if default => Ok(Action::Done(default_value(controller, fid).into())),
-        _ => Ok(Action::Done(current_value(controller, fid).into())),
+        _ if default => Ok(Decision::Done(default_value(controller, fid).into())),
+        _ => Ok(Decision::Done(current_value(controller, fid).into())),
     }
 }
 
 fn reply(controller: &Controller, sqe: &Sqe, value: &[u8]) -> Outcome {
     let rules = controller.association.admin_sgl();
     let length = rules.at_least(sqe, Direction::ControllerToHost, value.len() as u64)?;
-    Ok(Action::Go(Step::Reply(Executing::new(sqe, length), value.to_vec())))
+    Ok(Decision::Go(Task::Reply(value.to_vec()), length))
 }
 
 fn host_identifier(controller: &Controller, sqe: &Sqe) -> Outcome {
@@ -194,7 +196,7 @@ fn of_namespace(controller: &Controller, fid: Fid, nsid: Nsid, default: bool) ->
         _ if namespace.is_protected() => WriteProtection::Protected.encode(),
         _ => WriteProtection::None.encode(),
     };
-    Ok(Action::Done(value.into()))
+    Ok(Decision::Done(value.into()))
 }
 
 fn temperature_threshold(controller: &Controller, cdw11: u32, default: bool) -> Outcome {
@@ -211,7 +213,7 @@ fn temperature_threshold(controller: &Controller, cdw11: u32, default: bool) -> 
         ThresholdType::Under => features.under_kelvin,
         ThresholdType::Reserved(_) => return Err(Fault::field(byte::CDW11 + 2)),
     };
-    Ok(Action::Done(kelvin.into()))
+    Ok(Decision::Done(kelvin.into()))
 }
 
 fn default_value(controller: &Controller, fid: Fid) -> u32 {
@@ -272,16 +274,16 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     match fid {
         Fid::NUMBER_OF_QUEUES => return set_number_of_queues(controller, value),
         // The timers, and who else uses the namespace, are the registry's.
-        Fid::KEEP_ALIVE_TIMER => return Ok(Action::Go(Step::Shared(Executing::new(sqe, 0)))),
+        Fid::KEEP_ALIVE_TIMER => return Ok(Decision::Go(Task::Shared, 0)),
         Fid::WRITE_PROTECTION => {
             return match WriteProtection::decode(value) {
                 wanted @ (WriteProtection::None | WriteProtection::Protected) => {
-                    let executing = Executing::new(sqe, 0);
                     let protect = Request::Protect(sqe.nsid(), wanted == WriteProtection::Protected);
-                    Ok(Action::Go(match drive::of(controller) {
-                        Some(_) => Step::Drive(executing, Box::new(protect)),
-                        None => Step::Shared(executing),
-                    }))
+                    let task = match drive::of(controller) {
+                        Some(_) => Task::Drive(Box::new(protect)),
+                        None => Task::Shared,
+                    };
+                    Ok(Decision::Go(task, 0))
                 }
                 // NWPC announces no other state.
                 _ => Err(Fault::field(byte::CDW11)),
@@ -292,25 +294,25 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
                 return Err(Fault::field(byte::CDW11));
             }
             let request = Request::Persist(sqe.nsid(), ReservationPersistence::decode(value).persist);
-            return Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))));
+            return Ok(Decision::Go(Task::Drive(Box::new(request)), 0));
         }
         Fid::SANITIZE_CONFIG => {
             if value & !1 != 0 {
                 return Err(Fault::field(byte::CDW11));
             }
             let request = Request::SanitizeConfig(SanitizeConfig::decode(value).warn);
-            return Ok(Action::Go(Step::Drive(Executing::new(sqe, 0), Box::new(request))));
+            return Ok(Decision::Go(Task::Drive(Box::new(request)), 0));
         }
         Fid::HOST_BEHAVIOR_SUPPORT => {
             let bytes = size_of::<HostBehaviorSupport>() as u64;
             let length = controller.association.admin_sgl().at_least(sqe, Direction::HostToController, bytes)?;
-            return Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)));
+            return Ok(Decision::Go(Task::Receive, length));
         }
         // Fabrics: the host said who it is in Connect.
         Fid::HOST_IDENTIFIER => return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR)),
         _ => set_value(controller, fid, sqe.nsid(), value)?,
     }
-    Ok(Action::Done(0))
+    Ok(Decision::Done(0))
 }
 
 fn check_namespace(controller: &Controller, fid: Fid, nsid: Nsid) -> Result<(), Fault> {
@@ -341,7 +343,7 @@ fn set_number_of_queues(controller: &Controller, value: u32) -> Outcome {
     // Over fabrics every queue is a pair.
     let queues = wanted.submission.min(wanted.completion).min(association.max_io_queues());
     association.granted_queues.store(queues.into(), Ordering::Relaxed);
-    Ok(Action::Done(NumberOfQueues { submission: queues, completion: queues }.encode().into()))
+    Ok(Decision::Done(NumberOfQueues { submission: queues, completion: queues }.encode().into()))
 }
 
 fn set_value(controller: &mut Controller, fid: Fid, nsid: Nsid, value: u32) -> Result<(), Fault> {
@@ -462,7 +464,7 @@ fn set_reservation_mask(controller: &mut Controller, nsid: Nsid, value: u32) -> 
 }
 
 /// Goes on with Set Features of Host Behavior Support, whose data has come.
-pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Resumed {
+pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Outcome {
     let Ok(wanted) = HostBehaviorSupport::read_from_bytes(data) else {
         return Err(Fault::new(Status::DATA_SGL_LENGTH_INVALID));
     };
@@ -473,5 +475,5 @@ pub(crate) fn set_data(controller: &mut Controller, data: &[u8]) -> Resumed {
     controller.association.copy_formats.store(wanted.cdfe.get(), Ordering::Relaxed);
     // Reserved bytes are ignored and read back as zeros.
     *controller.features.behavior = HostBehaviorSupport { rsvd6: [0; 506], ..wanted };
-    Ok(Next::Done(0))
+    Ok(Decision::Done(0))
 }

@@ -1,5 +1,6 @@
-//! Fused operations: which two commands of a queue belong together, and what each gets when they do not. The one such
-//! operation is Compare and Write; that nothing comes between the two halves on the medium is the target's business.
+//! Fused operations: which two commands of a queue belong together, and what each gets when they do
+//! not. The one such operation is Compare and Write; that nothing comes between the two halves on
+//! the medium is the target's business.
 //!
 //! Base, "Fused Operations"; NVM Command Set, "Compare and Write".
 
@@ -12,11 +13,12 @@ use ebof_nvme::{Cid, Nsid, Sqe, Status};
 
 use crate::outcome::{Fault, Outcome, byte};
 use crate::queue::{Live, Queue, Role};
-use crate::step::Step;
+use crate::step::{Step, Task};
+use crate::transfer::FusedHalf;
 use crate::{connect, io};
 
-/// Logical blocks of Compare and Write at most (ACWU): what is written whole or not at all, also when the power fails, is
-/// one block (AWUPF).
+/// Logical blocks of Compare and Write at most (ACWU): what is written whole or not at all, also
+/// when the power fails, is one block (AWUPF).
 pub(crate) const BLOCKS_MAX: u32 = 1;
 
 /// A first command whose second has to be the next of the queue.
@@ -28,23 +30,16 @@ pub(crate) enum First {
     Failed,
 }
 
-/// Which half of a pair a command is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Half {
-    /// The Compare.
-    First,
-    /// The Write for the Compare of this identifier.
-    Second(Cid),
-}
-
 impl Queue {
     /// Takes a command of an I/O queue that is fused, or follows the first of a pair.
     #[cold]
     pub(crate) fn submit_fused(&mut self, sqe: &Sqe) -> Step {
         match (sqe.fuse(), self.fused.take()) {
             (Fuse::Second, Some(First::Waiting { cid, nsid, range })) => self.second(sqe, cid, nsid, range),
-            (Fuse::Second, Some(First::Failed)) => self.refuse(sqe, Fault::transient(Status::ABORTED_FAILED_FUSED)),
-            (Fuse::Second, None) => self.refuse(sqe, Fault::new(Status::ABORTED_MISSING_FUSED)),
+            (Fuse::Second, Some(First::Failed)) => {
+                self.accept_refused(sqe, Fault::transient(Status::ABORTED_FAILED_FUSED))
+            }
+            (Fuse::Second, None) => self.accept_refused(sqe, Fault::new(Status::ABORTED_MISSING_FUSED)),
             (_, Some(First::Waiting { cid, .. })) => {
                 let next = self.first_or_other(sqe);
                 Step::Unpaired(cid, Status::ABORTED_MISSING_FUSED.dnr(), Box::new(next))
@@ -74,59 +69,52 @@ impl Queue {
             Fuse::First => {
                 let step = self.accept(sqe, |live| {
                     if sqe.opcode == nvm::COMPARE {
-                        half(live.as_deref(), sqe, Half::First)
+                        half(live.as_deref(), sqe, FusedHalf::First { second: None })
                     } else {
                         Err(Fault::field(byte::FLAGS))
                     }
                 });
-                self.fused = Some(match step.work() {
-                    Step::CompareFirst(executing, _) => {
-                        let (cid, nsid) = (executing.cid(), executing.nsid());
-                        First::Waiting { cid, nsid, range: BlockRange::decode(sqe) }
-                    }
-                    _ => First::Failed,
+                self.fused = Some(if is_half(&step) {
+                    First::Waiting { cid: sqe.cid(), nsid: sqe.nsid(), range: BlockRange::decode(sqe) }
+                } else {
+                    First::Failed
                 });
                 step
             }
-            Fuse::Second | Fuse::Reserved => self.refuse(sqe, Fault::field(byte::FLAGS)),
+            Fuse::Second | Fuse::Reserved => self.accept_refused(sqe, Fault::field(byte::FLAGS)),
         }
     }
 
     fn second(&mut self, sqe: &Sqe, first: Cid, nsid: Nsid, of_first: BlockRange) -> Step {
         if sqe.opcode != nvm::WRITE {
-            let next = self.refuse(sqe, Fault::field(byte::FLAGS));
+            let next = self.accept_refused(sqe, Fault::field(byte::FLAGS));
             return Step::Unpaired(first, Status::ABORTED_MISSING_FUSED.dnr(), Box::new(next));
         }
         let range = BlockRange::decode(sqe);
         if (sqe.nsid(), range.slba, range.blocks) != (nsid, of_first.slba, of_first.blocks) {
             let wrong = if sqe.nsid() == nsid { byte::CDW10 } else { byte::NSID };
-            let next = self.refuse(sqe, Fault::field(wrong));
+            let next = self.accept_refused(sqe, Fault::field(wrong));
             return Step::Unpaired(first, Status::INVALID_FIELD.dnr(), Box::new(next));
         }
-        match self.accept(sqe, |live| half(live.as_deref(), sqe, Half::Second(first))) {
-            step if matches!(step.work(), Step::WriteSecond(..)) => step,
+        match self.accept(sqe, |live| half(live.as_deref(), sqe, FusedHalf::Second { first })) {
+            step if is_half(&step) => step,
             refused => Step::Unpaired(first, Status::ABORTED_FAILED_FUSED, Box::new(refused)),
         }
     }
 
-    fn refuse(&mut self, sqe: &Sqe, fault: Fault) -> Step {
+    fn accept_refused(&mut self, sqe: &Sqe, fault: Fault) -> Step {
         self.accept(sqe, |_| Err(fault))
     }
 }
 
-fn half(live: Option<&Live>, sqe: &Sqe, half: Half) -> Outcome {
+fn half(live: Option<&Live>, sqe: &Sqe, half: FusedHalf) -> Outcome {
     match live {
-        Some(Live { role: Role::Io(subsystem), association, .. }) => io::fused(association, subsystem, sqe, half),
+        Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit_half(association, subsystem, sqe, half),
         _ => connect::submit(sqe),
     }
 }
 
-impl Half {
-    /// The step that goes on with the half.
-    pub(crate) fn step(self, executing: crate::Executing, extent: crate::Extent) -> Step {
-        match self {
-            Self::First => Step::CompareFirst(executing, extent),
-            Self::Second(first) => Step::WriteSecond(executing, extent, first),
-        }
-    }
+/// Whether the step goes on with a half of a pair.
+fn is_half(step: &Step) -> bool {
+    matches!(step, Step::Execute(_, Task::Transfer(transfer)) if transfer.fused.is_some())
 }

@@ -1,4 +1,5 @@
-//! What the Identify command answers: the announcements of what `io`, `log`, `feature` and `property` serve.
+//! What the Identify command answers: the announcements of what `io`, `log`, `feature` and
+//! `property` serve.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -23,13 +24,14 @@ use zerocopy::IntoBytes;
 
 use crate::association::Association;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
-use crate::outcome::{Action, Fault, Outcome, byte};
+use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::VERSION;
 use crate::registry::Look;
-use crate::step::{Executing, Step};
+use crate::step::Task;
 use crate::{copy, error_log, fused};
 
-/// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains nothing from that.
+/// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains
+/// nothing from that.
 pub(crate) const KEEP_ALIVE_GRANULARITY_MS: u32 = 1000;
 
 /// The version of the NVM Command Set specification.
@@ -38,17 +40,16 @@ const NVM_VERSION: Version = Version::new(1, 1, 0);
 /// Identify of an I/O controller.
 pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
-    let executing = Executing::new(sqe, length);
     match Cns(sqe.cdw10.to_bytes()[0]) {
         // These need a view of all controllers.
         Cns::NAMESPACE_CONTROLLER_LIST => {
             named_in(subsystem, subsystem.allocated(), sqe.nsid())?.ok_or(Fault::field(byte::NSID))?;
-            Ok(Action::Go(Step::Shared(executing)))
+            Ok(Decision::Go(Task::Shared, length))
         }
-        Cns::CONTROLLER_LIST => Ok(Action::Go(Step::Shared(executing))),
+        Cns::CONTROLLER_LIST => Ok(Decision::Go(Task::Shared, length)),
         // What the host is shown of its namespaces depends on what it has looked at.
-        _ if !subsystem.pending.is_empty() && Look::of(sqe).is_some() => Ok(Action::Go(Step::Shared(executing))),
-        _ => Ok(Action::Go(Step::Reply(executing, structure(association, subsystem, sqe)?))),
+        _ if !subsystem.pending.is_empty() && Look::of(sqe).is_some() => Ok(Decision::Go(Task::Shared, length)),
+        _ => Ok(Decision::Go(Task::Reply(structure(association, subsystem, sqe)?), length)),
     }
 }
 
@@ -129,10 +130,11 @@ pub(crate) fn discovery_controller(association: &Association, identity: &Discove
     data.oaes.set(oaes::DISCOVERY_LOG);
     data.lpa = lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
     data.dctype = 1;
-    Ok(Action::Go(Step::Reply(Executing::new(sqe, length), bytes(&*data))))
+    Ok(Decision::Go(Task::Reply(bytes(&*data)), length))
 }
 
-/// What `nsid` names for this controller: `None` if it could name a namespace and does not, or one that is not attached.
+/// What `nsid` names for this controller: `None` if it could name a namespace and does not, or one
+/// that is not attached.
 pub(crate) fn named(subsystem: &Subsystem, nsid: Nsid) -> Result<Option<&Namespace>, Fault> {
     named_in(subsystem, &subsystem.namespaces, nsid)
 }
@@ -184,7 +186,8 @@ fn namespace_data(namespace: &Namespace, limits: &Limits) -> IdentifyNamespace {
     data.eui64 = namespace.eui64;
     data.dps = namespace.metadata.protection.encode() | if namespace.metadata.first { dps::FIRST_BYTES } else { 0 };
     if namespace.metadata.is_protected() {
-        // Write Zeroes writes protection information, whatever it says of deallocation. That of deallocated blocks is FFh.
+        // Write Zeroes writes protection information, whatever it says of deallocation. That of
+        // deallocated blocks is FFh.
         data.dlfeat &= !dlfeat::WRITE_ZEROES_DEALLOCATE;
     }
     match &namespace.provision {
@@ -318,8 +321,8 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     if subsystem.drive.as_ref().is_none_or(|drive| drive.personality.compare) {
         data.fuses.set(fuses::COMPARE_AND_WRITE);
     }
-    // Nothing larger than a block is written as one: not by what is beneath when the power fails (AWUPF), and not in one piece
-    // between other commands (AWUN).
+    // Nothing larger than a block is written as one: not by what is beneath when the power fails
+    // (AWUPF), and not in one piece between other commands (AWUN).
     data.awun.set(0);
     data.awupf.set(0);
     data.acwu.set(u16::try_from(fused::BLOCKS_MAX - 1).expect("one"));
@@ -348,7 +351,8 @@ fn admin_commands(personality: &Personality) -> u16 {
     offered.iter().filter(|(on, _)| *on).fold(always, |bits, (_, bit)| bits | bit)
 }
 
-/// EDSTT: how long an extended self-test takes at most if nothing else goes on, on a disk of 100 MB/s.
+/// EDSTT: how long an extended self-test takes at most if nothing else goes on, on a disk of 100
+/// MB/s.
 fn extended_test_minutes(bytes: u64) -> u16 {
     u16::try_from(bytes.div_ceil(60 * 100_000_000).max(1)).unwrap_or(u16::MAX)
 }
@@ -392,8 +396,8 @@ fn nvm_controller_data(limits: &Limits, managed: bool) -> NvmController {
         vsl: page_power(limits.verify_bytes),
         wzsl: page_power(limits.write_zeroes_bytes),
         wusl: if managed { page_power(limits.write_zeroes_bytes) } else { 0 },
-        // Deviation: Linux before 5.15 does not ask for it and sends up to 256 ranges, the most that the command can carry. They
-        // are taken, but have no code here.
+        // Deviation: Linux before 5.15 does not ask for it and sends up to 256 ranges, the most
+        // that the command can carry. They are taken, but have no code here.
         dmrl: u8::try_from(limits.dsm_ranges).unwrap_or(u8::MAX),
         ..NvmController::default()
     };

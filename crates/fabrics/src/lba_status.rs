@@ -1,5 +1,5 @@
-//! Get LBA Status: which blocks of a drive's namespace are marked bad, and which are allocated. The target looks; here the command is
-//! checked, and the list is made.
+//! Get LBA Status: which blocks of a drive's namespace are marked bad, and which are allocated. The
+//! target looks; here the command is checked, and the list is made.
 //!
 //! NVM Command Set, "Get LBA Status command".
 
@@ -10,11 +10,12 @@ use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Sqe, Status};
 
 use crate::association::Association;
+use crate::executing::Executing;
 use crate::identify;
 use crate::model::Subsystem;
-use crate::outcome::{Action, Fault, Next, Outcome, byte};
+use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::queue::Queue;
-use crate::step::{Executing, StatusWish, Step};
+use crate::step::{LbaStatusQuery, Step, Task};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -43,13 +44,14 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, get.bytes)?;
     let ranges_max = usize::try_from((get.bytes - HEADER_BYTES) / ENTRY_BYTES).expect("no more than a transfer");
     let range = get.slba..get.slba + blocks;
-    let wish = StatusWish { device: namespace.device, range, allocated, ranges_max };
-    Ok(Action::Go(Step::LbaStatus(Executing::new(sqe, length), wish)))
+    let query = LbaStatusQuery { device: namespace.device, range, allocated, ranges_max };
+    Ok(Decision::Go(Task::LbaStatus(query), length))
 }
 
 impl Queue {
-    /// Goes on with a [`Step::LbaStatus`]: the ranges (first block, blocks) that were found, and whether all of what was asked for
-    /// was looked at. What there is no room for is left out, and the host told.
+    /// Goes on with a [`Task::LbaStatus`]: the ranges (first block, blocks) that were found, and
+    /// whether all of what was asked for was looked at. What there is no room for is left out, and
+    /// the host told.
     pub fn lba_status(&mut self, executing: Executing, ranges: &[(u64, u64)], complete: bool) -> Step {
         let step = u64::from(u32::MAX);
         let pieces = ranges.iter().flat_map(|&(first, blocks)| {
@@ -60,7 +62,8 @@ impl Queue {
         let condition = if complete { Completion::Complete } else { Completion::Incomplete };
         let mut data = status_list(&entries, condition, executing.length() as usize);
         data.resize(executing.length() as usize, 0);
-        self.settle(executing, Ok(Next::Reply(data)))
+        let length = executing.length();
+        self.settle(executing, Ok(Decision::Go(Task::Reply(data), length)))
     }
 }
 

@@ -1,11 +1,13 @@
 //! What a command means: subsystems, controllers, queues, discovery.
 //!
-//! Pure: commands, parameter data and the time come in; completions and steps for the target come out. It owns no
-//! socket, no thread, no device and no lock, and never sees a data byte of an I/O command.
+//! Pure: commands, parameter data and the time come in; completions and steps for the target come
+//! out. It owns no socket, no thread, no device and no lock, and never sees a data byte of an I/O
+//! command.
 //!
-//! A [`Queue`] belongs to the thread that serves its connection. What queues share is in the [`Registry`], which the
-//! target keeps behind one lock and needs only for the control path ([`Step::Connect`], [`Step::Shared`], teardown, a
-//! new [`Model`], time-outs). What the registry has to tell a queue travels as a [`Notice`].
+//! A [`Queue`] belongs to the thread that serves its connection. What queues share is in the
+//! [`Registry`], which the target keeps behind one lock and needs only for the control path
+//! ([`Task::Connect`], [`Task::Shared`], teardown, a new [`Model`], time-outs). What the registry
+//! has to tell a queue travels as a [`Notice`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -20,6 +22,7 @@ mod discovery;
 mod drive;
 mod error_log;
 mod event;
+mod executing;
 mod feature;
 mod fused;
 mod identify;
@@ -35,18 +38,21 @@ pub mod queue;
 pub mod registry;
 mod reservation;
 pub mod step;
+mod transfer;
 
 pub use ebof_drive::reservation::Right;
 
 pub use association::{Association, Counters, Counts};
 pub use connect::{Arrival, Refusal, RefusalReason, Tolerated};
+pub use executing::Executing;
 pub use model::{
     DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId, Provision,
     Subsystem, TableError, Usage,
 };
 pub use provision::Backing;
-pub use queue::Queue;
+pub use queue::{Failure, Queue};
 pub use registry::{
     CloseReason, ControllerInfo, Drain, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry,
 };
-pub use step::{ByteRange, CopyGuarding, CopyRange, Copying, Executing, Extent, Guarding, Quiesce, StatusWish, Step};
+pub use step::{ByteRange, CopyChecks, CopyPlan, CopyRange, LbaStatusQuery, Quiesce, Step, Task};
+pub use transfer::{Extent, FusedHalf, ProtectionChecks, Transfer, TransferKind};

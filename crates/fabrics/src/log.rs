@@ -1,5 +1,5 @@
-//! What the Get Log Page command answers, except for the Discovery log page (`discovery`) and the counters of the SMART
-//! log, which need a view of all controllers (`registry`).
+//! What the Get Log Page command answers, except for the Discovery log page (`discovery`) and the
+//! counters of the SMART log, which need a view of all controllers (`registry`).
 
 use alloc::vec::Vec;
 
@@ -18,17 +18,19 @@ use zerocopy::IntoBytes;
 use crate::association::Counts;
 use crate::controller::{Controller, Kind};
 use crate::drive;
+use crate::executing::Executing;
 use crate::model::{Health, Subsystem};
-use crate::outcome::{Action, Fault, Outcome, byte};
-use crate::step::{Executing, Step};
+use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::step::Task;
 
 /// The command that `executing` is.
 pub(crate) fn command_of(executing: &Executing) -> GetLogPage {
-    GetLogPage::decode(&executing.dwords())
+    GetLogPage::decode(&executing.sqe())
 }
 
-/// The part of `page` that was asked for, at most MDTS. What lies behind the end of the page is zeros, as Linux' target has
-/// it: the results there are undefined, but a host may insist on all the data that it asked for.
+/// The part of `page` that was asked for, at most MDTS. What lies behind the end of the page is
+/// zeros, as Linux' target has it: the results there are undefined, but a host may insist on all
+/// the data that it asked for.
 pub(crate) fn part(log: &GetLogPage, mut page: Vec<u8>) -> Result<Vec<u8>, Fault> {
     let Some(start) = usize::try_from(log.offset).ok().filter(|&start| start <= page.len()) else {
         return Err(Fault::field(byte::CDW12));
@@ -50,12 +52,11 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, log.bytes)?;
     check(controller, sqe.nsid(), &log)?;
-    let executing = Executing::new(sqe, length);
     if drive::of(controller).is_some() && ebof_drive::keeps(log.lid) {
-        return Ok(drive::log(controller, &log, executing));
+        return Ok(drive::log(controller, &log, sqe.nsid(), length));
     }
     let page = match log.lid {
-        Lid::SMART_HEALTH | Lid::DISCOVERY => return Ok(Action::Go(Step::Shared(executing))),
+        Lid::SMART_HEALTH | Lid::DISCOVERY => return Ok(Decision::Go(Task::Shared, length)),
         Lid::SUPPORTED_LOG_PAGES => supported(&controller.kind).as_bytes().to_vec(),
         Lid::ERROR_INFORMATION => association.errors.page(association.port.trtype.0),
         Lid::FIRMWARE_SLOTS => firmware(controller).as_bytes().to_vec(),
@@ -70,8 +71,9 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
         Lid::COMMAND_EFFECTS => {
             let mut effects = command_effects(drive::of(controller).map(|drive| &drive.personality));
-            // Deviation: nvme-cli 2.x asks for the zoned commands, too, of every controller that has command sets to choose
-            // from, and shows nothing when that is refused: of other sets than NVM no I/O command is supported.
+            // Deviation: nvme-cli 2.x asks for the zoned commands, too, of every controller that
+            // has command sets to choose from, and shows nothing when that is refused: of other
+            // sets than NVM no I/O command is supported.
             if log.csi != Csi::NVM {
                 effects.iocs.fill(0.into());
             }
@@ -79,7 +81,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         }
         _ => feature_effects(&controller.kind).as_bytes().to_vec(),
     };
-    let answer = Action::Go(Step::Reply(executing, part(&log, page)?));
+    let answer = Decision::Go(Task::Reply(part(&log, page)?), length);
     if !log.retain_event {
         if log.lid == Lid::RESERVATION_NOTIFICATION {
             controller.take_reservation_notice();
@@ -199,7 +201,8 @@ fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
     // Namespace Write Protection Config changes what a namespace can do.
     log.set_admin(admin::SET_FEATURES, of_controller.with(CommandEffects::NCC));
     if let Some(personality) = drive {
-        // A namespace that is created or deleted changes the inventory; so does one that is attached.
+        // A namespace that is created or deleted changes the inventory; so does one that is
+        // attached.
         let inventory = supported.with(CommandEffects::NIC).with_scope(scope::SUBSYSTEM);
         log.set_admin(admin::NAMESPACE_MANAGEMENT, inventory);
         log.set_admin(admin::NAMESPACE_ATTACHMENT, inventory);
@@ -219,13 +222,14 @@ fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
             }
         }
     }
-    // Deviation: Linux (6.12) takes every bit of an I/O command besides CSUPP and LBCC, the scope too, for an unusual
-    // effect and warns. No scope is as legal as one.
+    // Deviation: Linux (6.12) takes every bit of an I/O command besides CSUPP and LBCC, the scope
+    // too, for an unusual effect and warns. No scope is as legal as one.
     for opcode in [nvm::FLUSH, nvm::READ, nvm::COMPARE, nvm::VERIFY, FABRICS] {
         log.set_io(opcode, supported);
     }
     if drive.is_some() {
-        // Reservations change what others may do, which the host of the command need not look at again.
+        // Reservations change what others may do, which the host of the command need not look at
+        // again.
         for opcode in
             [nvm::RESERVATION_REGISTER, nvm::RESERVATION_REPORT, nvm::RESERVATION_ACQUIRE, nvm::RESERVATION_RELEASE]
         {
@@ -257,7 +261,8 @@ fn feature_effects(kind: &Kind) -> FeaturesSupportedAndEffects {
     log
 }
 
-/// SMART / Health Information of a subsystem: what its drive says, and what its controllers have counted.
+/// SMART / Health Information of a subsystem: what its drive says, and what its controllers have
+/// counted.
 pub(crate) fn smart(subsystem: &Subsystem, counts: Counts, errors: u64, warnings: u8) -> Vec<u8> {
     let Health {
         temperature_kelvin,

@@ -1,98 +1,70 @@
-//! How the parts of a queue answer: go on with an action, or fail with a status and the place of the error.
+//! How the parts of a queue answer: go on with an action, or fail with a status and the place of
+//! the error.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use ebof_drive::Request;
 use ebof_nvme::log::ParameterErrorLocation;
 use ebof_nvme::opcode::Direction;
-use ebof_nvme::{Cid, Sgl, Sqe, Status};
+use ebof_nvme::{Sgl, Sqe, Status};
 
-use crate::model::DeviceId;
-use crate::registry::Handle;
-use crate::step::{ByteRange, Copying, Executing, Quiesce, Step};
+use crate::step::Task;
 
-/// What becomes of a command that was not refused.
+/// What becomes of a command that was not refused. The queue, which has its ticket, makes a step of
+/// it.
 #[derive(Debug)]
-pub(crate) enum Action {
+pub(crate) enum Decision {
     /// It is complete, with this result.
     Done(u64),
-    /// The target has to do something; the step holds the command's ticket.
-    Go(Step),
+    /// The target has to do something; the command has so many bytes of data
+    /// ([`Executing::length`](crate::Executing::length)).
+    Go(Task, u32),
     /// It waits for an event.
-    Hold,
+    Held,
     /// It is complete, and so is the connection.
     Disconnect,
 }
 
-/// What becomes of a command that went on, with its data or the registry's view, and was not refused. It has no ticket: that of
-/// the command goes on with it (`Queue::settle`).
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// It is complete, with this result.
-    Done(u64),
-    /// See [`Step::Reply`].
-    Reply(Vec<u8>),
-    /// See [`Step::Drive`].
-    Drive(Box<Request>),
-    /// See [`Step::Deallocate`].
-    Deallocate(DeviceId, Vec<ByteRange>),
-    /// See [`Step::Copy`]; with the bytes that are copied, without metadata.
-    Copy(Box<Copying>, u32),
-    /// See [`Step::Reset`].
-    Reset(Quiesce),
-    /// See [`Step::Abort`].
-    Abort(Handle, Cid),
-}
-
-impl Next {
-    /// With the ticket of its command.
-    pub(crate) fn with(self, executing: Executing) -> Action {
-        Action::Go(match self {
-            Self::Done(result) => return Action::Done(result),
-            Self::Reply(data) => Step::Reply(executing, data),
-            Self::Drive(request) => Step::Drive(executing, request),
-            Self::Deallocate(device, ranges) => Step::Deallocate(executing, device, ranges),
-            Self::Copy(copying, length) => Step::Copy(Executing { length, ..executing }, copying),
-            Self::Reset(quiesce) => Step::Reset(executing, quiesce),
-            Self::Abort(handle, cid) => Step::Abort(executing, handle, cid),
-        })
-    }
-}
-
-/// How a command that went on ends, or goes on.
-pub(crate) type Resumed = Result<Next, Fault>;
+/// How a command ends, or goes on.
+pub(crate) type Outcome = Result<Decision, Fault>;
 
 /// A refused command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) status: Status,
-    /// Whether `result` is for the error log instead.
-    pub(crate) informs: bool,
-    /// Result of the completion, for the statuses that have one; or Command Specific Information of the error log entry. There
-    /// is no status with both, and every refusal is carried through the whole path of a command.
-    pub(crate) result: u64,
+    pub(crate) detail: Detail,
     pub(crate) location: Option<ParameterErrorLocation>,
 }
 
-impl Fault {
-    /// Result of the completion.
-    pub(crate) const fn result(&self) -> u64 {
-        if self.informs { 0 } else { self.result }
+/// What a refusal says beyond its status. No status has both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    None,
+    /// Dwords 0 and 1 of the completion.
+    Result(u64),
+    /// Command Specific Information of the error log entry.
+    Information(u64),
+}
+
+impl Detail {
+    /// Dwords 0 and 1 of the completion.
+    pub(crate) const fn result(self) -> u64 {
+        match self {
+            Self::Result(result) => result,
+            Self::None | Self::Information(_) => 0,
+        }
     }
 
     /// Command Specific Information.
-    pub(crate) const fn information(&self) -> u64 {
-        if self.informs { self.result } else { 0 }
+    pub(crate) const fn information(self) -> u64 {
+        match self {
+            Self::Information(information) => information,
+            Self::None | Self::Result(_) => 0,
+        }
     }
 }
-
-pub(crate) type Outcome = Result<Action, Fault>;
 
 impl Fault {
     /// The command is wrong as it stands: repeating it is pointless.
     pub(crate) const fn new(status: Status) -> Self {
-        Self { status: status.dnr(), informs: false, result: 0, location: None }
+        Self { status: status.dnr(), detail: Detail::None, location: None }
     }
 
     /// The same, with the byte of the command that is wrong.
@@ -102,7 +74,12 @@ impl Fault {
 
     /// The command may succeed later.
     pub(crate) const fn transient(status: Status) -> Self {
-        Self { status, informs: false, result: 0, location: None }
+        Self { status, detail: Detail::None, location: None }
+    }
+
+    /// The same, with dwords 0 and 1 of the completion.
+    pub(crate) const fn with_result(self, result: u64) -> Self {
+        Self { detail: Detail::Result(result), ..self }
     }
 
     /// Invalid Field in Command, with the byte of the command that is wrong.
@@ -136,9 +113,11 @@ pub(crate) struct SglRules {
 }
 
 impl SglRules {
-    /// The bytes that the command's data pointer announces, checked for the direction in which they go.
+    /// The bytes that the command's data pointer announces, checked for the direction in which they
+    /// go.
     pub(crate) fn data_bytes(self, sqe: &Sqe, direction: Direction) -> Result<u32, Fault> {
-        // Base, Common Command Format, PSDT: message-based transports use SGLs; metadata SGLs are not supported here.
+        // Base, Common Command Format, PSDT: message-based transports use SGLs; metadata SGLs are
+        // not supported here.
         if sqe.flags & 0xc0 != Sqe::PSDT_SGL {
             return Err(Fault::field(byte::FLAGS));
         }
@@ -147,7 +126,8 @@ impl SglRules {
             Sgl::Transport { length } => Ok(length),
             Sgl::Keyed { length, .. } if self.keyed => Ok(length),
             Sgl::InCapsule { offset, length } if direction == Direction::HostToController => {
-                // ICDOFF is 0 and in-capsule data begins there: no other offset is of use to a host.
+                // ICDOFF is 0 and in-capsule data begins there: no other offset is of use to a
+                // host.
                 if offset != 0 {
                     return Err(Fault::at(Status::SGL_OFFSET_INVALID, byte::SGL_ADDRESS));
                 }
@@ -160,10 +140,12 @@ impl SglRules {
         }
     }
 
-    /// As [`Self::data_bytes`], and it must be `bytes` at least, which is what the command moves; the rest is neither sent nor looked at.
+    /// As [`Self::data_bytes`], and it must be `bytes` at least, which is what the command moves;
+    /// the rest is neither sent nor looked at.
     ///
-    /// Deviation: SGLS announces no data pointers that are longer than the data, but Linux (6.12) sends 16 bytes with all reservation
-    /// commands of its ioctls, where some have 8. What the command's fields say is enough to know what it means.
+    /// Deviation: SGLS announces no data pointers that are longer than the data, but Linux (6.12)
+    /// sends 16 bytes with all reservation commands of its ioctls, where some have 8. What the
+    /// command's fields say is enough to know what it means.
     pub(crate) fn at_least(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
         let announced = self.data_bytes(sqe, direction)?;
         match u32::try_from(bytes) {
@@ -172,8 +154,9 @@ impl SglRules {
         }
     }
 
-    /// As [`Self::data_bytes`], and it must be exactly `bytes`: for blocks, where another length tells that the host takes them for
-    /// others than they are (their size, their metadata), and for Connect.
+    /// As [`Self::data_bytes`], and it must be exactly `bytes`: for blocks, where another length
+    /// tells that the host takes them for others than they are (their size, their metadata), and
+    /// for Connect.
     pub(crate) fn exactly(self, sqe: &Sqe, direction: Direction, bytes: u64) -> Result<u32, Fault> {
         let announced = self.data_bytes(sqe, direction)?;
         if u64::from(announced) == bytes {

@@ -1,12 +1,12 @@
-//! One queue of a controller: takes commands in, gives completions out, and knows what is outstanding.
+//! One queue of a controller: takes commands in, gives completions out, and knows what is
+//! outstanding.
 //!
-//! What a command means is decided elsewhere (`admin`, `io`, `connect`); here it is made sure that every command completes
-//! once, with the right SQ head pointer and an entry in the error log if it failed.
+//! What a command means is decided elsewhere (`admin`, `io`, `connect`); here it is made sure that
+//! every command completes once, with the right SQ head pointer and an entry in the error log if it
+//! failed.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use ebof_drive::error_log::Error;
@@ -17,11 +17,12 @@ use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 use crate::association::{Association, Counters};
 use crate::connect::Tolerated;
 use crate::controller::Controller;
+use crate::executing::Executing;
 use crate::fused::First;
 use crate::model::Subsystem;
-use crate::outcome::{Action, Fault, Outcome, Resumed};
+use crate::outcome::{Decision, Fault, Outcome};
 use crate::registry::{Handle, Notice};
-use crate::step::{Executing, Step};
+use crate::step::{Step, Task};
 use crate::{admin, connect, io};
 
 /// The queue of one connection, owned by the thread that serves it.
@@ -59,7 +60,8 @@ pub(crate) enum Role {
 }
 
 impl Queue {
-    /// The queue of a new connection: until Connect has succeeded every other command is a Command Sequence Error.
+    /// The queue of a new connection: until Connect has succeeded every other command is a Command
+    /// Sequence Error.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -76,11 +78,11 @@ impl Queue {
         }
     }
 
-    /// Takes a command. Never fails: what cannot be executed is completed with the status that says so.
+    /// Takes a command. Never fails: what cannot be executed is completed with the status that says
+    /// so.
     pub fn submit(&mut self, sqe: &Sqe, now_ms: u64) -> Step {
         self.touch(now_ms);
-        let fused = sqe.fuse() != Fuse::Normal && self.io_subsystem().is_some();
-        if fused || self.fused.is_some() {
+        if sqe.fuse() != Fuse::Normal && self.io_subsystem().is_some() || self.fused.is_some() {
             return self.submit_fused(sqe);
         }
         self.submit_one(sqe)
@@ -96,26 +98,41 @@ impl Queue {
     }
 
     /// Takes a command if there is room for it, and has `decide` say what becomes of it.
+    #[inline]
     pub(crate) fn accept(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
-        let subject = Subject::of_command(sqe);
-        if self.outstanding >= usize::from(self.entries) && !self.gives_way(sqe.cid()) {
-            // The host overran the queue that it asked for.
-            return Step::Complete(self.respond(subject, Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR))));
-        }
-        let is_new = self.cids.insert(sqe.cid()) || self.gives_way(sqe.cid()) && self.cids.insert(sqe.cid());
-        if !is_new {
-            return Step::Complete(self.respond(subject, Err(Fault::new(Status::CID_CONFLICT))));
+        let is_full = self.outstanding >= usize::from(self.entries);
+        if (is_full || !self.cids.insert(sqe.cid()))
+            && let Err(fault) = self.make_room(sqe.cid())
+        {
+            return Step::Complete(self.respond_failed(&Subject::of_command(sqe), fault));
         }
         self.outstanding += 1;
-        let outcome =
-            if self.closing { Err(Fault::transient(Status::ABORTED_SQ_DELETION)) } else { decide(self.live.as_mut()) };
-        self.issue(subject, outcome)
+        if self.closing {
+            let fault = Fault::transient(Status::ABORTED_SQ_DELETION);
+            return Step::Complete(self.retire_failed(&Subject::of_command(sqe), fault));
+        }
+        let outcome = decide(self.live.as_mut());
+        self.issue(Executing::new(sqe, 0), outcome)
     }
 
-    /// Ends the Asynchronous Event Request `cid` without a completion; whether it was one that waited.
+    /// The queue is full, or has a command of that identifier: takes the new one where an
+    /// Asynchronous Event Request gives way to it.
+    #[cold]
+    fn make_room(&mut self, cid: Cid) -> Result<(), Fault> {
+        if self.outstanding >= usize::from(self.entries) && !self.gives_way(cid) {
+            // The host overran the queue that it asked for.
+            return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        let is_new = self.cids.insert(cid) || self.gives_way(cid) && self.cids.insert(cid);
+        if is_new { Ok(()) } else { Err(Fault::new(Status::CID_CONFLICT)) }
+    }
+
+    /// Ends the Asynchronous Event Request `cid` without a completion; whether it was one that
+    /// waited.
     ///
-    /// Deviation: SPDK, all versions so far, at detach, completes its requests for itself and uses their identifiers for the commands
-    /// that shut the controller down. Refused as conflicts, no SPDK host would leave with a clean shutdown.
+    /// Deviation: SPDK, all versions so far, at detach, completes its requests for itself and uses
+    /// their identifiers for the commands that shut the controller down. Refused as conflicts, no
+    /// SPDK host would leave with a clean shutdown.
     #[cold]
     fn gives_way(&mut self, cid: Cid) -> bool {
         if !self.controller_mut().is_some_and(|controller| controller.events.forget(cid)) {
@@ -128,7 +145,7 @@ impl Queue {
         true
     }
 
-    /// Goes on with a command whose parameter data ([`Step::Receive`]) has come.
+    /// Goes on with a command whose parameter data ([`Task::Receive`]) has come.
     pub fn resume(&mut self, executing: Executing, data: &[u8], now_ms: u64) -> Step {
         self.touch(now_ms);
         let outcome = match &mut self.live {
@@ -149,28 +166,43 @@ impl Queue {
 
     /// Completes a command; `result` is dwords 0 and 1 of the completion.
     #[must_use]
-    #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
     pub fn complete_with(&mut self, executing: Executing, status: Status, result: u64) -> Cqe {
+        if !status.is_success() {
+            return self.fail(executing, Failure { status, result, lba: None });
+        }
         self.take(&executing);
-        let quiesced = executing.opcode == FABRICS && executing.fctype == fabrics::PROPERTY_SET;
-        if let (true, Some(controller)) = (quiesced, self.controller_mut()) {
+        self.quiesced(&executing);
+        self.succeed(&executing, result)
+    }
+
+    /// Completes a command that has failed.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
+    pub fn fail(&mut self, executing: Executing, failure: Failure) -> Cqe {
+        let Failure { status, result, lba } = failure;
+        self.take(&executing);
+        self.quiesced(&executing);
+        self.first_failed(executing.cid());
+        let subject = Subject { lba: lba.unwrap_or(executing.starting_lba()), ..Subject::of_ticket(&executing) };
+        self.retire_failed(&subject, Fault::transient(status).with_result(result))
+    }
+
+    /// What a write of CC had to wait for is done.
+    #[inline]
+    fn quiesced(&mut self, executing: &Executing) {
+        if executing.opcode() == FABRICS
+            && executing.fctype() == fabrics::PROPERTY_SET
+            && let Some(controller) = self.controller_mut()
+        {
             controller.registers.quiesced();
         }
-        let outcome = match status.ok() {
-            Ok(()) => Ok(result),
-            Err(status) => {
-                self.first_failed(executing.cid);
-                Err(Fault { result, ..Fault::transient(status) })
-            }
-        };
-        self.retire(Subject::of_ticket(&executing), outcome)
     }
 
     /// Forgets a command without a completion, because the connection ends.
     #[expect(clippy::needless_pass_by_value, reason = "the ticket is used up")]
     pub fn abandon(&mut self, executing: Executing) {
         self.take(&executing);
-        self.cids.remove(executing.cid);
+        self.cids.remove(executing.cid());
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 
@@ -193,14 +225,20 @@ impl Queue {
         self.poll_event()
     }
 
-    /// The next completion that no command's own step brings: an event, or an Asynchronous Event Request that was aborted.
-    /// To be called until `None` after every turn in which the Admin Queue took or completed a command or a notice.
+    /// The next completion that no command's own step brings: an event, or an Asynchronous Event
+    /// Request that was aborted. To be called until `None` after every turn in which the Admin
+    /// Queue took or completed a command or a notice.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Cqe> {
         let (cid, status, dw0) = self.controller_mut()?.events.poll()?;
-        let subject = Subject { cid, opcode: admin_opcode::ASYNC_EVENT_REQUEST, nsid: Nsid::NONE, lba: 0, length: 0 };
-        let outcome = status.ok().map(|()| dw0.into()).map_err(Fault::transient);
-        Some(self.retire(subject, outcome))
+        let opcode = admin_opcode::ASYNC_EVENT_REQUEST;
+        Some(match status.ok() {
+            Ok(()) => self.retire(cid, opcode, 0, dw0.into()),
+            Err(status) => {
+                let subject = Subject { cid, opcode, nsid: Nsid::NONE, lba: 0 };
+                self.retire_failed(&subject, Fault::transient(status))
+            }
+        })
     }
 
     /// Whether the command `cid` is outstanding.
@@ -209,7 +247,8 @@ impl Queue {
         self.cids.contains(cid)
     }
 
-    /// Commands taken and not completed, held Asynchronous Event Requests included: at most [`entries`](Self::entries).
+    /// Commands taken and not completed, held Asynchronous Event Requests included: at most
+    /// [`entries`](Self::entries).
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding
@@ -221,7 +260,7 @@ impl Queue {
         self.executing
     }
 
-    /// Bytes of [`Step::Reply`] that are not completed yet: stop submitting while they are many.
+    /// Bytes of [`Task::Reply`] that are not completed yet: stop submitting while they are many.
     #[must_use]
     pub fn reply_bytes(&self) -> usize {
         self.reply_bytes
@@ -311,7 +350,8 @@ impl Queue {
         }
     }
 
-    /// Connect has succeeded: the queue becomes what was asked for, and the Connect command completes.
+    /// Connect has succeeded: the queue becomes what was asked for, and the Connect command
+    /// completes.
     pub(crate) fn install(
         &mut self,
         executing: &Executing,
@@ -324,16 +364,15 @@ impl Queue {
         self.live = Some(live);
         self.entries = entries;
         self.flow_disabled = no_flow;
-        let cqe = self.retire(Subject::of_ticket(executing), Ok(result));
+        let cqe = self.succeed(executing, result);
         // Connect, response: SQHD of FFFFh says that SQ flow control is disabled.
         Step::Complete(if no_flow { cqe.with_sqhd(0xffff) } else { cqe })
     }
 
     /// What the registry or the command's data made of a ticket.
-    pub(crate) fn settle(&mut self, executing: Executing, resumed: Resumed) -> Step {
+    pub(crate) fn settle(&mut self, executing: Executing, outcome: Outcome) -> Step {
         self.take(&executing);
-        let subject = Subject::of_ticket(&executing);
-        self.issue(subject, resumed.map(|next| next.with(executing)))
+        self.issue(executing, outcome)
     }
 
     fn touch(&mut self, now_ms: u64) {
@@ -348,61 +387,81 @@ impl Queue {
         }
     }
 
-    fn issue(&mut self, subject: Subject, outcome: Outcome) -> Step {
+    /// Gives the ticket out, or ends the command.
+    #[inline]
+    fn issue(&mut self, executing: Executing, outcome: Outcome) -> Step {
         match outcome {
-            Ok(Action::Go(mut step)) => {
+            Ok(Decision::Go(task, length)) => {
+                let mut executing = executing.with_length(length);
                 self.executing += 1;
-                if let Step::Reply(executing, data) = &mut step {
-                    executing.reply_bytes = u32::try_from(data.len()).expect("no more than the SGL says");
+                if let Task::Reply(data) = &task {
+                    executing = executing.with_reply(u32::try_from(data.len()).expect("no more than the SGL says"));
                     self.reply_bytes += data.len();
                 }
-                if let (admin_opcode::ABORT, Some(controller)) = (subject.opcode, self.controller_mut()) {
+                if executing.opcode() == admin_opcode::ABORT
+                    && let Some(controller) = self.controller_mut()
+                {
                     controller.aborts += 1;
                 }
-                step
+                Step::Execute(executing, task)
             }
-            Ok(Action::Done(result)) => Step::Complete(self.retire(subject, Ok(result))),
-            Ok(Action::Hold) => Step::Held,
-            Ok(Action::Disconnect) => {
+            Ok(Decision::Done(result)) => Step::Complete(self.succeed(&executing, result)),
+            Ok(Decision::Disconnect) => {
                 self.closing = true;
-                Step::Disconnect(self.retire(subject, Ok(0)))
+                Step::Disconnect(self.succeed(&executing, 0))
             }
-            Err(fault) => Step::Complete(self.retire(subject, Err(fault))),
+            Ok(Decision::Held) => Step::Held,
+            Err(fault) => Step::Complete(self.retire_failed(&Subject::of_ticket(&executing), fault)),
         }
     }
 
+    #[inline]
+    fn succeed(&mut self, executing: &Executing, result: u64) -> Cqe {
+        self.retire(executing.cid(), executing.opcode(), executing.length(), result)
+    }
+
     /// Takes a ticket back.
+    #[inline]
     fn take(&mut self, executing: &Executing) {
-        debug_assert!(self.cids.contains(executing.cid), "a ticket of another queue");
+        debug_assert!(self.cids.contains(executing.cid()), "a ticket of another queue");
         self.executing = self.executing.saturating_sub(1);
-        self.reply_bytes = self.reply_bytes.saturating_sub(executing.reply_bytes as usize);
-        if let (admin_opcode::ABORT, Some(controller)) = (executing.opcode, self.controller_mut()) {
+        self.reply_bytes = self.reply_bytes.saturating_sub(executing.reply_bytes() as usize);
+        if executing.opcode() == admin_opcode::ABORT
+            && let Some(controller) = self.controller_mut()
+        {
             controller.aborts = controller.aborts.saturating_sub(1);
         }
     }
 
-    /// The command is no longer outstanding.
-    fn retire(&mut self, subject: Subject, outcome: Result<u64, Fault>) -> Cqe {
-        self.cids.remove(subject.cid);
+    /// The command is no longer outstanding: it has succeeded.
+    #[inline]
+    fn retire(&mut self, cid: Cid, opcode: u8, length: u32, result: u64) -> Cqe {
+        self.cids.remove(cid);
         self.outstanding = self.outstanding.saturating_sub(1);
-        self.respond(subject, outcome)
+        if let Some(live) = &self.live {
+            live.count(opcode, length);
+        }
+        self.respond(Cqe::new(cid, Status::SUCCESS).with_result(result))
     }
 
-    fn respond(&mut self, subject: Subject, outcome: Result<u64, Fault>) -> Cqe {
-        let cqe = match outcome {
-            Ok(result) => {
-                if let Some(live) = &self.live {
-                    live.count(&subject);
-                }
-                Cqe::new(subject.cid, Status::SUCCESS).with_result(result)
-            }
-            Err(fault) => {
-                let status = self.live.as_ref().map_or(fault.status, |live| live.record(&subject, fault));
-                Cqe::new(subject.cid, status).with_result(fault.result())
-            }
-        };
-        // The host may have as many commands outstanding as slots it knows to be free, so a slot is given back with the
-        // completion, not when the command was taken.
+    /// The command is no longer outstanding: it has failed.
+    #[cold]
+    fn retire_failed(&mut self, subject: &Subject, fault: Fault) -> Cqe {
+        self.cids.remove(subject.cid);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.respond_failed(subject, fault)
+    }
+
+    #[cold]
+    fn respond_failed(&mut self, subject: &Subject, fault: Fault) -> Cqe {
+        let status = self.live.as_ref().map_or(fault.status, |live| live.record(subject, fault));
+        self.respond(Cqe::new(subject.cid, status).with_result(fault.detail.result()))
+    }
+
+    #[inline]
+    fn respond(&mut self, cqe: Cqe) -> Cqe {
+        // The host may have as many commands outstanding as slots it knows to be free, so a slot is
+        // given back with the completion, not when the command was taken.
         self.sqhd = self.next_sqhd();
         if self.flow_disabled { cqe } else { cqe.with_sqhd(self.sqhd) }
     }
@@ -421,21 +480,24 @@ impl Default for Queue {
 }
 
 impl Live {
-    fn count(&self, subject: &Subject) {
-        match (&self.role, subject.opcode) {
-            (Role::Io(_), nvm::READ | nvm::COMPARE | nvm::VERIFY) => self.counters.count_read(subject.length),
-            (Role::Io(_), nvm::WRITE) => self.counters.count_write(subject.length),
+    #[inline]
+    fn count(&self, opcode: u8, length: u32) {
+        match (&self.role, opcode) {
+            (Role::Io(_), nvm::READ | nvm::COMPARE | nvm::VERIFY) => self.counters.count_read(length),
+            (Role::Io(_), nvm::WRITE) => self.counters.count_write(length),
             (Role::Io(_), nvm::WRITE_ZEROES) => self.counters.count_write(0),
-            // Base, SMART Host Read Command, SMART Data Units Read Command: it reads user data; and it writes them.
+            // Base, SMART Host Read Command, SMART Data Units Read Command: it reads user data; and
+            // it writes them.
             (Role::Io(_), nvm::COPY) => {
-                self.counters.count_read(subject.length);
-                self.counters.count_write(subject.length);
+                self.counters.count_read(length);
+                self.counters.count_write(length);
             }
             _ => self.counters.count_other(),
         }
     }
 
-    /// Enters a failed command into counters and error log; its status, with M set if the log has it.
+    /// Enters a failed command into counters and error log; its status, with M set if the log has
+    /// it.
     fn record(&self, subject: &Subject, fault: Fault) -> Status {
         let status = fault.status;
         // Neither is anything wrong with the command or the drive.
@@ -454,60 +516,70 @@ impl Live {
             nsid: if subject.opcode == FABRICS { Nsid::NONE } else { subject.nsid },
             lba: if io { subject.lba } else { 0 },
             opcode: subject.opcode,
-            information: fault.information(),
+            information: fault.detail.information(),
         };
         if self.association.errors.record(&entry) { status.more() } else { status }
     }
 }
 
-/// What counters and error log want to know about a command.
+/// Why a command has failed, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The status that the host gets.
+    pub status: Status,
+    /// Dwords 0 and 1 of the completion.
+    pub result: u64,
+    /// The first block that something is wrong with, for the error log; the first of the command's
+    /// where it is not known.
+    pub lba: Option<u64>,
+}
+
+/// What the error log wants to know about a command.
 #[derive(Clone, Copy, Debug)]
 struct Subject {
     cid: Cid,
     opcode: u8,
     nsid: Nsid,
     lba: u64,
-    length: u32,
 }
 
 impl Subject {
     fn of_command(sqe: &Sqe) -> Self {
-        let lba = u64::from(sqe.cdw10.get()) | u64::from(sqe.cdw11.get()) << 32;
-        Self { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba, length: 0 }
+        Self::of_ticket(&Executing::new(sqe, 0))
     }
 
     fn of_ticket(executing: &Executing) -> Self {
-        let Executing { cid, opcode, nsid, length, .. } = *executing;
-        Self { cid, opcode, nsid, lba: executing.error_lba(), length }
+        let (cid, opcode, nsid) = (executing.cid(), executing.opcode(), executing.nsid());
+        Self { cid, opcode, nsid, lba: executing.starting_lba() }
     }
 }
 
 /// The outstanding command identifiers: a bit for each of 65536, 8 KiB, from the first command on.
 #[derive(Debug, Default)]
 struct CidSet {
-    words: Vec<u64>,
+    words: Option<Box<[u64; 1024]>>,
 }
 
 impl CidSet {
     /// Adds `cid`; `false` if it was there already.
+    #[inline]
     fn insert(&mut self, cid: Cid) -> bool {
-        if self.words.is_empty() {
-            self.words = vec![0; 1024];
-        }
-        let word = &mut self.words[usize::from(cid.0 >> 6)];
+        let words = self.words.get_or_insert_with(|| Box::new([0; 1024]));
+        let word = &mut words[usize::from(cid.0 >> 6)];
         let bit = 1 << (cid.0 & 63);
-        let new = *word & bit == 0;
+        let is_new = *word & bit == 0;
         *word |= bit;
-        new
+        is_new
     }
 
+    #[inline]
     fn remove(&mut self, cid: Cid) {
-        if let Some(word) = self.words.get_mut(usize::from(cid.0 >> 6)) {
-            *word &= !(1 << (cid.0 & 63));
+        if let Some(words) = &mut self.words {
+            words[usize::from(cid.0 >> 6)] &= !(1 << (cid.0 & 63));
         }
     }
 
     fn contains(&self, cid: Cid) -> bool {
-        self.words.get(usize::from(cid.0 >> 6)).is_some_and(|word| word & 1 << (cid.0 & 63) != 0)
+        self.words.as_ref().is_some_and(|words| words[usize::from(cid.0 >> 6)] & 1 << (cid.0 & 63) != 0)
     }
 }

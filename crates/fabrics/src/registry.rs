@@ -1,5 +1,6 @@
-//! What queues share: the model in force, the controllers with their connections and timers, and who is told of changes.
-//! Who may connect is decided in `admission`, commands that need a view of the whole are executed in `execute`.
+//! What queues share: the model in force, the controllers with their connections and timers, and
+//! who is told of changes. Who may connect is decided in `admission`, commands that need a view of
+//! the whole are executed in `execute`.
 
 mod admission;
 mod drain;
@@ -45,7 +46,8 @@ pub enum Notice {
     Event(AsyncEvent),
     /// Another host changed what this one had registered or held.
     Reservation(Nsid, ReservationEvent),
-    /// A Connect that was held ([`Step::Hold`](crate::Step::Hold)) is to be tried again.
+    /// A Connect that was held ([`Task::DeferConnect`](crate::Task::DeferConnect)) is to be tried
+    /// again.
     Connect,
 }
 
@@ -75,7 +77,8 @@ pub enum CloseReason {
     HostNotAllowed,
 }
 
-/// A host changed the write protection of a namespace (feature 84h): to be kept by who keeps the model.
+/// A host changed the write protection of a namespace (feature 84h): to be kept by who keeps the
+/// model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectionChange {
     /// The subsystem.
@@ -180,13 +183,14 @@ struct Attached {
     handle: Handle,
     entries: u16,
     counters: Arc<Counters>,
-    /// A reset has asked for its end, or its connection has ended; its identifier may be used again.
+    /// A reset has asked for its end, or its connection has ended; its identifier may be used
+    /// again.
     detached: bool,
     draining: Draining,
 }
 
-/// A keep alive timer (Base, Keep Alive, Traffic Based Keep Alive): when it runs out, a command since it was started
-/// starts it again.
+/// A keep alive timer (Base, Keep Alive, Traffic Based Keep Alive): when it runs out, a command
+/// since it was started starts it again.
 #[derive(Clone, Copy, Debug)]
 struct KeepAlive {
     timeout_ms: u32,
@@ -196,8 +200,8 @@ struct KeepAlive {
 }
 
 impl Registry {
-    /// An empty registry that serves `model`. `seed` decides with which controller IDs it begins, so that a host of an
-    /// earlier life of the target does not hit another host's controller.
+    /// An empty registry that serves `model`. `seed` decides with which controller IDs it begins,
+    /// so that a host of an earlier life of the target does not hit another host's controller.
     #[must_use]
     pub fn new(limits: Limits, model: Arc<Model>, seed: u64) -> Self {
         let effective = model.subsystems.iter().map(|subsystem| (subsystem.nqn.clone(), Arc::clone(subsystem)));
@@ -226,14 +230,14 @@ impl Registry {
         &self.model
     }
 
-    /// Serves `model` from now on. Deliver the notices; devices that the new model lacks may go once every queue has
-    /// had its notice and what it had under way is complete.
+    /// Serves `model` from now on. Deliver the notices; devices that the new model lacks may go
+    /// once every queue has had its notice and what it had under way is complete.
     pub fn replace_model(&mut self, model: Arc<Model>) -> Notices {
         self.replace(model, None)
     }
 
-    /// The same, at the command of host `by`: it knows what it did, the others are shown each namespace that goes as gone before
-    /// another one has its NSID.
+    /// The same, at the command of host `by`: it knows what it did, the others are shown each
+    /// namespace that goes as gone before another one has its NSID.
     fn replace(&mut self, model: Arc<Model>, by: Option<&Nqn>) -> Notices {
         let last = core::mem::replace(&mut self.model, model);
         self.keep_protection(&last);
@@ -268,8 +272,9 @@ impl Registry {
         notices
     }
 
-    /// Serves `subsystem` in place of the one with its NQN; nothing happens if there is none. `by` is the host whose command it was,
-    /// if it was one: its controllers are shown at once what became of namespaces, the others in two steps. Deliver the notices.
+    /// Serves `subsystem` in place of the one with its NQN; nothing happens if there is none. `by`
+    /// is the host whose command it was, if it was one: its controllers are shown at once what
+    /// became of namespaces, the others in two steps. Deliver the notices.
     pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>, by: Option<&Nqn>) -> Notices {
         let mut model = Model::clone(&self.model);
         let Some(place) = model.subsystems.iter_mut().find(|served| served.nqn == subsystem.nqn) else {
@@ -284,12 +289,13 @@ impl Registry {
         core::mem::take(&mut self.protection_changes)
     }
 
-    /// The connection `handle` has ended, and nothing of its queue can reach the medium any more (also for connections that
-    /// never had one). When it was the Admin Queue's, the association ends.
+    /// The connection `handle` has ended, and nothing of its queue can reach the medium any more
+    /// (also for connections that never had one). When it was the Admin Queue's, the association
+    /// ends.
     ///
-    /// Deviation: the specification lets the loss of any I/O queue end the association of a host that cannot delete
-    /// queues one by one. Linux closes its I/O queues without a word and then shuts the controller down through the
-    /// Admin Queue, which therefore has to outlive them.
+    /// Deviation: the specification lets the loss of any I/O queue end the association of a host
+    /// that cannot delete queues one by one. Linux closes its I/O queues without a word and then
+    /// shuts the controller down through the Admin Queue, which therefore has to outlive them.
     pub fn closed(&mut self, handle: Handle) -> Notices {
         let mut notices = self.ending(handle);
         let Some(key) = self.handles.remove(&handle) else { return notices };
@@ -314,8 +320,8 @@ impl Registry {
         notices
     }
 
-    /// Ends the associations whose time is up. Each is reported once; it is gone when all its connections are
-    /// [`closed`](Self::closed).
+    /// Ends the associations whose time is up. Each is reported once; it is gone when all its
+    /// connections are [`closed`](Self::closed).
     pub fn expire(&mut self, now_ms: u64) -> Notices {
         let mut notices = Notices::new();
         for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
@@ -373,7 +379,8 @@ impl Registry {
         })
     }
 
-    /// The errors of a drive's controllers behind number `after`, with their numbers: for whoever keeps them for life.
+    /// The errors of a drive's controllers behind number `after`, with their numbers: for whoever
+    /// keeps them for life.
     #[must_use]
     pub fn errors_since(&self, nqn: &Nqn, after: u64) -> Vec<(u64, Error)> {
         self.errors.get(nqn).map(|log| log.since(after)).unwrap_or_default()
@@ -397,7 +404,8 @@ impl Registry {
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
-    /// What the hosts of a subsystem have done since the registry was made: controllers that are gone included.
+    /// What the hosts of a subsystem have done since the registry was made: controllers that are
+    /// gone included.
     #[must_use]
     pub fn subsystem_counts(&self, nqn: &Nqn) -> Counts {
         let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.discovery;
@@ -406,7 +414,8 @@ impl Registry {
         live.map(|queue| queue.counters.read()).fold(retired, Counts::plus)
     }
 
-    /// Forgets host-set protection where the new model says something new, or has no such namespace.
+    /// Forgets host-set protection where the new model says something new, or has no such
+    /// namespace.
     fn keep_protection(&mut self, last: &Model) {
         let model = &self.model;
         let said = |model: &Model, nqn: &Nqn, nsid| Some(model.subsystem(nqn)?.namespaces.find(nsid)?.write_protected);
@@ -428,7 +437,8 @@ impl Registry {
 
     /// The time-out that a host gets which asks for `wanted_ms`.
     fn keep_alive_ms(&self, discovery: bool, wanted_ms: u32) -> u32 {
-        // A discovery controller that asks for none shall not stay for ever: most hosts forget to disconnect.
+        // A discovery controller that asks for none shall not stay for ever: most hosts forget to
+        // disconnect.
         let wanted = if discovery && wanted_ms == 0 { self.limits.discovery_keep_alive_ms } else { wanted_ms };
         KeepAliveTimer { timeout_ms: wanted }.rounded_up(KEEP_ALIVE_GRANULARITY_MS).timeout_ms
     }
@@ -449,7 +459,8 @@ fn no_longer_served(model: &Model, association: &Association) -> Option<CloseRea
 }
 
 impl Entry {
-    /// Ends the association: no queue executes a command from now on, every connection is to be closed.
+    /// Ends the association: no queue executes a command from now on, every connection is to be
+    /// closed.
     fn close(&mut self, reason: CloseReason, notices: &mut Notices) {
         self.association.ready.store(false, Ordering::Relaxed);
         self.association.closing.store(true, Ordering::Relaxed);
@@ -491,7 +502,8 @@ impl KeepAlive {
         self.armed_ms.saturating_add(self.timeout_ms.into())
     }
 
-    /// Whether the host has been silent for the whole time-out; if not, and it has run out, it is started again.
+    /// Whether the host has been silent for the whole time-out; if not, and it has run out, it is
+    /// started again.
     fn expired(&mut self, last_command_ms: u64, now_ms: u64) -> bool {
         let deadline_ms = self.deadline_ms();
         if now_ms < deadline_ms {
@@ -501,8 +513,9 @@ impl KeepAlive {
             *self = Self { armed_ms: now_ms, forgiven: false, ..*self };
             return false;
         }
-        // Looked at much too late, the target itself was asleep (a stopped process, a suspended machine), and what the
-        // host sent in the meantime is still to be read: give it one more chance.
+        // Looked at much too late, the target itself was asleep (a stopped process, a suspended
+        // machine), and what the host sent in the meantime is still to be read: give it one more
+        // chance.
         let late = now_ms - deadline_ms > u64::from(self.timeout_ms) / 2 + 1000;
         if late && !self.forgiven {
             *self = Self { armed_ms: now_ms, forgiven: true, ..*self };

@@ -1,5 +1,6 @@
-//! The reservation commands of an I/O queue. Who is registered and who holds what, the drive decides; here the commands are
-//! read, and Reservation Report is answered from what the drive has shown.
+//! The reservation commands of an I/O queue. Who is registered and who holds what, the drive
+//! decides; here the commands are read, and Reservation Report is answered from what the drive has
+//! shown.
 
 use alloc::boxed::Box;
 
@@ -11,9 +12,10 @@ use ebof_nvme::{ControllerId, HostId, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::association::Association;
+use crate::executing::Executing;
 use crate::model::{Namespace, Subsystem};
-use crate::outcome::{Action, Fault, Next, Outcome, Resumed, byte};
-use crate::step::{Executing, Step};
+use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::step::Task;
 
 /// Whether it is a command of this module.
 pub(crate) fn is_one(opcode: u8) -> bool {
@@ -51,7 +53,8 @@ pub(crate) fn submit(association: &Association, namespace: &Namespace, sqe: &Sqe
     if let Right::Barred(status) = namespace.right {
         return Err(Fault::transient(status));
     }
-    // RHII: Base, "Reservations": a host without an identifier has no part in them, whatever it asks for.
+    // RHII: Base, "Reservations": a host without an identifier has no part in them, whatever it
+    // asks for.
     if association.host_id == HostId::default() {
         return Err(Fault::new(Status::HOST_ID_NOT_INITIALIZED));
     }
@@ -63,19 +66,19 @@ pub(crate) fn submit(association: &Association, namespace: &Namespace, sqe: &Sqe
         }
         let length = sgl.at_least(sqe, Direction::ControllerToHost, wanted)?;
         // Which controllers hosts have now, only the registry knows.
-        return Ok(Action::Go(Step::Shared(Executing::new(sqe, length))));
+        return Ok(Decision::Go(Task::Shared, length));
     }
     let bytes =
         if sqe.opcode == nvm::RESERVATION_RELEASE { size_of::<ReleaseKey>() } else { size_of::<RegisterKeys>() };
     let length = sgl.at_least(sqe, Direction::HostToController, bytes as u64)?;
-    Ok(Action::Go(Step::Receive(Executing::new(sqe, length), length)))
+    Ok(Decision::Go(Task::Receive, length))
 }
 
 /// Goes on with a command whose keys have come.
-pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Resumed {
-    let sqe = Sqe::new(executing.opcode).with_nsid(executing.nsid).with_cdw(10, executing.cdw10);
+pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
+    let sqe = Sqe::new(executing.opcode()).with_nsid(executing.nsid()).with_cdw(10, executing.cdw10());
     let wrong = || Fault::new(Status::DATA_SGL_LENGTH_INVALID);
-    let command = match executing.opcode {
+    let command = match executing.opcode() {
         nvm::RESERVATION_REGISTER => {
             let keys = RegisterKeys::read_from_bytes(data).map_err(|_| wrong())?;
             Command::Register(Register::decode(&sqe), keys)
@@ -89,8 +92,8 @@ pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Resumed {
             Command::Release(Release::decode(&sqe), key)
         }
     };
-    let request = Request::Reserve(executing.nsid, command);
-    Ok(Next::Drive(Box::new(request)))
+    let request = Request::Reserve(executing.nsid(), command);
+    Ok(Decision::Go(Task::Drive(Box::new(request)), executing.length()))
 }
 
 /// Answers Reservation Report.
@@ -98,13 +101,13 @@ pub(crate) fn report(
     subsystem: &Subsystem,
     executing: &Executing,
     controller_of: impl Fn(HostId) -> Option<ControllerId>,
-) -> Resumed {
+) -> Outcome {
     let namespace =
-        subsystem.namespaces.find(executing.nsid).ok_or(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))?;
+        subsystem.namespaces.find(executing.nsid()).ok_or(Fault::at(Status::INVALID_NAMESPACE, byte::NSID))?;
     let kept = namespace.provision.as_ref().and_then(|provision| provision.reservations.as_deref());
     let none = ebof_drive::reservation::Reservations::none();
-    let mut data = kept.unwrap_or(&none).report(executing.cdw11 & 1 != 0, controller_of)?;
+    let mut data = kept.unwrap_or(&none).report(executing.cdw11() & 1 != 0, controller_of)?;
     // What the host has no room for it asks for again.
-    data.truncate(executing.length as usize);
-    Ok(Next::Reply(data))
+    data.truncate(executing.length() as usize);
+    Ok(Decision::Go(Task::Reply(data), executing.length()))
 }

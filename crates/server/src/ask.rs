@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ebof_drive::{Answer, Refusal, Request};
-use ebof_fabrics::{Association, Executing, Extent, StatusWish, Step};
+use ebof_fabrics::{Association, Executing, Extent, LbaStatusQuery, Step, TransferKind};
 use ebof_medium::Thin;
 use ebof_nvme::{Nsid, Status};
 
@@ -42,7 +42,7 @@ impl Commands {
     pub(crate) fn on_answer(&mut self, slot: u32, answer: Result<Told, Refusal>, link: &mut Link, turn: &mut Turn<'_>) {
         let (waiting, kept) = match self.slots.get_mut(slot).map(|command| &mut command.work) {
             Some(Work::Drive { waiting, answer }) => (waiting, answer),
-            Some(Work::WriteUncorrectable(_)) => {
+            Some(Work::Transfer(transfer)) if transfer.kind == TransferKind::WriteUncorrectable => {
                 let status = answer.err().map_or(Status::SUCCESS, |refusal| refusal.status);
                 self.finish(slot, status, link, turn);
                 return;
@@ -68,7 +68,8 @@ impl Commands {
         if preempted.is_empty() {
             return self.settle_answer(slot, Ok(answer), link, turn);
         }
-        // Reservation Acquire, Preempt and Abort: it completes when those commands cannot reach the medium any more.
+        // Reservation Acquire, Preempt and Abort: it completes when those commands cannot reach the
+        // medium any more.
         *waiting = preempted.len();
         *kept = Some(answer);
         for (handle, nsid) in preempted {
@@ -117,8 +118,8 @@ impl Commands {
         }
     }
 
-    /// The connection ends while the drive's thread has work of it. That is done in order: when it comes to what it is asked
-    /// now, nothing of this connection is left there.
+    /// The connection ends while the drive's thread has work of it. That is done in order: when it
+    /// comes to what it is asked now, nothing of this connection is left there.
     pub(crate) fn await_drive(&mut self, turn: &Turn<'_>) {
         let association = self.queue.association();
         let keeper = association.and_then(|association| turn.shared.drives.keeper(&association.subsystem));
@@ -128,12 +129,13 @@ impl Commands {
         keeper.after_all(move || mailbox.post(Message::DriveDone { handle }));
     }
 
-    /// A host connects an I/O queue, and this one is of another association of it: what is at a device now may not land behind
-    /// what comes by the new one. Commands that still wait for data do not count: their data may never come.
+    /// A host connects an I/O queue, and this one is of another association of it: what is at a
+    /// device now may not land behind what comes by the new one. Commands that still wait for data
+    /// do not count: their data may never come.
     pub(crate) fn await_changes(&mut self, reply: Asker) {
         let under_way = |command: &Command| {
             matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
-                || command.phase == Phase::Waiting && !command.work.is_half()
+                || command.phase == Phase::Waiting && command.work.fused().is_none()
         };
         let changes = self.slots.iter().filter(|(_, command)| command.work.may_change() && under_way(command));
         self.waiters.push(Waiter::Connect(reply, changes.map(|(slot, command)| (slot, command.started_us)).collect()));
@@ -148,7 +150,8 @@ impl Commands {
         // What only a drive's thread changes is elsewhere meanwhile.
         let changes = |command: &Command| {
             command.phase == Phase::AtDevice
-                || command.phase == Phase::Elsewhere && matches!(command.work, Work::WriteUncorrectable(_))
+                || command.phase == Phase::Elsewhere
+                    && command.work.transfer_kind() == Some(TransferKind::WriteUncorrectable)
         };
         self.waiters.retain(|waiter| {
             let busy = commands.iter().any(|(slot, command)| match waiter {
@@ -162,7 +165,8 @@ impl Commands {
         });
     }
 
-    /// A reset is done as far as queues and devices go: the drive may make something of it before it completes.
+    /// A reset is done as far as queues and devices go: the drive may make something of it before
+    /// it completes.
     pub(crate) fn tell_reset(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
         let association = self.queue.association().cloned();
         let keeper = association.as_ref().and_then(|association| turn.shared.drives.keeper(&association.subsystem));
@@ -228,15 +232,16 @@ impl Commands {
         &mut self,
         origin: Origin,
         executing: Executing,
-        wish: &StatusWish,
+        query: &LbaStatusQuery,
         link: &mut Link,
         turn: &mut Turn<'_>,
     ) {
-        let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, wish.device));
-        let block = turn.devices.device(wish.device).map(|device| u64::from(device.geometry().logical_block_bytes));
+        let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, query.device));
+        let block = turn.devices.device(query.device).map(|device| u64::from(device.geometry().logical_block_bytes));
         let step = match kept.zip(block) {
             Some(((_, thin), block)) => {
-                let (ranges, complete) = if wish.allocated { allocated(&thin, wish, block) } else { bad(&thin, wish) };
+                let (ranges, complete) =
+                    if query.allocated { allocated(&thin, query, block) } else { bad(&thin, query) };
                 self.queue.lba_status(executing, &ranges, complete)
             }
             None => Step::Complete(self.queue.complete(executing, Status::INVALID_NAMESPACE.dnr())),
@@ -254,21 +259,23 @@ impl Commands {
     }
 }
 
-/// Ranges of blocks that cannot be read (first block, blocks), one more than there is room for; they are all that there are
-/// otherwise.
-fn bad(thin: &Thin, wish: &StatusWish) -> (Vec<(u64, u64)>, bool) {
-    let (first, end) = (wish.range.start, wish.range.end);
-    let ranges = thin.bad_ranges(&wish.range, wish.ranges_max.saturating_add(1)).into_iter();
+/// Ranges of blocks that cannot be read (first block, blocks), one more than there is room for;
+/// they are all that there are otherwise.
+fn bad(thin: &Thin, query: &LbaStatusQuery) -> (Vec<(u64, u64)>, bool) {
+    let (first, end) = (query.range.start, query.range.end);
+    let ranges = thin.bad_ranges(&query.range, query.ranges_max.saturating_add(1)).into_iter();
     let within = ranges.map(|range| (range.start.max(first), range.end.min(end)));
     (within.map(|(start, end)| (start, end - start)).collect(), true)
 }
 
-/// Ranges of blocks of `block` bytes that are allocated, and whether all of what was asked for was looked at.
-fn allocated(thin: &Thin, wish: &StatusWish, block: u64) -> (Vec<(u64, u64)>, bool) {
-    let (first, end) = (wish.range.start, wish.range.end);
-    // What is looked at is bounded, so that the others on the thread do not wait: the host asks on where it ends.
+/// Ranges of blocks of `block` bytes that are allocated, and whether all of what was asked for was
+/// looked at.
+fn allocated(thin: &Thin, query: &LbaStatusQuery, block: u64) -> (Vec<(u64, u64)>, bool) {
+    let (first, end) = (query.range.start, query.range.end);
+    // What is looked at is bounded, so that the others on the thread do not wait: the host asks on
+    // where it ends.
     let bytes = first * block..end * block;
-    let runs_max = wish.ranges_max.saturating_add(1).saturating_mul(2);
+    let runs_max = query.ranges_max.saturating_add(1).saturating_mul(2);
     let runs = thin.allocated(bytes.clone(), runs_max);
     let seen = runs.last().map_or(bytes.start, |run| run.range.end);
     let allocated = runs.iter().filter(|run| run.allocated).map(|run| &run.range);

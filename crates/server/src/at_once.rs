@@ -1,8 +1,9 @@
-//! Commands that end as they come: reads and writes of devices whose bytes are in memory. They need no buffer, no place in
-//! the queue's table and no second look; what cannot be done this way goes the way of all commands, in `execute.rs`.
+//! Commands that end as they come: reads and writes of devices whose bytes are in memory. They need
+//! no buffer, no place in the queue's table and no second look; what cannot be done this way goes
+//! the way of all commands, in `execute.rs`.
 
 use ebof_backend::{Action, Error};
-use ebof_fabrics::{Executing, Extent, Step};
+use ebof_fabrics::{Executing, Step, Task, Transfer};
 use ebof_nvme::Status;
 
 use crate::commands::Commands;
@@ -18,16 +19,16 @@ impl Commands {
     pub(crate) fn read_resident(
         &mut self,
         executing: Executing,
-        extent: Extent,
+        transfer: Transfer,
         origin: Origin,
         link: &mut Link,
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
         let devices = turn.devices;
-        let Some(device) = devices.device(extent.device).filter(|device| device.resident().is_some()) else {
-            return Some(Step::Read(executing, extent));
+        let Some(device) = devices.device(transfer.extent.device).filter(|device| device.resident().is_some()) else {
+            return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
-        let (offset, length) = (extent.offset_bytes, extent.length_bytes);
+        let (offset, length) = (transfer.extent.offset_bytes, transfer.extent.length_bytes);
         let checked = device.geometry().check_transfer(Action::Read, offset, length.into());
         if let Err(error) = checked {
             self.fail_at_once(executing, &error, Kind::Read, origin, link, turn);
@@ -39,26 +40,26 @@ impl Commands {
         None
     }
 
-    /// Stores the data of a write that are in its capsule, if all of them have come; gives it back where that is not
-    /// possible.
+    /// Stores the data of a write that are in its capsule, if all of them have come; gives it back
+    /// where that is not possible.
     pub(crate) fn write_resident(
         &mut self,
         executing: Executing,
-        extent: Extent,
+        transfer: Transfer,
         origin: Origin,
         input: &mut &[u8],
         link: &mut Link,
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
         if turn.shared.pairs.are_there() {
-            return Some(Step::Write(executing, extent));
+            return Some(Step::Execute(executing, Task::Transfer(transfer)));
         }
         let devices = turn.devices;
-        let Some(resident) = devices.device(extent.device).and_then(|device| device.resident()) else {
-            return Some(Step::Write(executing, extent));
+        let Some(resident) = devices.device(transfer.extent.device).and_then(|device| device.resident()) else {
+            return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
         let Some(data) = link.take_inline(input) else {
-            return Some(Step::Write(executing, extent));
+            return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
         if !data.is_intact {
             self.count_at_once(Kind::Write, 0, true, origin, turn);
@@ -66,9 +67,9 @@ impl Commands {
             link.respond(&cqe, turn);
             return None;
         }
-        match resident.store(extent.offset_bytes, data.bytes) {
+        match resident.store(transfer.extent.offset_bytes, data.bytes) {
             Ok(()) => {
-                self.count_at_once(Kind::Write, extent.length_bytes, false, origin, turn);
+                self.count_at_once(Kind::Write, transfer.extent.length_bytes, false, origin, turn);
                 let cqe = self.queue.complete(executing, Status::SUCCESS);
                 link.respond(&cqe, turn);
             }

@@ -1,13 +1,14 @@
 //! A command on its way through the target: what is to be done with it, and where it stands.
 //!
-//! Every decision by kind names all kinds: a new one that changes blocks must not slip past what orders changes.
+//! Every decision by kind names all kinds: a new one that changes blocks must not slip past what
+//! orders changes.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use std::ops::Range;
 
 use ebof_backend::{Buffer, Error};
 use ebof_drive::Answer;
-use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, Guarding};
+use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, FusedHalf, Transfer, TransferKind};
 use ebof_nvme::{Cid, Nsid, Status};
 
 use crate::copy::Copy;
@@ -19,18 +20,8 @@ use crate::stats::Kind;
 /// What a command wants done, once its data (if any) are here.
 #[derive(Debug)]
 pub(crate) enum Work {
-    Read(Extent),
-    Write(Extent),
-    Compare(Extent),
-    /// The first half of a Compare and Write, and the second once it has come.
-    FusedCompare(Extent, Option<Cid>),
-    /// The second half, and the first.
-    FusedWrite(Extent, Cid),
-    Verify(Extent),
-    WriteZeroes(Extent),
+    Transfer(Transfer),
     Copy(Copy),
-    /// To be noted by the drive; `Elsewhere` while it does so.
-    WriteUncorrectable(Extent),
     Flush(DeviceId),
     Deallocate(DeviceId, Vec<ByteRange>),
     /// Parameter data of an admin command.
@@ -39,12 +30,14 @@ pub(crate) enum Work {
     Connect,
     /// An Abort that waits for another queue's answer.
     Abort,
-    /// A request that waits for the drive's answer; with the answer, for so many queues whose commands it preempts.
+    /// A request that waits for the drive's answer; with the answer, for so many queues whose
+    /// commands it preempts.
     Drive {
         waiting: usize,
         answer: Option<Answer>,
     },
-    /// A reset or shutdown of the controller: so many connections are still to close, then these devices are flushed.
+    /// A reset or shutdown of the controller: so many connections are still to close, then these
+    /// devices are flushed.
     Reset {
         closing: usize,
         flush: Vec<DeviceId>,
@@ -53,7 +46,8 @@ pub(crate) enum Work {
     },
 }
 
-/// Where a command stands. Each leaves exactly once, through `Commands::finish` or `Commands::forget`.
+/// Where a command stands. Each leaves exactly once, through `Commands::finish` or
+/// `Commands::forget`.
 ///
 /// ```text
 /// submit -> Parked (no buffer) -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> AtDevice -> finish
@@ -84,10 +78,11 @@ pub(crate) struct Command {
     pub(crate) buffer: Option<Buffer>,
     /// Bytes of data that the command moves.
     pub(crate) length: u32,
-    /// What is done about protection information on their way to the device and back.
-    pub(crate) guarding: Option<Box<Guarding>>,
     /// Why it will fail although it goes on for now (a data digest that did not match).
     pub(crate) failed: Option<Status>,
+    /// The first block that something is wrong with, where that is known: the error log will name
+    /// it.
+    pub(crate) failed_lba: Option<u64>,
     /// Clock of the target when it arrived, microseconds.
     pub(crate) started_us: u64,
     /// What it holds of the blocks that it changes.
@@ -102,26 +97,34 @@ impl Command {
         if let Error::Corrupt { block, .. } = error
             && !matches!(self.work, Work::Copy(_))
         {
-            // The devices of a drive have one namespace on them and nothing else: the block's number is its address.
-            self.executing.failed_at_lba(*block);
+            // The devices of a drive have one namespace on them and nothing else: the block's
+            // number is its address.
+            self.failed_lba = Some(*block);
         }
     }
 
     /// Whether the drive's thread has yet to do something that it changes.
     pub(crate) fn is_on_drive(&self) -> bool {
         self.phase == Phase::Elsewhere
-            && matches!(self.work, Work::Drive { answer: None, .. } | Work::WriteUncorrectable(_))
+            && match &self.work {
+                Work::Drive { answer, .. } => answer.is_none(),
+                Work::Transfer(transfer) => transfer.kind == TransferKind::WriteUncorrectable,
+                Work::Copy(_)
+                | Work::Flush(_)
+                | Work::Deallocate(..)
+                | Work::Parameter
+                | Work::Connect
+                | Work::Abort
+                | Work::Reset { .. } => false,
+            }
     }
 
-    /// Bytes of buffer that the command needs.
-    pub(crate) fn buffer_bytes(&self) -> usize {
-        let bytes = self.work.buffer_bytes(self.length);
-        self.guarding.as_ref().map_or(bytes, |guarding| bytes.max(guarding.device_bytes as usize))
-    }
-
-    /// Compare: the device's bytes stand in front, the host's behind them. Anything else is a success.
+    /// Compare: the device's bytes stand in front, the host's behind them. Anything else is a
+    /// success.
     pub(crate) fn compared(&self) -> Status {
-        let (Work::Compare(_) | Work::FusedCompare(..)) = self.work else { return Status::SUCCESS };
+        if self.work.transfer_kind() != Some(TransferKind::Compare) {
+            return Status::SUCCESS;
+        }
         let length = self.length as usize;
         match &self.buffer {
             Some(buffer) if buffer.as_slice()[..length] == buffer.as_slice()[length..2 * length] => Status::SUCCESS,
@@ -131,13 +134,22 @@ impl Command {
 }
 
 impl Work {
+    /// What it does with blocks, if it is a transfer.
+    #[inline]
+    pub(crate) fn transfer_kind(&self) -> Option<TransferKind> {
+        if let Self::Transfer(transfer) = self { Some(transfer.kind) } else { None }
+    }
+
     /// How it is counted.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::Read(_) | Self::Compare(_) | Self::FusedCompare(..) | Self::Verify(_) => Kind::Read,
-            Self::Write(_) | Self::FusedWrite(..) | Self::WriteZeroes(_) | Self::Copy(_) => Kind::Write,
-            Self::WriteUncorrectable(_)
-            | Self::Flush(_)
+            Self::Transfer(transfer) => match transfer.kind {
+                TransferKind::Read | TransferKind::Compare | TransferKind::Verify => Kind::Read,
+                TransferKind::Write | TransferKind::WriteZeroes => Kind::Write,
+                TransferKind::WriteUncorrectable => Kind::Other,
+            },
+            Self::Copy(_) => Kind::Write,
+            Self::Flush(_)
             | Self::Deallocate(..)
             | Self::Parameter
             | Self::Connect
@@ -147,46 +159,37 @@ impl Work {
         }
     }
 
-    /// Where in the buffer the host's data start. Compare keeps them behind the place where the device's go.
+    /// Where in the buffer the host's data start, of `length` bytes. Compare keeps them behind the
+    /// place where the device's go.
     pub(crate) fn data_offset(&self, length: u32) -> usize {
-        if matches!(self, Self::Compare(_) | Self::FusedCompare(..)) { length as usize } else { 0 }
+        if self.transfer_kind() == Some(TransferKind::Compare) { length as usize } else { 0 }
     }
 
-    /// Bytes of buffer that the work needs.
-    fn buffer_bytes(&self, length: u32) -> usize {
+    /// Bytes of buffer that the work needs; `length` are those that move between host and
+    /// controller.
+    pub(crate) fn buffer_bytes(&self, length: u32) -> usize {
         match self {
-            Self::Compare(_) | Self::FusedCompare(..) => 2 * length as usize,
+            Self::Transfer(Transfer { kind, checks, .. }) => {
+                let bytes = match kind {
+                    TransferKind::Compare => 2 * length as usize,
+                    TransferKind::Read | TransferKind::Write | TransferKind::Verify => length as usize,
+                    TransferKind::WriteZeroes | TransferKind::WriteUncorrectable => 0,
+                };
+                checks.as_ref().map_or(bytes, |checks| bytes.max(checks.device_bytes as usize))
+            }
             Self::Copy(copy) => copy.buffer_bytes(),
-            Self::Read(_)
-            | Self::Write(_)
-            | Self::FusedWrite(..)
-            | Self::Verify(_)
-            | Self::Parameter
-            | Self::Connect => length as usize,
-            Self::WriteZeroes(_)
-            | Self::WriteUncorrectable(_)
-            | Self::Flush(_)
-            | Self::Deallocate(..)
-            | Self::Abort
-            | Self::Drive { .. }
-            | Self::Reset { .. } => 0,
+            Self::Parameter | Self::Connect => length as usize,
+            Self::Flush(_) | Self::Deallocate(..) | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => 0,
         }
     }
 
-    /// Whether its bytes are counted: data that travel between host and controller, or are copied; not those of a zeroed or
-    /// verified range.
+    /// Whether its bytes are counted: data that travel between host and controller, or are copied;
+    /// not those of a zeroed or verified range.
     pub(crate) fn moves_data(&self) -> bool {
         match self {
-            Self::Read(_)
-            | Self::Write(_)
-            | Self::Compare(_)
-            | Self::FusedCompare(..)
-            | Self::FusedWrite(..)
-            | Self::Copy(_) => true,
-            Self::Verify(_)
-            | Self::WriteZeroes(_)
-            | Self::WriteUncorrectable(_)
-            | Self::Flush(_)
+            Self::Transfer(transfer) => transfer.kind.moves_data(),
+            Self::Copy(_) => true,
+            Self::Flush(_)
             | Self::Deallocate(..)
             | Self::Parameter
             | Self::Connect
@@ -196,20 +199,13 @@ impl Work {
         }
     }
 
-    /// Dword 0 of the completion with `status`.
-    pub(crate) fn result(&self, status: Status) -> u64 {
+    /// Dword 0 of the completion where it fails.
+    pub(crate) fn failed_result(&self) -> u64 {
         match self {
-            // Copy, Completion Queue Entry Dword 0: the lowest numbered source range that was not copied.
-            Self::Copy(copy) if !status.is_success() => copy.source(),
-            Self::Copy(_)
-            | Self::Read(_)
-            | Self::Write(_)
-            | Self::Compare(_)
-            | Self::FusedCompare(..)
-            | Self::FusedWrite(..)
-            | Self::Verify(_)
-            | Self::WriteZeroes(_)
-            | Self::WriteUncorrectable(_)
+            // Copy, Completion Queue Entry Dword 0: the lowest numbered source range that was not
+            // copied.
+            Self::Copy(copy) => copy.source(),
+            Self::Transfer(_)
             | Self::Flush(_)
             | Self::Deallocate(..)
             | Self::Parameter
@@ -223,17 +219,7 @@ impl Work {
     /// Whether a device does it.
     pub(crate) fn is_io(&self) -> bool {
         match self {
-            Self::Read(_)
-            | Self::Write(_)
-            | Self::Compare(_)
-            | Self::FusedCompare(..)
-            | Self::FusedWrite(..)
-            | Self::Verify(_)
-            | Self::WriteZeroes(_)
-            | Self::Copy(_)
-            | Self::WriteUncorrectable(_)
-            | Self::Flush(_)
-            | Self::Deallocate(..) => true,
+            Self::Transfer(_) | Self::Copy(_) | Self::Flush(_) | Self::Deallocate(..) => true,
             Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => false,
         }
     }
@@ -241,14 +227,7 @@ impl Work {
     /// The device that it is about, if it is about one.
     pub(crate) fn device(&self) -> Option<DeviceId> {
         match self {
-            Self::Read(extent)
-            | Self::Verify(extent)
-            | Self::Compare(extent)
-            | Self::FusedCompare(extent, _)
-            | Self::Write(extent)
-            | Self::WriteZeroes(extent)
-            | Self::WriteUncorrectable(extent)
-            | Self::FusedWrite(extent, _) => Some(extent.device),
+            Self::Transfer(transfer) => Some(transfer.extent.device),
             Self::Flush(device) | Self::Deallocate(device, _) => Some(*device),
             Self::Copy(_) => self.changed_device(),
             Self::Parameter | Self::Connect | Self::Abort | Self::Drive { .. } | Self::Reset { .. } => None,
@@ -258,17 +237,10 @@ impl Work {
     /// The device whose bytes it changes, if it changes any.
     pub(crate) fn changed_device(&self) -> Option<DeviceId> {
         match self {
-            Self::Write(extent)
-            | Self::WriteZeroes(extent)
-            | Self::WriteUncorrectable(extent)
-            | Self::FusedWrite(extent, _) => Some(extent.device),
+            Self::Transfer(transfer) => transfer.kind.is_change().then_some(transfer.extent.device),
             Self::Copy(copy) => copy.changed().map(|_| copy.target_device()),
             Self::Deallocate(device, _) => Some(*device),
-            Self::Read(_)
-            | Self::Compare(_)
-            | Self::FusedCompare(..)
-            | Self::Verify(_)
-            | Self::Flush(_)
+            Self::Flush(_)
             | Self::Parameter
             | Self::Connect
             | Self::Abort
@@ -280,20 +252,13 @@ impl Work {
     /// Whether it changes some of these bytes of that device.
     pub(crate) fn changes(&self, range: &Range<u64>) -> bool {
         match self {
-            Self::Write(extent)
-            | Self::WriteZeroes(extent)
-            | Self::WriteUncorrectable(extent)
-            | Self::FusedWrite(extent, _) => overlap(&bytes_of(extent), range),
+            Self::Transfer(transfer) => transfer.kind.is_change() && overlap(&bytes_of(&transfer.extent), range),
             Self::Copy(copy) => copy.changed().is_some_and(|changed| overlap(&changed, range)),
             Self::Deallocate(_, ranges) => ranges.iter().any(|changed| {
                 let end = changed.offset_bytes.saturating_add(changed.length_bytes);
                 overlap(&(changed.offset_bytes..end), range)
             }),
-            Self::Read(_)
-            | Self::Compare(_)
-            | Self::FusedCompare(..)
-            | Self::Verify(_)
-            | Self::Flush(_)
+            Self::Flush(_)
             | Self::Parameter
             | Self::Connect
             | Self::Abort
@@ -302,9 +267,9 @@ impl Work {
         }
     }
 
-    /// Whether it is a half of a pair.
-    pub(crate) fn is_half(&self) -> bool {
-        matches!(self, Self::FusedCompare(..) | Self::FusedWrite(..))
+    /// The half of a Compare and Write that it is.
+    pub(crate) fn fused(&self) -> Option<FusedHalf> {
+        if let Self::Transfer(transfer) = self { transfer.fused } else { None }
     }
 
     /// Whether it may change the medium.
@@ -315,17 +280,9 @@ impl Work {
     /// Whether the host sends data.
     pub(crate) fn takes_data(&self) -> bool {
         match self {
-            Self::Write(_)
-            | Self::Compare(_)
-            | Self::FusedCompare(..)
-            | Self::FusedWrite(..)
-            | Self::Parameter
-            | Self::Connect => true,
-            Self::Read(_)
-            | Self::Verify(_)
-            | Self::WriteZeroes(_)
-            | Self::Copy(_)
-            | Self::WriteUncorrectable(_)
+            Self::Transfer(transfer) => transfer.kind.takes_data(),
+            Self::Parameter | Self::Connect => true,
+            Self::Copy(_)
             | Self::Flush(_)
             | Self::Deallocate(..)
             | Self::Abort

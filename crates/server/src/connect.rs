@@ -2,7 +2,7 @@
 
 use ebof_backend::Buffer;
 use ebof_fabrics::registry::CONNECT_HOLD_MS;
-use ebof_fabrics::{Arrival, Executing, Handle, Step};
+use ebof_fabrics::{Arrival, Executing, Handle, Step, Task};
 use ebof_nvme::Status;
 
 use crate::command::{Phase, Work};
@@ -27,7 +27,7 @@ impl Commands {
         let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
         if let Some(refusal) = refusal {
             turn.shared.refuse_connect(&peer, &refusal);
-        } else if let Step::Hold(..) = step {
+        } else if let Step::Execute(_, Task::DeferConnect(_)) = &step {
             tracing::debug!(peer = %peer.remote, "Connect waits for the host's earlier queues");
         } else if let Some(id) = self.queue.id() {
             let entries = self.queue.entries();
@@ -61,7 +61,7 @@ impl Commands {
     }
 
     /// Keeps a Connect, with its data, until [`ebof_fabrics::Notice::Connect`].
-    pub(crate) fn hold_connect(
+    pub(crate) fn defer_connect(
         &mut self,
         executing: Executing,
         buffer: Option<Buffer>,

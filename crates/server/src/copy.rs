@@ -1,10 +1,11 @@
-//! Copy: source by source, piece by piece, through one buffer of the connection's budget. A piece is read in one turn of the
-//! reactor and counts against the connection's share of it, so that others are not kept waiting.
+//! Copy: source by source, piece by piece, through one buffer of the connection's budget. A piece
+//! is read in one turn of the reactor and counts against the connection's share of it, so that
+//! others are not kept waiting.
 
 use std::ops::Range;
 
 use ebof_backend::Operation;
-use ebof_fabrics::{CopyRange, Copying, DeviceId};
+use ebof_fabrics::{CopyPlan, CopyRange, DeviceId};
 use ebof_nvme::protection::Rules;
 use ebof_nvme::{Nsid, Status};
 
@@ -17,13 +18,14 @@ use crate::turn::Turn;
 /// Bytes of a piece at most.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
 
-/// Pieces of one connection in one turn at most, whatever its share is: whoever has no company now may have some in the next turn.
+/// Pieces of one connection in one turn at most, whatever its share is: whoever has no company now
+/// may have some in the next turn.
 const PIECES_MAX: usize = 4;
 
 /// A Copy under way.
 #[derive(Debug)]
 pub(crate) struct Copy {
-    plan: Box<Copying>,
+    plan: Box<CopyPlan>,
     /// The source that is being copied, and how many bytes of it have been.
     source: usize,
     within: u64,
@@ -34,7 +36,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    pub(crate) fn new(plan: Box<Copying>) -> Self {
+    pub(crate) fn new(plan: Box<CopyPlan>) -> Self {
         Self { plan, source: 0, within: 0, copied: 0, writing: false }
     }
 
@@ -73,13 +75,13 @@ impl Copy {
         usize::try_from(self.plan.target.length_bytes).unwrap_or(usize::MAX).min(self.piece_bytes())
     }
 
-    /// What is done about the protection information of the piece at hand, as it is read and as it is written; with the bytes of
-    /// a block's data.
+    /// What is done about the protection information of the piece at hand, as it is read and as it
+    /// is written; with the bytes of a block's data.
     pub(crate) fn rules(&self) -> Option<(Rules, Rules, usize)> {
-        let guarding = self.plan.guarding.as_ref()?;
+        let checks = self.plan.checks.as_ref()?;
         let block = u64::from(self.plan.data_bytes) + u64::from(self.plan.metadata_bytes);
-        let read = guarding.read.get(self.source)?.after(self.within / block);
-        Some((read, guarding.write.after(self.copied / block), self.plan.data_bytes as usize))
+        let read = checks.read.get(self.source)?.after(self.within / block);
+        Some((read, checks.write.after(self.copied / block), self.plan.data_bytes as usize))
     }
 
     /// A piece has been written. Returns whether it was the last.
@@ -144,7 +146,7 @@ impl Commands {
         if !copy.writing {
             let length = copy.piece().map_or(0, |(_, length)| length);
             let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
-            if let Some(Err(status)) = piece.map(|piece| copy.guard(piece, turn.shared)) {
+            if let Some(Err(status)) = piece.map(|piece| copy.check(piece, turn.shared)) {
                 self.finish(slot, status, link, turn);
                 return self.hurry_drive(turn);
             }

@@ -1,10 +1,12 @@
-//! What is done with a command: from the queue's decision over buffer, data and device to the answer.
+//! What is done with a command: from the queue's decision over buffer, data and device to the
+//! answer.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Class, Completion, Device, Operation, Request, Submitted};
 use ebof_drive::error_log::is_severe;
-use ebof_fabrics::{DeviceId, Executing, Extent, Step};
+use ebof_fabrics::{DeviceId, Executing, Extent, Failure, FusedHalf, Step, Task, Transfer, TransferKind};
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Cid, Nqn, Nsid, Sgl, Sqe, Status};
 
@@ -50,41 +52,101 @@ impl Commands {
         turn: &mut Turn<'_>,
     ) {
         let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), sgl: sqe.sgl(), in_capsule };
-        let step = self.queue.submit(sqe, turn.now_ms);
-        if let Step::Read(_, extent) = &step {
-            link.charge(extent.length_bytes as usize);
-        }
-        let step = match step {
-            Step::Read(executing, extent) => self.read_resident(executing, extent, origin, link, turn),
-            Step::Write(executing, extent)
-                if in_capsule == extent.length_bytes && matches!(origin.sgl, Sgl::InCapsule { .. }) =>
-            {
-                self.write_resident(executing, extent, origin, input, link, turn)
+        let step = match self.queue.submit(sqe, turn.now_ms) {
+            Step::Execute(executing, Task::Transfer(transfer)) => {
+                self.begin_transfer(executing, transfer, origin, input, link, turn)
             }
-            step => Some(step),
+            step @ (Step::Complete(_) | Step::Disconnect(_) | Step::Held | Step::Unpaired(..) | Step::Execute(..)) => {
+                Some(step)
+            }
         };
         if let Some(step) = step {
             self.advance(step, origin, link, turn);
         }
     }
 
+    /// Does what a transfer wants where that needs neither a buffer nor a device's thread;
+    /// otherwise gives it back.
+    fn begin_transfer(
+        &mut self,
+        executing: Executing,
+        transfer: Transfer,
+        origin: Origin,
+        input: &mut &[u8],
+        link: &mut Link,
+        turn: &mut Turn<'_>,
+    ) -> Option<Step> {
+        let is_plain = transfer.checks.is_none() && transfer.fused.is_none();
+        match transfer.kind {
+            TransferKind::Read => {
+                link.charge(transfer.transfer_bytes() as usize);
+                if is_plain {
+                    return self.read_resident(executing, transfer, origin, link, turn);
+                }
+            }
+            TransferKind::Write
+                if is_plain
+                    && origin.in_capsule == transfer.extent.length_bytes
+                    && matches!(origin.sgl, Sgl::InCapsule { .. }) =>
+            {
+                return self.write_resident(executing, transfer, origin, input, link, turn);
+            }
+            TransferKind::Write
+            | TransferKind::Compare
+            | TransferKind::Verify
+            | TransferKind::WriteZeroes
+            | TransferKind::WriteUncorrectable => {}
+        }
+        Some(Step::Execute(executing, Task::Transfer(transfer)))
+    }
+
     /// Does the next thing for a command.
     pub(crate) fn advance(&mut self, step: Step, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
-        let (executing, work, length) = match step {
-            Step::Complete(cqe) => return link.respond(&cqe, turn),
+        match step {
+            Step::Complete(cqe) => link.respond(&cqe, turn),
             Step::Disconnect(cqe) => {
                 link.respond(&cqe, turn);
-                return link.drain();
+                link.drain();
             }
             // An event may wait for exactly this request: it is asked for at the flush.
-            Step::Held => return link.mark_dirty(turn),
-            Step::Reply(executing, data) => {
+            Step::Held => link.mark_dirty(turn),
+            Step::Unpaired(first, status, next) => {
+                self.fail_unpaired(first, status, link, turn);
+                self.advance(*next, origin, link, turn);
+            }
+            Step::Execute(executing, task) => self.execute(executing, task, origin, link, turn),
+        }
+    }
+
+    /// Begins with what is to be done for a command.
+    fn execute(&mut self, executing: Executing, task: Task, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
+        let (work, length) = match task {
+            Task::Transfer(transfer) => {
+                if let Some(FusedHalf::Second { first }) = transfer.fused {
+                    self.join_halves(first, executing.cid());
+                }
+                let length = transfer.transfer_bytes();
+                (Work::Transfer(transfer), length)
+            }
+            Task::Reply(data) => {
                 let cqe = self.queue.complete(executing, Status::SUCCESS);
                 return link.send_bytes(origin.cid, &data, &cqe, turn);
             }
-            Step::Shared(executing) => {
+            Task::Receive => {
+                let length = executing.length();
+                (Work::Parameter, length)
+            }
+            Task::Connect => (Work::Connect, CONNECT_BYTES),
+            // The registry defers nothing but Connects, and those are taken care of where they are
+            // decided.
+            Task::DeferConnect(_) => {
+                let cqe = self.queue.complete(executing, Status::INTERNAL_ERROR);
+                return link.respond(&cqe, turn);
+            }
+            Task::Shared => {
                 let shared = turn.shared;
-                // Delivered under the lock: a later change must not overtake this one on its way to a queue.
+                // Delivered under the lock: a later change must not overtake this one on its way to
+                // a queue.
                 let mut registry = shared.registry();
                 let (step, notices) = registry.execute(&mut self.queue, executing, turn.now_ms);
                 shared.deliver(notices);
@@ -92,48 +154,23 @@ impl Commands {
                 shared.wake_control();
                 return self.advance(step, origin, link, turn);
             }
-            Step::Drive(executing, request) => return self.ask_drive(origin, executing, *request, link, turn),
-            // The registry holds nothing but Connects, and those are taken care of where they are decided.
-            Step::Hold(executing, _) => return self.give_up(executing, link, turn),
-            Step::Abort(executing, handle, cid) => {
+            Task::Drive(request) => return self.ask_drive(origin, executing, *request, link, turn),
+            Task::Copy(plan) => {
+                let length = executing.length();
+                (Work::Copy(Copy::new(plan)), length)
+            }
+            Task::LbaStatus(query) => return self.lba_status(origin, executing, &query, link, turn),
+            Task::Flush(device) => (Work::Flush(device), 0),
+            Task::Deallocate(device, ranges) => (Work::Deallocate(device, ranges), 0),
+            Task::Abort(handle, cid) => {
                 let command = self.command(origin, executing, Work::Abort, 0, turn);
                 let reply = Asker { handle: self.handle, slot: self.slots.insert(command) };
                 return turn.shared.post(handle, Message::Abort { handle, cid, reply });
             }
-            Step::Reset(executing, quiesce) => return self.reset(origin, executing, quiesce, link, turn),
-            Step::Unpaired(first, status, next) => {
-                self.fail_unpaired(first, status, link, turn);
-                return self.advance(*next, origin, link, turn);
-            }
-            Step::Guarded(guarding, step) => return self.advance_guarded(guarding, *step, origin, link, turn),
-            Step::Receive(executing, bytes) => (executing, Work::Parameter, bytes),
-            Step::Connect(executing) => (executing, Work::Connect, CONNECT_BYTES),
-            Step::Read(executing, extent) => (executing, Work::Read(extent), extent.length_bytes),
-            Step::Write(executing, extent) => (executing, Work::Write(extent), extent.length_bytes),
-            Step::Compare(executing, extent) => (executing, Work::Compare(extent), extent.length_bytes),
-            Step::CompareFirst(executing, extent) => (executing, Work::FusedCompare(extent, None), extent.length_bytes),
-            Step::WriteSecond(executing, extent, first) => {
-                self.join_halves(first, executing.cid());
-                (executing, Work::FusedWrite(extent, first), extent.length_bytes)
-            }
-            Step::Verify(executing, extent) => (executing, Work::Verify(extent), extent.length_bytes),
-            Step::WriteZeroes(executing, extent) => (executing, Work::WriteZeroes(extent), extent.length_bytes),
-            Step::Copy(executing, plan) => {
-                let length = executing.length();
-                (executing, Work::Copy(Copy::new(plan)), length)
-            }
-            Step::WriteUncorrectable(executing, extent) => (executing, Work::WriteUncorrectable(extent), 0),
-            Step::LbaStatus(executing, wish) => return self.lba_status(origin, executing, &wish, link, turn),
-            Step::Flush(executing, device) => (executing, Work::Flush(device), 0),
-            Step::Deallocate(executing, device, ranges) => (executing, Work::Deallocate(device, ranges), 0),
+            Task::Reset(quiesce) => return self.reset(origin, executing, quiesce, link, turn),
         };
         let command = self.command(origin, executing, work, length, turn);
         self.start(command, origin, link, turn);
-    }
-
-    fn give_up(&mut self, executing: Executing, link: &mut Link, turn: &mut Turn<'_>) {
-        let cqe = self.queue.complete(executing, Status::INTERNAL_ERROR);
-        link.respond(&cqe, turn);
     }
 
     pub(crate) fn command(
@@ -146,20 +183,18 @@ impl Commands {
     ) -> Command {
         // Only work that the queue let through is counted: its namespace exists.
         let stats = if work.is_io() { self.stats_of(origin.nsid, turn) } else { None };
-        let Origin { cid, nsid, .. } = origin;
-        let (phase, buffer, failed, hold, guarding) = (Phase::Elsewhere, None, None, None, None);
         Command {
-            cid,
-            nsid,
+            cid: origin.cid,
+            nsid: origin.nsid,
             executing,
             work,
-            phase,
-            buffer,
+            phase: Phase::Elsewhere,
+            buffer: None,
             length,
-            guarding,
-            failed,
+            failed: None,
+            failed_lba: None,
             started_us: turn.now_us,
-            hold,
+            hold: None,
             stats,
         }
     }
@@ -173,7 +208,7 @@ impl Commands {
             let cqe = self.queue.complete(command.executing, Status::DATA_SGL_LENGTH_INVALID.dnr());
             return link.respond(&cqe, turn);
         }
-        let bytes = command.buffer_bytes();
+        let bytes = command.work.buffer_bytes(command.length);
         if bytes > 0 {
             command.buffer =
                 if in_capsule || self.parked.is_empty() { self.take_buffer(bytes, in_capsule, turn) } else { None };
@@ -241,7 +276,7 @@ impl Commands {
     /// Starts parked commands for which there is a buffer now.
     pub(crate) fn unpark(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
         while let Some(&slot) = self.parked.front() {
-            let bytes = self.slots.get(slot).map_or(0, Command::buffer_bytes);
+            let bytes = self.slots.get(slot).map_or(0, |command| command.work.buffer_bytes(command.length));
             let Some(buffer) = self.take_buffer(bytes, false, turn) else { break };
             self.parked.pop_front();
             match self.slots.get_mut(slot) {
@@ -270,43 +305,23 @@ impl Commands {
     /// Nothing is in the way of a command any more.
     pub(crate) fn go_to_device(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
-        if command.guarding.is_some()
-            && let Err(status) = command.guard_outbound(turn.shared)
-        {
+        if let Err(status) = command.check_outbound(turn.shared) {
             return self.end(slot, status, link, turn);
         }
         match command.work {
-            Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_complete(slot, turn),
+            Work::Transfer(ref transfer) => {
+                if transfer.fused.is_some() {
+                    return self.half_complete(slot, turn);
+                }
+                let (kind, extent) = (transfer.kind, transfer.extent);
+                if kind == TransferKind::WriteUncorrectable {
+                    return self.mark_bad(slot, extent, link, turn);
+                }
+                let operation = operation(kind, &extent, command.buffer.take());
+                self.send_to_device(slot, extent.device, operation, link, turn);
+            }
             Work::Copy(_) => self.copy_on(slot, link, turn),
-            Work::WriteUncorrectable(extent) => self.mark_bad(slot, extent, link, turn),
             Work::Parameter | Work::Connect | Work::Abort | Work::Drive { .. } | Work::Reset { .. } => {}
-            Work::Read(extent) | Work::Verify(extent) | Work::Compare(extent) => {
-                let buffer = command.buffer.take();
-                let operation = buffer.map(|buffer| Operation::Read {
-                    offset: extent.offset_bytes,
-                    len: extent.length_bytes as usize,
-                    buffer,
-                });
-                self.send_to_device(slot, extent.device, operation, link, turn);
-            }
-            Work::Write(extent) => {
-                let buffer = command.buffer.take();
-                let operation = buffer.map(|buffer| Operation::Write {
-                    offset: extent.offset_bytes,
-                    len: extent.length_bytes as usize,
-                    buffer,
-                    fua: extent.fua,
-                });
-                self.send_to_device(slot, extent.device, operation, link, turn);
-            }
-            Work::WriteZeroes(extent) => {
-                let Extent { offset_bytes: offset, deallocate, fua, .. } = extent;
-                let operation = match command.buffer.take() {
-                    Some(buffer) => Operation::Write { offset, len: extent.length_bytes as usize, buffer, fua },
-                    None => Operation::WriteZeroes { offset, len: extent.length_bytes.into(), deallocate, fua },
-                };
-                self.send_to_device(slot, extent.device, Some(operation), link, turn);
-            }
             Work::Flush(device) => {
                 self.send_to_device(slot, device, Some(Operation::Flush), link, turn);
             }
@@ -325,12 +340,13 @@ impl Commands {
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
         let origin = Origin::without_data(command.cid, command.nsid);
-        let step = match command.work {
-            Work::Connect => self.connect(command.executing, data, link, turn),
-            _ => self.queue.resume(command.executing, data, turn.now_ms),
+        let step = if matches!(command.work, Work::Connect) {
+            self.connect(command.executing, data, link, turn)
+        } else {
+            self.queue.resume(command.executing, data, turn.now_ms)
         };
-        if let Step::Hold(executing, looks) = step {
-            return self.hold_connect(executing, buffer, &looks, origin, link, turn);
+        if let Step::Execute(executing, Task::DeferConnect(looks)) = step {
+            return self.defer_connect(executing, buffer, &looks, origin, link, turn);
         }
         if let Some(buffer) = buffer {
             self.give_buffer(buffer, turn);
@@ -393,8 +409,10 @@ impl Commands {
         }
         let mut severe = false;
         let status = match completion.result {
-            Ok(()) if command.guarding.is_some() => command.guard_inbound(&mut severe, turn.shared),
-            Ok(()) => command.compared(),
+            Ok(()) => match command.check_inbound(&mut severe, turn.shared) {
+                Some(status) => status,
+                None => command.compared(),
+            },
             Err(error) => {
                 let aborted = command.failed.filter(|_| error.class() == Class::Aborted);
                 let status = aborted.unwrap_or_else(|| status_of(&error, command.work.kind()));
@@ -410,10 +428,12 @@ impl Commands {
                 status
             }
         };
-        match command.work {
-            Work::FusedCompare(..) | Work::FusedWrite(..) => self.half_done(slot, status, link, turn),
-            Work::Copy(_) => self.copy_done(slot, status, link, turn),
-            _ => self.finish(slot, status, link, turn),
+        if matches!(command.work, Work::Copy(_)) {
+            self.copy_done(slot, status, link, turn);
+        } else if command.work.fused().is_some() {
+            self.half_done(slot, status, link, turn);
+        } else {
+            self.finish(slot, status, link, turn);
         }
         if severe {
             self.hurry_drive(turn);
@@ -439,15 +459,22 @@ impl Commands {
             let latency_us = turn.now_us.saturating_sub(command.started_us);
             stats.count(command.work.kind(), moved, !status.is_success(), latency_us);
         }
-        let cqe = self.queue.complete_with(command.executing, status, command.work.result(status));
-        match (command.work, command.buffer) {
-            (Work::Read(_), Some(buffer)) if status.is_success() => {
-                // A copied payload leaves the buffer at once; the others are given back by `Link::flush`.
+        let cqe = if status.is_success() {
+            self.queue.complete(command.executing, status)
+        } else {
+            let failure = Failure { status, result: command.work.failed_result(), lba: command.failed_lba };
+            self.queue.fail(command.executing, failure)
+        };
+        let is_read = command.work.transfer_kind() == Some(TransferKind::Read);
+        match command.buffer {
+            Some(buffer) if is_read && status.is_success() => {
+                // A copied payload leaves the buffer at once; the others are given back by
+                // `Link::flush`.
                 let before = turn.pool.outstanding_bytes();
                 link.send_buffer(command.cid, buffer, command.length, &cqe, turn);
                 self.buffers.give(before - turn.pool.outstanding_bytes());
             }
-            (_, buffer) => {
+            buffer => {
                 if let Some(buffer) = buffer {
                     self.give_buffer(buffer, turn);
                 }
@@ -461,7 +488,8 @@ impl Commands {
         if let Some(at) = self.stats.iter().position(|(known, _)| *known == nsid) {
             return Some(at);
         }
-        // A queue that works on very many namespaces has the last of them counted together, as namespace 0.
+        // A queue that works on very many namespaces has the last of them counted together, as
+        // namespace 0.
         let nsid = if self.stats.len() + 1 < SERIES_MAX { nsid } else { Nsid::NONE };
         if self.stats.len() == SERIES_MAX {
             return Some(SERIES_MAX - 1);
@@ -476,6 +504,25 @@ impl Commands {
         turn.shared.add_stats(&stats);
         self.stats.push((nsid, stats));
         Some(self.stats.len() - 1)
+    }
+}
+
+/// What a device is asked for; `None` where the buffer for it is missing.
+fn operation(kind: TransferKind, extent: &Extent, buffer: Option<Buffer>) -> Option<Operation> {
+    let Extent { offset_bytes: offset, length_bytes, deallocate, fua, .. } = *extent;
+    let len = length_bytes as usize;
+    match kind {
+        TransferKind::Read | TransferKind::Compare | TransferKind::Verify => {
+            buffer.map(|buffer| Operation::Read { offset, len, buffer })
+        }
+        TransferKind::Write => buffer.map(|buffer| Operation::Write { offset, len, buffer, fua }),
+        // With a buffer, where blocks have protection information: zeros with theirs.
+        TransferKind::WriteZeroes => Some(match buffer {
+            Some(buffer) => Operation::Write { offset, len, buffer, fua },
+            None => Operation::WriteZeroes { offset, len: length_bytes.into(), deallocate, fua },
+        }),
+        // The drive's, not the device's.
+        TransferKind::WriteUncorrectable => None,
     }
 }
 

@@ -1,16 +1,18 @@
-//! Compare and Write as one: who may change the blocks of a pair while it is under way, on any queue, reactor or host.
+//! Compare and Write as one: who may change the blocks of a pair while it is under way, on any
+//! queue, reactor or host.
 //!
-//! Pairs take turns, device by device. Before a pair reads, every reactor says that it has no older change of those bytes at
-//! the device; from then on changes of them wait until the pair has ended. Nobody holds anything while it waits for data
-//! of a host: both halves have their data before the pair lines up. Who only reads is never held up.
+//! Pairs take turns, device by device. Before a pair reads, every reactor says that it has no older
+//! change of those bytes at the device; from then on changes of them wait until the pair has ended.
+//! Nobody holds anything while it waits for data of a host: both halves have their data before the
+//! pair lines up. Who only reads is never held up.
 //!
 //! ```text
 //! both halves have their data -> lines up -> first in line: Barrier to all reactors -> all have answered -> Turn
 //!   -> read, compare, write -> Hold dropped -> the writes that waited, then the next pair
 //! ```
 //!
-//! Others see none of it but one relaxed load: a reactor that has taken the `Barrier` out of its mailbox sees the count that
-//! was raised before (docs/adr/0019-compare-and-write.md).
+//! Others see none of it but one relaxed load: a reactor that has taken the `Barrier` out of its
+//! mailbox sees the count that was raised before (docs/adr/0019-compare-and-write.md).
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -18,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebof_backend::Operation;
-use ebof_fabrics::{DeviceId, Extent};
+use ebof_fabrics::{DeviceId, Extent, FusedHalf};
 use ebof_nvme::{Cid, Status};
 
 use crate::command::{Command, Phase, Work, bytes_of};
@@ -98,11 +100,11 @@ impl Pairs {
         Hold { pairs: Arc::clone(self), device: extent.device, number }
     }
 
-    /// What a command must hold before it does its work; `None` if it may do so at once. It is sent [`Message::Turn`] when it
-    /// may. A half of a pair never waits here: its pair lines up itself, and a half that stood in line as a change would let the
-    /// pairs behind its own go first.
+    /// What a command must hold before it does its work; `None` if it may do so at once. It is sent
+    /// [`Message::Turn`] when it may. A half of a pair never waits here: its pair lines up itself,
+    /// and a half that stood in line as a change would let the pairs behind its own go first.
     fn enter_change(self: &Arc<Self>, work: &Work, asker: Asker) -> Option<Hold> {
-        if work.is_half() {
+        if work.fused().is_some() {
             return None;
         }
         let device = work.changed_device()?;
@@ -130,10 +132,12 @@ impl Pairs {
         }
     }
 
-    /// Lets those go on whose turn it is, if `newest` stands at the head of its line now or the head has gone.
+    /// Lets those go on whose turn it is, if `newest` stands at the head of its line now or the
+    /// head has gone.
     fn go_on(&self, lines: &mut Lines, device: DeviceId, newest: u64) {
         let Some(line) = lines.lines.get_mut(&device) else { return };
-        // Changes first: their reactors find them in their mailboxes before the next pair's barrier.
+        // Changes first: their reactors find them in their mailboxes before the next pair's
+        // barrier.
         while let Some(&Waiter { number, asker: reply, kind: Kind::Change }) = line.front() {
             line.pop_front();
             self.post(reply, Message::Turn { reply, number });
@@ -216,7 +220,8 @@ impl Reactor {
 }
 
 impl Commands {
-    /// Whether a command has to wait until a pair has ended before it changes what it is about; it then goes on by itself.
+    /// Whether a command has to wait until a pair has ended before it changes what it is about; it
+    /// then goes on by itself.
     #[cold]
     pub(crate) fn is_held_up(&mut self, slot: u32, turn: &Turn<'_>) -> bool {
         let asker = Asker { handle: self.handle, slot };
@@ -234,7 +239,7 @@ impl Commands {
         if command.hold.as_ref().is_none_or(|hold| hold.number != number) {
             return;
         }
-        let Work::FusedCompare(extent, _) = command.work else {
+        let Some(extent) = first_half(&command.work) else {
             command.hold = None;
             return self.go_to_device(slot, link, turn);
         };
@@ -254,19 +259,22 @@ impl Commands {
             return;
         }
         for slot in [slot, other] {
-            if let Some(Command { work: Work::FusedCompare(extent, _), hold, .. }) = self.slots.get_mut(slot) {
+            if let Some(command) = self.slots.get_mut(slot)
+                && let Some(extent) = first_half(&command.work)
+            {
                 let asker = Asker { handle: self.handle, slot };
-                *hold = Some(Box::new(turn.shared.pairs.enter(extent, asker)));
+                command.hold = Some(Box::new(turn.shared.pairs.enter(&extent, asker)));
             }
         }
     }
 
     /// The second half has come: the first one knows of it from now on.
     pub(crate) fn join_halves(&mut self, first: Cid, second: Cid) {
-        if let Some(Command { work: Work::FusedCompare(_, other), .. }) =
+        if let Some(Command { work: Work::Transfer(transfer), .. }) =
             self.slot_of(first).and_then(|slot| self.slots.get_mut(slot))
+            && transfer.is_first_half()
         {
-            *other = Some(second);
+            transfer.fused = Some(FusedHalf::First { second: Some(second) });
         }
     }
 
@@ -281,19 +289,18 @@ impl Commands {
     pub(crate) fn half_done(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         let status = command.failed.filter(|_| status.is_success()).unwrap_or(status);
-        if !matches!(command.work, Work::FusedCompare(..)) || !status.is_success() {
+        if first_half(&command.work).is_none() || !status.is_success() {
             return self.finish_half(slot, status, link, turn);
         }
         let hold = command.hold.take();
         let Some(second) = self.other_half(slot) else { return self.finish_half(slot, status, link, turn) };
-        let Some(Command { work: Work::FusedWrite(extent, _), buffer, hold: of_second, .. }) =
-            self.slots.get_mut(second)
+        let Some(Command { work: Work::Transfer(transfer), buffer, hold: of_second, .. }) = self.slots.get_mut(second)
         else {
             return self.finish_half(slot, status, link, turn);
         };
         // Whoever is at the device holds: the other half may be given up meanwhile.
         *of_second = hold;
-        let (extent, buffer) = (*extent, buffer.take());
+        let (extent, buffer) = (transfer.extent, buffer.take());
         let operation = buffer.map(|buffer| Operation::Write {
             offset: extent.offset_bytes,
             len: extent.length_bytes as usize,
@@ -316,21 +323,13 @@ impl Commands {
     /// The half that belongs to the half in `slot`, if it is still there.
     fn other_half(&self, slot: u32) -> Option<u32> {
         let command = self.slots.get(slot)?;
-        let other = match command.work {
-            Work::FusedCompare(_, other) => self.slot_of(other?)?,
-            Work::FusedWrite(_, other) => self.slot_of(other)?,
-            _ => return None,
-        };
+        let other = self.slot_of(partner(&command.work)?)?;
         // Identifiers are used again: both have to know of each other.
-        match self.slots.get(other)?.work {
-            Work::FusedCompare(_, back) if back == Some(command.cid) => Some(other),
-            Work::FusedWrite(_, back) if back == command.cid => Some(other),
-            _ => None,
-        }
+        (partner(&self.slots.get(other)?.work)? == command.cid).then_some(other)
     }
 
-    /// Ends a command with `status`. Where data of the host are on their way, the response follows them; what is at a device
-    /// ends when that is done with it.
+    /// Ends a command with `status`. Where data of the host are on their way, the response follows
+    /// them; what is at a device ends when that is done with it.
     pub(crate) fn stop(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         if command.phase == Phase::AtDevice {
@@ -351,7 +350,7 @@ impl Commands {
 
     /// Completes a command that nothing waits for; of a half of a pair, the other one as well.
     pub(crate) fn end(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
-        if self.slots.get(slot).is_some_and(|command| command.work.is_half()) {
+        if self.slots.get(slot).is_some_and(|command| command.work.fused().is_some()) {
             self.finish_half(slot, status, link, turn);
         } else {
             self.finish(slot, status, link, turn);
@@ -364,16 +363,33 @@ impl Commands {
 
     /// The target shuts down: no second half will come any more.
     pub(crate) fn give_up_halves(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
-        let lone = self.slots.iter().find(|(_, command)| matches!(command.work, Work::FusedCompare(_, None)));
+        let lone =
+            self.slots.iter().find(|(_, command)| command.work.fused() == Some(FusedHalf::First { second: None }));
         if let Some((slot, _)) = lone.filter(|_| link.is_draining()) {
             self.stop(slot, Status::ABORTED_MISSING_FUSED, link, turn);
         }
     }
 }
 
+/// The bytes that a first half compares; `None` for everything else.
+fn first_half(work: &Work) -> Option<Extent> {
+    match work {
+        Work::Transfer(transfer) if transfer.is_first_half() => Some(transfer.extent),
+        _ => None,
+    }
+}
+
+/// The identifier of the other half of a pair, as far as that has come.
+fn partner(work: &Work) -> Option<Cid> {
+    match work.fused()? {
+        FusedHalf::First { second } => second,
+        FusedHalf::Second { first } => Some(first),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use ebof_fabrics::Handle;
+    use ebof_fabrics::{Handle, Transfer, TransferKind};
     use ebof_nvme::Nsid;
 
     use super::*;
@@ -384,15 +400,22 @@ mod tests {
         Extent { device: DeviceId(1), nsid: Nsid(1), offset_bytes, length_bytes: 4096, fua: false, deallocate: false }
     }
 
+    fn write(offset_bytes: u64, fused: Option<FusedHalf>) -> Work {
+        Work::Transfer(Transfer { kind: TransferKind::Write, extent: extent(offset_bytes), fused, checks: None })
+    }
+
     #[test]
     fn changes_of_a_pairs_bytes_wait_and_halves_of_other_pairs_line_up_with_their_own() {
         let pairs = Arc::new(Pairs::new(Vec::new()));
         let pair = pairs.enter(&extent(0), ASKER);
-        assert!(pairs.enter_change(&Work::Write(extent(0)), ASKER).is_some());
-        assert!(pairs.enter_change(&Work::Write(extent(4096)), ASKER).is_none(), "other bytes");
-        assert!(pairs.enter_change(&Work::FusedWrite(extent(0), Cid(1)), ASKER).is_none(), "a later pair's half");
+        assert!(pairs.enter_change(&write(0, None), ASKER).is_some());
+        assert!(pairs.enter_change(&write(4096, None), ASKER).is_none(), "other bytes");
+        assert!(
+            pairs.enter_change(&write(0, Some(FusedHalf::Second { first: Cid(1) })), ASKER).is_none(),
+            "a later pair's half"
+        );
         drop(pair);
-        assert!(pairs.enter_change(&Work::Write(extent(0)), ASKER).is_none());
+        assert!(pairs.enter_change(&write(0, None), ASKER).is_none());
         assert!(!pairs.are_there());
     }
 }

@@ -1,106 +1,96 @@
-//! Protection information between transfer and device: what is inserted, checked and stripped, and how devices keep it. Nothing
-//! of this is on the way of namespaces without it.
+//! Protection information between transfer and device: what is inserted, checked and stripped, and
+//! how devices keep it. Nothing of this is on the way of namespaces without it.
 //!
-//! On the device every block is followed by its protection information with all bits inverted. What was never written, or was
-//! deallocated, is zeros there, and its protection information so reads as FFh in all bytes, which is what the specification
-//! wants and what has nothing checked; no block that a host writes can be taken for such a one
-//! (docs/adr/0020-protection-information.md).
+//! On the device every block is followed by its protection information with all bits inverted. What
+//! was never written, or was deallocated, is zeros there, and its protection information so reads
+//! as FFh in all bytes, which is what the specification wants and what has nothing checked; no
+//! block that a host writes can be taken for such a one (docs/adr/0020-protection-information.md).
+#![deny(clippy::wildcard_enum_match_arm)]
 
-use ebof_fabrics::{Guarding, Step};
+use ebof_fabrics::{ProtectionChecks, Transfer, TransferKind};
 use ebof_nvme::Status;
 use ebof_nvme::protection::blocks::{same_data, spread, strip};
 use ebof_nvme::protection::{Bad, INFORMATION_BYTES};
 
 use crate::command::{Command, Work};
-use crate::commands::Commands;
 use crate::copy::Copy;
-use crate::execute::Origin;
-use crate::link::Link;
 use crate::log_limit::{About, Kind};
 use crate::shared::Shared;
-use crate::turn::Turn;
-
-impl Commands {
-    /// A command for blocks with protection information.
-    #[cold]
-    pub(crate) fn advance_guarded(
-        &mut self,
-        guarding: Box<Guarding>,
-        step: Step,
-        origin: Origin,
-        link: &mut Link,
-        turn: &mut Turn<'_>,
-    ) {
-        let (executing, work) = match step {
-            Step::Read(executing, extent) => (executing, Work::Read(extent)),
-            Step::Write(executing, extent) => (executing, Work::Write(extent)),
-            Step::Compare(executing, extent) => (executing, Work::Compare(extent)),
-            Step::CompareFirst(executing, extent) => (executing, Work::FusedCompare(extent, None)),
-            Step::WriteSecond(executing, extent, first) => {
-                self.join_halves(first, executing.cid());
-                (executing, Work::FusedWrite(extent, first))
-            }
-            Step::Verify(executing, extent) => (executing, Work::Verify(extent)),
-            Step::WriteZeroes(executing, extent) => (executing, Work::WriteZeroes(extent)),
-            other => return self.advance(other, origin, link, turn),
-        };
-        if matches!(work, Work::Read(_)) {
-            link.charge(guarding.transfer_bytes as usize);
-        }
-        let mut command = self.command(origin, executing, work, guarding.transfer_bytes, turn);
-        command.guarding = Some(guarding);
-        self.start(command, origin, link, turn);
-    }
-}
 
 impl Command {
-    /// The host's data become what the device gets; what only zeroes gets it from here.
+    /// The host's data become what the device gets; what only zeroes gets it from here. Does
+    /// nothing where blocks have no protection information.
     ///
     /// # Errors
     /// The protection information that the host sent is wrong.
-    pub(crate) fn guard_outbound(&mut self, shared: &Shared) -> Result<(), Status> {
-        let (Some(guarding), Some(buffer)) = (self.guarding.as_deref(), &mut self.buffer) else { return Ok(()) };
-        let Guarding { rules, device_bytes, .. } = *guarding;
-        let (data_bytes, length) = (guarding.data_bytes as usize, device_bytes as usize);
+    #[inline]
+    pub(crate) fn check_outbound(&mut self, shared: &Shared) -> Result<(), Status> {
+        if let Work::Transfer(Transfer { kind, checks: Some(checks), .. }) = &self.work {
+            let (kind, checks) = (*kind, **checks);
+            return self.check_sent(kind, checks, shared);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn check_sent(&mut self, kind: TransferKind, checks: ProtectionChecks, shared: &Shared) -> Result<(), Status> {
+        let ProtectionChecks { rules, device_bytes, .. } = checks;
+        let (data_bytes, length) = (checks.data_bytes as usize, device_bytes as usize);
+        let Some(buffer) = &mut self.buffer else { return Ok(()) };
         let bytes = buffer.as_mut_slice();
-        let place = match self.work {
-            // The host's data stand behind the place of the device's.
-            Work::Compare(_) | Work::FusedCompare(..) => bytes.get_mut(length..2 * length),
-            _ => bytes.get_mut(..length),
-        };
-        let Some(blocks) = place else { return Err(Status::INTERNAL_ERROR) };
-        let checked = match self.work {
-            Work::Write(_) | Work::FusedWrite(..) if rules.acts() => {
+        // The host's data of a Compare stand behind the place of the device's.
+        let place = if kind == TransferKind::Compare { length..2 * length } else { 0..length };
+        let Some(blocks) = bytes.get_mut(place) else { return Err(Status::INTERNAL_ERROR) };
+        let checked = match kind {
+            TransferKind::Write if rules.acts() => {
                 spread(blocks, data_bytes);
                 rules.insert(blocks, data_bytes);
                 Ok(())
             }
-            Work::Write(_) | Work::FusedWrite(..) => rules.check(blocks, data_bytes),
-            Work::WriteZeroes(_) => {
+            TransferKind::Write => rules.check(blocks, data_bytes),
+            TransferKind::WriteZeroes => {
                 rules.write_zeroes(blocks, data_bytes);
                 Ok(())
             }
             // Both sides of the comparison are checked; this one goes nowhere.
-            Work::Compare(_) | Work::FusedCompare(..) => {
+            TransferKind::Compare => {
                 return rules.check(blocks, data_bytes).map_err(|bad| self.found(bad, "sent", shared));
             }
-            _ => return Ok(()),
+            TransferKind::Read | TransferKind::Verify | TransferKind::WriteUncorrectable => return Ok(()),
         };
         invert(blocks, data_bytes);
         checked.map_err(|bad| self.found(bad, "sent", shared))
     }
 
-    /// What the device gave becomes what the host gets, or is compared with what it sent. What is kept wrong on the device is a
-    /// `severe` error.
-    pub(crate) fn guard_inbound(&mut self, severe: &mut bool, shared: &Shared) -> Status {
-        let (Some(guarding), Some(buffer)) = (self.guarding.as_deref(), &mut self.buffer) else {
-            return Status::SUCCESS;
-        };
-        let Guarding { rules, device_bytes, .. } = *guarding;
-        let (data_bytes, length) = (guarding.data_bytes as usize, device_bytes as usize);
-        if !matches!(self.work, Work::Read(_) | Work::Verify(_) | Work::Compare(_) | Work::FusedCompare(..)) {
-            return Status::SUCCESS;
+    /// What the device gave becomes what the host gets, or is compared with what it sent. What is
+    /// kept wrong on the device is a `severe` error. `None` where blocks have no protection
+    /// information.
+    #[inline]
+    pub(crate) fn check_inbound(&mut self, severe: &mut bool, shared: &Shared) -> Option<Status> {
+        if let Work::Transfer(Transfer { kind, checks: Some(checks), .. }) = &self.work {
+            let (kind, checks) = (*kind, **checks);
+            return Some(self.check_read(kind, checks, severe, shared));
         }
+        None
+    }
+
+    #[cold]
+    fn check_read(
+        &mut self,
+        kind: TransferKind,
+        checks: ProtectionChecks,
+        severe: &mut bool,
+        shared: &Shared,
+    ) -> Status {
+        let ProtectionChecks { rules, device_bytes, .. } = checks;
+        let (data_bytes, length) = (checks.data_bytes as usize, device_bytes as usize);
+        match kind {
+            TransferKind::Read | TransferKind::Verify | TransferKind::Compare => {}
+            TransferKind::Write | TransferKind::WriteZeroes | TransferKind::WriteUncorrectable => {
+                return Status::SUCCESS;
+            }
+        }
+        let Some(buffer) = &mut self.buffer else { return Status::SUCCESS };
         let Some((blocks, rest)) = buffer.as_mut_slice().split_at_mut_checked(length) else {
             return Status::INTERNAL_ERROR;
         };
@@ -109,16 +99,13 @@ impl Command {
             *severe = true;
             return self.found(bad, "read", shared);
         }
-        match self.work {
-            Work::Read(_) if rules.acts() => {
-                strip(blocks, data_bytes);
-            }
-            // NVM Command Set, Compare: protection information is checked, and not compared.
-            Work::Compare(_) | Work::FusedCompare(..) => {
-                let same = rest.get(..length).is_some_and(|sent| same_data(blocks, sent, data_bytes));
-                return if same { Status::SUCCESS } else { Status::COMPARE_FAILURE };
-            }
-            _ => {}
+        if kind == TransferKind::Read && rules.acts() {
+            strip(blocks, data_bytes);
+        }
+        // NVM Command Set, Compare: protection information is checked, and not compared.
+        if kind == TransferKind::Compare && !rest.get(..length).is_some_and(|sent| same_data(blocks, sent, data_bytes))
+        {
+            return Status::COMPARE_FAILURE;
         }
         Status::SUCCESS
     }
@@ -130,18 +117,18 @@ impl Command {
             let (nsid, work) = (self.nsid.0, &self.work);
             tracing::warn!(nsid, ?work, block, %status, "protection information {what}: {mismatch}{more}");
         }
-        self.executing.failed_at(block);
+        self.failed_lba = Some(self.executing.starting_lba().wrapping_add(block));
         status
     }
 }
 
 impl Copy {
-    /// A piece has been read into `bytes`: what its source says of protection information is checked, and what the destination
-    /// says of it is done.
+    /// A piece has been read into `bytes`: what its source says of protection information is
+    /// checked, and what the destination says of it is done.
     ///
     /// # Errors
     /// It is not what was expected.
-    pub(crate) fn guard(&self, bytes: &mut [u8], shared: &Shared) -> Result<(), Status> {
+    pub(crate) fn check(&self, bytes: &mut [u8], shared: &Shared) -> Result<(), Status> {
         let Some((read, write, data_bytes)) = self.rules() else { return Ok(()) };
         invert(bytes, data_bytes);
         let checked = read.check(bytes, data_bytes).and_then(|()| {

@@ -11,7 +11,7 @@
 use std::hint::black_box;
 
 use ebof_backend::{Action, Device, Memory};
-use ebof_fabrics::{Queue, Step};
+use ebof_fabrics::{Queue, Step, Task, Transfer, TransferKind};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::sgl::SglDescriptor;
@@ -311,7 +311,8 @@ fn case_controller_request_data(controller: &mut controller::Connection, out: &m
 fn case_fabrics_read(queue: &mut Queue, commands: &mut [Sqe]) {
     itself(line!());
     for sqe in commands {
-        let Step::Read(executing, extent) = queue.submit(sqe, 1000) else { panic!("not a read") };
+        let Step::Execute(executing, task) = queue.submit(sqe, 1000) else { panic!("not executed") };
+        let Task::Transfer(Transfer { kind: TransferKind::Read, extent, .. }) = task else { panic!("not a read") };
         black_box(extent);
         black_box(queue.complete(executing, Status::SUCCESS));
     }
@@ -321,7 +322,8 @@ fn case_fabrics_read(queue: &mut Queue, commands: &mut [Sqe]) {
 fn case_fabrics_write(queue: &mut Queue, commands: &mut [Sqe]) {
     itself(line!());
     for sqe in commands {
-        let Step::Write(executing, extent) = queue.submit(sqe, 1000) else { panic!("not a write") };
+        let Step::Execute(executing, task) = queue.submit(sqe, 1000) else { panic!("not executed") };
+        let Task::Transfer(Transfer { kind: TransferKind::Write, extent, .. }) = task else { panic!("not a write") };
         black_box(extent);
         black_box(queue.complete(executing, Status::SUCCESS));
     }

@@ -1,4 +1,5 @@
-//! Connect: who gets a controller, and which connection becomes which queue (NVMe over Fabrics, Connect Command).
+//! Connect: who gets a controller, and which connection becomes which queue (NVMe over Fabrics,
+//! Connect Command).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,9 +19,10 @@ use crate::connect::{self, Arrival, Refusal, RefusalReason, Tolerated, Wish};
 use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
+use crate::executing::Executing;
 use crate::model::{Limits, Port};
 use crate::queue::{Live, Queue, Role};
-use crate::step::{Executing, Step};
+use crate::step::{Step, Task};
 
 /// A queue that was granted.
 struct Granted {
@@ -36,8 +38,8 @@ enum Verdict {
 }
 
 impl Registry {
-    /// Decides a [`Step::Connect`]; `data` is what the host sent as Connect data. After a refusal the queue may try
-    /// again.
+    /// Decides a [`Task::Connect`]; `data` is what the host sent as Connect data. After a refusal
+    /// the queue may try again.
     pub fn connect(
         &mut self,
         queue: &mut Queue,
@@ -56,7 +58,7 @@ impl Registry {
             self.admit_io_queue(&wish, arrival, now_ms)
         };
         match granted {
-            Ok(Verdict::Held(looks)) => (Step::Hold(executing, looks), None),
+            Ok(Verdict::Held(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
             Ok(Verdict::Granted(Granted { live, entries })) => {
                 // AUTHREQ 0: no authentication is asked for.
                 let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
@@ -136,9 +138,11 @@ impl Registry {
         if association.is_closing() {
             return Err(RefusalReason::UnknownController);
         }
-        // The same host and port as the Admin Queue's. Deviation: the specification wants the same host identifier too, or zeros.
-        // TrueNAS' Python client says another one for each queue: the Admin Queue's counts, and the log tells. Not where the host has no
-        // NQN: nothing but its identifier tells it from others then, and both have the NQN that is made of it.
+        // The same host and port as the Admin Queue's. Deviation: the specification wants the same
+        // host identifier too, or zeros. TrueNAS' Python client says another one for each queue:
+        // the Admin Queue's counts, and the log tells. Not where the host has no
+        // NQN: nothing but its identifier tells it from others then, and both have the NQN that is
+        // made of it.
         let same_host = association.nameless == wish.nameless && association.host == wish.host;
         if !same_host || association.port.id != arrival.port {
             return Err(RefusalReason::OtherHost);
@@ -177,8 +181,8 @@ impl Registry {
         if returns { RefusalReason::SubsystemReturning } else { RefusalReason::UnknownSubsystem }
     }
 
-    /// SQSIZE: at least two entries, at most CAP.MQES. That is a limit of I/O queues: the discovery log promises an Admin Queue of 32
-    /// entries, and hosts ask for so many.
+    /// SQSIZE: at least two entries, at most CAP.MQES. That is a limit of I/O queues: the discovery
+    /// log promises an Admin Queue of 32 entries, and hosts ask for so many.
     fn queue_entries(&self, wish: &Wish, port: &Port, drive: Option<&View>) -> Result<u16, RefusalReason> {
         let of_drive = drive.and_then(|drive| drive.profile.queue_entries).unwrap_or(u16::MAX);
         let least = if wish.connect.qid.is_admin() { ADMIN_QUEUE_ENTRIES } else { 2 };
@@ -196,8 +200,8 @@ impl Registry {
         if in_use + u32::from(more) > most { Err(RefusalReason::EntriesExhausted) } else { Ok(()) }
     }
 
-    /// Whether the host may have one queue more, and so many controllers more. What it has in other subsystems counts, and what is
-    /// ending: it is still there.
+    /// Whether the host may have one queue more, and so many controllers more. What it has in other
+    /// subsystems counts, and what is ending: it is still there.
     fn check_share(&self, host: &Nqn, controllers: u32) -> Result<(), RefusalReason> {
         let of_host = self.entries.values().filter(|entry| entry.association.host == *host);
         let count = |(had, queues): (usize, usize), entry: &Entry| (had + 1, queues + entry.queues.len());
@@ -207,7 +211,8 @@ impl Registry {
         if controller && fits(queues, self.limits.host_queues) { Ok(()) } else { Err(RefusalReason::HostShare) }
     }
 
-    /// A host identifier stands for one host, and so for one host NQN; cloned machines often share it.
+    /// A host identifier stands for one host, and so for one host NQN; cloned machines often share
+    /// it.
     fn check_host_id(&self, wish: &Wish) -> Result<(), RefusalReason> {
         let conflict = self.entries.values().map(|entry| &entry.association).any(|other| {
             !other.discovery
@@ -220,7 +225,8 @@ impl Registry {
         if conflict && wish.host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
     }
 
-    /// A controller ID that is not in use. They are given out in turn, so that an old one is not soon another host's.
+    /// A controller ID that is not in use. They are given out in turn, so that an old one is not
+    /// soon another host's.
     fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind, host: &Nqn) -> Option<ControllerId> {
         if self.entries.len() >= usize::try_from(self.limits.controllers).unwrap_or(usize::MAX) {
             return None;
@@ -318,7 +324,7 @@ fn refuse(
     subsystem: Option<Nqn>,
 ) -> (Step, Option<Refusal>) {
     let fault = reason.fault();
-    let [_, _, low, high] = executing.cdw10.to_le_bytes();
+    let [_, _, low, high] = executing.cdw10().to_le_bytes();
     let id = ebof_nvme::QueueId(u16::from_le_bytes([low, high]));
     let refusal = Refusal { reason, status: fault.status, queue: id, host, subsystem };
     (queue.settle(executing, Err(fault)), Some(refusal))

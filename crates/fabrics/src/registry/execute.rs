@@ -1,4 +1,4 @@
-//! Commands of Admin Queues that need a view of the whole: [`Step::Shared`].
+//! Commands of Admin Queues that need a view of the whole: [`Task::Shared`].
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -15,17 +15,18 @@ use super::replaced::Look;
 use super::{Entry, Handle, Key, Notice, Notices, ProtectionChange, Registry};
 use crate::association::Association;
 use crate::controller::{Controller, Kind};
+use crate::executing::Executing;
 use crate::log;
 use crate::model::Subsystem;
-use crate::outcome::{Fault, Next, Resumed};
+use crate::outcome::{Decision, Fault, Outcome};
 use crate::property::Phase;
 use crate::queue::Queue;
-use crate::step::{Executing, Quiesce, Step};
+use crate::step::{Quiesce, Step, Task};
 use crate::{admin as admin_commands, discovery, identify, reservation};
 
 impl Registry {
-    /// Executes a [`Step::Shared`] command of `queue`. Deliver the notices also when the step is a refusal, and before the
-    /// completion is sent.
+    /// Executes a [`Task::Shared`] command of `queue`. Deliver the notices also when the step is a
+    /// refusal, and before the completion is sent.
     pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
         let mut notices = Notices::new();
         let key = queue.live().and_then(|live| self.handles.get(&live.handle)).copied();
@@ -47,16 +48,16 @@ impl Registry {
         executing: &Executing,
         now_ms: u64,
         notices: &mut Notices,
-    ) -> Resumed {
-        match executing.opcode {
+    ) -> Outcome {
+        match executing.opcode() {
             FABRICS => self.quiesce(key, controller),
             admin::ABORT => self.abort(key, executing),
             admin::GET_LOG_PAGE => self.log_page(key, controller, executing),
-            admin::IDENTIFY => match Look::of(&executing.dwords()) {
+            admin::IDENTIFY => match Look::of(&executing.sqe()) {
                 Some(look) => self.look(key, controller, executing, look, notices),
                 None => Ok(self.controller_list(controller, executing)),
             },
-            admin::SET_FEATURES => match SetFeature::decode(executing.cdw10).fid {
+            admin::SET_FEATURES => match SetFeature::decode(executing.cdw10()).fid {
                 Fid::WRITE_PROTECTION => self.protect(controller, executing, notices),
                 _ => self.set_keep_alive(key, controller, executing, now_ms),
             },
@@ -65,7 +66,7 @@ impl Registry {
     }
 
     /// Reset or shutdown: I/O queues end; a normal shutdown leaves nothing in caches.
-    fn quiesce(&mut self, key: Key, controller: &Controller) -> Resumed {
+    fn quiesce(&mut self, key: Key, controller: &Controller) -> Outcome {
         let mut quiesce = Quiesce::default();
         if let Some(entry) = self.entries.get_mut(&key) {
             // Those too that drain already: a reset may begin while a shutdown closes them.
@@ -81,21 +82,21 @@ impl Registry {
             let devices: BTreeSet<_> = cached.map(|namespace| namespace.device).collect();
             quiesce.flush.extend(devices);
         }
-        Ok(Next::Reset(quiesce))
+        Ok(Decision::Go(Task::Reset(quiesce), 0))
     }
 
-    fn abort(&self, key: Key, executing: &Executing) -> Resumed {
-        let (id, cid) = admin_commands::abort_target(executing.cdw10);
+    fn abort(&self, key: Key, executing: &Executing) -> Outcome {
+        let (id, cid) = admin_commands::abort_target(executing.cdw10());
         let entry = self.entries.get(&key);
         let queue = entry.and_then(|entry| entry.queues.iter().find(|queue| queue.id == id && !queue.detached));
         Ok(match queue {
-            Some(queue) => Next::Abort(queue.handle, cid),
+            Some(queue) => Decision::Go(Task::Abort(queue.handle, cid), 0),
             // Dword 0, bit 0: not aborted.
-            None => Next::Done(1),
+            None => Decision::Done(1),
         })
     }
 
-    fn log_page(&self, key: Key, controller: &mut Controller, executing: &Executing) -> Resumed {
+    fn log_page(&self, key: Key, controller: &mut Controller, executing: &Executing) -> Outcome {
         let log = log::command_of(executing);
         let association = &controller.association;
         let page = match &controller.kind {
@@ -109,7 +110,7 @@ impl Registry {
                 discovery::page(&self.model, view, log.lsp)
             }
         };
-        let answer = Next::Reply(log::part(&log, page)?);
+        let answer = Decision::Go(Task::Reply(log::part(&log, page)?), executing.length());
         if !log.retain_event {
             controller.events.log_read(log.lid);
         }
@@ -118,7 +119,7 @@ impl Registry {
     }
 
     /// Reservation Report, the one command of I/O queues that needs a view of the whole.
-    fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Resumed {
+    fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Outcome {
         let entries = || self.entries.values().map(|entry| &entry.association);
         let here = |association: &&Arc<Association>| {
             association.subsystem == subsystem.nqn && !association.discovery && !association.is_closing()
@@ -128,7 +129,8 @@ impl Registry {
         })
     }
 
-    /// Has the controllers of hosts know what became of their registrations and reservations. Deliver the notices.
+    /// Has the controllers of hosts know what became of their registrations and reservations.
+    /// Deliver the notices.
     pub fn reservation_notices(&self, nqn: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
         let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.is_closing();
         let mut notices = Notices::new();
@@ -141,8 +143,8 @@ impl Registry {
         notices
     }
 
-    /// The I/O queues of a host's controllers, with those that are ending: what they have under way may still reach the
-    /// medium.
+    /// The I/O queues of a host's controllers, with those that are ending: what they have under way
+    /// may still reach the medium.
     pub fn queues_of(&self, nqn: &Nqn, host: HostId) -> Vec<Handle> {
         let of_host = |entry: &&Entry| {
             entry.association.subsystem == *nqn && entry.association.host_id == host && host != HostId::default()
@@ -151,7 +153,8 @@ impl Registry {
         queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
     }
 
-    /// Identify of a host that has still to learn of changes: what it is told may let it see more from then on.
+    /// Identify of a host that has still to learn of changes: what it is told may let it see more
+    /// from then on.
     fn look(
         &mut self,
         key: Key,
@@ -159,9 +162,9 @@ impl Registry {
         executing: &Executing,
         look: Look,
         notices: &mut Notices,
-    ) -> Resumed {
+    ) -> Outcome {
         let Some(subsystem) = controller.subsystem() else { return Err(Fault::new(Status::INTERNAL_ERROR)) };
-        let answer = identify::structure(&controller.association, subsystem, &executing.dwords());
+        let answer = identify::structure(&controller.association, subsystem, &executing.sqe());
         let entry = self.entries.get_mut(&key);
         if let (Some(entry), Some(now)) = (entry, self.effective.get(&controller.association.subsystem)) {
             let shown = now.shown_to(&controller.association.host, controller.association.host_id);
@@ -169,17 +172,17 @@ impl Registry {
                 entry.tell(now, notices);
             }
         }
-        Ok(Next::Reply(answer?))
+        Ok(Decision::Go(Task::Reply(answer?), executing.length()))
     }
 
     /// CNS 12h and 13h: the controllers that a namespace is attached to, and all of the subsystem.
-    fn controller_list(&self, controller: &Controller, executing: &Executing) -> Next {
-        let [_, _, low, high] = executing.cdw10.to_le_bytes();
+    fn controller_list(&self, controller: &Controller, executing: &Executing) -> Decision {
+        let [_, _, low, high] = executing.cdw10().to_le_bytes();
         let from = ControllerId(u16::from_le_bytes([low, high]));
         let nqn = &controller.association.subsystem;
-        let cns = Cns(executing.cdw10.to_le_bytes()[0]);
+        let cns = Cns(executing.cdw10().to_le_bytes()[0]);
         let allocated = self.effective.get(nqn).map(|subsystem| subsystem.allocated());
-        let namespace = allocated.and_then(|table| table.find(executing.nsid));
+        let namespace = allocated.and_then(|table| table.find(executing.nsid()));
         let sees = |key: &Key| match (cns, namespace, self.entries.get(key)) {
             (Cns::NAMESPACE_CONTROLLER_LIST, Some(namespace), Some(entry)) => {
                 namespace.is_attached(&entry.association.host)
@@ -193,31 +196,31 @@ impl Registry {
             matches!(cns, Cns::NAMESPACE_CONTROLLER_LIST | Cns::CONTROLLER_LIST),
             "other structures need no view of the whole"
         );
-        Next::Reply(list.as_bytes().to_vec())
+        Decision::Go(Task::Reply(list.as_bytes().to_vec()), executing.length())
     }
 
-    fn set_keep_alive(&mut self, key: Key, controller: &Controller, executing: &Executing, now_ms: u64) -> Resumed {
-        let timeout_ms = self.keep_alive_ms(controller.association.discovery, executing.cdw11);
+    fn set_keep_alive(&mut self, key: Key, controller: &Controller, executing: &Executing, now_ms: u64) -> Outcome {
+        let timeout_ms = self.keep_alive_ms(controller.association.discovery, executing.cdw11());
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.set_keep_alive(timeout_ms, now_ms);
         }
-        Ok(Next::Done(0))
+        Ok(Decision::Done(0))
     }
 
     /// Namespace Write Protection Config.
-    fn protect(&mut self, controller: &Controller, executing: &Executing, notices: &mut Notices) -> Resumed {
-        let (nqn, nsid) = (controller.association.subsystem.clone(), executing.nsid);
-        let protected = WriteProtection::decode(executing.cdw11) == WriteProtection::Protected;
+    fn protect(&mut self, controller: &Controller, executing: &Executing, notices: &mut Notices) -> Outcome {
+        let (nqn, nsid) = (controller.association.subsystem.clone(), executing.nsid());
+        let protected = WriteProtection::decode(executing.cdw11()) == WriteProtection::Protected;
         let namespace = self.effective.get(&nqn).and_then(|subsystem| subsystem.namespaces.find(nsid));
         let namespace = namespace.ok_or(Fault::new(Status::INVALID_NAMESPACE))?;
         if namespace.read_only {
             // The device itself cannot be written.
-            return if protected { Ok(Next::Done(0)) } else { Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE)) };
+            return if protected { Ok(Decision::Done(0)) } else { Err(Fault::new(Status::FEATURE_NOT_CHANGEABLE)) };
         }
         if namespace.write_protected != protected {
             self.change_protection(nqn, nsid, protected, notices);
         }
-        Ok(Next::Done(0))
+        Ok(Decision::Done(0))
     }
 
     fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {

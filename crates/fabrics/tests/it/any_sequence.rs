@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ebof_fabrics::{Executing, Handle, Queue, Step};
+use ebof_fabrics::{Executing, FusedHalf, Handle, Queue, Step, Task, Transfer};
 use ebof_nvme::connect::{Connect, Property, disconnect};
 use ebof_nvme::copy::Copy;
 use ebof_nvme::io::{BlockRange, Dsm};
@@ -160,19 +160,14 @@ impl Run {
     }
 
     fn take_half(&mut self, at: u64, first: Cid) -> Executing {
-        let is_it = |(of, step): &(u64, Step)| {
-            *of == at && matches!(step, Step::CompareFirst(executing, _) if executing.cid() == first)
-        };
+        let is_it = |(of, step): &(u64, Step)| *of == at && half(step) == Some(first);
         let found = self.waiting.iter().position(is_it).expect("a first half that waits");
         ticket(self.waiting.remove(found).unwrap().1)
     }
 
     /// Whether the second half of a pair waits as well.
     fn has_second(&self, at: u64, first: Cid) -> bool {
-        self.waiting.iter().any(|(of, step)| {
-            let step = if let Step::Guarded(_, step) = step { step } else { step };
-            *of == at && matches!(step, Step::WriteSecond(.., named) if *named == first)
-        })
+        self.waiting.iter().any(|(of, step)| *of == at && second_of(step) == Some(first))
     }
 
     fn settle(&mut self, at: u64, step: Step) {
@@ -233,11 +228,12 @@ impl Run {
         if queue.is_connected() || queue.outstanding() > 0 {
             return;
         }
-        let Step::Connect(executing) = queue.submit(&with_data(connect.encode(), 1024), now_ms) else { return };
+        let step = queue.submit(&with_data(connect.encode(), 1024), now_ms);
+        let Step::Execute(executing, Task::Connect) = step else { return };
         let (step, refusal) = self.world.ask_registry(at, executing, data.as_bytes());
         let cqe = match step {
             Step::Complete(cqe) => cqe,
-            Step::Hold(executing, _) => {
+            Step::Execute(executing, Task::DeferConnect(_)) => {
                 // The host gives it up.
                 self.world.queues.get_mut(&at).unwrap().abandon(executing);
                 return;
@@ -258,41 +254,41 @@ impl Run {
             return;
         }
         // A target lets neither half of a pair end before the other.
-        let has_second = matches!(&step, Step::CompareFirst(first, _) if self.has_second(at, first.cid()));
+        let has_second = half(&step).is_some_and(|first| self.has_second(at, first));
+        // Without its second a first half can fail only.
+        if half(&step).is_some() && (good || has_second) {
+            return self.waiting.push_back((at, step));
+        }
+        let Step::Execute(executing, task) = step else { unreachable!("{step:?} does not wait") };
         let queue = self.world.queues.get_mut(&at).unwrap();
-        let next = match step {
-            Step::Complete(_) | Step::Disconnect(_) | Step::Held => unreachable!("these do not wait"),
-            Step::Hold(executing, _) => Step::Complete(queue.complete(executing, status)),
-            Step::Receive(executing, bytes) => {
-                let data: Vec<u8> = (0..bytes).map(|at| u8::from(at % 16 == 4)).collect();
+        let next = match task {
+            Task::DeferConnect(_) => Step::Complete(queue.complete(executing, status)),
+            Task::Receive => {
+                let data: Vec<u8> = (0..executing.length()).map(|at| u8::from(at % 16 == 4)).collect();
                 queue.resume(executing, &data, now_ms)
             }
-            Step::Connect(executing) => {
+            Task::Connect => {
                 let arrival = arrival(at, self.world.port, &self.world.local);
                 self.world.registry.connect(queue, executing, &[0; 1024], &arrival, now_ms).0
             }
-            Step::Shared(executing) => {
+            Task::Shared => {
                 let (step, notices) = self.world.registry.execute(queue, executing, now_ms);
                 self.world.deliver(notices);
                 step
             }
-            Step::Reset(executing, quiesce) => {
+            Task::Reset(quiesce) => {
                 quiesce.close.iter().for_each(|&Handle(io)| self.close(io));
                 Step::Complete(self.world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS))
             }
-            Step::Drive(executing, request) => {
+            Task::Drive(request) => {
                 return self.world.ask_drive(at, executing, &request).map_or((), |next| self.settle(at, next));
             }
-            Step::Abort(executing, ..) => Step::Complete(queue.complete_with(executing, Status::SUCCESS, 1)),
-            Step::Reply(executing, data) => {
+            Task::Abort(..) => Step::Complete(queue.complete_with(executing, Status::SUCCESS, 1)),
+            Task::Reply(data) => {
                 assert!(!data.is_empty() && data.len() <= executing.length() as usize);
                 Step::Complete(queue.complete(executing, Status::SUCCESS))
             }
-            Step::Unpaired(..) => unreachable!("taken apart at once"),
-            // Without its second it can fail only.
-            Step::CompareFirst(..) if good || has_second => return self.waiting.push_back((at, step)),
-            Step::CompareFirst(executing, _) => Step::Complete(queue.complete(executing, status)),
-            Step::WriteSecond(executing, extent, first) => {
+            Task::Transfer(Transfer { extent, fused: Some(FusedHalf::Second { first }), .. }) => {
                 // A queue names no first half that has failed already.
                 let first = self.take_half(at, first);
                 assert_eq!((first.length(), executing.length()), (extent.length_bytes, extent.length_bytes));
@@ -302,27 +298,19 @@ impl Run {
                 self.answered(at, cqe);
                 Step::Complete(second)
             }
-            Step::Guarded(_, next) => *next,
-            Step::Read(executing, extent)
-            | Step::Write(executing, extent)
-            | Step::Compare(executing, extent)
-            | Step::Verify(executing, extent)
-            | Step::WriteUncorrectable(executing, extent)
-            | Step::WriteZeroes(executing, extent) => {
+            Task::Transfer(Transfer { extent, .. }) => {
                 // Within the namespace, which begins at byte 4096.
                 assert!(extent.offset_bytes >= 4096 && extent.length_bytes >= 512);
                 assert!(extent.offset_bytes + u64::from(extent.length_bytes) <= 4096 + (4 << 30));
                 Step::Complete(queue.complete(executing, status))
             }
-            Step::Copy(executing, plan) => {
+            Task::Copy(plan) => {
                 assert!(plan.sources.iter().all(|source| !source.overlaps(&plan.target)));
                 assert_eq!(plan.sources.iter().map(|s| s.length_bytes).sum::<u64>(), plan.target.length_bytes);
                 Step::Complete(queue.complete(executing, status))
             }
-            Step::LbaStatus(executing, wish) => queue.lba_status(executing, &[(wish.range.start, 1)], good),
-            Step::Flush(executing, _) | Step::Deallocate(executing, ..) => {
-                Step::Complete(queue.complete(executing, status))
-            }
+            Task::LbaStatus(query) => queue.lba_status(executing, &[(query.range.start, 1)], good),
+            Task::Flush(_) | Task::Deallocate(..) => Step::Complete(queue.complete(executing, status)),
         };
         self.settle(at, next);
     }
@@ -390,9 +378,8 @@ impl Run {
     /// Everything that waits is done; what is left outstanding are requests for events.
     fn finish(&mut self) {
         while let Some((at, step)) = self.waiting.pop_front() {
-            let lone = |(of, other): &(u64, Step)| {
-                *of == at && matches!(other, Step::WriteSecond(.., first) if Some(*first) == half(&step))
-            };
+            let lone =
+                |(of, other): &(u64, Step)| *of == at && half(&step).is_some() && second_of(other) == half(&step);
             let good = half(&step).is_none() || self.waiting.iter().any(lone);
             self.work(at, step, good);
         }
@@ -410,35 +397,24 @@ impl Run {
 
 /// The identifier of a first half.
 fn half(step: &Step) -> Option<Cid> {
-    if let Step::CompareFirst(executing, _) = step { Some(executing.cid()) } else { None }
+    match step {
+        Step::Execute(executing, Task::Transfer(transfer)) if transfer.is_first_half() => Some(executing.cid()),
+        _ => None,
+    }
+}
+
+/// The identifier of the first half that belongs to a second.
+fn second_of(step: &Step) -> Option<Cid> {
+    match step {
+        Step::Execute(_, Task::Transfer(Transfer { fused: Some(FusedHalf::Second { first }), .. })) => Some(*first),
+        _ => None,
+    }
 }
 
 fn ticket(step: Step) -> Executing {
     match step {
-        Step::Complete(_) | Step::Disconnect(_) | Step::Held | Step::Unpaired(..) => {
-            unreachable!("these have none")
-        }
-        Step::Receive(executing, _)
-        | Step::Connect(executing)
-        | Step::Hold(executing, _)
-        | Step::Shared(executing)
-        | Step::Reset(executing, _)
-        | Step::Abort(executing, ..)
-        | Step::Drive(executing, _)
-        | Step::Reply(executing, _)
-        | Step::Read(executing, _)
-        | Step::Write(executing, _)
-        | Step::Compare(executing, _)
-        | Step::CompareFirst(executing, _)
-        | Step::WriteSecond(executing, ..)
-        | Step::Copy(executing, _)
-        | Step::LbaStatus(executing, _)
-        | Step::WriteUncorrectable(executing, _)
-        | Step::Verify(executing, _)
-        | Step::WriteZeroes(executing, _)
-        | Step::Flush(executing, _)
-        | Step::Deallocate(executing, ..) => executing,
-        Step::Guarded(_, step) => ticket(*step),
+        Step::Execute(executing, _) => executing,
+        step => unreachable!("{step:?} has none"),
     }
 }
 

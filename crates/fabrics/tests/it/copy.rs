@@ -57,8 +57,8 @@ fn ranges_become_bytes_of_devices() {
             )
         };
         let (target, [a, b, c]) = (range(8, 4), [range(100, 2), range(200, 1), range(200, 1)]);
-        let blocks = "data_bytes: 512, metadata_bytes: 0, guarding: None";
-        let copying = format!("Copying {{ target: {target}, {blocks}, sources: [{a}, {b}, {c}], fua: false }}");
+        let blocks = "data_bytes: 512, metadata_bytes: 0, checks: None";
+        let copying = format!("CopyPlan {{ target: {target}, {blocks}, sources: [{a}, {b}, {c}], fua: false }}");
         assert_eq!(done.step, format!("copy {copying}"));
     }
     let fua = copy(&mut world, io, 1, Copy { fua: true, ..to(8) }, &[of(0, 100, 2)]);

@@ -1,7 +1,7 @@
 //! Queues that have ended while commands of theirs are at a device: what their host may have meanwhile.
 
 use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAIN_MS};
-use ebof_fabrics::{CloseReason, Executing, Handle, Quiesce, RefusalReason, Step};
+use ebof_fabrics::{CloseReason, Executing, Handle, Quiesce, RefusalReason, Step, Task};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -14,7 +14,8 @@ use crate::support::{ALICE, BOB, DRIVE, OTHER, World, admin_connect, connect_dat
 /// A write that is at a device.
 fn write(world: &mut World, at: u64) -> Executing {
     let sqe = with_data(BlockRange::new(0, 8).encode(nvm::WRITE, Nsid(1)), 4096);
-    let Step::Write(executing, _) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms) else {
+    let Step::Execute(executing, Task::Transfer(_)) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms)
+    else {
         panic!("no write")
     };
     executing
@@ -36,7 +37,7 @@ struct Waiting {
 fn ask(world: &mut World, host: &str, cntlid: ControllerId, qid: u16) -> Waiting {
     let (at, data) = (world.open(), connect_data(DRIVE, host, cntlid));
     let sqe = with_data(Connect { qid: QueueId(qid), entries: 64, ..admin_connect() }.encode(), 1024);
-    let Step::Connect(executing) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms) else {
+    let Step::Execute(executing, Task::Connect) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms) else {
         panic!("no Connect step")
     };
     Waiting { at, data, executing }
@@ -46,7 +47,7 @@ fn ask(world: &mut World, host: &str, cntlid: ControllerId, qid: u16) -> Waiting
 fn decide(world: &mut World, waiting: Waiting) -> Result<Waiting, (Status, Option<RefusalReason>)> {
     let Waiting { at, data, executing } = waiting;
     match world.ask_registry(at, executing, data.as_bytes()) {
-        (Step::Hold(executing, looks), None) => {
+        (Step::Execute(executing, Task::DeferConnect(looks)), None) => {
             assert!(looks.is_empty(), "they have been looked at");
             Ok(Waiting { at, data, executing })
         }
@@ -227,7 +228,7 @@ fn a_connect_has_the_other_admin_queues_of_its_host_looked_at_first_and_all_queu
         let arrival = crate::support::arrival(at, world.port, &world.local);
         let queue = world.queues.get_mut(&at).unwrap();
         let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
-        let Step::Hold(executing, looks) = step else { panic!("{step:?}") };
+        let Step::Execute(executing, Task::DeferConnect(looks)) = step else { panic!("{step:?}") };
         let is_silent = silent_ms >= SILENT_MS;
         assert_eq!(looks, [Handle(old), Handle(io)][..if is_silent { 2 } else { 1 }]);
         if !is_silent {
@@ -264,7 +265,7 @@ fn half_a_keep_alive_time_out_without_a_word_is_silence() {
         let arrival = crate::support::arrival(at, world.port, &world.local);
         let queue = world.queues.get_mut(&at).unwrap();
         let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
-        assert!(matches!(&step, Step::Hold(_, looks) if looks.len() == count), "{step:?}");
+        assert!(matches!(&step, Step::Execute(_, Task::DeferConnect(looks)) if looks.len() == count), "{step:?}");
         world.close(at);
         world.close(newest);
     }
@@ -275,10 +276,12 @@ fn write_cc(world: &mut World, admin: u64, cc: Cc, cid: u16) -> (Executing, Quie
     let mut sqe: Sqe = Property::set(offset::CC, cc.0);
     sqe.cid = cid.into();
     let queue = world.queues.get_mut(&admin).unwrap();
-    let Step::Shared(executing) = queue.submit(&sqe, world.now_ms) else { panic!("not for the registry") };
+    let Step::Execute(executing, Task::Shared) = queue.submit(&sqe, world.now_ms) else {
+        panic!("not for the registry")
+    };
     let (step, notices) = world.registry.execute(queue, executing, world.now_ms);
     assert!(notices.is_empty());
-    let Step::Reset(executing, quiesce) = step else { panic!("{step:?}") };
+    let Step::Execute(executing, Task::Reset(quiesce)) = step else { panic!("{step:?}") };
     (executing, quiesce)
 }
 

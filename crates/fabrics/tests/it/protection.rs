@@ -91,22 +91,22 @@ fn with_pract_data_travel_alone_and_else_with_their_metadata() {
             let done = world.run(io, with_data(two(opcode, TYPE_1, ACT | checks), 1024));
             assert!(done.status().is_success());
             let device = extent(verb, TYPE_1, 4096 + 10 * 520, 1040);
-            assert_eq!(done.step, format!("guarded 1024 of 1040: {device}"));
+            assert_eq!(done.step, format!("checked 1024 of 1040: {device}"));
             let done = world.run(io, with_data(two(opcode, TYPE_1, checks), 1040));
-            assert_eq!(done.step, format!("guarded 1040 of 1040: {device}"));
+            assert_eq!(done.step, format!("checked 1040 of 1040: {device}"));
         }
         let done = world.run(io, with_data(two(opcode, LARGE, ACT), 8192));
         let device = extent(verb, LARGE, 4096 + 10 * 4104, 8208);
-        assert_eq!(done.step, format!("guarded 8192 of 8208: {device}"));
+        assert_eq!(done.step, format!("checked 8192 of 8208: {device}"));
         // Metadata that mean nothing to the controller always travel.
         let done = world.run(io, with_data(two(opcode, BARE, 0), 1040));
         assert_eq!(done.step, extent(verb, BARE, 4096 + 10 * 520, 1040));
     }
     let done = world.run(io, with_data(two(nvm::COMPARE, TYPE_1, GUARD), 1040));
-    assert_eq!(done.step, format!("guarded 1040 of 1040: {}", extent("compare", TYPE_1, 4096 + 10 * 520, 1040)));
+    assert_eq!(done.step, format!("checked 1040 of 1040: {}", extent("compare", TYPE_1, 4096 + 10 * 520, 1040)));
     for (opcode, verb) in [(nvm::VERIFY, "verify"), (nvm::WRITE_ZEROES, "write zeroes")] {
         let done = world.run(io, with_data(two(opcode, TYPE_1, GUARD), 0));
-        assert_eq!(done.step, format!("guarded 1040 of 1040: {}", extent(verb, TYPE_1, 4096 + 10 * 520, 1040)));
+        assert_eq!(done.step, format!("checked 1040 of 1040: {}", extent(verb, TYPE_1, 4096 + 10 * 520, 1040)));
     }
     let bare = world.run(io, with_data(two(nvm::WRITE_ZEROES, BARE, 0), 0));
     assert_eq!(bare.step, extent("write zeroes", BARE, 4096 + 10 * 520, 1040));
@@ -232,7 +232,7 @@ fn copies_go_between_namespaces_of_one_format_by_the_rules_of_both_sides() {
     );
     assert!(done.step.contains("data_bytes: 512, metadata_bytes: 8"), "{}", done.step);
     let bare = copy(&mut world, io, BARE, to(0, 0, 0), from(0, 0));
-    assert!(bare.step.contains("data_bytes: 512, metadata_bytes: 8, guarding: None"), "{}", bare.step);
+    assert!(bare.step.contains("data_bytes: 512, metadata_bytes: 8, checks: None"), "{}", bare.step);
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use ebof_drive::reservation::Right;
 use ebof_drive::{Capacity, Drive, Identity, Managers, Moment, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Metadata, Model,
-    Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Usage,
+    Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf, Handle, Limits, Metadata,
+    Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Task,
+    Transfer, TransferKind, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
@@ -316,47 +317,14 @@ impl World {
     pub(crate) fn carry_out(&mut self, at: u64, step: Step, data: &[u8]) -> Done {
         let status = self.device_status;
         let mut step = step;
-        let mut guarded = String::new();
         loop {
             let queue = self.queues.get_mut(&at).expect("an open connection");
-            let (executing, text) = match step {
+            let (executing, task) = match step {
                 Step::Complete(cqe) => return Done { cqe: Some(cqe), data: Vec::new(), step: String::new() },
                 Step::Disconnect(cqe) => {
                     return Done { cqe: Some(cqe), data: Vec::new(), step: "disconnect".to_string() };
                 }
                 Step::Held => return Done { cqe: None, data: Vec::new(), step: "held".to_string() },
-                Step::Reply(executing, reply) => {
-                    assert!(reply.len() <= executing.length() as usize, "more than the host has room for");
-                    let cqe = queue.complete(executing, Status::SUCCESS);
-                    return Done { cqe: Some(cqe), data: reply, step: String::new() };
-                }
-                Step::Receive(executing, bytes) => {
-                    let mut data = data.to_vec();
-                    data.resize(bytes as usize, 0);
-                    step = queue.resume(executing, &data, self.now_ms);
-                    continue;
-                }
-                Step::Connect(executing) => {
-                    (step, _) = self.ask_registry(at, executing, data);
-                    continue;
-                }
-                Step::Hold(..) => panic!("a Connect that is held"),
-                Step::Shared(executing) => {
-                    let (next, notices) = self.registry.execute(queue, executing, self.now_ms);
-                    self.deliver(notices);
-                    step = next;
-                    continue;
-                }
-                Step::Guarded(guarding, next) => {
-                    let (transfer, device) = (guarding.transfer_bytes, guarding.device_bytes);
-                    guarded = format!("guarded {transfer} of {device}: ");
-                    step = *next;
-                    continue;
-                }
-                Step::Drive(executing, request) => {
-                    step = self.ask_drive(at, executing, &request).expect("an open connection");
-                    continue;
-                }
                 Step::Unpaired(first, status, next) => {
                     let (executing, _) = self.halves.remove(&(at, first)).expect("a first half that waits");
                     let cqe = queue.complete(executing, status);
@@ -364,21 +332,53 @@ impl World {
                     step = *next;
                     continue;
                 }
-                Step::CompareFirst(executing, extent) => {
-                    let text = format!("compare first {extent:?}");
-                    self.halves.insert((at, executing.cid()), (executing, extent));
-                    return Done { cqe: None, data: Vec::new(), step: text };
+                Step::Execute(executing, task) => (executing, task),
+            };
+            let text = match task {
+                Task::Reply(reply) => {
+                    assert!(reply.len() <= executing.length() as usize, "more than the host has room for");
+                    let cqe = queue.complete(executing, Status::SUCCESS);
+                    return Done { cqe: Some(cqe), data: reply, step: String::new() };
                 }
-                Step::WriteSecond(executing, extent, first) => {
-                    let (first, of_first) = self.halves.remove(&(at, first)).expect("a first half that waits");
-                    let place = |extent: &Extent| (extent.device, extent.offset_bytes, extent.length_bytes);
-                    assert_eq!(place(&of_first), place(&extent));
-                    self.ended.push(queue.complete(first, status));
-                    let failed = if status.is_success() { status } else { Status::ABORTED_FAILED_FUSED };
-                    let cqe = queue.complete(executing, failed);
-                    return Done { cqe: Some(cqe), data: Vec::new(), step: format!("write second {extent:?}") };
+                Task::Receive => {
+                    let mut data = data.to_vec();
+                    data.resize(executing.length() as usize, 0);
+                    step = queue.resume(executing, &data, self.now_ms);
+                    continue;
                 }
-                Step::Reset(executing, quiesce) => {
+                Task::Connect => {
+                    (step, _) = self.ask_registry(at, executing, data);
+                    continue;
+                }
+                Task::DeferConnect(_) => panic!("a Connect that is held"),
+                Task::Shared => {
+                    let (next, notices) = self.registry.execute(queue, executing, self.now_ms);
+                    self.deliver(notices);
+                    step = next;
+                    continue;
+                }
+                Task::Drive(request) => {
+                    step = self.ask_drive(at, executing, &request).expect("an open connection");
+                    continue;
+                }
+                Task::Transfer(transfer) => match transfer.fused {
+                    Some(FusedHalf::First { .. }) => {
+                        let text = described(&transfer);
+                        self.halves.insert((at, executing.cid()), (executing, transfer.extent));
+                        return Done { cqe: None, data: Vec::new(), step: text };
+                    }
+                    Some(FusedHalf::Second { first }) => {
+                        let (first, of_first) = self.halves.remove(&(at, first)).expect("a first half that waits");
+                        let place = |extent: &Extent| (extent.device, extent.offset_bytes, extent.length_bytes);
+                        assert_eq!(place(&of_first), place(&transfer.extent));
+                        self.ended.push(queue.complete(first, status));
+                        let failed = if status.is_success() { status } else { Status::ABORTED_FAILED_FUSED };
+                        let cqe = queue.complete(executing, failed);
+                        return Done { cqe: Some(cqe), data: Vec::new(), step: described(&transfer) };
+                    }
+                    None => described(&transfer),
+                },
+                Task::Reset(quiesce) => {
                     for &Handle(io) in &quiesce.close {
                         self.close(io);
                     }
@@ -386,30 +386,24 @@ impl World {
                     let cqe = queue.complete(executing, Status::SUCCESS);
                     return Done { cqe: Some(cqe), data: Vec::new(), step: format!("{quiesce:?}") };
                 }
-                Step::Abort(executing, handle, cid) => {
+                Task::Abort(handle, cid) => {
                     let there = self.queues.get(&handle.0).is_some_and(|queue| queue.is_outstanding(cid));
                     let queue = self.queues.get_mut(&at).expect("an open connection");
                     let cqe = queue.complete_with(executing, Status::SUCCESS, 1);
                     return Done { cqe: Some(cqe), data: Vec::new(), step: format!("abort {cid} there: {there}") };
                 }
-                Step::Read(executing, extent) => (executing, format!("read {extent:?}")),
-                Step::Write(executing, extent) => (executing, format!("write {extent:?}")),
-                Step::Compare(executing, extent) => (executing, format!("compare {extent:?}")),
-                Step::Verify(executing, extent) => (executing, format!("verify {extent:?}")),
-                Step::WriteZeroes(executing, extent) => (executing, format!("write zeroes {extent:?}")),
-                Step::Copy(executing, plan) => (executing, format!("copy {plan:?}")),
-                Step::WriteUncorrectable(executing, extent) => (executing, format!("uncorrectable {extent:?}")),
-                Step::LbaStatus(executing, wish) => {
+                Task::Copy(plan) => format!("copy {plan:?}"),
+                Task::LbaStatus(query) => {
                     // Two ranges of what is asked for.
-                    let ranges = [(wish.range.start, 1), (wish.range.start + 2, 1 << 33)];
-                    step = queue.lba_status(executing, &ranges, !wish.allocated);
+                    let ranges = [(query.range.start, 1), (query.range.start + 2, 1 << 33)];
+                    step = queue.lba_status(executing, &ranges, !query.allocated);
                     continue;
                 }
-                Step::Flush(executing, device) => (executing, format!("flush {device:?}")),
-                Step::Deallocate(executing, device, ranges) => (executing, format!("deallocate {device:?} {ranges:?}")),
+                Task::Flush(device) => format!("flush {device:?}"),
+                Task::Deallocate(device, ranges) => format!("deallocate {device:?} {ranges:?}"),
             };
             let cqe = queue.complete(executing, status);
-            return Done { cqe: Some(cqe), data: Vec::new(), step: guarded + &text };
+            return Done { cqe: Some(cqe), data: Vec::new(), step: text };
         }
     }
 
@@ -417,7 +411,7 @@ impl World {
     pub(crate) fn connect(&mut self, at: u64, connect: Connect, data: &ConnectData) -> (Cqe, Option<Refusal>) {
         let sqe = with_data(connect.encode(), 1024);
         let queue = self.queues.get_mut(&at).expect("an open connection");
-        let Step::Connect(executing) = queue.submit(&sqe, self.now_ms) else { panic!("no Connect step") };
+        let Step::Execute(executing, Task::Connect) = queue.submit(&sqe, self.now_ms) else { panic!("no Connect") };
         let (step, refusal) = self.ask_registry(at, executing, data.as_bytes());
         let Step::Complete(cqe) = step else { panic!("Connect does not complete: {step:?}") };
         (cqe, refusal)
@@ -430,7 +424,7 @@ impl World {
             let queue = self.queues.get_mut(&at).expect("an open connection");
             let arrival = arrival(at, self.port, &self.local);
             match self.registry.connect(queue, executing, data, &arrival, self.now_ms) {
-                (Step::Hold(kept, looks), _) if !looks.is_empty() => {
+                (Step::Execute(kept, Task::DeferConnect(looks)), _) if !looks.is_empty() => {
                     executing = kept;
                     for _ in looks {
                         let notices = self.registry.looked(Handle(at));
@@ -505,4 +499,26 @@ pub(crate) fn dump(bytes: &[u8]) -> String {
         out += &format!("{:04x}  {}  {text}\n", at * 16, hex.join(" "));
     }
     out
+}
+
+/// A transfer, with what is done about protection information in front.
+fn described(transfer: &Transfer) -> String {
+    let Transfer { kind, extent, fused, checks } = transfer;
+    let verb = match (kind, fused) {
+        (TransferKind::Read, _) => "read",
+        (TransferKind::Write, None) => "write",
+        (TransferKind::Write, Some(_)) => "write second",
+        (TransferKind::Compare, None) => "compare",
+        (TransferKind::Compare, Some(_)) => "compare first",
+        (TransferKind::Verify, _) => "verify",
+        (TransferKind::WriteZeroes, _) => "write zeroes",
+        (TransferKind::WriteUncorrectable, _) => "uncorrectable",
+    };
+    let text = format!("{verb} {extent:?}");
+    match checks {
+        Some(checks) if fused.is_none() => {
+            format!("checked {} of {}: {text}", checks.transfer_bytes, checks.device_bytes)
+        }
+        _ => text,
+    }
 }

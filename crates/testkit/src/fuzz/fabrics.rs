@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ebof_fabrics::{
     Arrival, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Metadata, Model, Namespace,
-    NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem,
+    NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem, Task, Transfer,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
 use ebof_nvme::identify::ProtectionType;
@@ -166,7 +166,7 @@ impl World {
             assert!(is_outstanding == was_outstanding || gave_way, "a completed command is not outstanding");
         }
         let mut data = connect_data(DRIVE, ControllerId::DYNAMIC).as_bytes().to_vec();
-        if matches!(step, Step::Connect(_) | Step::Receive(..)) {
+        if matches!(step, Step::Execute(_, Task::Connect | Task::Receive)) {
             input.patch(&mut data);
         }
         self.carry_out(handle, step, &data);
@@ -194,31 +194,32 @@ impl World {
                     }
                     step = *next;
                 }
-                Step::Receive(executing, bytes) => {
-                    assert!(bytes > 0 && bytes <= executing.length().max(4096) && bytes <= 1 << 20);
+                Step::Execute(executing, Task::Receive) => {
+                    let bytes = executing.length();
+                    assert!(bytes > 0 && bytes <= 1 << 20);
                     let bytes = usize::try_from(bytes).expect("small");
                     let sent: Vec<u8> = data.iter().copied().cycle().take(bytes).collect();
                     step = queue.resume(executing, &sent, now_ms);
                 }
-                Step::Connect(executing) => {
+                Step::Execute(executing, Task::Connect) => {
                     let arrival = arrival(handle);
                     step = self.registry.connect(queue, executing, data, &arrival, now_ms).0;
                 }
                 // Those that it wants to be looked at are alive.
-                Step::Hold(executing, looks) if !looks.is_empty() => {
+                Step::Execute(executing, Task::DeferConnect(looks)) if !looks.is_empty() => {
                     for _ in looks {
                         let notices = self.registry.looked(Handle(handle));
                         self.deliver(notices);
                     }
-                    step = Step::Connect(executing);
+                    step = Step::Execute(executing, Task::Connect);
                 }
-                Step::Shared(executing) => {
+                Step::Execute(executing, Task::Shared) => {
                     let (next, notices) = self.registry.execute(queue, executing, now_ms);
                     self.deliver(notices);
                     step = next;
                 }
-                waits => {
-                    let executing = ticket(waits);
+                Step::Execute(executing, task) => {
+                    check_bounds(&executing, &task);
                     self.waiting.push((handle, executing));
                     break;
                 }
@@ -317,45 +318,11 @@ impl World {
     }
 }
 
-/// The ticket of a step that waits for a device, whose bounds are checked.
-fn ticket(step: Step) -> Executing {
-    match step {
-        Step::CompareFirst(executing, extent) | Step::WriteSecond(executing, extent, _) => {
-            assert_eq!((executing.length(), extent.length_bytes), (512, 512));
-            within(&extent);
-            executing
-        }
-        Step::Read(executing, extent) | Step::Write(executing, extent) | Step::Compare(executing, extent) => {
-            assert_eq!(executing.length(), extent.length_bytes);
-            assert!(extent.length_bytes <= 1 << 20);
-            within(&extent);
-            executing
-        }
-        Step::Guarded(guarding, step) => {
-            assert!(guarding.device_bytes >= guarding.transfer_bytes && guarding.data_bytes == 512);
-            match *step {
-                Step::Read(executing, extent)
-                | Step::Write(executing, extent)
-                | Step::Compare(executing, extent)
-                | Step::CompareFirst(executing, extent)
-                | Step::WriteSecond(executing, extent, _)
-                | Step::Verify(executing, extent)
-                | Step::WriteZeroes(executing, extent) => {
-                    assert_eq!(extent.length_bytes, guarding.device_bytes);
-                    assert_eq!(executing.length() / 512 * 520, extent.length_bytes);
-                    within(&extent);
-                    executing
-                }
-                step => unreachable!("nothing to guard: {step:?}"),
-            }
-        }
-        Step::Verify(executing, extent)
-        | Step::WriteUncorrectable(executing, extent)
-        | Step::WriteZeroes(executing, extent) => {
-            within(&extent);
-            executing
-        }
-        Step::Copy(executing, plan) => {
+/// The bounds of a task that waits for a device.
+fn check_bounds(executing: &Executing, task: &Task) {
+    match task {
+        Task::Transfer(transfer) => check_transfer(executing, transfer),
+        Task::Copy(plan) => {
             assert!((1..=128).contains(&plan.sources.len()));
             for range in plan.sources.iter().chain([&plan.target]) {
                 let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
@@ -365,28 +332,37 @@ fn ticket(step: Step) -> Executing {
                 within(&Extent { device, nsid, offset_bytes, length_bytes, fua: false, deallocate: false });
             }
             assert_eq!(plan.sources.iter().map(|source| source.length_bytes).sum::<u64>(), plan.target.length_bytes);
-            executing
         }
-        Step::Deallocate(executing, device, ranges) => {
+        Task::Deallocate(device, ranges) => {
             assert!(ranges.len() <= 256);
             for range in ranges {
                 let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
-                let offset_bytes = range.offset_bytes;
+                let device = *device;
                 let nsid = Nsid(device.0);
+                let offset_bytes = range.offset_bytes;
                 within(&Extent { device, nsid, offset_bytes, length_bytes, fua: false, deallocate: false });
             }
-            executing
         }
-        Step::Reply(executing, data) => {
+        Task::Reply(data) => {
             assert!(data.len() <= 1 << 20 && u32::try_from(data.len()).is_ok_and(|bytes| bytes <= executing.length()));
-            executing
         }
-        Step::Drive(executing, _)
-        | Step::Hold(executing, _)
-        | Step::Flush(executing, _)
-        | Step::Abort(executing, ..)
-        | Step::Reset(executing, _) => executing,
-        other => unreachable!("{other:?} is carried out at once"),
+        Task::Drive(_) | Task::DeferConnect(_) | Task::Flush(_) | Task::Abort(..) | Task::Reset(_) => {}
+        Task::Receive | Task::Connect | Task::Shared | Task::LbaStatus(_) => {
+            unreachable!("{task:?} is carried out at once")
+        }
+    }
+}
+
+fn check_transfer(executing: &Executing, transfer: &Transfer) {
+    let Transfer { kind, extent, fused, checks } = transfer;
+    within(extent);
+    if let Some(checks) = checks {
+        assert!(checks.device_bytes >= checks.transfer_bytes && checks.data_bytes == 512);
+        assert_eq!(extent.length_bytes, checks.device_bytes);
+        assert_eq!(executing.length() / 512 * 520, extent.length_bytes);
+    } else if kind.moves_data() {
+        assert_eq!(executing.length(), extent.length_bytes);
+        assert!(extent.length_bytes <= if fused.is_some() { 512 } else { 1 << 20 });
     }
 }
 
