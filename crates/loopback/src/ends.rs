@@ -5,14 +5,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::direction::Direction;
+use crate::pipe::Pipe;
 use crate::{Bell, Capsule, Completion};
 
 /// What both ends share.
 #[derive(Debug)]
 struct Shared {
-    commands: Direction<Capsule>,
-    completions: Direction<Completion>,
+    commands: Pipe<Capsule>,
+    completions: Pipe<Completion>,
     host_gone: AtomicBool,
     target_gone: AtomicBool,
 }
@@ -58,8 +58,8 @@ pub enum SubmitError {
 #[must_use]
 pub fn pair(entries: usize) -> (HostEnd, TargetEnd) {
     let shared = Arc::new(Shared {
-        commands: Direction::new(),
-        completions: Direction::new(),
+        commands: Pipe::new(),
+        completions: Pipe::new(),
         host_gone: AtomicBool::new(false),
         target_gone: AtomicBool::new(false),
     });

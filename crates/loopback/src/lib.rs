@@ -17,8 +17,8 @@
 //! commands as it was made for, counted until their completions are taken.
 #![forbid(unsafe_code)]
 
-mod direction;
 mod ends;
+mod pipe;
 mod port;
 
 pub use ends::{Breaker, Closed, HostEnd, SubmitError, TargetEnd, pair};

@@ -3,7 +3,7 @@
 //! The configuration's thread and the drives' threads change both. One lock orders them; it is taken before the registry's, and never
 //! while a drive's thread is waited for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ebof_backend::Device;
@@ -47,14 +47,14 @@ pub(crate) struct Shown {
     /// Devices of the configuration's own namespaces.
     plain: Vec<(DeviceId, Arc<dyn Device>)>,
     /// Keepers by the subsystem of the drive.
-    keepers: HashMap<Nqn, Kept>,
+    keepers: BTreeMap<Nqn, Kept>,
 }
 
 /// A drive, and the names of its namespaces' devices.
 #[derive(Clone)]
 struct Kept {
     keeper: Arc<Keeper>,
-    names: HashMap<Instance, (DeviceId, Arc<dyn Device>)>,
+    names: BTreeMap<Instance, (DeviceId, Arc<dyn Device>)>,
 }
 
 impl Drives {
@@ -98,12 +98,12 @@ impl Drives {
         show: impl FnOnce(Arc<DeviceTable>, Model),
     ) -> Result<Vec<Arc<Keeper>>, (Nqn, TableError)> {
         let mut shown = self.shown();
-        let mut next = Shown { plain, keepers: HashMap::new() };
+        let mut next = Shown { plain, keepers: BTreeMap::new() };
         for (nqn, keeper) in keepers {
             let before = shown.keepers.get(nqn).filter(|kept| Arc::ptr_eq(&kept.keeper, keeper));
             let kept = Kept {
                 keeper: Arc::clone(keeper),
-                names: self.names(keeper, before.map_or(&HashMap::new(), |kept| &kept.names)),
+                names: self.names(keeper, before.map_or(&BTreeMap::new(), |kept| &kept.names)),
             };
             if let Some(subsystem) = model.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn) {
                 kept.adopt(Arc::make_mut(subsystem)).map_err(|error| (nqn.clone(), error))?;
@@ -179,8 +179,8 @@ impl Drives {
     fn names(
         &self,
         keeper: &Keeper,
-        before: &HashMap<Instance, (DeviceId, Arc<dyn Device>)>,
-    ) -> HashMap<Instance, (DeviceId, Arc<dyn Device>)> {
+        before: &BTreeMap<Instance, (DeviceId, Arc<dyn Device>)>,
+    ) -> BTreeMap<Instance, (DeviceId, Arc<dyn Device>)> {
         let named = |(instance, device): (Instance, _)| {
             let known = before.get(&instance).cloned();
             (instance, known.unwrap_or_else(|| (self.ids.next(), device)))

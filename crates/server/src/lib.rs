@@ -20,6 +20,7 @@ mod control;
 mod copy;
 mod device;
 mod drives;
+mod environment;
 mod execute;
 mod fused;
 mod link;
@@ -46,6 +47,7 @@ pub mod firmware {
 }
 
 pub use drives::KeeperError;
+pub use environment::{Environment, Storage};
 pub use metrics::{Exposition, MetricsDetail};
 pub use realise::StartError;
 pub use settings::Settings;

@@ -90,7 +90,7 @@ impl Reactor {
         devices: Arc<DeviceTable>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let io = Io::new(shared.settings.device_queue_depth).map_err(io::Error::other)?;
+        let io = shared.settings.environment.io.make(shared.settings.device_queue_depth).map_err(io::Error::other)?;
         epoll::add(&epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
         if let Some(completions) = io.descriptor() {
             epoll::add(&epoll, completions, epoll::EventData::new_u64(DEVICES), epoll::EventFlags::IN)?;

@@ -2,7 +2,7 @@
 //!
 //! Nothing here is visible to a host until all of it has succeeded.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
@@ -23,6 +23,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::control::Listening;
 use crate::device::DeviceIds;
 use crate::drives::{self, Keeper, KeeperError};
+use crate::environment::Environment;
 use crate::port::PortState;
 use crate::sockets;
 
@@ -124,9 +125,10 @@ pub(crate) type Place = (Nqn, u32);
 /// Open devices, kept from one configuration to the next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
-    pub(crate) open: HashMap<Place, Plain>,
+    pub(crate) open: BTreeMap<Place, Plain>,
     pub(crate) keepers: Vec<Kept>,
     pub(crate) ids: DeviceIds,
+    environment: Environment,
 }
 
 /// The open device of a namespace that is not a drive's, and what it was opened for.
@@ -161,15 +163,16 @@ pub(crate) fn drive_of<'c>(config: &'c Config, subsystem: &Subsystem) -> Option<
 
 impl Devices {
     /// Opens the devices of `config`.
-    pub(crate) fn open(config: &Config) -> Result<Self, StartError> {
-        let mut devices = Self::default();
+    pub(crate) fn open(config: &Config, environment: &Environment) -> Result<Self, StartError> {
+        let mut devices = Self { environment: environment.clone(), ..Self::default() };
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
                 let plain = devices.open_plain(&subsystem.nqn, namespace)?;
                 devices.open.insert((subsystem.nqn.clone(), namespace.nsid), plain);
             }
             if let Some(drive) = drive_of(config, subsystem) {
-                devices.keepers.push(open_drive(drive, subsystem)?);
+                let kept = devices.open_drive(drive, subsystem)?;
+                devices.keepers.push(kept);
             }
         }
         Ok(devices)
@@ -177,7 +180,7 @@ impl Devices {
 
     /// Opens the device of a namespace; it is not put in its place.
     pub(crate) fn open_plain(&self, subsystem: &Nqn, namespace: &Namespace) -> Result<Plain, StartError> {
-        let device = ebof_backend::open(&spec_of(namespace)).map_err(|error| StartError::Drive {
+        let device = self.environment.storage.open(&spec_of(namespace)).map_err(|error| StartError::Drive {
             subsystem: subsystem.clone(),
             nsid: namespace.nsid,
             error,
@@ -186,8 +189,8 @@ impl Devices {
             && !file.nested
         {
             let path = &file.path;
-            match ebof_medium::has_drive(&device, &IoFactory::default()) {
-                Ok(false) => warn_of_remains(&device, path),
+            match ebof_medium::has_drive(&device, &self.environment.io) {
+                Ok(false) => warn_of_remains(&device, &self.environment.io, path),
                 Ok(true) => {
                     let (subsystem, path) = (subsystem.clone(), path.clone());
                     return Err(StartError::HoldsDrive { subsystem, nsid: namespace.nsid, path });
@@ -197,6 +200,18 @@ impl Devices {
             }
         }
         Ok(Plain { id: self.ids.next(), device, drive: namespace.drive.clone() })
+    }
+
+    /// Opens a drive for its subsystem; it is not put in its place.
+    pub(crate) fn open_drive(&self, config: &ManagedDrive, subsystem: &Subsystem) -> Result<Kept, StartError> {
+        let (keeper, backing) = drives::open(config, subsystem, &self.environment)
+            .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
+        Ok(Kept { config: config.clone(), subsystem: subsystem.clone(), keeper, backing })
+    }
+
+    /// Other devices, with the names and from the place that these have.
+    pub(crate) fn with(&self, open: BTreeMap<Place, Plain>, keepers: Vec<Kept>) -> Self {
+        Self { open, keepers, ids: self.ids.clone(), environment: self.environment.clone() }
     }
 
     /// Names for devices.
@@ -303,13 +318,6 @@ impl Devices {
 
 /// What SMART reports as the temperature where there is no sensor: 25 degrees Celsius. Zero would be read as -273.
 const TEMPERATURE_KELVIN: u16 = 298;
-
-/// Opens a drive for its subsystem.
-pub(crate) fn open_drive(config: &ManagedDrive, subsystem: &Subsystem) -> Result<Kept, StartError> {
-    let (keeper, backing) = drives::open(config, subsystem)
-        .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
-    Ok(Kept { config: config.clone(), subsystem: subsystem.clone(), keeper, backing })
-}
 
 fn spec_of(namespace: &Namespace) -> Spec {
     let block_bytes = namespace.block_size.map(|size| match size {
@@ -423,8 +431,8 @@ fn socket_address(listen: &Listen) -> io::Result<SocketAddr> {
 }
 
 /// A disk that was a drive's once may serve for something else; a drive that has lost its beginning by mistake may not.
-fn warn_of_remains(device: &Arc<dyn Device>, path: &str) {
-    if let Ok(Some(what)) = ebof_medium::remains(device, &IoFactory::default()) {
+fn warn_of_remains(device: &Arc<dyn Device>, io: &IoFactory, path: &str) {
+    if let Ok(Some(what)) = ebof_medium::remains(device, io) {
         tracing::warn!(
             path,
             "{what} of a drive is there, whose superblocks are gone; as a plain namespace it is written over, and cannot be restored then"

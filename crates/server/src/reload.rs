@@ -11,7 +11,7 @@
 //! Nothing that hosts can see has changed before the second step, and nothing at all if nothing has
 //! to be released and a step fails.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -24,11 +24,10 @@ use ebof_manage::{Config, Plan};
 use ebof_nvme::Nqn;
 
 use crate::control::{Listening, Order};
-use crate::device::DeviceIds;
 use crate::drives::Drives;
 use crate::mailbox::Message;
 use crate::port::PortState;
-use crate::realise::{Devices, Kept, Place, Plain, StartError, listen, listen_at, open_drive};
+use crate::realise::{Devices, Kept, Place, Plain, StartError, listen, listen_at};
 use crate::target::{InForce, Target};
 
 use sort::{collide, file_id, missing};
@@ -48,7 +47,7 @@ pub(crate) fn apply(target: &Target, mut desired: Config) -> Result<Plan, ApplyE
     let mut plan = Plan::between(&before.config, &desired);
     refuse(&plan)?;
     let InForce { config: old, devices, ports, generation } = before;
-    let mut reload = Reload::new(target, &old, &desired, generation, &devices.ids);
+    let mut reload = Reload::new(target, &old, &desired, generation, devices.with(BTreeMap::new(), Vec::new()));
     (reload.leaving, reload.leaving_drives, reload.leaving_ports) = (devices.open, devices.keepers, ports);
     let prepared = reload.sort().and_then(|()| reload.release()).and_then(|()| reload.take());
     match prepared.and_then(|()| reload.check()) {
@@ -80,13 +79,14 @@ struct Reload<'c> {
     old: &'c Config,
     config: &'c Config,
     generation: u64,
-    ids: DeviceIds,
+    /// To open devices with.
+    blank: Devices,
     /// Open devices that stay in their places.
-    stay: HashMap<Place, Plain>,
+    stay: BTreeMap<Place, Plain>,
     /// Those that do not; they are taken out when they are closed or have their new place.
-    leaving: HashMap<Place, Plain>,
+    leaving: BTreeMap<Place, Plain>,
     /// Devices for new places.
-    taken: HashMap<Place, Plain>,
+    taken: BTreeMap<Place, Plain>,
     /// From where to where a device goes that is open already.
     moves: Vec<(Place, Place)>,
     /// Drives that stay, as they were and as they will be.
@@ -136,16 +136,16 @@ struct Grown {
 }
 
 impl<'c> Reload<'c> {
-    fn new(target: &'c Target, old: &'c Config, config: &'c Config, generation: u64, ids: &DeviceIds) -> Self {
+    fn new(target: &'c Target, old: &'c Config, config: &'c Config, generation: u64, blank: Devices) -> Self {
         Self {
             target,
             old,
             config,
             generation,
-            ids: ids.clone(),
-            stay: HashMap::new(),
-            leaving: HashMap::new(),
-            taken: HashMap::new(),
+            blank,
+            stay: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            taken: BTreeMap::new(),
             moves: Vec::new(),
             drives_stay: Vec::new(),
             leaving_drives: Vec::new(),
@@ -165,14 +165,13 @@ impl<'c> Reload<'c> {
         match late {
             Late::Namespace(nqn, namespace) => {
                 let missing = missing(&namespace.drive);
-                let devices = Devices { ids: self.ids.clone(), ..Devices::default() };
-                let plain = devices.open_plain(nqn, namespace)?;
+                let plain = self.blank.open_plain(nqn, namespace)?;
                 self.note_made(missing, &plain.device);
                 self.taken.insert((nqn.clone(), namespace.nsid), plain);
             }
             Late::Drive(drive, subsystem) => {
                 let missing = missing(&drive.backing);
-                let kept = open_drive(drive, subsystem)?;
+                let kept = self.blank.open_drive(drive, subsystem)?;
                 self.note_made(missing, &kept.backing);
                 self.taken_drives.push(kept);
             }
@@ -240,7 +239,7 @@ impl<'c> Reload<'c> {
         self.leaving_drives = others;
         released.backings = hidden.into_iter().map(|kept| kept.backing).collect();
         let keepers = self.drives_stay.iter().map(|(before, _)| before).chain(&self.leaving_drives);
-        let devices = Devices { open, keepers: keepers.cloned().collect(), ids: self.ids.clone() };
+        let devices = self.blank.with(open, keepers.cloned().collect());
         let ports = self.ports_stay.iter().map(|(before, _)| before).chain(&self.leaving_ports).cloned().collect();
         InForce { config, devices, ports, generation: self.generation }
     }
@@ -302,7 +301,7 @@ impl<'c> Reload<'c> {
             if let Some(plain) = self.leaving.remove(&from) {
                 // Another name: what is still on its way to the old place does not arrive at the
                 // new one.
-                self.taken.insert(to, Plain { id: self.ids.next(), ..plain });
+                self.taken.insert(to, Plain { id: self.blank.ids.next(), ..plain });
             }
         }
         if let Some(released) = &mut self.released {
@@ -325,7 +324,7 @@ impl<'c> Reload<'c> {
             (place.clone(), Plain { drive, ..plain.clone() })
         });
         let keepers = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken_drives).cloned().collect();
-        Devices { open: open.collect(), keepers, ids: self.ids.clone() }
+        self.blank.with(open.collect(), keepers)
     }
 
     /// In the order of the configuration.
@@ -372,7 +371,8 @@ impl<'c> Reload<'c> {
     /// something else.
     fn let_go(&mut self) {
         let drives = self.leaving_drives.drain(..).map(|kept| kept.backing);
-        let gone: Vec<Arc<dyn Device>> = self.leaving.drain().map(|(_, plain)| plain.device).chain(drives).collect();
+        let gone: Vec<Arc<dyn Device>> =
+            std::mem::take(&mut self.leaving).into_values().map(|plain| plain.device).chain(drives).collect();
         let end = Instant::now() + DRAIN;
         for device in gone.iter().filter(|device| !drain(device, 1, end)) {
             let what = device.describe();

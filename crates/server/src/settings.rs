@@ -2,8 +2,10 @@
 
 use ebof_manage::Config;
 
+use crate::environment::Environment;
+
 /// Settings of a target's threads and memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Threads that own queue pairs; `None` is one for each processor the process may run on.
     pub threads: Option<usize>,
@@ -34,6 +36,8 @@ pub struct Settings {
     pub zerocopy_copied_max: u32,
     /// Refused connections that are remembered.
     pub refused_journal: usize,
+    /// Where time, chance and devices come from.
+    pub environment: Environment,
 }
 
 impl Settings {
@@ -70,6 +74,7 @@ impl Default for Settings {
             device_queue_depth: 1024,
             zerocopy_copied_max: ebof_pinned::COPIED_MAX,
             refused_journal: 1024,
+            environment: Environment::default(),
         }
     }
 }

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use ebof_clock::Clock;
 use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
 use ebof_manage::api::{Journal, Refusal as JournalEntry, RefusalReason};
 use ebof_nvme::Nqn;
@@ -26,18 +27,26 @@ use crate::share::Unadmitted;
 use crate::stats::{QueueStats, Totals};
 use crate::turn::reactor_of;
 
-/// The target's clock: monotonic, from its start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+/// The target's time: monotonic, from its start.
+#[derive(Clone, Debug)]
+pub(crate) struct Uptime {
+    clock: Clock,
+    start: Instant,
+}
 
-impl Clock {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
+impl Uptime {
+    pub(crate) fn start(clock: Clock) -> Self {
+        Self { start: clock.now(), clock }
     }
 
     #[inline]
     pub(crate) fn now_us(&self) -> u64 {
-        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+        u64::try_from(self.clock.now().saturating_duration_since(self.start).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -48,7 +57,7 @@ impl Clock {
 /// Shared by all threads of one target.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    pub(crate) clock: Clock,
+    pub(crate) clock: Uptime,
     pub(crate) connections: AtomicU32,
     pub(crate) unadmitted: Arc<Unadmitted>,
     pub(crate) zerocopy: Counts,
@@ -81,8 +90,8 @@ impl Shared {
     ) -> Self {
         Self {
             journal: Mutex::new(Journal::new(settings.refused_journal)),
+            clock: Uptime::start(settings.environment.clock.clone()),
             settings,
-            clock: Clock::start(),
             connections: AtomicU32::new(0),
             unadmitted: Arc::default(),
             zerocopy: Counts::default(),
@@ -272,8 +281,7 @@ impl Shared {
             let name = &port.name;
             tracing::warn!(%peer, port = name, ?reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}{more}");
         }
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        let time_unix_ms = self.clock.unix_ms();
         let advice = advice.to_owned();
         let entry = JournalEntry { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).record(entry);

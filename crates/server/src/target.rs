@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use ebof_clock::Clock;
 use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
     self, ApplyError, ControllerStatus, IoCounters, NamespaceStatus, PortStatus, QueueStatus, Status, SubsystemStatus,
@@ -84,9 +85,9 @@ impl Target {
     /// # Errors
     /// A drive or a port that cannot be opened, or a thread that cannot serve; nothing is left running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
-        let devices = Devices::open(&config)?;
+        let devices = Devices::open(&config, &settings.environment)?;
         let ports = config.ports.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
-        let generation = first_generation();
+        let generation = first_generation(&settings.environment.clock);
         let model = devices.model(&config, &ports, generation)?;
         let drives = Drives::new(devices.ids());
         let mut first = None;
@@ -284,8 +285,7 @@ impl Target {
     fn controllers(&self, state: &InForce, now_ms: u64) -> Vec<ControllerStatus> {
         let names: HashMap<u16, &str> =
             state.ports.iter().map(|Listening { port, .. }| (port.id.0, port.name.as_str())).collect();
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        let now_unix_ms = self.shared.clock.unix_ms();
         let registry = self.shared.registry();
         let status = |info: ebof_fabrics::ControllerInfo| ControllerStatus {
             cntlid: info.cntlid.0,
@@ -413,9 +413,8 @@ fn limits(settings: &Settings) -> Limits {
 }
 
 /// A generation counter that grows over restarts: milliseconds since 1970.
-fn first_generation() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_millis()).unwrap_or(1)
+fn first_generation(clock: &Clock) -> u64 {
+    u64::try_from(clock.unix_time().as_millis()).unwrap_or(1)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Keeper {
             (drive.state().self_test.step().is_some(), drive.sanitize_work().is_some())
         };
         if testing && !self.jobs.testing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(SelfTest { keeper: Arc::downgrade(self), reading: None, kept: Instant::now() }));
+            store.start(Box::new(SelfTest { keeper: Arc::downgrade(self), reading: None, kept: self.clock.now() }));
         }
         if sanitizing && !self.jobs.sanitizing.swap(true, Ordering::Relaxed) {
             store.start(Box::new(Sanitize { keeper: Arc::downgrade(self), next: 0, purge: Purge::default() }));
@@ -140,11 +140,11 @@ impl Job for SelfTest {
             tracing::warn!(drive = keeper.name(), ?failure, "the self-test found something");
         }
         let (change, ended) = keeper.drive().self_test_stepped(result);
-        if !ended && self.kept.elapsed() < KEEP {
+        if !ended && keeper.clock.now().saturating_duration_since(self.kept) < KEEP {
             keeper.drive().apply(change);
             return Progress::Again;
         }
-        self.kept = Instant::now();
+        self.kept = keeper.clock.now();
         match keeper.commit(store, vec![change]) {
             Ok(()) => Progress::Again,
             Err(error) => {
@@ -359,7 +359,7 @@ impl Sanitize {
         if self.next == 0 && work.pass == 0 {
             warn_of_what_is_beyond_reach(keeper, store, work.method);
         }
-        let (began, first) = (Instant::now(), self.next);
+        let (began, first) = (keeper.clock.now(), self.next);
         let count = match work.method {
             Method::NewKeys => {
                 store.forget_keys()?;
@@ -379,7 +379,7 @@ impl Sanitize {
         if self.next == store.extents() {
             store.sync()?;
         }
-        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let micros = u64::try_from(keeper.clock.now().saturating_duration_since(began).as_micros()).unwrap_or(u64::MAX);
         let mut drive = keeper.drive();
         drive.set_sanitized_bytes(u64::from(self.next) * extent_bytes);
         drive.measure(work.method, u64::from(self.next - first) * extent_bytes, micros);

@@ -1,20 +1,22 @@
 //! The keeper of one drive: what the drive decides, in the order in which its thread makes it true.
 //!
-//! Everything runs on the drive's thread: the medium is changed, the changes are made durable, the drive is told, the hosts
-//! are shown, and only then is the command answered. Nothing waits for it but who asked.
+//! Everything runs on the drive's thread: the medium is changed, the changes are made durable, the
+//! drive is told, the hosts are shown, and only then is the command answered. Nothing waits for it
+//! but who asked.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ebof_backend::Device;
+use ebof_clock::{Clock, NoRandomness};
 use ebof_drive::{
     Answer, Change, Drive, Effect, Identity, Instance, Moment, Origin, Refusal, Request, RestoreError, Settings, State,
     View, budget, error_log,
 };
-use ebof_medium::{Medium, Notify, OpenError, Opened, Store};
+use ebof_medium::{Damage, Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::media::SecureErase;
@@ -45,6 +47,9 @@ pub enum KeeperError {
     /// What it remembers.
     #[error(transparent)]
     State(#[from] RestoreError),
+    /// The identity of a new one.
+    #[error(transparent)]
+    Identity(#[from] NoRandomness),
     /// Its first changes.
     #[error("the drive cannot be put in order: {0}")]
     Repair(#[from] ebof_medium::Error),
@@ -61,6 +66,7 @@ pub(crate) struct Plan {
     /// Who a new drive is.
     pub(crate) identity: Identity,
     pub(crate) sensor: Option<Sensor>,
+    pub(crate) clock: Clock,
 }
 
 /// The keeper of one drive.
@@ -70,6 +76,7 @@ pub(crate) struct Keeper {
     backing: String,
     medium: Medium,
     drive: Mutex<Drive>,
+    pub(super) clock: Clock,
     opened: Instant,
     /// The target around it, until the drive is stopped.
     around: Mutex<Option<Around>>,
@@ -87,8 +94,8 @@ type Publish = Box<dyn Fn(Option<&Nqn>, &[Event], &[AsyncEvent]) + Send>;
 
 /// What a keeper wants of the target; called on the drive's thread.
 pub(crate) struct Around {
-    /// Shows hosts what the drive has become, by a command of this host if it was one, and tells them what happened to it and
-    /// to their reservations.
+    /// Shows hosts what the drive has become, by a command of this host if it was one, and tells
+    /// them what happened to it and to their reservations.
     pub(crate) publish: Publish,
     /// Tells a controller of what it alone is told.
     pub(crate) tell: Box<dyn Fn(ControllerId, AsyncEvent) + Send>,
@@ -126,7 +133,7 @@ type Taker = Box<dyn FnOnce(Result<Told, Refusal>) + Send>;
 impl Keeper {
     /// Opens the drive and puts in order what a sudden end has left.
     pub(crate) fn open(plan: Plan) -> Result<Arc<Self>, KeeperError> {
-        let Plan { name, backing, mut options, settings, identity, sensor } = plan;
+        let Plan { name, backing, mut options, settings, identity, sensor, clock } = plan;
         let itself: Arc<OnceLock<Weak<Self>>> = Arc::default();
         let told = Arc::clone(&itself);
         options.notify = Some(Notify(Arc::new(move |notice| {
@@ -151,25 +158,17 @@ impl Keeper {
         );
         let mut drive = Drive::new(state, settings, sizes);
         if let Some(damage) = damage {
-            tracing::error!(
-                drive = name,
-                device = below,
-                "the drive is damaged and open for reading only: {damage}. Nothing is written to it, what its hosts change is \
-                 refused, and what is not known any more cannot be read"
-            );
-            let (queue, cid) = (QueueId(u16::MAX), Cid(u16::MAX));
-            let (status, location, nsid) = (Status::UNRECOVERED_READ_ERROR, None, Nsid::NONE);
-            drive
-                .note(0, &[error_log::Error { queue, cid, status, location, nsid, lba: 0, opcode: 0, information: 0 }]);
+            note_damage(&mut drive, &name, &below, &damage);
         }
         let drive = Mutex::new(drive);
-        let round = Mutex::new(Round::new(sensor));
+        let round = Mutex::new(Round::new(sensor, clock.clone()));
         let keeper = Arc::new(Self {
             name: Mutex::new(name),
             backing: below,
             medium,
             drive,
-            opened: Instant::now(),
+            opened: clock.now(),
+            clock,
             around: Mutex::default(),
             round,
             hurries: AtomicBool::new(false),
@@ -182,7 +181,8 @@ impl Keeper {
         let own = Arc::clone(&keeper);
         keeper.medium.run(Box::new(move |store| {
             let snapshot = Arc::downgrade(&own);
-            // Asked on the thread of this closure, between requests: the drive has every change that is durable.
+            // Asked on the thread of this closure, between requests: the drive has every change
+            // that is durable.
             store.set_snapshot(Box::new(move || {
                 snapshot.upgrade().map_or_else(Vec::new, |keeper| keeper.drive().state().to_bytes())
             }));
@@ -224,13 +224,17 @@ impl Keeper {
         self.log_limit.admit(about, kind, self.age_us())
     }
 
+    fn age(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.opened)
+    }
+
     /// How long it is open, microseconds.
     pub(super) fn age_us(&self) -> u64 {
-        u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
+        u64::try_from(self.age().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// The namespaces' devices.
-    pub(crate) fn devices(&self) -> HashMap<Instance, Arc<dyn Device>> {
+    pub(crate) fn devices(&self) -> BTreeMap<Instance, Arc<dyn Device>> {
         let instances = self.medium.instances();
         instances.into_iter().filter_map(|instance| Some((instance, self.medium.device(instance)?))).collect()
     }
@@ -265,7 +269,8 @@ impl Keeper {
                 answer => answer,
             };
             if !erased.is_empty() {
-                // The command has failed, but these are empty, and wait for their old data to be erased like others.
+                // The command has failed, but these are empty, and wait for their old data to be
+                // erased like others.
                 own.erase(store, erased, Box::new(|| {}));
             }
             if let Err(refusal) = &answer {
@@ -278,8 +283,8 @@ impl Keeper {
         }));
     }
 
-    /// Has the medium remember that these blocks of a namespace cannot be read until they are written; `reply` is called on the
-    /// drive's thread.
+    /// Has the medium remember that these blocks of a namespace cannot be read until they are
+    /// written; `reply` is called on the drive's thread.
     pub(crate) fn mark_bad(
         self: &Arc<Self>,
         instance: Instance,
@@ -300,7 +305,8 @@ impl Keeper {
         }));
     }
 
-    /// Has `done` called when everything that the drive's thread was asked before is done, or never will be.
+    /// Has `done` called when everything that the drive's thread was asked before is done, or never
+    /// will be.
     pub(crate) fn after_all(&self, done: impl FnOnce() + Send + 'static) {
         let done = Finally(Some(Box::new(done)));
         self.medium.run(Box::new(move |_| drop(done)));
@@ -341,7 +347,8 @@ impl Keeper {
         self.drive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives besides the answer the namespaces that have to be erased: before it is told, unless it is a refusal.
+    /// Gives besides the answer the namespaces that have to be erased: before it is told, unless it
+    /// is a refusal.
     fn carry_out(
         &self,
         store: &mut Store,
@@ -349,7 +356,8 @@ impl Keeper {
         origin: &Origin,
     ) -> (Result<Told, Refusal>, Vec<Instance>) {
         if matches!(request, Request::Log(wish) if wish.offset == 0) {
-            // What happened since the last look is in it: a host that saw a command fail with M set looks for the entry.
+            // What happened since the last look is in it: a host that saw a command fail with M set
+            // looks for the entry.
             self.upkeep(store, false);
         }
         if wants_facts(request) {
@@ -389,7 +397,8 @@ impl Keeper {
         let is_quick = |format: &ebof_nvme::media::Format| format.erase == SecureErase::Cryptographic;
         let answer =
             if (!removed || store.owes_keys()) && matches!(request, Request::Format(_, format) if is_quick(format)) {
-                // The namespace is another one, but the key of the old one may still be on the medium.
+                // The namespace is another one, but the key of the old one may still be on the
+                // medium.
                 Err(Refusal::transient(Status::INTERNAL_ERROR))
             } else {
                 Ok(Told { answer: decision.answer, abort: decision.abort })
@@ -427,8 +436,8 @@ impl Keeper {
         !self.leftovers().is_empty()
     }
 
-    /// Removes from the medium what belongs to no namespace any more; `false` if something is left, which is tried again
-    /// ([`start_jobs`](Self::start_jobs)).
+    /// Removes from the medium what belongs to no namespace any more; `false` if something is left,
+    /// which is tried again ([`start_jobs`](Self::start_jobs)).
     pub(super) fn remove_leftovers(&self, store: &mut Store) -> bool {
         let mut left = self.leftovers();
         left.retain(|&instance| match store.remove(instance) {
@@ -446,7 +455,8 @@ impl Keeper {
         if changes.is_empty() {
             return Ok(());
         }
-        // A damaged drive is not written: what it counts, and who its controllers are, is forgotten with its end.
+        // A damaged drive is not written: what it counts, and who its controllers are, is forgotten
+        // with its end.
         if !store.is_read_only() {
             let bytes: Vec<Vec<u8>> = changes.iter().map(Change::to_bytes).collect();
             store.commit(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
@@ -456,7 +466,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// What is on the medium and belongs to no namespace was being made or removed when the drive ended.
+    /// What is on the medium and belongs to no namespace was being made or removed when the drive
+    /// ended.
     fn remove_orphans(&self, store: &mut Store) -> Result<(), ebof_medium::Error> {
         if store.is_read_only() {
             return Ok(());
@@ -489,16 +500,32 @@ impl Keeper {
 
     pub(super) fn moment(&self) -> Moment {
         let mut entropy = [0; 32];
+        // The identity of the drive came from there when it was made or opened.
+        self.clock.fill(&mut entropy).expect("a system that had random bytes has more");
         for half in entropy.chunks_exact_mut(16) {
-            half.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+            let random: [u8; 16] = half.try_into().expect("chunks of 16");
+            half.copy_from_slice(uuid::Builder::from_random_bytes(random).as_uuid().as_bytes());
         }
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Moment {
-            unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
-            uptime_ms: u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX),
+            unix_ms: u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
             entropy,
         }
     }
+}
+
+/// A damaged drive is open for reading only: says so in the log, and in the drive's own.
+fn note_damage(drive: &mut Drive, name: &str, device: &str, damage: &Damage) {
+    tracing::error!(
+        drive = name,
+        device,
+        "the drive is damaged and open for reading only: {damage}. Nothing is written to it, what its hosts change is \
+         refused, and what is not known any more cannot be read"
+    );
+    let (queue, cid) = (QueueId(u16::MAX), Cid(u16::MAX));
+    let (status, location, nsid) = (Status::UNRECOVERED_READ_ERROR, None, Nsid::NONE);
+    let error = error_log::Error { queue, cid, status, location, nsid, lba: 0, opcode: 0, information: 0 };
+    drive.note(0, &[error]);
 }
 
 /// Whether a request is more than looking at the drive, or having a controller of it.
@@ -506,13 +533,15 @@ fn changes_the_drive(request: &Request) -> bool {
     !matches!(request, Request::Seat | Request::Reset | Request::Log(_) | Request::SanitizeConfig(_))
 }
 
-/// An earlier version let hosts make a drive remember more than is kept well: it opens, and takes no more of it.
+/// An earlier version let hosts make a drive remember more than is kept well: it opens, and takes
+/// no more of it.
 fn trim(state: &mut State, drive: &str) {
     let bytes = state.to_bytes().len();
     if bytes <= budget::STATE_BYTES_MAX {
         return;
     }
-    // What a checkpoint has room for besides namespaces, bad blocks and tags is not known before it is written: it is more.
+    // What a checkpoint has room for besides namespaces, bad blocks and tags is not known before it
+    // is written: it is more.
     let forgot = state.shrink(budget::STATE_BYTES_MAX + budget::STATE_BYTES_MAX / 4);
     tracing::warn!(
         drive,

@@ -16,11 +16,13 @@ use zeroize::Zeroizing;
 
 use super::keeper::{Keeper, KeeperError, Plan};
 use super::sensor::Sensor;
+use crate::environment::Environment;
 
 /// Opens the drive that `subsystem` offers. Gives the device that it lies on as well.
 pub(crate) fn open(
     config: &ManagedDrive,
     subsystem: &Subsystem,
+    environment: &Environment,
 ) -> Result<(Arc<Keeper>, Arc<dyn ebof_backend::Device>), KeeperError> {
     // `100M` is no whole number of blocks: what is made is a little larger.
     let capacity = config.size_bytes.or(config.backing.size_bytes());
@@ -34,17 +36,19 @@ pub(crate) fn open(
         }
         Backing::File(file) => {
             // Only a file that is made now has to be told how large it is to be, and is known to be empty.
-            let missing = !Path::new(&file.path).exists();
+            let missing = environment.storage.is_missing(Path::new(&file.path));
             let size_bytes = match capacity {
                 Some(capacity) if missing => Some(ebof_medium::medium_bytes(capacity)?),
                 _ => None,
             };
             let source = Source::Path { path: file.path.clone().into(), size_bytes, direct: file.direct };
             let spec = Spec { source, ..Spec::from(&config.backing) };
-            (ebof_backend::open(&spec)?, missing)
+            (environment.storage.open(&spec)?, missing)
         }
     };
-    let id = *uuid::Uuid::new_v4().as_bytes();
+    let mut id = [0; 16];
+    environment.clock.fill(&mut id)?;
+    let id = *uuid::Builder::from_random_bytes(id).as_uuid().as_bytes();
     // On a block device without a size: as much as there is room for.
     let create = capacity.or(matches!(backing.geometry().capacity_bytes, 1..).then_some(0));
     let (read_only_if_damaged, overwrite) = (config.read_only_if_damaged, config.overwrite);
@@ -55,17 +59,20 @@ pub(crate) fn open(
         id,
         key,
         read_only_if_damaged,
+        io: environment.io.clone(),
+        clock: environment.clock.clone(),
         ..ebof_medium::Options::default()
     };
     let identity = Identity { serial: subsystem.serial.clone(), model: subsystem.model.clone(), uuid: id };
     let sensor = config.backing.path().and_then(|path| Sensor::of(Path::new(path)));
     let settings = settings(config, subsystem);
     let name = config.name.clone();
-    let opened = Keeper::open(Plan { name, backing: Arc::clone(&backing), options, settings, identity, sensor });
+    let clock = environment.clock.clone();
+    let opened = Keeper::open(Plan { name, backing: Arc::clone(&backing), options, settings, identity, sensor, clock });
     if let (Err(_), true, Backing::File(file)) = (&opened, zeroed, &config.backing) {
         // It was made here a moment ago, is still locked, and holds nothing; what made it fail is
         // the message to give.
-        let _removed: std::io::Result<()> = std::fs::remove_file(&file.path);
+        environment.storage.remove(Path::new(&file.path));
     }
     Ok((opened?, backing))
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Class, Device, Error, Geometry, Io, Memory, Operation, Submitted};
+use ebof_clock::Clock;
 use ebof_drive::{Answer, Identity, Instance, NewNamespace, Origin, Refusal, Request, Settings};
 use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
@@ -82,7 +83,8 @@ fn keeper(device: &Arc<Faulty>, settings: Settings) -> Arc<Keeper> {
     let backing = Arc::clone(device) as Arc<dyn Device>;
     let options = Options { create: Some(CAPACITY), zeroed: true, ..Options::default() };
     let identity = Identity { serial: "S1".to_owned(), model: "ebof".to_owned(), uuid: [7; 16] };
-    let plan = Plan { name: "d0".to_owned(), backing, options, settings, identity, sensor: None };
+    let plan =
+        Plan { name: "d0".to_owned(), backing, options, settings, identity, sensor: None, clock: Clock::system() };
     let keeper = Keeper::open(plan).unwrap();
     ask(&keeper, Request::Seat).unwrap();
     keeper

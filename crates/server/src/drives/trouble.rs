@@ -21,13 +21,13 @@ pub(crate) struct Troubles {
 
 impl Troubles {
     /// Something fails, or works again; whether that is to be logged.
-    fn turn(&mut self, trouble: Trouble, fails: bool) -> bool {
+    fn turn(&mut self, trouble: Trouble, fails: bool, now: Instant) -> bool {
         if !fails {
             return self.now.remove(&trouble) == Some(true);
         }
-        let logged = self.told.get(&trouble).is_none_or(|told| told.elapsed() >= EVERY);
+        let logged = self.told.get(&trouble).is_none_or(|told| now.saturating_duration_since(*told) >= EVERY);
         if logged {
-            self.told.insert(trouble, Instant::now());
+            self.told.insert(trouble, now);
         }
         self.now.insert(trouble, logged);
         logged
@@ -47,7 +47,7 @@ impl Troubles {
 impl Keeper {
     /// Something fails below the drive, or works again. On the drive's thread.
     pub(super) fn on_trouble(&self, trouble: Trouble, fails: bool) {
-        if !self.round().troubles.turn(trouble, fails) {
+        if !self.round().troubles.turn(trouble, fails, self.clock.now()) {
             return;
         }
         let (drive, device) = (self.name(), self.backing());
@@ -80,13 +80,13 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_is_logged_once_a_minute() {
-        let mut troubles = Troubles::default();
-        assert!(troubles.turn(Trouble::Space, true) && troubles.no_space() && !troubles.errors());
-        assert!(troubles.turn(Trouble::Read, true) && troubles.errors());
-        assert!(troubles.turn(Trouble::Space, false) && !troubles.no_space());
-        assert!(!troubles.turn(Trouble::Space, true) && troubles.no_space(), "it was told a moment ago");
-        assert!(!troubles.turn(Trouble::Space, false), "and so its end is not");
-        assert!(troubles.turn(Trouble::Read, false) && !troubles.errors());
-        assert!(!troubles.turn(Trouble::Write, false), "nothing was the matter");
+        let (mut troubles, now) = (Troubles::default(), Instant::now());
+        assert!(troubles.turn(Trouble::Space, true, now) && troubles.no_space() && !troubles.errors());
+        assert!(troubles.turn(Trouble::Read, true, now) && troubles.errors());
+        assert!(troubles.turn(Trouble::Space, false, now) && !troubles.no_space());
+        assert!(!troubles.turn(Trouble::Space, true, now) && troubles.no_space(), "it was told a moment ago");
+        assert!(!troubles.turn(Trouble::Space, false, now), "and so its end is not");
+        assert!(troubles.turn(Trouble::Read, false, now) && !troubles.errors());
+        assert!(!troubles.turn(Trouble::Write, false, now), "nothing was the matter");
     }
 }

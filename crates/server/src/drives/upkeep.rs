@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ebof_clock::Clock;
 use ebof_drive::health::{Activity, TEMPERATURE_KELVIN, Thresholds, Usage};
 use ebof_drive::{Change, Origin, error_log};
 use ebof_manage::api::DriveHealth;
@@ -36,6 +37,7 @@ pub(crate) struct Observed {
 /// What a keeper remembers of the last time.
 #[derive(Debug)]
 pub(crate) struct Round {
+    clock: Clock,
     sensor: Option<Sensor>,
     last: Observed,
     /// Number of the last error that the drive was given.
@@ -93,9 +95,10 @@ impl Keeper {
 }
 
 impl Round {
-    pub(crate) fn new(sensor: Option<Sensor>) -> Self {
-        let now = Instant::now();
+    pub(crate) fn new(sensor: Option<Sensor>, clock: Clock) -> Self {
+        let now = clock.now();
         Self {
+            clock,
             sensor,
             last: Observed::default(),
             errors: 0,
@@ -115,8 +118,8 @@ impl Round {
     /// What happened since the last time: with how many errors of which only the newest are given, and those.
     fn advance(&mut self, now: Observed) -> (Activity, u64, Vec<error_log::Error>) {
         let kelvin = self.sensor.as_ref().and_then(Sensor::kelvin).unwrap_or(TEMPERATURE_KELVIN);
-        let elapsed_ms = u64::try_from(self.advanced.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.advanced = Instant::now();
+        let elapsed_ms = u64::try_from(self.since(self.advanced).as_millis()).unwrap_or(u64::MAX);
+        self.advanced = self.clock.now();
         let mut namespaces = Vec::new();
         for (&nsid, usage) in &now.usage {
             let before = self.last.usage.get(&nsid).copied().unwrap_or_default();
@@ -165,9 +168,13 @@ impl Round {
         found
     }
 
+    fn since(&self, moment: Instant) -> Duration {
+        self.clock.now().saturating_duration_since(moment)
+    }
+
     /// Whether counters are to be written down now.
     fn is_due(&self) -> bool {
-        self.kept.elapsed().as_secs() >= if self.moved { KEEP_MOVED_S } else { KEEP_S }
+        self.since(self.kept).as_secs() >= if self.moved { KEEP_MOVED_S } else { KEEP_S }
     }
 }
 
@@ -211,7 +218,7 @@ impl Keeper {
             return;
         }
         if turned.changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
-            (round.kept, round.moved) = (Instant::now(), false);
+            (round.kept, round.moved) = (round.clock.now(), false);
         }
         let mut changes = std::mem::take(&mut round.unwritten);
         changes.extend(turned.changes);
@@ -340,7 +347,7 @@ mod tests {
 
     #[test]
     fn several_writers_of_a_namespace_are_told_of_once() {
-        let mut round = Round::new(None);
+        let mut round = Round::new(None, Clock::system());
         let look = |round: &mut Round, counts: &[(u32, &str, u64)]| {
             let observed = wrote(counts);
             let found = round.contended(&observed);
@@ -356,7 +363,7 @@ mod tests {
 
     #[test]
     fn only_what_is_new_is_counted() {
-        let mut round = Round::new(None);
+        let mut round = Round::new(None, Clock::system());
         let (activity, ..) = round.advance(wrote(&[(1, "a", 5)]));
         assert_eq!(activity.namespaces[0].1.bytes_written, 5 * 4096);
         let (activity, ..) = round.advance(wrote(&[(1, "a", 7)]));

@@ -23,6 +23,7 @@ use super::{ASK_EVERY, Reactor};
 use crate::control::Listening;
 use crate::device::DeviceTable;
 use crate::drives::Drives;
+use crate::environment::Environment;
 use crate::log_limit::Network;
 use crate::mailbox::{Accepted, Mailbox, Message};
 use crate::port::PortState;
@@ -65,7 +66,7 @@ impl Rig {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
         let port = config.ports[0].clone();
-        let devices = Devices::open(&config).unwrap();
+        let devices = Devices::open(&config, &Environment::default()).unwrap();
         let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
         let listening = Listening { port: Arc::clone(&port), socket: None };
         let model = devices.model(&config, &[listening], 1).unwrap();

@@ -9,7 +9,7 @@ use ebof_manage::Config;
 use super::{Reload, hide, namespace_at};
 use crate::control::{Listening, Order};
 use crate::port::PortState;
-use crate::realise::{Devices, listen_at, open_drive};
+use crate::realise::listen_at;
 
 impl Reload<'_> {
     /// Takes what was released again, and shows hosts what there was. Gives what cannot be had any
@@ -36,8 +36,7 @@ impl Reload<'_> {
         drop(released.backings);
         for place in released.places.iter().filter(|place| !self.leaving.contains_key(place)).collect::<Vec<_>>() {
             let Some(namespace) = namespace_at(self.old, place) else { continue };
-            let devices = Devices { ids: self.ids.clone(), ..Devices::default() };
-            match devices.open_plain(&place.0, namespace) {
+            match self.blank.open_plain(&place.0, namespace) {
                 Ok(plain) => {
                     self.leaving.insert(place.clone(), plain);
                 }
@@ -48,7 +47,7 @@ impl Reload<'_> {
             }
         }
         for (drive, subsystem) in &released.drives {
-            match open_drive(drive, subsystem) {
+            match self.blank.open_drive(drive, subsystem) {
                 Ok(kept) => self.leaving_drives.push(kept),
                 Err(error) => {
                     config.subsystems.retain(|other| other.nqn != subsystem.nqn);
@@ -58,9 +57,9 @@ impl Reload<'_> {
             }
         }
         let ports = self.ports_again(&released.ports, &mut config, &mut lost);
-        let open = self.stay.drain().chain(self.leaving.drain()).collect();
+        let open = std::mem::take(&mut self.stay).into_iter().chain(std::mem::take(&mut self.leaving)).collect();
         let keepers = self.drives_stay.drain(..).map(|(before, _)| before).chain(self.leaving_drives.drain(..));
-        let devices = Devices { open, keepers: keepers.collect(), ids: self.ids.clone() };
+        let devices = self.blank.with(open, keepers.collect());
         self.show_or_complain(config, devices, ports);
         lost.iter().for_each(|lost| tracing::error!("NOT SERVED any more: {lost}"));
         lost

@@ -8,14 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::Bell;
 
 /// See the module's description. Its bound is its users': they count commands.
-pub(crate) struct Direction<T> {
+pub(crate) struct Pipe<T> {
     items: Mutex<VecDeque<T>>,
     /// Whether there may be items: spares the lock where there are none.
     pending: AtomicBool,
     bell: Mutex<Option<Bell>>,
 }
 
-impl<T> Direction<T> {
+impl<T> Pipe<T> {
     pub(crate) fn new() -> Self {
         Self { items: Mutex::default(), pending: AtomicBool::new(false), bell: Mutex::default() }
     }
@@ -68,8 +68,8 @@ impl<T> Direction<T> {
     }
 }
 
-impl<T> fmt::Debug for Direction<T> {
+impl<T> fmt::Debug for Pipe<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Direction").field("items", &self.items().len()).finish_non_exhaustive()
+        f.debug_struct("Pipe").field("items", &self.items().len()).finish_non_exhaustive()
     }
 }

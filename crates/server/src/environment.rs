@@ -1,0 +1,65 @@
+//! What a target has from the system below it, or from a simulation: time, chance, and what its
+//! namespaces and drives are stored in.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use ebof_backend::{Device, IoFactory, OpenError, Spec};
+use ebof_clock::Clock;
+
+/// See the module's description. The default is the system's.
+#[derive(Clone)]
+pub struct Environment {
+    /// Time and random bytes.
+    pub clock: Clock,
+    /// What reactors and drives do their device I/O with.
+    pub io: IoFactory,
+    /// Where devices are.
+    pub storage: Arc<dyn Storage>,
+}
+
+/// Opens what namespaces and drives are stored in.
+pub trait Storage: Send + Sync {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// It is not there, is in use, or is not what was asked for.
+    fn open(&self, spec: &Spec) -> Result<Arc<dyn Device>, OpenError>;
+
+    /// Whether nothing is at `path`: what is opened there is made, and reads as zeros.
+    fn is_missing(&self, path: &Path) -> bool;
+
+    /// Removes what was made at `path` a moment ago, and holds nothing.
+    fn remove(&self, path: &Path);
+}
+
+/// Files, block devices and memory of this machine.
+struct System;
+
+impl Storage for System {
+    fn open(&self, spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
+        ebof_backend::open(spec)
+    }
+
+    fn is_missing(&self, path: &Path) -> bool {
+        !path.exists()
+    }
+
+    fn remove(&self, path: &Path) {
+        // What was to be made has failed, and that is the message to give.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self { clock: Clock::system(), io: IoFactory::default(), storage: Arc::new(System) }
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
