@@ -14,24 +14,17 @@ use std::time::Duration;
 use ebof_nvme::{Nqn, Uuid};
 use serde::{Serialize, Serializer};
 
-use crate::diagnostic::{Collector, Diagnostics};
 use crate::drive::Drive;
 use crate::listen::Listen;
-use crate::read::tree::{self, Node};
 use crate::units::{format_duration, format_size};
-use crate::{nvmetcli, read};
-
-use whole::Whole;
 
 mod drive;
 pub mod limits;
 mod numbers;
-mod whole;
 
 pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
 pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 pub use numbers::Assigned;
-pub use whole::Objection;
 
 /// What a target should be. Serialised, it is a configuration that [`load`] reads to the same
 /// value.
@@ -228,85 +221,6 @@ pub struct Nguid(pub [u8; 16]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Eui64(pub [u8; 8]);
 
-/// How a configuration is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// ebof's own keys, in TOML.
-    Toml,
-    /// JSON: ebof's own keys, or what `nvmetcli save` writes; the keys tell.
-    Json,
-}
-
-/// A configuration, and what there is to say about its text although it can be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
-    /// The configuration.
-    pub config: Config,
-    /// Warnings and notes.
-    pub remarks: Diagnostics,
-    /// What tells a configuration that means to take something away from one that was cut short.
-    whole: Whole,
-}
-
-impl Format {
-    /// Tells the format by the extension of the name, and where that says nothing by the first
-    /// character.
-    #[must_use]
-    pub fn detect(name: &str, text: &str) -> Self {
-        match Path::new(name).extension().and_then(|extension| extension.to_str()) {
-            Some(extension) if extension.eq_ignore_ascii_case("toml") => Self::Toml,
-            Some(extension) if extension.eq_ignore_ascii_case("json") => Self::Json,
-            _ if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') => Self::Json,
-            _ => Self::Toml,
-        }
-    }
-}
-
-/// Reads a configuration: TOML, JSON with the same keys, or the JSON that `nvmetcli save` writes.
-///
-/// `name` is what messages call the text, usually its path. Relative paths inside stay as they are:
-/// see [`Config::rebase`].
-///
-/// # Errors
-/// Everything that is wrong with the text, each with its place.
-pub fn load(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
-    load_as(Format::detect(name, text), name, text)
-}
-
-/// As [`load`], for a known format.
-///
-/// # Errors
-/// Everything that is wrong with the text, each with its place.
-pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnostics> {
-    let mut out = Collector::new(name, text);
-    let mut whole = Whole::default();
-    let config = if text.len() > limits::TEXT_BYTES_MAX {
-        let size = format_size(limits::TEXT_BYTES_MAX as u64);
-        out.error(0..0, format!("the configuration has {} bytes", text.len()), format!("accepted: at most {size}"));
-        None
-    } else {
-        out.set_json(format == Format::Json);
-        let root = match format {
-            Format::Toml => tree::from_toml(text, &mut out),
-            Format::Json => tree::from_json(text, &mut out),
-        };
-        whole = Whole::of(format, text, root.as_ref());
-        root.map(|root| read_root(format, &root, &mut out))
-    };
-    match config {
-        Some(config) if !out.has_errors() => Ok(Loaded { config, remarks: out.finish(), whole }),
-        _ => Err(out.finish()),
-    }
-}
-
-fn read_root(format: Format, root: &Node, out: &mut Collector<'_>) -> Config {
-    if format == Format::Json && nvmetcli::looks_like(root) {
-        nvmetcli::read(root, out)
-    } else {
-        read::native::read(root, out)
-    }
-}
-
 impl Config {
     /// Puts `base`, usually the configuration file's directory, in front of every relative path. A
     /// path that is not UTF-8 after that stays as it is.
@@ -322,20 +236,6 @@ impl Config {
     /// Never for a value that [`load`] made; a value built by hand can hold what TOML cannot.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
-    }
-
-    /// Checks a configuration that was built by hand, such as from command-line arguments, by all
-    /// the rules of [`load`]. `name` is what messages call it; they point into its TOML form.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it.
-    pub fn checked(&self, name: &str) -> Result<Loaded, Diagnostics> {
-        let text = self.to_toml().map_err(|error| {
-            let mut out = Collector::new(name, "");
-            out.error(0..0, error.to_string(), "");
-            out.finish()
-        })?;
-        load_as(Format::Toml, name, &text)
     }
 }
 
@@ -537,8 +437,3 @@ fn as_optional_size64<S: Serializer>(bytes: &Option<u64>, serializer: S) -> Resu
 fn as_duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format_duration(*duration))
 }
-
-#[cfg(test)]
-mod advice;
-#[cfg(test)]
-mod tests;

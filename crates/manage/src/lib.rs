@@ -1,9 +1,10 @@
 //! What a target should be, what it is, and how to get from one to the other.
 //!
-//! This crate owns the declarative configuration ([`config`]), the importer of the Linux target's
-//! saved state ([`nvmetcli`]), the difference of two configurations ([`plan`]) and the types of the
-//! management API ([`api`]). It deliberately owns no HTTP, no files and no sockets: text comes in,
-//! values and messages come out, and whoever runs a target implements [`api::Target`].
+//! This crate owns the declarative configuration ([`config`], [`load`](mod@load)), the importer of
+//! the Linux target's saved state ([`nvmetcli`]), the difference of two configurations ([`plan`])
+//! and the types of the management API ([`api`]). It deliberately owns no HTTP, no files and no
+//! sockets: text comes in, values and messages come out, and whoever runs a target implements
+//! [`api::Target`].
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -11,14 +12,17 @@ pub mod config;
 pub mod diagnostic;
 pub mod drive;
 pub mod listen;
+pub mod load;
+mod nearest;
 pub mod nvmetcli;
 pub mod plan;
 mod read;
 
 pub use api::Target;
-pub use config::{Config, Format, Loaded, load};
+pub use config::Config;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use drive::Drive;
 pub use ebof_grammar::units;
 pub use listen::Listen;
+pub use load::{Format, Loaded, load};
 pub use plan::{Change, Plan};

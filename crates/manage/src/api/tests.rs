@@ -1,7 +1,7 @@
 //! The JSON shape is a promise: a changed snapshot here is a broken program somewhere.
 
 use super::*;
-use crate::config::load;
+use crate::load;
 
 fn health() -> DriveHealth {
     DriveHealth {

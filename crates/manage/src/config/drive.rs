@@ -64,10 +64,10 @@ pub struct ManagedDrive {
     /// connect.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_texts")]
     pub managers: Option<Vec<Nqn>>,
-    /// Its subsystem's serial number. [`load`](super::load) gives it to the subsystem, too.
+    /// Its subsystem's serial number. [`load`](crate::load()) gives it to the subsystem, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
-    /// Its subsystem's model number. [`load`](super::load) gives it to the subsystem, too.
+    /// Its subsystem's model number. [`load`](crate::load()) gives it to the subsystem, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Bytes that may be written over its life, for Percentage Used; `None` is what the profile

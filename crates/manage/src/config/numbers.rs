@@ -1,4 +1,4 @@
-//! Numbers that a configuration leaves to [`load`](super::load): a port's id, a namespace's NSID.
+//! Numbers that a configuration leaves to [`load`](crate::load()): a port's id, a namespace's NSID.
 //! While a target runs they stay with what they were given to, wherever that stands in the lists of
 //! the next configuration.
 
@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use super::{Config, Namespace, Port, default_uuid, limits};
 
-/// Whether [`load`](super::load) chose a number because the configuration does not say it. All are
-/// equal: it is no part of what a configuration says, and not written with it.
+/// Whether [`load`](crate::load()) chose a number because the configuration does not say it. All
+/// are equal: it is no part of what a configuration says, and not written with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assigned(pub bool);
 
@@ -91,7 +91,8 @@ fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace], assign: impl 
 #[cfg(test)]
 mod tests {
     use crate::Config;
-    use crate::config::{default_uuid, load};
+    use crate::config::default_uuid;
+    use crate::load;
 
     fn config(text: &str) -> Config {
         load("a.toml", text).unwrap().config

@@ -1,7 +1,8 @@
 //! Files as nvmetcli writes them, and what is said about what they ask for.
 
-use crate::config::{BlockSize, Config, load};
+use crate::config::{BlockSize, Config};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::load;
 
 const SAVED: &str = include_str!("../../testdata/nvmet-tcp.json");
 

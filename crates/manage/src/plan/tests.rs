@@ -1,7 +1,7 @@
 //! What changes, in which order, and how it reads.
 
 use super::*;
-use crate::config::load;
+use crate::load;
 
 fn config(text: &str) -> Config {
     load("a.toml", text).unwrap().config

@@ -10,7 +10,8 @@ use ebof_nvme::Nqn;
 use crate::config::{Assigned, Config, Digest, Host, Port, TargetOptions, limits};
 use crate::diagnostic::{Collector, MAX_ITEMS};
 use crate::listen::{Listen, parse_address};
-use crate::read::table::{Table, as_string, mismatch, nearest};
+use crate::nearest::nearest;
+use crate::read::table::{Table, as_string, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
 

@@ -1,9 +1,10 @@
 //! Drives in a configuration: what is accepted, what comes of it, and what is said about the rest.
 
 use super::*;
-use crate::config::{Config, Subsystem, load};
+use crate::config::{Config, Subsystem};
 use crate::diagnostic::Severity;
 use crate::drive::FileDrive;
+use crate::load;
 use proptest::prelude::*;
 
 /// A drive with more keys, and its subsystem.

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::{Attach, DriveProfile, ManagedDrive};
 use crate::config::limits;
 use crate::drive::{Drive, FileDrive};
-use crate::read::table::nearest;
+use crate::nearest::nearest;
 use crate::units::format_size;
 use ebof_grammar::backing::{BackingError, checked_size, split_commas, switch};
 

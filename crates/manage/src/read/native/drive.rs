@@ -11,7 +11,8 @@ use crate::config::{
 };
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive};
-use crate::read::table::{Table, mismatch, nearest};
+use crate::nearest::nearest;
+use crate::read::table::{Table, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::read::values;
 use crate::units::format_size;

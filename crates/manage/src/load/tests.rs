@@ -1,7 +1,10 @@
 //! What is accepted, what comes of it, and what is said about the rest.
 
 use super::*;
+use crate::config::*;
 use crate::diagnostic::Severity;
+use crate::{Drive, Listen};
+use ebof_nvme::Nqn;
 use proptest::prelude::*;
 
 const EXAMPLE: &str = include_str!("../../examples/ebof.toml");

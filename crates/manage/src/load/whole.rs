@@ -5,7 +5,8 @@ use std::collections::HashSet;
 
 use thiserror::Error;
 
-use super::{Config, Format, Loaded};
+use super::{Format, Loaded};
+use crate::config::Config;
 use crate::plan::{Change, Plan};
 use crate::read::tree::{Node, Value};
 
@@ -108,7 +109,7 @@ impl Loaded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::load;
+    use crate::load;
 
     const FULL: &str = r#"
 [[ports]]

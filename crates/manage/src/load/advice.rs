@@ -1,6 +1,7 @@
 //! What a message advises is followed, and the message is gone.
 
 use super::*;
+use crate::config::*;
 
 /// The helps that are given with a text, and whether it is accepted.
 fn told(name: &str, text: &str) -> (Vec<String>, bool) {

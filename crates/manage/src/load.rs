@@ -1,0 +1,119 @@
+//! From a text to a configuration: ebof's own keys in TOML or JSON, and what `nvmetcli save`
+//! writes.
+//!
+//! Owns which format a text has, and what there is to say about a text as a whole ([`Objection`]).
+//! Keys are read in `read`, the Linux target's in [`crate::nvmetcli`].
+
+use std::path::Path;
+
+use crate::config::{Config, limits};
+use crate::diagnostic::{Collector, Diagnostics};
+use crate::read::tree::{self, Node};
+use crate::units::format_size;
+use crate::{nvmetcli, read};
+
+use whole::Whole;
+
+mod whole;
+
+pub use whole::Objection;
+
+/// How a configuration is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// ebof's own keys, in TOML.
+    Toml,
+    /// JSON: ebof's own keys, or what `nvmetcli save` writes; the keys tell.
+    Json,
+}
+
+/// A configuration, and what there is to say about its text although it can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Warnings and notes.
+    pub remarks: Diagnostics,
+    /// What tells a configuration that means to take something away from one that was cut short.
+    whole: Whole,
+}
+
+impl Format {
+    /// Tells the format by the extension of the name, and where that says nothing by the first
+    /// character.
+    #[must_use]
+    pub fn detect(name: &str, text: &str) -> Self {
+        match Path::new(name).extension().and_then(|extension| extension.to_str()) {
+            Some(extension) if extension.eq_ignore_ascii_case("toml") => Self::Toml,
+            Some(extension) if extension.eq_ignore_ascii_case("json") => Self::Json,
+            _ if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') => Self::Json,
+            _ => Self::Toml,
+        }
+    }
+}
+
+/// Reads a configuration: TOML, JSON with the same keys, or the JSON that `nvmetcli save` writes.
+///
+/// `name` is what messages call the text, usually its path. Relative paths inside stay as they are:
+/// see [`Config::rebase`].
+///
+/// # Errors
+/// Everything that is wrong with the text, each with its place.
+pub fn load(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
+    load_as(Format::detect(name, text), name, text)
+}
+
+/// As [`load`], for a known format.
+///
+/// # Errors
+/// Everything that is wrong with the text, each with its place.
+pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnostics> {
+    let mut out = Collector::new(name, text);
+    let mut whole = Whole::default();
+    let config = if text.len() > limits::TEXT_BYTES_MAX {
+        let size = format_size(limits::TEXT_BYTES_MAX as u64);
+        out.error(0..0, format!("the configuration has {} bytes", text.len()), format!("accepted: at most {size}"));
+        None
+    } else {
+        out.set_json(format == Format::Json);
+        let root = match format {
+            Format::Toml => tree::from_toml(text, &mut out),
+            Format::Json => tree::from_json(text, &mut out),
+        };
+        whole = Whole::of(format, text, root.as_ref());
+        root.map(|root| read_root(format, &root, &mut out))
+    };
+    match config {
+        Some(config) if !out.has_errors() => Ok(Loaded { config, remarks: out.finish(), whole }),
+        _ => Err(out.finish()),
+    }
+}
+
+fn read_root(format: Format, root: &Node, out: &mut Collector<'_>) -> Config {
+    if format == Format::Json && nvmetcli::looks_like(root) {
+        nvmetcli::read(root, out)
+    } else {
+        read::native::read(root, out)
+    }
+}
+
+impl Config {
+    /// Checks a configuration that was built by hand, such as from command-line arguments, by all
+    /// the rules of [`load`]. `name` is what messages call it; they point into its TOML form.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn checked(&self, name: &str) -> Result<Loaded, Diagnostics> {
+        let text = self.to_toml().map_err(|error| {
+            let mut out = Collector::new(name, "");
+            out.error(0..0, error.to_string(), "");
+            out.finish()
+        })?;
+        load_as(Format::Toml, name, &text)
+    }
+}
+
+#[cfg(test)]
+mod advice;
+#[cfg(test)]
+mod tests;

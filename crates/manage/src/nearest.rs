@@ -1,0 +1,57 @@
+//! Misspelt names: which known one was meant.
+
+/// The known name that `name` is most probably a slip of: at most a third of its characters away.
+pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    if name.len() > 64 {
+        return None;
+    }
+    let plain = |text: &str| text.replace('-', "_").to_lowercase();
+    let name = plain(name);
+    let distances = known.iter().map(|known| (distance(&name, &plain(known)), *known));
+    let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= (best.len() / 3).max(1)).then_some(best)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours between two texts.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_find_their_key() {
+        let known = ["nqn", "serial", "allow_any_host", "allowed_hosts", "namespaces"];
+        for (slip, key) in [
+            ("serail", "serial"),
+            ("allow-any-host", "allow_any_host"),
+            ("allow_host", "allowed_hosts"),
+            ("Namespace", "namespaces"),
+            ("nqm", "nqn"),
+        ] {
+            assert_eq!(nearest(slip, &known), Some(key), "{slip}");
+        }
+        assert_eq!(nearest("colour", &known), None);
+        assert_eq!(nearest(&"x".repeat(1000), &known), None);
+    }
+
+    #[test]
+    fn a_swap_is_one_step() {
+        assert_eq!((distance("ab", "ba"), distance("", "abc"), distance("kitten", "sitting")), (1, 3, 3));
+    }
+}
