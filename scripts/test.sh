@@ -258,6 +258,12 @@ part_doctests() {
   local harness=(--show-output)
   cargo_tests doctests 900 "documentation tests" --workspace --doc
 }
+# The levels share the time; each story is a seed, and the first ones are always the same.
+part_simulation() {
+  static simulation 300 "stories from seeds, against a model: cargo xtask simulate" \
+    "$target/debug/examples/simulate" --seconds 100 --hours 1000
+  sed 's/^/   /' "$logs/simulation.log"
+}
 begin_release() { begin_aside release 2400 cargo build --locked --release -p ebof; }
 part_release() {
   local status=0
@@ -296,7 +302,7 @@ part_vm() {
 case $mode in
   check) parts=(fmt clippy tidy deny instructions unit) ;;
   # Whatever is timed by itself, as tests are, comes when nothing goes on aside.
-  all) parts=(packages fmt clippy build tidy deny instructions doc release tests doctests vm) ;;
+  all) parts=(packages fmt clippy build tidy deny instructions doc simulation release tests doctests vm) ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
 wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }

@@ -7,6 +7,7 @@ mod bench;
 mod instructions;
 mod licences;
 mod metadata;
+mod simulate;
 mod tidy;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ cargo xtask <chore>
   audit           RustSec advisories, where cargo-deny or cargo-audit is installed
   instructions    instructions per command of the data path's steps against xtask/instructions.txt; needs valgrind
   instructions --update   writes that file
+  simulate        hosts, target, drive, medium and disk in one thread, from a seed; simulate --help tells more
   bench           ebof, the raw limit and peers side by side; bench --help tells more";
 
 fn main() -> ExitCode {
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["audit"] => audit::run(&root()),
         ["instructions"] => instructions::run(&root(), false),
         ["instructions", "--update"] => instructions::run(&root(), true),
+        ["simulate", words @ ..] => simulate::run(&root(), words),
         ["bench", words @ ..] => bench::run(&root(), words),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -1,0 +1,95 @@
+//! `simulate [--seed N] [--hours H] [--seconds S] [--level NAME]`: plays stories until so many
+//! hours have passed in them, or so many seconds outside. `cargo xtask simulate` builds it with
+//! assertions and runs it.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to the terminal")]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ebof_simulation::medium::Medium;
+use ebof_simulation::story::{self, Level, Report};
+
+const USAGE: &str = "\
+simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level medium]
+  --seed N      the first story, by default 1; each seed is a story of its own
+  --hours H     until so many hours have passed in the stories, by default 1
+  --seconds S   at most so many seconds of real time
+  --stories N   at most so many stories
+  --level NAME  one level alone: medium";
+
+/// How long a story that fails is made shorter.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Limits {
+    seed: u64,
+    time: Duration,
+    real: Duration,
+    stories: u64,
+    level: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let Some(limits) = limits() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    story::keep_panics();
+    let wanted = |name: &str| limits.level.as_deref().is_none_or(|level| level == name);
+    let done = !wanted(Medium::NAME) || run(&Medium, &limits);
+    if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn limits() -> Option<Limits> {
+    let hour = Duration::from_secs(3600);
+    let mut limits = Limits { seed: 1, time: hour, real: Duration::MAX, stories: u64::MAX, level: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next()?;
+        match word.as_str() {
+            "--seed" => limits.seed = value.parse().ok()?,
+            "--hours" => limits.time = Duration::try_from_secs_f64(value.parse::<f64>().ok()? * 3600.0).ok()?,
+            "--seconds" => limits.real = Duration::from_secs(value.parse().ok()?),
+            "--stories" => limits.stories = value.parse().ok()?,
+            "--level" => limits.level = Some(value),
+            _ => return None,
+        }
+    }
+    Some(limits)
+}
+
+/// Plays stories; `false` where one failed.
+fn run<L: Level>(level: &L, limits: &Limits) -> bool {
+    let begin = Instant::now();
+    let mut all = Report::default();
+    let mut stories = 0;
+    while all.time < limits.time && begin.elapsed() < limits.real && stories < limits.stories {
+        let seed = limits.seed.wrapping_add(stories);
+        match story::tell(level, seed, PATIENCE) {
+            Ok(report) => all.add(&report),
+            Err(shrunk) => {
+                println!("level {}, seed {seed}: {shrunk}", L::NAME);
+                println!(
+                    "after {} stories, {:.1} hours of their time, {:.0} s: again with \
+                     `cargo xtask simulate --level {} --seed {seed} --stories 1`",
+                    stories,
+                    all.time.as_secs_f64() / 3600.0,
+                    begin.elapsed().as_secs_f64(),
+                    L::NAME,
+                );
+                return false;
+            }
+        }
+        stories += 1;
+    }
+    let counts: Vec<String> = all.counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    println!(
+        "level {}: {stories} stories from seed {} on, {:.2} hours of their time in {:.0} s; {}; digest {:016x}",
+        L::NAME,
+        limits.seed,
+        all.time.as_secs_f64() / 3600.0,
+        begin.elapsed().as_secs_f64(),
+        counts.join(", "),
+        all.digest,
+    );
+    true
+}

@@ -1,0 +1,549 @@
+//! A disk that keeps what it is given in an image, takes its time, and forgets with the power what
+//! was not flushed. It completes requests when it is told to ([`Disk::advance`]), in the order of
+//! times that its seed gives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ebof_backend::{Action, Class, Device, Error, Geometry, Io, Operation, Remote, Request, Submitted};
+use ebof_clock::Clock;
+
+use crate::image::Image;
+use crate::random::Random;
+
+/// What kind of disk it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its size.
+    pub capacity_bytes: u64,
+    /// The unit in which it is addressed, and which it never tears: 512 or 4096.
+    pub sector_bytes: u32,
+    /// How long a request takes, most of the time.
+    pub quick: Duration,
+    /// How long some of them take, in percent of the requests.
+    pub slow: (u64, Duration),
+}
+
+/// What becomes of the writes that were not flushed when the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// All of them.
+    Everything,
+    /// Those behind some point; the one at it is torn.
+    Tail,
+    /// Any of them, as a whole.
+    Some,
+    /// Any sector of any of them.
+    Sectors,
+}
+
+/// What goes wrong, until [`Disk::heal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskFault {
+    /// So many requests of this kind go well.
+    pub after: u32,
+    /// Then so many do not.
+    pub count: u32,
+    /// Which ones.
+    pub kind: FaultKind,
+    /// They have been done all the same.
+    pub done: bool,
+}
+
+/// Requests that fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Writes and flushes.
+    Write,
+    /// Writes, for want of space.
+    Space,
+    /// Reads.
+    Read,
+}
+
+/// How a request became known to the outside.
+struct Pending {
+    due: Instant,
+    number: u64,
+    request: Request,
+    remote: Remote,
+    /// Of a flush: the last change that had been completed when it came.
+    covers: u64,
+}
+
+/// A change that is not durable yet.
+struct Change {
+    number: u64,
+    offset: u64,
+    what: What,
+    /// It was completed as durable: what came before it on these bytes cannot come back.
+    certain: bool,
+}
+
+enum What {
+    Bytes(Vec<u8>),
+    Zeros(u64),
+}
+
+impl Change {
+    fn new(number: u64, offset: u64, what: What) -> Self {
+        Self { number, offset, what, certain: false }
+    }
+
+    fn len(&self) -> u64 {
+        match &self.what {
+            What::Bytes(bytes) => bytes.len() as u64,
+            What::Zeros(len) => *len,
+        }
+    }
+
+    fn apply(&self, image: &mut Image) {
+        self.apply_part(image, 0..self.len());
+    }
+
+    fn apply_part(&self, image: &mut Image, part: Range<u64>) {
+        let within = |position: u64| usize::try_from(position).expect("a request is in memory");
+        match &self.what {
+            What::Bytes(bytes) => image.write(self.offset + part.start, &bytes[within(part.start)..within(part.end)]),
+            What::Zeros(_) => image.zero(self.offset + part.start, part.end - part.start),
+        }
+    }
+}
+
+struct State {
+    random: Random,
+    /// With everything that was completed.
+    current: Image,
+    /// What a power loss leaves at least.
+    durable: Image,
+    changes: Vec<Change>,
+    pending: Vec<Pending>,
+    /// Requests and changes so far.
+    next: u64,
+    completed: u64,
+    faults: Vec<DiskFault>,
+    /// First sectors of the ranges that cannot be read until they are written.
+    unreadable: BTreeSet<u64>,
+    /// Until the power goes, in completions.
+    power: Option<u64>,
+    is_off: bool,
+    /// What was being written when the power went.
+    interrupted: Option<Change>,
+    /// Nothing is completed before then.
+    stands_until: Option<Instant>,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+/// See the module's description.
+pub struct Disk {
+    profile: Profile,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+/// So many changes may be unflushed; then the disk writes the older ones down by itself.
+const CHANGES_MAX: usize = 4096;
+
+impl Disk {
+    /// A disk that holds `image`.
+    #[must_use]
+    pub fn new(profile: Profile, image: Image, clock: Clock, seed: u64) -> Arc<Self> {
+        let state = State {
+            random: Random::new(seed),
+            current: image.clone(),
+            durable: image,
+            changes: Vec::new(),
+            pending: Vec::new(),
+            next: 1,
+            completed: 0,
+            faults: Vec::new(),
+            unreadable: BTreeSet::new(),
+            power: None,
+            is_off: false,
+            interrupted: None,
+            stands_until: None,
+            counts: BTreeMap::new(),
+        };
+        Arc::new(Self { profile, clock, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the next request is over; `None` where there is none.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        let state = self.state();
+        let due = state.pending.iter().map(|pending| pending.due).min()?;
+        Some(state.stands_until.map_or(due, |until| due.max(until)))
+    }
+
+    /// Completes what is due now; whether that was anything.
+    pub fn complete_due(&self) -> bool {
+        let mut any = false;
+        while self.due().is_some_and(|due| due <= self.clock.now()) && self.complete_next() {
+            any = true;
+        }
+        any
+    }
+
+    /// Lets time pass until the next request is over, and completes it; whether there was one. For
+    /// those who wait for the disk and do nothing else.
+    pub fn advance(&self) -> bool {
+        let Some(due) = self.due() else { return false };
+        if due > self.clock.now() {
+            self.clock.advance_to(due);
+        }
+        self.complete_next()
+    }
+
+    fn complete_next(&self) -> bool {
+        let mut state = self.state();
+        let next = (0..state.pending.len()).min_by_key(|&at| (state.pending[at].due, state.pending[at].number));
+        let Some(next) = next else { return false };
+        let pending = state.pending.swap_remove(next);
+        state.completed += 1;
+        if let Some(left) = &mut state.power {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                state.power = None;
+                state.go_off(&pending.request);
+            }
+        }
+        let Pending { mut request, remote, covers, .. } = pending;
+        let result = state.run(&mut request.operation, covers, &self.profile);
+        // Whoever is told may ask for more.
+        drop(state);
+        remote.deliver(request.complete(result));
+        true
+    }
+
+    /// Something goes wrong from now on.
+    pub fn fail(&self, fault: DiskFault) {
+        self.state().faults.push(fault);
+    }
+
+    /// Nothing goes wrong any more, save what cannot be read.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        state.faults.clear();
+        state.stands_until = None;
+    }
+
+    /// Whether something is to go wrong still.
+    #[must_use]
+    pub fn is_faulty(&self) -> bool {
+        let state = self.state();
+        !state.faults.is_empty() || state.stands_until.is_some_and(|until| until > self.clock.now())
+    }
+
+    /// Nothing is completed for some time.
+    pub fn stand(&self, time: Duration) {
+        self.state().stands_until = Some(self.clock.now() + time);
+    }
+
+    /// The power goes when so many more requests are completed, at that one.
+    pub fn cut_after(&self, completions: u64) {
+        self.state().power = Some(completions.max(1));
+    }
+
+    /// The power goes now.
+    pub fn cut(&self) {
+        let mut state = self.state();
+        state.power = None;
+        state.is_off = true;
+    }
+
+    /// Whether the power is gone: requests fail, and nothing is done any more.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.state().is_off
+    }
+
+    /// These bytes cannot be read until they are written.
+    pub fn make_unreadable(&self, offset: u64) {
+        let sector = u64::from(self.profile.sector_bytes);
+        self.state().unreadable.insert(offset / sector * sector);
+    }
+
+    /// Changes bytes behind everybody's back.
+    pub fn damage(&self, offset: u64, len: usize) {
+        let mut state = self.state();
+        let mut bytes = vec![0; len];
+        state.current.read(offset, &mut bytes);
+        bytes.iter_mut().for_each(|byte| *byte ^= 0x5A);
+        state.current.write(offset, &bytes);
+        state.durable.write(offset, &bytes);
+    }
+
+    /// Reads what is there, without time.
+    pub fn peek(&self, offset: u64, into: &mut [u8]) {
+        self.state().current.read(offset, into);
+    }
+
+    /// What is there.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        self.state().current.clone()
+    }
+
+    /// How many requests of which kind were completed, and what was done to them.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.state().counts.clone()
+    }
+
+    /// Ends a life: the process was killed, or the power has gone with some of what was not
+    /// flushed. The next one begins, in which nothing goes wrong yet.
+    pub fn end(&self, loss: Option<Loss>) {
+        let mut state = self.state();
+        let under_way = state.under_way();
+        let State { changes, random, current, durable, .. } = &mut *state;
+        match loss {
+            // The system goes on with what it was given.
+            None => {
+                for change in under_way.into_iter().filter(|_| random.percent(50)) {
+                    change.apply(current);
+                    changes.push(change);
+                }
+            }
+            Some(loss) => {
+                changes.extend(under_way);
+                lose(loss, changes, durable, u64::from(self.profile.sector_bytes), random);
+                changes.clear();
+                *current = durable.clone();
+            }
+        }
+        state.faults.clear();
+        state.stands_until = None;
+        state.power = None;
+        state.is_off = false;
+    }
+
+    /// The disk is as it was.
+    pub fn restore(&self, image: Image) {
+        let mut state = self.state();
+        state.changes.clear();
+        state.current = image.clone();
+        state.durable = image;
+    }
+}
+
+/// Brings to the medium what a power loss leaves of changes that were not flushed.
+fn lose(loss: Loss, changes: &[Change], durable: &mut Image, sector: u64, random: &mut Random) {
+    let end = random.index(changes.len() + 1);
+    for (at, change) in changes.iter().enumerate() {
+        let kept = match loss {
+            _ if change.certain => 100,
+            Loss::Everything => 0,
+            Loss::Tail if at == end => 50,
+            Loss::Tail => {
+                if at < end {
+                    100
+                } else {
+                    0
+                }
+            }
+            Loss::Some => 100 * random.below(2),
+            Loss::Sectors => 85 * u64::from(random.percent(60)),
+        };
+        if kept == 100 {
+            change.apply(durable);
+        } else if kept > 0 {
+            for start in (0..change.len()).step_by(usize::try_from(sector).expect("few")) {
+                if random.percent(kept) {
+                    change.apply_part(durable, start..(start + sector).min(change.len()));
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// The changes of requests that have not ended, in their order.
+    fn under_way(&mut self) -> Vec<Change> {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.sort_by_key(|pending| pending.number);
+        let mut changes: Vec<Change> = self.interrupted.take().into_iter().collect();
+        for Pending { number, request, .. } in pending {
+            match request.operation {
+                Operation::Write { offset, len, buffer, .. } => {
+                    changes.push(Change::new(number, offset, What::Bytes(buffer.as_slice()[..len].to_vec())));
+                }
+                Operation::WriteZeroes { offset, len, .. } => {
+                    changes.push(Change::new(number, offset, What::Zeros(len)));
+                }
+                Operation::Deallocate { ranges } => changes.extend(
+                    ranges.iter().map(|range| Change::new(number, range.start, What::Zeros(range.end - range.start))),
+                ),
+                Operation::Read { .. } | Operation::Flush => {}
+            }
+        }
+        changes
+    }
+
+    /// The power goes while this request is at work.
+    fn go_off(&mut self, request: &Request) {
+        self.is_off = true;
+        if let Operation::Write { offset, len, buffer, .. } = &request.operation {
+            let what = What::Bytes(buffer.as_slice()[..*len].to_vec());
+            let number = self.number();
+            self.interrupted = Some(Change::new(number, *offset, what));
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn run(&mut self, operation: &mut Operation, covers: u64, profile: &Profile) -> Result<(), Error> {
+        let action = operation.action();
+        if self.is_off {
+            return Err(refused(action, Class::Gone, "the power is off"));
+        }
+        let fault = self.fault(action);
+        if let Some(fault) = fault
+            && !fault.done
+        {
+            *self.counts.entry("failed").or_default() += 1;
+            return Err(fault.error(action));
+        }
+        *self.counts.entry(name(action)).or_default() += 1;
+        match operation {
+            Operation::Read { offset, len, buffer } => {
+                let sector = u64::from(profile.sector_bytes);
+                let end = *offset + *len as u64;
+                if self.unreadable.range(offset.saturating_sub(sector - 1)..end).next().is_some() {
+                    return Err(refused(action, Class::MediumRead, "a sector cannot be read"));
+                }
+                self.current.read(*offset, &mut buffer.as_mut_slice()[..*len]);
+            }
+            Operation::Write { offset, len, buffer, fua } => {
+                let bytes = buffer.as_slice()[..*len].to_vec();
+                self.change(*offset, What::Bytes(bytes), *fua, profile);
+            }
+            Operation::WriteZeroes { offset, len, fua, .. } => self.change(*offset, What::Zeros(*len), *fua, profile),
+            Operation::Deallocate { ranges } => {
+                for range in ranges.iter().filter(|range| range.end > range.start) {
+                    self.change(range.start, What::Zeros(range.end - range.start), false, profile);
+                }
+            }
+            Operation::Flush => self.flush(covers),
+        }
+        fault.map_or(Ok(()), |fault| Err(fault.error(action)))
+    }
+
+    /// The fault that this request meets.
+    fn fault(&mut self, action: Action) -> Option<DiskFault> {
+        let at = self.faults.iter().position(|fault| match fault.kind {
+            FaultKind::Write => action != Action::Read && action != Action::Deallocate,
+            FaultKind::Space => matches!(action, Action::Write | Action::WriteZeroes),
+            FaultKind::Read => action == Action::Read,
+        })?;
+        let fault = &mut self.faults[at];
+        if fault.after > 0 {
+            fault.after -= 1;
+            return None;
+        }
+        fault.count = fault.count.saturating_sub(1);
+        let met = *fault;
+        if met.count == 0 {
+            self.faults.remove(at);
+        }
+        // What was not flushed and yet is on the medium would have to be told from what is.
+        Some(DiskFault { done: met.done && action == Action::Write, ..met })
+    }
+
+    fn change(&mut self, offset: u64, what: What, certain: bool, profile: &Profile) {
+        let number = self.number();
+        let change = Change { number, offset, what, certain };
+        change.apply(&mut self.current);
+        let sector = u64::from(profile.sector_bytes);
+        let (first, end) = (offset / sector * sector, offset + change.len());
+        let mended: Vec<u64> = self.unreadable.range(first..end).copied().collect();
+        self.unreadable.retain(|sector| !mended.contains(sector));
+        self.changes.push(change);
+        if self.changes.len() > CHANGES_MAX {
+            let older: Vec<Change> = self.changes.drain(..CHANGES_MAX / 2).collect();
+            older.iter().for_each(|change| change.apply(&mut self.durable));
+        }
+    }
+
+    fn flush(&mut self, covers: u64) {
+        let end = self.changes.iter().position(|change| change.number > covers).unwrap_or(self.changes.len());
+        let covered: Vec<Change> = self.changes.drain(..end).collect();
+        covered.iter().for_each(|change| change.apply(&mut self.durable));
+    }
+}
+
+impl DiskFault {
+    fn error(&self, action: Action) -> Error {
+        match self.kind {
+            FaultKind::Space => refused(action, Class::OutOfSpace, "no space, as the simulation wants"),
+            FaultKind::Write => refused(action, Class::MediumWrite, "failed, as the simulation wants"),
+            FaultKind::Read => refused(action, Class::MediumRead, "failed, as the simulation wants"),
+        }
+    }
+}
+
+fn refused(action: Action, class: Class, reason: &'static str) -> Error {
+    Error::Refused { action, offset: 0, len: 0, class, reason }
+}
+
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::Read => "reads",
+        Action::Write => "writes",
+        Action::Flush => "flushes",
+        Action::WriteZeroes => "zeroes",
+        Action::Deallocate => "deallocations",
+    }
+}
+
+impl Device for Disk {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            capacity_bytes: self.profile.capacity_bytes,
+            block_bytes: self.profile.sector_bytes,
+            logical_block_bytes: self.profile.sector_bytes,
+            read_only: false,
+            deallocates: true,
+            deallocate_granularity_bytes: 4096,
+            writes_zeroes: true,
+            volatile_cache: true,
+        }
+    }
+
+    fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        if let Err(error) = self.geometry().check(&request.operation) {
+            return Submitted::Done(request.complete(Err(error)));
+        }
+        let Some(remote) = io.remote() else { return Submitted::Busy(request) };
+        let mut state = self.state();
+        let number = state.number();
+        let (percent, slow) = self.profile.slow;
+        let most = if state.random.percent(percent) { slow } else { self.profile.quick };
+        let nanos = state.random.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)) + 1;
+        let due = self.clock.now() + Duration::from_nanos(nanos);
+        state.pending.push(Pending { due, number, request, remote, covers: number });
+        Submitted::Pending
+    }
+
+    fn next_data(&self, from: u64) -> Option<u64> {
+        self.state().current.next_data(from)
+    }
+
+    fn describe(&self) -> String {
+        "a simulated disk".to_owned()
+    }
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,14 @@
+//! Hosts, target, drive, medium and disk in one thread, from one seed, in virtual time, against a
+//! model.
+//!
+//! Owns the seed, the order in which things happen, the disk, and what hosts may see. Decides
+//! nothing that the product decides, and nothing of the product depends on it.
+//! `cargo xtask simulate` runs it.
+#![forbid(unsafe_code)]
+
+pub mod disk;
+pub mod image;
+pub mod medium;
+pub mod model;
+pub mod random;
+pub mod story;

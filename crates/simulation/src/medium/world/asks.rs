@@ -1,0 +1,118 @@
+//! What is asked of the drive's thread: namespaces that come and go, bad blocks, changes of the
+//! owner.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ebof_drive::{Coding, Instance};
+use ebof_medium::Store;
+
+use super::{EXTENT, EXTENTS, Name, World};
+use crate::model::{BlockValue, Blocks};
+use crate::story::Failure;
+
+impl World {
+    pub(super) fn kinds(&self) -> Vec<Coding> {
+        let coding = |block_shift, metadata_bytes, checked, encrypted| Coding {
+            block_shift,
+            metadata_bytes,
+            checked,
+            encrypted,
+        };
+        let all = [9, 12].into_iter().flat_map(|shift| {
+            [0, 8].into_iter().flat_map(move |metadata| {
+                [(false, false), (true, false), (false, true), (true, true)]
+                    .map(|(checked, encrypted)| coding(shift, metadata, checked, encrypted))
+            })
+        });
+        let sector = u64::from(self.profile.sector_bytes);
+        // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
+        // that nobody wrote.
+        let fits = |coding: &Coding| {
+            coding.data_bytes() >= sector && (coding.is_tagged() || !coding.encrypted || coding.data_bytes() == sector)
+        };
+        all.filter(fits).collect()
+    }
+
+    pub(super) fn create(&mut self, slot: u64, kind: usize) -> Result<(), Failure> {
+        if self.slots.contains_key(&slot) || self.life.is_none() {
+            return Ok(());
+        }
+        let kinds = self.kinds();
+        // Half of them plain.
+        let coding = kinds[if kind.is_multiple_of(2) { 0 } else { kind / 2 % kinds.len() }];
+        self.next += 1;
+        let name = self.next & 0xffff;
+        let blocks = coding.blocks_per_extent(EXTENT) * EXTENTS;
+        let bytes = usize::try_from(coding.block_bytes()).expect("few");
+        let owner = u16::try_from(name).expect("16 bits");
+        let model = Blocks::new(owner, bytes, coding.is_tagged());
+        self.names.insert(name, Name { coding, blocks: model, is_sure: false });
+        let made =
+            self.done("create", move |store| store.create(Instance(name), blocks, blocks, coding).map(|_device| ()))?;
+        if made.is_some() {
+            self.names.get_mut(&name).expect("just made").is_sure = true;
+            self.slots.insert(slot, name);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, slot: u64) -> Result<(), Failure> {
+        self.with(slot, |world, name| {
+            world.names.get_mut(&name).expect("in the model").is_sure = false;
+            let removed = world.done("remove", move |store| store.remove(Instance(name)))?;
+            if removed.is_some() {
+                world.slots.remove(&slot);
+                world.names.remove(&name);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn clear(&mut self, slot: u64) -> Result<(), Failure> {
+        self.with(slot, |world, name| {
+            // What is under way at the same time may come before or after it.
+            if !world.until("requests to a namespace", |world| !world.flights.values().any(|one| one.name == name))? {
+                return Ok(());
+            }
+            let cleared = world.done("clear", move |store| store.clear(Instance(name)))?;
+            let now = world.now();
+            world.names.get_mut(&name).expect("in the model").blocks.cleared(cleared.is_some(), now);
+            Ok(())
+        })
+    }
+
+    pub(super) fn mark_bad(&mut self, slot: u64, block: u64) -> Result<(), Failure> {
+        self.with(slot, |world, name| {
+            let range = world.range(name, block, 1);
+            world.next += 1;
+            let (op, begun) = (world.next, world.now());
+            world.names.get_mut(&name).expect("in the model").blocks.begin(op, range.clone(), BlockValue::Bad, begun);
+            let marks = range.clone();
+            let marked = world.done("mark bad", move |store| store.mark_bad(Instance(name), marks))?;
+            let now = world.now();
+            let blocks = &mut world.names.get_mut(&name).expect("in the model").blocks;
+            match marked {
+                Some(()) => blocks.end(op, range, true, now),
+                None => blocks.end_unknown(op, range, now),
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn commit(&mut self, bytes: usize) -> Result<(), Failure> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let (number, state) = (self.commits.0 + 1, Arc::clone(&life.state));
+        let work = move |store: &mut Store| {
+            let change = number.to_le_bytes();
+            store.commit(&[&change, &vec![0; bytes], &change])?;
+            state.store(number, Ordering::SeqCst);
+            Ok(())
+        };
+        match self.done("commit", work)? {
+            Some(()) => self.commits = (number, false),
+            None => self.commits.1 = true,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,423 @@
+//! What hosts may see: for each block everything that it may hold, by what was acknowledged, what
+//! is under way and what the power took.
+//!
+//! Every write has a serial number, and every sector says whose it is, which block and which write
+//! it is of. A read that ends well must give one of the values that are possible; where it tells
+//! which of several it is, the others are not possible any more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// A moment of the model: it counts what begins and ends.
+pub type Tick = u64;
+
+/// The number of something that a host does to blocks.
+pub type Op = u64;
+
+/// The smallest part of a block that a power loss leaves as a whole.
+pub const SECTOR_BYTES: usize = 512;
+
+/// What a block holds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockValue {
+    /// Zeros: never written, zeroed or deallocated.
+    Zeros,
+    /// It cannot be read (Write Uncorrectable).
+    Bad,
+    /// What the write with this serial number brought.
+    Write(u32),
+}
+
+impl fmt::Debug for BlockValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zeros => f.write_str("zeros"),
+            Self::Bad => f.write_str("bad"),
+            Self::Write(serial) => write!(f, "#{serial}"),
+        }
+    }
+}
+
+/// Something that a block may hold.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    value: BlockValue,
+    op: Op,
+    begun: Tick,
+    /// `None` while it is under way.
+    ended: Option<Tick>,
+    /// It has ended well, so that what ended before it began is overwritten.
+    ok: bool,
+    /// A power loss does not undo it.
+    durable: bool,
+    /// Reads that begin from then on do not see it.
+    hidden: Option<Tick>,
+}
+
+impl Candidate {
+    const FIRST: Self =
+        Self { value: BlockValue::Zeros, op: 0, begun: 0, ended: Some(0), ok: true, durable: true, hidden: None };
+
+    /// Whether `self` is what is there after `other`.
+    fn replaces(&self, other: &Self) -> bool {
+        self.ok && self.op != other.op && other.ended.is_some_and(|ended| ended <= self.begun)
+    }
+
+    fn is_seen_by(&self, read: Tick) -> bool {
+        self.hidden.is_none_or(|hidden| hidden > read)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    candidates: Vec<Candidate>,
+    /// A power loss may have mixed the sectors of several of them.
+    torn: bool,
+}
+
+/// The blocks of one namespace.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    /// Whose they are: in every sector.
+    pub owner: u16,
+    /// Bytes of a block, with its metadata.
+    pub block_bytes: usize,
+    /// A block that was torn is an error to whoever reads it, never a mixture.
+    pub is_checked: bool,
+    /// Only those that were ever written.
+    blocks: BTreeMap<u64, Block>,
+    reads: BTreeMap<Op, Tick>,
+}
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong(pub String);
+
+impl Blocks {
+    /// Blocks that read as zeros.
+    #[must_use]
+    pub fn new(owner: u16, block_bytes: usize, is_checked: bool) -> Self {
+        Self { owner, block_bytes, is_checked, blocks: BTreeMap::new(), reads: BTreeMap::new() }
+    }
+
+    /// The bytes of a block.
+    pub fn fill(&self, lba: u64, serial: u32, into: &mut [u8]) {
+        let word = self.word(lba, serial).to_le_bytes();
+        into.chunks_mut(8).for_each(|part| part.copy_from_slice(&word[..part.len()]));
+    }
+
+    fn word(&self, lba: u64, serial: u32) -> u64 {
+        u64::from(self.owner) << 48 | (lba & 0xffff) << 32 | u64::from(serial)
+    }
+
+    /// A change of these blocks begins.
+    pub fn begin(&mut self, op: Op, range: Range<u64>, value: BlockValue, now: Tick) {
+        let candidate = Candidate { value, op, begun: now, ended: None, ok: false, durable: false, hidden: None };
+        for lba in range {
+            match self.blocks.get_mut(&lba) {
+                Some(block) => block.candidates.push(candidate),
+                None => {
+                    let candidates = vec![Candidate::FIRST, candidate];
+                    self.blocks.insert(lba, Block { candidates, torn: false });
+                }
+            }
+        }
+    }
+
+    /// It has ended well.
+    pub fn end(&mut self, op: Op, range: Range<u64>, durable: bool, now: Tick) {
+        let oldest = self.oldest_read(now);
+        for block in self.blocks.range_mut(range.clone()).map(|(_, block)| block) {
+            let Some(own) = block.candidates.iter_mut().find(|candidate| candidate.op == op) else { continue };
+            own.ended = Some(now);
+            own.ok = true;
+            own.durable = durable;
+            let own = *own;
+            for candidate in &mut block.candidates {
+                if own.replaces(candidate) {
+                    candidate.hidden.get_or_insert(now);
+                }
+            }
+            block.prune(oldest);
+        }
+        self.forget_zeros(range);
+    }
+
+    /// Blocks of which nothing is known but zeros need not be kept.
+    fn forget_zeros(&mut self, range: Range<u64>) {
+        let is_zero = |one: &Candidate| one.value == BlockValue::Zeros && one.ended.is_some();
+        let zeros = self.blocks.range(range).filter(|(_, block)| block.candidates.iter().all(is_zero));
+        let zeros: Vec<u64> = zeros.map(|(&lba, _)| lba).collect();
+        zeros.iter().for_each(|lba| drop(self.blocks.remove(lba)));
+    }
+
+    /// It has failed, or nobody knows how it has ended; but it is over: it may have been done in
+    /// part.
+    pub fn end_unknown(&mut self, op: Op, range: Range<u64>, now: Tick) {
+        for block in self.blocks.range_mut(range).map(|(_, block)| block) {
+            block.candidates.iter_mut().filter(|candidate| candidate.op == op).for_each(|own| own.ended = Some(now));
+        }
+    }
+
+    /// It was refused: nothing of it was done.
+    pub fn refuse(&mut self, op: Op, range: Range<u64>) {
+        for block in self.blocks.range_mut(range).map(|(_, block)| block) {
+            block.candidates.retain(|candidate| candidate.op != op);
+        }
+    }
+
+    /// A flush that began then has ended well.
+    pub fn flushed(&mut self, begun: Tick, now: Tick) {
+        let oldest = self.oldest_read(now);
+        for block in self.blocks.values_mut() {
+            for candidate in &mut block.candidates {
+                if candidate.ok && candidate.ended.is_some_and(|ended| ended <= begun) {
+                    candidate.durable = true;
+                }
+            }
+            block.prune(oldest);
+        }
+    }
+
+    /// A read begins.
+    pub fn begin_read(&mut self, op: Op, now: Tick) {
+        self.reads.insert(op, now);
+    }
+
+    /// A read has not brought anything.
+    pub fn end_read(&mut self, op: Op) {
+        self.reads.remove(&op);
+    }
+
+    /// Whether reading may fail for what hosts or a power loss did to these blocks.
+    #[must_use]
+    pub fn may_fail(&self, range: Range<u64>) -> bool {
+        self.blocks.range(range).any(|(_, block)| {
+            block.candidates.iter().any(|candidate| candidate.value == BlockValue::Bad) || self.is_checked && block.torn
+        })
+    }
+
+    /// A read has brought these bytes.
+    ///
+    /// # Errors
+    /// Something that no block of these can hold now.
+    pub fn read(&mut self, op: Op, range: Range<u64>, bytes: &[u8], now: Tick) -> Result<(), Wrong> {
+        let begun = self.reads.remove(&op).unwrap_or(now);
+        for (lba, bytes) in range.clone().zip(bytes.chunks(self.block_bytes)) {
+            self.read_block(lba, begun, bytes, now).map_err(|wrong| {
+                let owner = self.owner;
+                Wrong(format!("block {lba} of {range:?} of namespace {owner}: {wrong}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn read_block(&mut self, lba: u64, begun: Tick, bytes: &[u8], now: Tick) -> Result<(), String> {
+        let mut found = Vec::new();
+        for sector in bytes.chunks(SECTOR_BYTES) {
+            let value = self.sector(lba, sector)?;
+            if found.last() != Some(&value) {
+                found.push(value);
+            }
+        }
+        let Some(block) = self.blocks.get_mut(&lba) else {
+            return if found == [BlockValue::Zeros] { Ok(()) } else { Err(format!("{found:?}, never written")) };
+        };
+        let seen = |candidate: &&Candidate| candidate.is_seen_by(begun);
+        let possible: Vec<BlockValue> = block.candidates.iter().filter(seen).map(|candidate| candidate.value).collect();
+        if found.iter().any(|value| !possible.contains(value)) {
+            let all = &block.candidates;
+            return Err(format!(
+                "{found:?} is none of {possible:?}; all that is known (the read began at {begun}): {all:?}"
+            ));
+        }
+        match found[..] {
+            [value] => {
+                for candidate in &mut block.candidates {
+                    let is_over = candidate.ended.is_some_and(|ended| ended <= begun);
+                    if candidate.value != value && is_over && !block.torn {
+                        candidate.hidden.get_or_insert(now);
+                    }
+                }
+                Ok(())
+            }
+            _ if block.torn && !self.is_checked => Ok(()),
+            _ => Err(format!("a mixture of {found:?}")),
+        }
+    }
+
+    /// What a sector is of.
+    fn sector(&self, lba: u64, bytes: &[u8]) -> Result<BlockValue, String> {
+        let word = |part: &[u8]| u64::from_le_bytes(part.try_into().unwrap_or_default());
+        let first = word(&bytes[..8]);
+        if bytes.chunks(8).any(|part| word(part) != first) {
+            return Err(format!("a sector of several things, {first:016x} first"));
+        }
+        if first == 0 {
+            return Ok(BlockValue::Zeros);
+        }
+        let [serial, place] = [first & 0xffff_ffff, first >> 32 & 0xffff];
+        let owner = first >> 48;
+        if owner != u64::from(self.owner) {
+            return Err(format!("bytes of namespace {owner}, block {place}, write #{serial}: not its own"));
+        }
+        if place != lba & 0xffff {
+            return Err(format!("bytes of block {place}, write #{serial}"));
+        }
+        u32::try_from(serial).map(BlockValue::Write).map_err(|error| error.to_string())
+    }
+
+    /// The process is gone: what was under way has been done, or not.
+    pub fn killed(&mut self, now: Tick) {
+        self.reads.clear();
+        for candidate in self.blocks.values_mut().flat_map(|block| &mut block.candidates) {
+            candidate.ended.get_or_insert(now);
+        }
+    }
+
+    /// The power has gone: what was not durable may be undone, and what was under way done in part.
+    pub fn lost_power(&mut self, now: Tick) {
+        self.killed(now);
+        for block in self.blocks.values_mut() {
+            block.prune(now);
+            let all = block.candidates.clone();
+            block.candidates.retain(|one| !all.iter().any(|other| other.durable && other.replaces(one)));
+            // Which of them it is now is not known; whichever it is, it is on the medium.
+            for candidate in &mut block.candidates {
+                *candidate = Candidate {
+                    begun: now.saturating_sub(1),
+                    ended: Some(now),
+                    ok: true,
+                    durable: true,
+                    hidden: None,
+                    ..*candidate
+                };
+            }
+            block.torn = block.candidates.len() > 1;
+        }
+    }
+
+    /// Everything was taken out of it: it reads as zeros, durably, or may do so.
+    pub fn cleared(&mut self, sure: bool, now: Tick) {
+        if sure {
+            self.blocks.clear();
+            return;
+        }
+        for block in self.blocks.values_mut() {
+            block.candidates.push(Candidate { begun: now, ended: Some(now), ok: false, ..Candidate::FIRST });
+        }
+    }
+
+    /// Blocks that were ever written.
+    pub fn written(&self) -> impl Iterator<Item = u64> {
+        self.blocks.keys().copied()
+    }
+
+    fn oldest_read(&self, now: Tick) -> Tick {
+        self.reads.values().copied().min().unwrap_or(now)
+    }
+}
+
+impl Block {
+    /// Forgets what nobody can see any more, whatever happens; `oldest` is when the oldest read
+    /// under way began.
+    fn prune(&mut self, oldest: Tick) {
+        if self.candidates.len() < 2 {
+            return;
+        }
+        let all = self.candidates.clone();
+        self.candidates.retain(|one| {
+            let is_hidden = one.hidden.is_some_and(|hidden| hidden <= oldest);
+            !(is_hidden && all.iter().any(|other| other.durable && other.replaces(one)))
+        });
+        if self.candidates.len() == 1 {
+            self.torn = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(blocks: &Blocks, lba: u64, serial: u32) -> Vec<u8> {
+        let mut bytes = vec![0; blocks.block_bytes];
+        if serial > 0 {
+            blocks.fill(lba, serial, &mut bytes);
+        }
+        bytes
+    }
+
+    fn read(blocks: &mut Blocks, serial: u32, now: Tick) -> Result<(), Wrong> {
+        let bytes = bytes(blocks, 3, serial);
+        blocks.begin_read(1000, now);
+        blocks.read(1000, 3..4, &bytes, now)
+    }
+
+    fn write(blocks: &mut Blocks, serial: u32, fua: bool, now: Tick) {
+        blocks.begin(u64::from(serial), 3..4, BlockValue::Write(serial), now);
+        blocks.end(u64::from(serial), 3..4, fua, now + 1);
+    }
+
+    #[test]
+    fn a_read_gives_what_was_acknowledged_last_or_something_under_way() {
+        let mut blocks = Blocks::new(1, 4096, false);
+        assert!(read(&mut blocks, 0, 1).is_ok() && read(&mut blocks, 1, 1).is_err());
+        write(&mut blocks, 1, false, 2);
+        blocks.begin(2, 3..4, BlockValue::Write(2), 4);
+        assert!(read(&mut blocks, 0, 5).is_err() && read(&mut blocks, 1, 5).is_ok());
+        assert!(read(&mut blocks, 2, 6).is_ok() && read(&mut blocks, 1, 7).is_err(), "it was seen already");
+        // A read that began before may still give what was there then.
+        blocks.begin_read(50, 8);
+        blocks.end(2, 3..4, false, 9);
+        write(&mut blocks, 3, false, 10);
+        let old = bytes(&blocks, 3, 2);
+        assert!(blocks.read(50, 3..4, &old, 12).is_ok() && read(&mut blocks, 2, 13).is_err());
+        assert!(read(&mut blocks, 3, 14).is_ok());
+    }
+
+    #[test]
+    fn a_power_loss_undoes_what_was_not_flushed_and_nothing_else() {
+        let mut blocks = Blocks::new(1, 4096, false);
+        write(&mut blocks, 1, false, 2);
+        blocks.flushed(4, 5);
+        write(&mut blocks, 2, false, 6);
+        write(&mut blocks, 3, false, 8);
+        let mut after = blocks.clone();
+        after.lost_power(20);
+        for (serial, possible) in [(0, false), (1, true), (2, true), (3, true)] {
+            assert_eq!(read(&mut after.clone(), serial, 30).is_ok(), possible, "{serial}");
+        }
+        // Sectors of several of them.
+        let mut mixed = bytes(&after, 3, 1);
+        mixed[512..1024].copy_from_slice(&bytes(&after, 3, 3)[512..1024]);
+        after.begin_read(40, 40);
+        assert!(after.read(40, 3..4, &mixed, 41).is_ok());
+        // What is durable is there.
+        write(&mut blocks, 4, true, 50);
+        blocks.lost_power(60);
+        assert!(read(&mut blocks.clone(), 3, 70).is_err() && read(&mut blocks, 4, 70).is_ok());
+    }
+
+    #[test]
+    fn a_write_that_failed_may_be_there_and_a_refused_one_is_not() {
+        let mut blocks = Blocks::new(1, 4096, false);
+        write(&mut blocks, 1, true, 2);
+        blocks.begin(2, 3..4, BlockValue::Write(2), 4);
+        blocks.begin(3, 3..4, BlockValue::Write(3), 4);
+        blocks.end_unknown(2, 3..4, 5);
+        blocks.refuse(3, 3..4);
+        let mut other = blocks.clone();
+        assert!(read(&mut blocks, 2, 6).is_ok() && read(&mut blocks, 1, 7).is_err());
+        assert!(read(&mut other, 1, 6).is_ok() && read(&mut other, 2, 7).is_err() && read(&mut other, 3, 8).is_err());
+    }
+
+    #[test]
+    fn bytes_of_others_are_told() {
+        let mut blocks = Blocks::new(2, 512, false);
+        let others = bytes(&Blocks::new(1, 512, false), 3, 9);
+        let wrong = blocks.read(1, 3..4, &others, 1).unwrap_err();
+        assert!(wrong.0.contains("bytes of namespace 1"), "{}", wrong.0);
+    }
+}

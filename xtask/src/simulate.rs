@@ -1,0 +1,22 @@
+//! `cargo xtask simulate`: builds the simulation, with assertions, and runs it. What it does is in
+//! crates/simulation; nothing here depends on it.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+/// Runs it with these arguments; `false` where a story failed.
+///
+/// # Errors
+/// Cargo cannot be started.
+pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["run", "--quiet", "--locked", "-p", "ebof-simulation"])
+        .args(["--example", "simulate", "--"])
+        .args(words)
+        .current_dir(root)
+        .status();
+    Ok(status.context("starting cargo")?.success())
+}
