@@ -10,7 +10,8 @@ use std::path::Path;
 use ebof_nvme::Nqn;
 use serde::{Serialize, Serializer};
 
-use super::{as_optional_size64, limits};
+use super::limits;
+use super::written::as_optional_size64;
 use crate::drive::Drive;
 use crate::units::format_size;
 

@@ -1,0 +1,79 @@
+//! What hosts connect to, and the hosts that may.
+
+use ebof_nvme::Nqn;
+use serde::Serialize;
+
+use super::written::{as_text, as_texts};
+use super::{ManagedDrive, Namespace, default_serial, limits};
+
+/// A host that subsystems can name. Keys will be added here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// Its NQN.
+    #[serde(serialize_with = "as_text")]
+    pub nqn: Nqn,
+}
+
+/// What hosts connect to: a set of namespaces, or a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Subsystem {
+    /// Its NQN.
+    #[serde(serialize_with = "as_text")]
+    pub nqn: Nqn,
+    /// Serial number: at most 20 printable ASCII characters.
+    pub serial: String,
+    /// Model number: at most 40 printable ASCII characters.
+    pub model: String,
+    /// Firmware revision: at most 8 printable ASCII characters.
+    pub firmware: String,
+    /// Whether any host may connect.
+    pub allow_any_host: bool,
+    /// The hosts that may connect.
+    #[serde(serialize_with = "as_texts")]
+    pub allowed_hosts: Vec<Nqn>,
+    /// The names of the ports that it is reached through.
+    pub ports: Vec<String>,
+    /// The lowest controller id it gives out: at least 1, and 0 is accepted where it has a drive.
+    pub cntlid_min: u16,
+    /// The highest controller id it gives out.
+    pub cntlid_max: u16,
+    /// The name of the drive whose namespaces it has; no other subsystem names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive: Option<String>,
+    /// Its namespaces, by NSID; none where it has a drive.
+    pub namespaces: Vec<Namespace>,
+}
+
+impl Subsystem {
+    /// A subsystem with the defaults: no namespaces, no ports, no host allowed.
+    #[must_use]
+    pub fn new(nqn: Nqn) -> Self {
+        Self {
+            serial: default_serial(&nqn),
+            model: "ebof".into(),
+            firmware: env!("CARGO_PKG_VERSION").chars().take(limits::FIRMWARE_CHARS_MAX).collect(),
+            nqn,
+            allow_any_host: false,
+            allowed_hosts: Vec::new(),
+            ports: Vec::new(),
+            cntlid_min: limits::CNTLID_MIN,
+            cntlid_max: limits::CNTLID_MAX,
+            drive: None,
+            namespaces: Vec::new(),
+        }
+    }
+}
+
+impl Subsystem {
+    /// The subsystem of a drive with the defaults: controller ids from 0, the drive's serial and
+    /// model number.
+    #[must_use]
+    pub fn of_drive(nqn: Nqn, drive: &ManagedDrive) -> Self {
+        let mut subsystem = Self::new(nqn);
+        subsystem.drive = Some(drive.name.clone());
+        subsystem.cntlid_min = 0;
+        drive.serial.iter().for_each(|serial| subsystem.serial.clone_from(serial));
+        drive.model.iter().for_each(|model| subsystem.model.clone_from(model));
+        subsystem
+    }
+}
