@@ -10,8 +10,8 @@ use zerocopy::FromBytes;
 
 use crate::executing::Executing;
 use crate::model::PortId;
+use crate::notice::Handle;
 use crate::outcome::{Decision, Fault, Outcome, SglRules, byte};
-use crate::registry::Handle;
 use crate::step::Task;
 
 /// How a connection came.

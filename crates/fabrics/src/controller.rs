@@ -1,6 +1,8 @@
 //! A controller as its Admin Queue's thread sees it: registers, features, events, and what notices
 //! do to them.
 
+mod features;
+
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -13,9 +15,9 @@ use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning}
 
 use crate::association::Association;
 use crate::event::Events;
-use crate::feature::Features;
 use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use crate::property::Registers;
+pub(crate) use features::Features;
 
 /// The state of a controller, owned by the thread of its Admin Queue.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use ebof_nvme::{Sqe, Status};
 
 use crate::association::Association;
 use crate::executing::Executing;
-use crate::io::{namespace, place, writable};
+use crate::extent::{namespace, place, writable};
 use crate::model::{Limits, Namespace, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::protection::rules;

@@ -1,12 +1,12 @@
 //! The commands that a drive decides: checked here as far as the command itself tells, then handed
 //! on as what the drive understands ([`Task::Drive`]), and answered with what it says
-//! ([`Queue::answer`]).
+//! ([`Queue::answer`](crate::Queue::answer)).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use ebof_drive::{Answer, LogWish, Origin, Refusal, Request, View};
+use ebof_drive::{LogWish, Origin, Refusal, Request, View};
 use ebof_nvme::firmware::{Commit, Download};
 use ebof_nvme::identify::{ControllerList, Csi, IDENTIFY_BYTES, field};
 use ebof_nvme::log::{GetLogPage, Lid};
@@ -19,10 +19,8 @@ use zerocopy::FromBytes;
 use crate::association::Association;
 use crate::controller::Controller;
 use crate::executing::Executing;
-use crate::log;
 use crate::outcome::{Decision, Detail, Fault, Outcome, byte};
-use crate::queue::Queue;
-use crate::step::{Step, Task};
+use crate::step::Task;
 
 /// Whether the Admin Queue of a subsystem with a drive takes the command.
 pub(crate) fn decides(opcode: u8) -> bool {
@@ -215,28 +213,6 @@ fn attached(executing: &Executing, data: &[u8]) -> Result<Request, Fault> {
     let attach = executing.cdw10() & 0x0f == 0;
     let nsid = executing.nsid();
     Ok(if attach { Request::Attach(nsid, controllers) } else { Request::Detach(nsid, controllers) })
-}
-
-impl Queue {
-    /// Goes on with a [`Task::Drive`] that the drive has answered.
-    pub fn answer(&mut self, executing: Executing, answer: Result<Answer, Refusal>) -> Step {
-        let length = executing.length();
-        let outcome = match answer {
-            Ok(Answer::Done(result)) => Ok(Decision::Done(result)),
-            Ok(Answer::Warned(status, result)) => Err(Fault::transient(status).with_result(result)),
-            Ok(Answer::Part(part)) if part.is_empty() => Ok(Decision::Done(0)),
-            Ok(Answer::Part(part)) => Ok(Decision::Go(Task::Reply(part), length)),
-            Ok(Answer::Data(page)) if executing.opcode() == admin::GET_LOG_PAGE => {
-                log::part(&log::command_of(&executing), page).map(|part| Decision::Go(Task::Reply(part), length))
-            }
-            Ok(Answer::Data(mut data)) => {
-                data.truncate(length as usize);
-                Ok(Decision::Go(Task::Reply(data), length))
-            }
-            Err(refusal) => Err(refusal.into()),
-        };
-        self.settle(executing, outcome)
-    }
 }
 
 impl From<Refusal> for Fault {

@@ -1,11 +1,9 @@
 //! Get Features and Set Features. Nothing is saveable: every controller begins with the defaults.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use core::sync::atomic::Ordering;
 
 use ebof_drive::Request;
-use ebof_drive::health::Thresholds;
 use ebof_drive::reservation::NotificationMask;
 use ebof_nvme::feature::{
     Arbitration, AsyncEventConfig, Capabilities, EnduranceGroupEvents, ErrorRecovery, Fid, GetFeature,
@@ -17,65 +15,10 @@ use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::controller::{Controller, Kind};
+use crate::controller::{Controller, Features, Kind};
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::step::Task;
 use crate::{drive, identify};
-
-/// Current values of the features that are not kept elsewhere.
-#[derive(Debug)]
-pub(crate) struct Features {
-    arbitration: Arbitration,
-    power: PowerManagement,
-    pub(crate) over_kelvin: u16,
-    pub(crate) under_kelvin: u16,
-    /// Time limits that differ from the default; of existing namespaces only, so bounded by their
-    /// number.
-    recovery: BTreeMap<Nsid, u16>,
-    atomicity: WriteAtomicity,
-    pub(crate) events: AsyncEventConfig,
-    behavior: Box<HostBehaviorSupport>,
-    /// Critical warnings of the endurance group that are events.
-    pub(crate) group_warnings: u8,
-    /// Reservation notices that the host does not want, where it said so; of existing namespaces
-    /// only.
-    masks: BTreeMap<Nsid, NotificationMask>,
-}
-
-impl Features {
-    /// The defaults.
-    pub(crate) fn new(kind: &Kind) -> Self {
-        Self {
-            arbitration: Arbitration::decode(0),
-            power: PowerManagement::decode(0),
-            over_kelvin: match kind {
-                // The threshold is the drive's WCTEMP until the host says otherwise.
-                Kind::Io(subsystem) if subsystem.drive.is_some() => Thresholds::DEFAULT.over,
-                _ => u16::MAX,
-            },
-            under_kelvin: 0,
-            recovery: BTreeMap::new(),
-            atomicity: WriteAtomicity::default(),
-            events: match kind {
-                Kind::Io(_) => AsyncEventConfig::NAMESPACE_ATTRIBUTE,
-                Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
-            },
-            behavior: Box::default(),
-            group_warnings: 0,
-            masks: BTreeMap::new(),
-        }
-    }
-
-    /// Temperature thresholds.
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        Thresholds { over: self.over_kelvin, under: self.under_kelvin }
-    }
-
-    /// Which reservation notices about `nsid` the host does not want.
-    pub(crate) fn reservation_mask(&self, nsid: Nsid) -> NotificationMask {
-        self.masks.get(&nsid).copied().unwrap_or_default()
-    }
-}
 
 /// The features of a controller.
 pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {

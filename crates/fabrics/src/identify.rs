@@ -26,9 +26,9 @@ use crate::association::Association;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::VERSION;
-use crate::registry::Look;
 use crate::step::Task;
-use crate::{copy, error_log, fused};
+use crate::transfer::FUSED_BLOCKS_MAX;
+use crate::{copy, error_log};
 
 /// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains
 /// nothing from that.
@@ -36,6 +36,27 @@ pub(crate) const KEEP_ALIVE_GRANULARITY_MS: u32 = 1000;
 
 /// The version of the NVM Command Set specification.
 const NVM_VERSION: Version = Version::new(1, 1, 0);
+
+/// How a host looks for namespaces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    /// At those behind an NSID.
+    List(Nsid),
+    /// At one.
+    One(Nsid),
+}
+
+impl Look {
+    pub(crate) fn of(sqe: &Sqe) -> Option<Self> {
+        match Cns(sqe.cdw10.to_bytes()[0]) {
+            Cns::ACTIVE_NAMESPACE_LIST | Cns::IOCS_ACTIVE_NAMESPACE_LIST => Some(Self::List(sqe.nsid())),
+            Cns::NAMESPACE | Cns::NAMESPACE_ID_DESCRIPTORS | Cns::IOCS_NAMESPACE | Cns::INDEPENDENT_NAMESPACE => {
+                Some(Self::One(sqe.nsid()))
+            }
+            _ => None,
+        }
+    }
+}
 
 /// Identify of an I/O controller.
 pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -325,7 +346,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     // (AWUPF), and not in one piece between other commands (AWUN).
     data.awun.set(0);
     data.awupf.set(0);
-    data.acwu.set(u16::try_from(fused::BLOCKS_MAX - 1).expect("one"));
+    data.acwu.set(u16::try_from(FUSED_BLOCKS_MAX - 1).expect("one"));
     data.cdfs.set(cdfs::FORMAT_0 | cdfs::FORMAT_1 | cdfs::FORMAT_2 | cdfs::FORMAT_3);
     data.vwc = vwc::FLUSH_NO_BROADCAST | if has_cache(subsystem) { vwc::PRESENT } else { 0 };
     data.nwpc = nwpc::WRITE_PROTECT;

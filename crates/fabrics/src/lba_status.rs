@@ -10,12 +10,10 @@ use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Sqe, Status};
 
 use crate::association::Association;
-use crate::executing::Executing;
 use crate::identify;
 use crate::model::Subsystem;
 use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::queue::Queue;
-use crate::step::{LbaStatusQuery, Step, Task};
+use crate::step::{LbaStatusQuery, Task};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -48,23 +46,19 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     Ok(Decision::Go(Task::LbaStatus(query), length))
 }
 
-impl Queue {
-    /// Goes on with a [`Task::LbaStatus`]: the ranges (first block, blocks) that were found, and
-    /// whether all of what was asked for was looked at. What there is no room for is left out, and
-    /// the host told.
-    pub fn lba_status(&mut self, executing: Executing, ranges: &[(u64, u64)], complete: bool) -> Step {
-        let step = u64::from(u32::MAX);
-        let pieces = ranges.iter().flat_map(|&(first, blocks)| {
-            (0..blocks.div_ceil(step)).map(move |at| (first + at * step, (blocks - at * step).min(step)))
-        });
-        let entries: Vec<_> =
-            pieces.map(|(first, blocks)| (first, u32::try_from(blocks).unwrap_or(u32::MAX), 0)).collect();
-        let condition = if complete { Completion::Complete } else { Completion::Incomplete };
-        let mut data = status_list(&entries, condition, executing.length() as usize);
-        data.resize(executing.length() as usize, 0);
-        let length = executing.length();
-        self.settle(executing, Ok(Decision::Go(Task::Reply(data), length)))
-    }
+/// The bytes of the list for a command with so many of them: the ranges (first block, blocks) that were
+/// found, and whether all of what was asked for was looked at. What there is no room for is left out, and
+/// the host told.
+pub(crate) fn list(length: usize, ranges: &[(u64, u64)], complete: bool) -> Vec<u8> {
+    let step = u64::from(u32::MAX);
+    let pieces = ranges.iter().flat_map(|&(first, blocks)| {
+        (0..blocks.div_ceil(step)).map(move |at| (first + at * step, (blocks - at * step).min(step)))
+    });
+    let entries: Vec<_> = pieces.map(|(first, blocks)| (first, u32::try_from(blocks).unwrap_or(u32::MAX), 0)).collect();
+    let condition = if complete { Completion::Complete } else { Completion::Incomplete };
+    let mut data = status_list(&entries, condition, length);
+    data.resize(length, 0);
+    data
 }
 
 /// Bytes of the list's header and of a descriptor.

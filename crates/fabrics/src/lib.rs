@@ -23,13 +23,14 @@ mod drive;
 mod error_log;
 mod event;
 mod executing;
+mod extent;
 mod feature;
-mod fused;
 mod identify;
 mod io;
 mod lba_status;
 mod log;
 pub mod model;
+mod notice;
 mod outcome;
 mod property;
 mod protection;
@@ -49,10 +50,9 @@ pub use model::{
     DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId, Provision,
     Subsystem, TableError, Usage,
 };
+pub use notice::{CloseReason, Handle, Notice, Notices};
 pub use provision::Backing;
 pub use queue::{Failure, Queue};
-pub use registry::{
-    CloseReason, ControllerInfo, Drain, Handle, Notice, Notices, ProtectionChange, QueueInfo, Registry,
-};
+pub use registry::{ControllerInfo, Drain, ProtectionChange, QueueInfo, Registry};
 pub use step::{ByteRange, CopyChecks, CopyPlan, CopyRange, LbaStatusQuery, Quiesce, Step, Task};
 pub use transfer::{Extent, FusedHalf, ProtectionChecks, Transfer, TransferKind};

@@ -5,6 +5,9 @@
 //! every command completes once, with the right SQ head pointer and an entry in the error log if it
 //! failed.
 
+mod answer;
+mod fused;
+
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -18,12 +21,12 @@ use crate::association::{Association, Counters};
 use crate::connect::Tolerated;
 use crate::controller::Controller;
 use crate::executing::Executing;
-use crate::fused::First;
 use crate::model::Subsystem;
+use crate::notice::{Handle, Notice};
 use crate::outcome::{Decision, Fault, Outcome};
-use crate::registry::{Handle, Notice};
 use crate::step::{Step, Task};
 use crate::{admin, connect, io};
+use fused::First;
 
 /// The queue of one connection, owned by the thread that serves it.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ pub struct Queue {
     flow_disabled: bool,
     closing: bool,
     /// A fused command whose other half must come next.
-    pub(crate) fused: Option<First>,
+    fused: Option<First>,
     live: Option<Live>,
 }
 
@@ -89,7 +92,7 @@ impl Queue {
     }
 
     /// Takes a command that stands for itself.
-    pub(crate) fn submit_one(&mut self, sqe: &Sqe) -> Step {
+    fn submit_one(&mut self, sqe: &Sqe) -> Step {
         self.accept(sqe, |live| match live {
             None => connect::submit(sqe),
             Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit(association, subsystem, sqe),
@@ -99,7 +102,7 @@ impl Queue {
 
     /// Takes a command if there is room for it, and has `decide` say what becomes of it.
     #[inline]
-    pub(crate) fn accept(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
+    fn accept(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
         let is_full = self.outstanding >= usize::from(self.entries);
         if (is_full || !self.cids.insert(sqe.cid()))
             && let Err(fault) = self.make_room(sqe.cid())

@@ -16,7 +16,6 @@ use core::sync::atomic::Ordering;
 use ebof_drive::error_log::Error;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::KeepAliveTimer;
-use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId};
 
 use crate::association::{Association, Counters, Counts};
@@ -24,58 +23,10 @@ use crate::discovery;
 use crate::error_log::ErrorLog;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
+use crate::notice::{CloseReason, Handle, Notice, Notices};
 pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
 use drain::{Draining, Held};
-pub(crate) use replaced::Look;
 use replaced::Replaced;
-
-/// The target's name for a connection; never used twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle(pub u64);
-
-/// What a queue must be told: `Queue::notify`, on the thread that owns it.
-#[derive(Clone, Debug)]
-pub enum Notice {
-    /// The association has ended: tell the queue, then close the connection.
-    Close(CloseReason),
-    /// The subsystem changed.
-    Subsystem(Arc<Subsystem>),
-    /// What this host may discover has changed.
-    Discovery,
-    /// Something happened to the drive.
-    Event(AsyncEvent),
-    /// Another host changed what this one had registered or held.
-    Reservation(Nsid, ReservationEvent),
-    /// A Connect that was held ([`Task::DeferConnect`](crate::Task::DeferConnect)) is to be tried
-    /// again.
-    Connect,
-}
-
-/// Notices and whom they are for.
-pub type Notices = Vec<(Handle, Notice)>;
-
-/// Why an association ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum CloseReason {
-    /// The connection of the Admin Queue is gone.
-    #[error("the connection of the Admin Queue ended")]
-    AdminQueueLost,
-    /// No command within the keep alive time-out.
-    #[error("keep alive time-out")]
-    KeepAlive,
-    /// The host did not enable the controller in time.
-    #[error("the host did not enable the controller in time")]
-    NotEnabled,
-    /// The port is no longer served.
-    #[error("the port was removed")]
-    PortRemoved,
-    /// The subsystem is no longer served, or not on this port.
-    #[error("the subsystem was removed")]
-    SubsystemRemoved,
-    /// The host may no longer use the subsystem.
-    #[error("the host is no longer allowed")]
-    HostNotAllowed,
-}
 
 /// A host changed the write protection of a namespace (feature 84h): to be kept by who keeps the
 /// model.

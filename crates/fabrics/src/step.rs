@@ -9,7 +9,7 @@ use ebof_nvme::{Cid, Cqe, Nsid, Status};
 
 use crate::executing::Executing;
 use crate::model::DeviceId;
-use crate::registry::Handle;
+use crate::notice::Handle;
 use crate::transfer::Transfer;
 
 /// What becomes of a command that a queue has taken or gone on with.

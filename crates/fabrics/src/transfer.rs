@@ -60,6 +60,10 @@ pub enum FusedHalf {
     },
 }
 
+/// Logical blocks of Compare and Write at most (ACWU): what is written whole or not at all, also
+/// when the power fails, is one block (AWUPF).
+pub(crate) const FUSED_BLOCKS_MAX: u32 = 1;
+
 /// Bytes of a device, checked against the namespace's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {

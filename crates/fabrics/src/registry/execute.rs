@@ -11,11 +11,11 @@ use ebof_nvme::opcode::{FABRICS, admin};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 use zerocopy::IntoBytes;
 
-use super::replaced::Look;
 use super::{Entry, Handle, Key, Notice, Notices, ProtectionChange, Registry};
 use crate::association::Association;
 use crate::controller::{Controller, Kind};
 use crate::executing::Executing;
+use crate::identify::Look;
 use crate::log;
 use crate::model::Subsystem;
 use crate::outcome::{Decision, Fault, Outcome};

@@ -17,10 +17,10 @@ use alloc::sync::Arc;
 
 use ebof_drive::reservation::Right;
 use ebof_nvme::event::AsyncEvent;
-use ebof_nvme::identify::Cns;
-use ebof_nvme::{Nsid, Sqe, Status, Uuid};
+use ebof_nvme::{Nsid, Status, Uuid};
 
 use crate::controller::Controller;
+use crate::identify::Look;
 use crate::model::{DeviceId, Namespace, Subsystem};
 
 /// What a host may take NSIDs for that it has not looked at since. At most one for each NSID that
@@ -53,27 +53,6 @@ impl Identity {
             return Self::Device(device);
         }
         Self::Named { nguid, eui64, uuid }
-    }
-}
-
-/// How a host looks for namespaces.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Look {
-    /// At those behind an NSID.
-    List(Nsid),
-    /// At one.
-    One(Nsid),
-}
-
-impl Look {
-    pub(crate) fn of(sqe: &Sqe) -> Option<Self> {
-        match Cns(sqe.cdw10.to_bytes()[0]) {
-            Cns::ACTIVE_NAMESPACE_LIST | Cns::IOCS_ACTIVE_NAMESPACE_LIST => Some(Self::List(sqe.nsid())),
-            Cns::NAMESPACE | Cns::NAMESPACE_ID_DESCRIPTORS | Cns::IOCS_NAMESPACE | Cns::INDEPENDENT_NAMESPACE => {
-                Some(Self::One(sqe.nsid()))
-            }
-            _ => None,
-        }
     }
 }
 

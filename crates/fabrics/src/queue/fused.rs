@@ -11,19 +11,15 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Nsid, Sqe, Status};
 
+use super::{Live, Queue, Role};
 use crate::outcome::{Fault, Outcome, byte};
-use crate::queue::{Live, Queue, Role};
 use crate::step::{Step, Task};
 use crate::transfer::FusedHalf;
 use crate::{connect, io};
 
-/// Logical blocks of Compare and Write at most (ACWU): what is written whole or not at all, also
-/// when the power fails, is one block (AWUPF).
-pub(crate) const BLOCKS_MAX: u32 = 1;
-
 /// A first command whose second has to be the next of the queue.
 #[derive(Debug)]
-pub(crate) enum First {
+pub(super) enum First {
     /// It waits.
     Waiting { cid: Cid, nsid: Nsid, range: BlockRange },
     /// It has failed already.
@@ -33,7 +29,7 @@ pub(crate) enum First {
 impl Queue {
     /// Takes a command of an I/O queue that is fused, or follows the first of a pair.
     #[cold]
-    pub(crate) fn submit_fused(&mut self, sqe: &Sqe) -> Step {
+    pub(super) fn submit_fused(&mut self, sqe: &Sqe) -> Step {
         match (sqe.fuse(), self.fused.take()) {
             (Fuse::Second, Some(First::Waiting { cid, nsid, range })) => self.second(sqe, cid, nsid, range),
             (Fuse::Second, Some(First::Failed)) => {
@@ -55,7 +51,7 @@ impl Queue {
     }
 
     /// A command that failed is no half of a pair any more.
-    pub(crate) fn first_failed(&mut self, failed: Cid) {
+    pub(super) fn first_failed(&mut self, failed: Cid) {
         if let Some(First::Waiting { cid, .. }) = &self.fused
             && *cid == failed
         {
