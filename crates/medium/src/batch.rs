@@ -129,8 +129,23 @@ pub(crate) fn serve(store: &mut Store, errands: Vec<Errand>, mut long: Vec<Long>
     }
 }
 
+impl Store {
+    /// Runs one operation on a namespace, and returns when it is over. Up to a few MiB: the drive
+    /// waits meanwhile.
+    pub fn execute(&mut self, instance: Instance, operation: Operation) -> Completion {
+        let request = Request::new(0, operation);
+        match self.shared.thin(instance) {
+            Some(thin) => execute(self, &thin, request),
+            None => {
+                let error = refused(&request.operation, Class::Gone, "the namespace was deleted");
+                request.complete(Err(error))
+            }
+        }
+    }
+}
+
 /// The same for one request of the drive's own.
-pub(crate) fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion {
+fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion {
     match Batch::new(store, vec![(Arc::clone(thin), request, Patience::Nothing)]).run().pop() {
         Some(Outcome::Done(completion)) => completion,
         Some(Outcome::Waits(..)) | None => unreachable!("one request that may not wait has one completion"),

@@ -1,6 +1,8 @@
 //! Whether a backing device holds anything, before a drive is made on it: a file system, a
 //! partition table, the remains of another drive, or any other bytes.
 
+use std::ops::Range;
+
 use ebof_backend::{Buffer, Error as DeviceError, Operation};
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
 
@@ -113,4 +115,19 @@ pub(crate) fn has_drive(disk: &mut Disk) -> Result<bool, DeviceError> {
     let (first, second) = both.as_slice()[..2 * SUPERBLOCK_BYTES].split_at(SUPERBLOCK_BYTES);
     let is_one = |block| matches!(Layout::decode(block), Superblock::Drive(_) | Superblock::Unreadable);
     Ok(is_one(first) || is_one(second))
+}
+
+/// Overwrites with zeros what is not zero in a range of whole frames.
+pub(crate) fn overwrite(disk: &mut Disk, range: Range<u64>) -> Result<(), DeviceError> {
+    let mut at = range.start;
+    while at < range.end {
+        let bytes = PART_BYTES.min(range.end - at);
+        let len = usize::try_from(bytes).expect("at most 1 MiB");
+        let held = disk.read(at, len)?;
+        if !is_zero(&held.as_slice()[..len]) {
+            disk.write(at, &vec![0; len])?;
+        }
+        at += bytes;
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Completion, Device, Error, Io, IoFactory, Operation, Request, Submitted};
 use ebof_clock::Clock;
+use ebof_drive::frame::FRAME_BYTES;
 
 use crate::trouble::{Trouble, Troubles, failure};
 
@@ -88,6 +89,18 @@ impl Disk {
         let failed = failed.filter(|(trouble, _)| !self.read_only || *trouble == Trouble::Read);
         self.troubles.saw(failed);
         done
+    }
+
+    /// Whether everything that could not be read can be read again.
+    pub(crate) fn reads_again(&mut self) -> bool {
+        let frame = FRAME_BYTES as u64;
+        while let Some(place) = self.troubles.place() {
+            if self.read(place - place % frame, FRAME_BYTES).is_err() {
+                return false;
+            }
+            self.troubles.can_read();
+        }
+        true
     }
 
     /// Runs one operation.

@@ -12,6 +12,7 @@ use crate::flows::{Flows, Turn};
 use crate::shared::{Message, Shared};
 use crate::store::Store;
 use crate::thin::stopped;
+use crate::work::{OwnerWork, WorkQueue};
 
 /// How soon extents are looked at again that somebody may still reach, where a write waits for one.
 const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
@@ -26,11 +27,21 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The drive's thread at work: what it is asked for, and the store that does it.
 pub(crate) struct EventLoop {
     store: Store,
+    /// Requests that wait.
     flows: Flows,
+    /// What else waits, in order.
+    tasks: VecDeque<Task>,
+    work: Arc<WorkQueue>,
     /// When what failed is tried again, beside those who need it.
     retry: Instant,
     /// When the journal was last written, perhaps.
     busy: Instant,
+}
+
+/// What the drive's thread does besides requests: one of them in a turn.
+enum Task {
+    Message(Message),
+    Work(OwnerWork),
 }
 
 /// What there is to do without being asked, as it was found before a turn.
@@ -46,12 +57,12 @@ pub(crate) struct Plan {
 
 impl EventLoop {
     /// Makes of what was found on the medium what this life goes on from.
-    pub(crate) fn new(mut store: Store) -> Self {
+    pub(crate) fn new(mut store: Store, work: Arc<WorkQueue>) -> Self {
         if !store.is_read_only() {
             store.begin();
         }
         let now = store.shared.clock.now();
-        Self { store, flows: Flows::default(), retry: now, busy: now }
+        Self { store, flows: Flows::default(), tasks: VecDeque::new(), work, retry: now, busy: now }
     }
 
     /// Serves until it is told to stop, and closes the drive.
@@ -63,7 +74,7 @@ impl EventLoop {
         loop {
             let plan = self.plan();
             let mut messages = shared.take(plan.due.map(|due| due.saturating_duration_since(shared.clock.now())));
-            if !messages.is_empty() && self.flows.is_empty() {
+            if !messages.is_empty() && self.has_nothing() {
                 shared.gather(&mut messages, self.flows.together());
             }
             if !self.turn(&plan, messages) {
@@ -89,29 +100,36 @@ impl EventLoop {
     /// Finds out what there is to do without being asked.
     pub(crate) fn plan(&mut self) -> Plan {
         let settle = self.settle();
+        let now = self.store.shared.clock.now();
+        let more = (!self.has_nothing()).then_some(now);
         let store = &mut self.store;
-        let now = store.shared.clock.now();
         let job = store.jobs.next_at();
         let tidy = store.is_untidy().then_some(self.retry);
         let mark_at = store.is_unmarked().then(|| self.busy.max(self.retry) + MARK);
-        let more = (!self.flows.is_empty()).then_some(now);
         let due = [job, settle.map(|settle| now + settle), tidy, mark_at, more].into_iter().flatten().min();
         Plan { due, is_job_due: job.is_some_and(|job| job <= now), is_untidy: tidy.is_some(), mark_at }
     }
 
     /// Does a part of what there is to do; `false` when that is to end.
     pub(crate) fn turn(&mut self, plan: &Plan, messages: VecDeque<Message>) -> bool {
-        messages.into_iter().for_each(|message| self.flows.push(message));
+        for message in messages {
+            match message {
+                Message::Errand(errand) => self.flows.push(*errand),
+                message => self.tasks.push_back(Task::Message(message)),
+            }
+        }
+        self.tasks.extend(self.work.take().into_iter().map(Task::Work));
+        let has_nothing = self.has_nothing();
         let store = &mut self.store;
         let now = store.shared.clock.now();
-        let idle = self.flows.is_empty() && plan.is_untidy && self.retry <= now;
-        if self.flows.is_empty() && plan.mark_at.is_some_and(|mark_at| mark_at <= now) {
+        let idle = has_nothing && plan.is_untidy && self.retry <= now;
+        if has_nothing && plan.mark_at.is_some_and(|mark_at| mark_at <= now) {
             store.mark();
             if store.is_unmarked() {
                 self.retry = store.shared.clock.now() + AGAIN;
             }
         }
-        if !self.flows.is_empty() || plan.is_job_due {
+        if !has_nothing || plan.is_job_due {
             self.busy = now;
         }
         if !self.serve_turn() {
@@ -144,33 +162,51 @@ impl EventLoop {
         settle.map(|soon| soon.min(SETTLE_FOR_WRITE))
     }
 
+    /// Whether nothing is to be done that was asked for.
+    fn has_nothing(&self) -> bool {
+        self.tasks.is_empty() && !self.flows.has_requests()
+    }
+
     /// Does one turn of what is asked for; `false` when that is to end.
     fn serve_turn(&mut self) -> bool {
         let (store, flows) = (&mut self.store, &mut self.flows);
-        let Turn { requests, long, run } = flows.turn();
+        let task = self.tasks.pop_front();
+        let Turn { requests, long } = flows.turn();
         batch::serve(store, requests, long, flows, true);
-        match run {
-            Some(Message::Run(work)) => work(store),
-            Some(Message::Flushed(point, flushes)) => {
+        match task {
+            Some(Task::Work(OwnerWork::Run(work))) => work(store),
+            Some(Task::Work(OwnerWork::Stop)) => {
+                self.stop();
+                return false;
+            }
+            Some(Task::Message(Message::Flushed(point, flushes))) => {
                 store.flushed(point);
                 flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
             }
-            Some(Message::Zeroed(extents, result)) => store.extents.zeroed(extents, result),
-            Some(Message::Stop) => {
-                // Nothing is taken any more; what is there is done.
-                refuse(store.shared.stop());
-                flows.unpark();
-                while flows.has_requests() {
-                    let Turn { requests, long, run } = flows.turn();
-                    batch::serve(store, requests, long, flows, false);
-                    refuse(run.into_iter().collect());
-                }
-                refuse(flows.take_runs());
-                return false;
-            }
-            Some(Message::Errand(_)) | None => {}
+            Some(Task::Message(Message::Zeroed(extents, result))) => store.extents.zeroed(extents, result),
+            Some(Task::Message(Message::Failed)) => store.look(),
+            // Requests are not among them.
+            Some(Task::Message(Message::Errand(_))) | None => {}
         }
         true
+    }
+
+    /// Takes nothing any more, and does what is there.
+    fn stop(&mut self) {
+        let (store, flows) = (&mut self.store, &mut self.flows);
+        drop(self.work.stop());
+        refuse(store.shared.stop());
+        flows.unpark();
+        while flows.has_requests() {
+            let Turn { requests, long } = flows.turn();
+            batch::serve(store, requests, long, flows, false);
+        }
+        for task in self.tasks.drain(..) {
+            match task {
+                Task::Message(message) => refuse(std::iter::once(message)),
+                Task::Work(work) => drop(work),
+            }
+        }
     }
 
     /// One step of the job whose turn it is.
@@ -182,17 +218,18 @@ impl EventLoop {
 }
 
 /// The drive's thread takes nothing any more, and what is left is refused.
-pub(crate) fn refuse_all(shared: &Shared) {
+pub(crate) fn refuse_all(shared: &Shared, work: &WorkQueue) {
     shared.stop_flushes();
+    drop(work.stop());
     refuse(shared.stop());
 }
 
-fn refuse(messages: VecDeque<Message>) {
+fn refuse(messages: impl IntoIterator<Item = Message>) {
     for message in messages {
         match message {
             Message::Errand(errand) => errand.finish(Err(stopped)),
             Message::Flushed(_, errands) => errands.into_iter().for_each(|errand| errand.answer(Ok(()))),
-            Message::Run(_) | Message::Zeroed(..) | Message::Stop => {}
+            Message::Zeroed(..) | Message::Failed => {}
         }
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! Each namespace has a queue for requests and one for *long* ones, which may concern any number of
 //! extents (Deallocate, Write Zeroes) and are done a slice at a time. A turn takes requests round
-//! robin over the namespaces, then a few slices round robin over those with long ones, then the
-//! next piece of work that was left with [`Medium::run`](crate::Medium::run). So whatever others
-//! ask for, a request waits for the turn under way and for as many turns as there are namespaces
-//! with requests before it, by [`REQUESTS`]; a turn has an end that does not depend on what others
-//! ask for.
+//! robin over the namespaces, then a few slices round robin over those with long ones; the event
+//! loop adds one piece of other work. So whatever others ask for, a request waits for the turn
+//! under way and for as many turns as there are namespaces with requests before it, by
+//! [`REQUESTS`]; a turn has an end that does not depend on what others ask for.
 //!
 //! All that is in the queues is under way at the same time, and done in any order. The slices of a
 //! request follow each other; no block is in two. Blocks are the unit in which Write Zeroes is
@@ -19,7 +18,7 @@ use std::time::Instant;
 
 use ebof_backend::{Error, Operation};
 
-use crate::shared::{Errand, Message};
+use crate::shared::Errand;
 use crate::{Instance, Thin};
 
 /// Requests of one turn at most.
@@ -40,10 +39,9 @@ const SLICE_LOOKS: u32 = 1 << 16;
 const SHORT_BYTES: u64 = 4 << 20;
 const SHORT_RANGES: usize = 4;
 
-/// Requests, long requests and other work that wait for the drive's thread.
+/// Requests and long requests that wait for the drive's thread.
 #[derive(Default)]
 pub(crate) struct Flows {
-    runs: VecDeque<Message>,
     requests: RoundRobin<Errand>,
     long: RoundRobin<Long>,
     /// Requests that wait for space.
@@ -57,7 +55,6 @@ pub(crate) struct Flows {
 pub(crate) struct Turn {
     pub(crate) requests: Vec<Errand>,
     pub(crate) long: Vec<Long>,
-    pub(crate) run: Option<Message>,
 }
 
 /// Queues that have their turns.
@@ -105,13 +102,11 @@ impl<T> RoundRobin<T> {
 }
 
 impl Flows {
-    pub(crate) fn push(&mut self, message: Message) {
-        match message {
-            Message::Errand(errand) if is_long(&errand.request.operation) => {
-                self.long.push(errand.thin.instance(), Long::new(*errand));
-            }
-            Message::Errand(errand) => self.requests.push(errand.thin.instance(), *errand),
-            message => self.runs.push_back(message),
+    pub(crate) fn push(&mut self, errand: Errand) {
+        if is_long(&errand.request.operation) {
+            self.long.push(errand.thin.instance(), Long::new(errand));
+        } else {
+            self.requests.push(errand.thin.instance(), errand);
         }
     }
 
@@ -135,15 +130,6 @@ impl Flows {
     /// Until when the first of those waits; `None` if there is none.
     pub(crate) fn parked_until(&self) -> Option<Instant> {
         self.parked.iter().filter_map(|errand| errand.waits_until).min()
-    }
-
-    /// What waits beside requests.
-    pub(crate) fn take_runs(&mut self) -> VecDeque<Message> {
-        std::mem::take(&mut self.runs)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.runs.is_empty() && !self.has_requests()
     }
 
     /// A turn has done so many changes of blocks with tags together.
@@ -178,7 +164,6 @@ impl Flows {
         // One slice of each namespace: a request that is not done goes on in the next turn.
         let namespaces = self.long.order.len().min(SLICES);
         turn.long.extend((0..namespaces).filter_map(|_| self.long.pop()));
-        turn.run = self.runs.pop_front();
         turn
     }
 }

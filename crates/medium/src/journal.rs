@@ -3,7 +3,6 @@
 //! checkpoint has in it, in `store.rs`.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ebof_backend::Error as DeviceError;
@@ -13,7 +12,7 @@ use ebof_drive::mark::{Flushed, Mark};
 
 use crate::disk::Disk;
 use crate::pace::{Pace, Sync};
-use crate::{Error, Notice, Thin};
+use crate::{Error, Notice};
 
 /// Frames of a journal.
 pub(crate) const FRAMES: u64 = JOURNAL_BYTES / FRAME_BYTES as u64;
@@ -222,12 +221,12 @@ impl Journal {
         }
     }
 
-    /// Lets others see where the journal is now that it has said something of these namespaces,
-    /// perhaps.
-    pub(crate) fn publish<'a>(&self, view: &View, thins: impl Iterator<Item = &'a Arc<Thin>>) {
+    /// Lets others see where the journal is now; gives that position, for those of whom it may have
+    /// said something.
+    pub(crate) fn publish(&self, view: &View) -> u64 {
         let position = self.point().pack();
         view.position.store(position, Ordering::Release);
-        thins.for_each(|thin| thin.touch(position));
+        position
     }
 
     /// A flush that began at this point has succeeded.

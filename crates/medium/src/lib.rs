@@ -40,6 +40,7 @@ mod extents;
 mod find;
 mod flows;
 mod flusher;
+mod found;
 mod grid;
 mod jobs;
 mod journal;
@@ -53,6 +54,7 @@ mod pace;
 mod purge;
 mod recovery;
 mod replay;
+mod retry;
 #[cfg(test)]
 mod room;
 mod shared;
@@ -63,6 +65,7 @@ mod tags;
 mod thin;
 mod threads;
 mod trouble;
+mod work;
 mod zeroing;
 
 use std::sync::Arc;

@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 
 use ebof_backend::Device;
 
-use crate::shared::{Message, Shared};
+use crate::shared::Shared;
 use crate::thin::ThinDevice;
+use crate::work::{OwnerWork, WorkQueue};
 use crate::{Instance, Store, Thin};
 
 /// The handle of a drive's thread. When the last one goes, the thread stops as
@@ -20,6 +21,7 @@ pub struct Medium {
 
 struct Handle {
     shared: Arc<Shared>,
+    work: Arc<WorkQueue>,
     /// `None` where it has ended, and where there is none.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -36,19 +38,19 @@ pub struct Capacity {
 }
 
 impl Medium {
-    pub(crate) fn with_thread(shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
-        Self { handle: Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) }) }
+    pub(crate) fn with_thread(shared: Arc<Shared>, work: Arc<WorkQueue>, thread: JoinHandle<()>) -> Self {
+        Self { handle: Arc::new(Handle { shared, work, thread: Mutex::new(Some(thread)) }) }
     }
 
     /// Of a drive that somebody steps.
-    pub(crate) fn without_thread(shared: Arc<Shared>) -> Self {
-        Self { handle: Arc::new(Handle { shared, thread: Mutex::default() }) }
+    pub(crate) fn without_thread(shared: Arc<Shared>, work: Arc<WorkQueue>) -> Self {
+        Self { handle: Arc::new(Handle { shared, work, thread: Mutex::default() }) }
     }
 
     /// Has the drive's thread do something, in order with everything else that is asked of it this
     /// way. Not done, and dropped, when the thread has ended.
     pub fn run(&self, work: Box<dyn FnOnce(&mut Store) + Send>) {
-        self.handle.shared.post(Message::Run(work));
+        self.handle.work.post(OwnerWork::Run(work));
     }
 
     /// The namespace with this name.
@@ -100,7 +102,7 @@ impl Medium {
 impl Handle {
     fn stop(&self) {
         // Not taken where it has been told before, and has ended.
-        self.shared.post(Message::Stop);
+        self.work.post(OwnerWork::Stop);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
         // The last handle may have been with work on that thread: it ends when that work does.

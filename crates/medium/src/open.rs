@@ -10,6 +10,7 @@ use crate::medium::Medium;
 use crate::shared::Shared;
 use crate::stepper::Stepper;
 use crate::store::Store;
+use crate::work::WorkQueue;
 use crate::{Damage, OpenError, Options, threads};
 
 /// A medium that was opened.
@@ -45,13 +46,15 @@ pub fn open(backing: Arc<dyn Device>, options: Options) -> Result<Opened, OpenEr
 /// As [`open`].
 pub fn open_stepped(backing: Arc<dyn Device>, options: &Options) -> Result<(Opened, Stepper), OpenError> {
     let (store, ready) = ready(backing, options)?;
-    let medium = Medium::without_thread(Arc::clone(&ready.shared));
-    Ok((ready.opened(medium), Stepper::new(store, options)))
+    let medium = Medium::without_thread(Arc::clone(&ready.shared), Arc::clone(&ready.work));
+    let stepper = Stepper::new(store, Arc::clone(&ready.work), options);
+    Ok((ready.opened(medium), stepper))
 }
 
 /// What a drive's thread has to say when the drive is open.
 pub(crate) struct Ready {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) work: Arc<WorkQueue>,
     snapshot: Option<Vec<u8>>,
     changes: Vec<Vec<u8>>,
     was_clean: bool,
@@ -61,7 +64,7 @@ pub(crate) struct Ready {
 
 impl Ready {
     pub(crate) fn opened(self, medium: Medium) -> Opened {
-        let Self { shared: _, snapshot, changes, was_clean, created, damage } = self;
+        let Self { shared: _, work: _, snapshot, changes, was_clean, created, damage } = self;
         Opened { medium, snapshot, changes, was_clean, created, damage }
     }
 }
@@ -88,6 +91,7 @@ pub(crate) fn ready(backing: Arc<dyn Device>, options: &Options) -> Result<(Stor
     let damage = found.lost.as_ref().map(|lost| lost.damage.clone());
     let store = Store::restore(disk, found, options)?;
     let shared = Arc::clone(&store.shared);
+    let work = WorkQueue::new(Arc::clone(&shared));
     let snapshot = (!state.is_empty()).then_some(state);
-    Ok((store, Ready { shared, snapshot, changes, was_clean, created, damage }))
+    Ok((store, Ready { shared, work, snapshot, changes, was_clean, created, damage }))
 }

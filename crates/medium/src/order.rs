@@ -10,7 +10,7 @@ use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record};
 use ebof_drive::layout::JOURNAL_BYTES;
 
 use crate::journal::Point;
-use crate::trouble::Try;
+use crate::retry::Try;
 use crate::zeroing::Load;
 use crate::{Error, Notice, Store, Thin};
 
@@ -286,7 +286,8 @@ impl Store {
     /// perhaps.
     pub(crate) fn publish<'a>(&mut self, thins: impl Iterator<Item = &'a Arc<Thin>>) {
         self.tags.release(&mut self.journal);
-        self.journal.publish(&self.shared.journal, thins);
+        let position = self.journal.publish(&self.shared.journal);
+        thins.for_each(|thin| thin.touch(position));
     }
 
     /// Whether more is flushed than the medium says.

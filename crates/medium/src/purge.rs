@@ -8,23 +8,32 @@
 
 use std::ops::Range;
 
-use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::FRAME_BYTES;
 
-use crate::blank::is_zero;
-use crate::disk::Disk;
-use crate::{Error, Store};
+use crate::Error;
+use crate::blank::overwrite;
+use crate::store::Store;
 
 /// Bytes that one step looks at.
 const STEP_BYTES: u64 = 8 << 20;
-/// Bytes that are read at a time, and overwritten if any of them is not zero.
-const PART_BYTES: u64 = 1 << 20;
 
 /// How far [`Store::purge`] has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purge {
     /// Where the next step begins; `None` before the first.
     next: Option<u64>,
+}
+
+impl Store {
+    /// Overwrites what journals and checkpoints have kept of namespaces that were removed or
+    /// cleared before the first step: checksums and metadata of their blocks. Does about 8 MiB of
+    /// it; `true` when all of it is done, durably. Requests may be served between two steps.
+    ///
+    /// # Errors
+    /// `Device`: the next call goes on where this one failed.
+    pub fn purge(&mut self, purge: &mut Purge) -> Result<bool, Error> {
+        purge.step(self)
+    }
 }
 
 impl Purge {
@@ -74,21 +83,6 @@ fn outside(range: Range<u64>, live: &[Range<u64>]) -> Vec<Range<u64>> {
     parts.push(at..range.end);
     parts.retain(|part| part.start < part.end);
     parts
-}
-
-/// Overwrites with zeros what is not zero in a range of whole frames.
-pub(crate) fn overwrite(disk: &mut Disk, range: Range<u64>) -> Result<(), DeviceError> {
-    let mut at = range.start;
-    while at < range.end {
-        let bytes = PART_BYTES.min(range.end - at);
-        let len = usize::try_from(bytes).expect("at most 1 MiB");
-        let held = disk.read(at, len)?;
-        if !is_zero(&held.as_slice()[..len]) {
-            disk.write(at, &vec![0; len])?;
-        }
-        at += bytes;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use ebof_drive::mark::{Flushed, Mark};
 
 use crate::damage::{Content, Damage, Part, Proof};
 use crate::disk::Disk;
-use crate::find::{Found, Lost};
+use crate::found::{Found, Lost};
 use crate::journal::{FRAMES, Journal};
 use crate::{OpenError, Options};
 

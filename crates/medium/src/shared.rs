@@ -9,12 +9,12 @@ use ebof_backend::{Action, After, Class, Completion, Device, Error, Remote, Requ
 use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
 
-use crate::find::Lost;
+use crate::found::Lost;
 use crate::journal::{Point, View};
 use crate::options::Notify;
 use crate::thin::Refusal;
-use crate::trouble::Failure;
-use crate::{Instance, Notice, Options, Store, Thin};
+use crate::trouble::{Failure, WAITING, failure};
+use crate::{Instance, Notice, Options, Thin};
 
 /// How long more requests are waited for.
 const GATHER: Duration = Duration::from_micros(50);
@@ -75,12 +75,12 @@ impl Drop for Promise {
 /// What the drive's thread is asked for.
 pub(crate) enum Message {
     Errand(Box<Errand>),
-    Run(Box<dyn FnOnce(&mut Store) + Send>),
     /// These flushes are over, and everything up to there is durable.
     Flushed(Point, Vec<Errand>),
     /// These extents read as zeros, durably, unless there is an error.
     Zeroed(Vec<u32>, Result<(), Error>),
-    Stop,
+    /// The backing device has failed at something.
+    Failed,
 }
 
 /// Extents that were given back while this was current are not used again before nobody has it any
@@ -139,6 +139,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Message>,
+    /// There is something to do besides messages.
+    woken: bool,
     stopped: bool,
 }
 
@@ -179,6 +181,19 @@ impl Shared {
         let mut epoch = self.epoch.write().unwrap_or_else(PoisonError::into_inner);
         let next = Arc::new(Epoch(epoch.0.clone()));
         std::mem::replace(&mut epoch, next)
+    }
+
+    /// A request to the backing device has failed, on whatever thread.
+    pub(crate) fn saw(&self, error: &Error) {
+        let Some(failure) = failure(error) else { return };
+        let mut failures = self.failures();
+        if failures.len() < WAITING {
+            failures.push(failure);
+        }
+        if failures.len() == 1 {
+            drop(failures);
+            self.post(Message::Failed);
+        }
     }
 
     pub(crate) fn failures(&self) -> MutexGuard<'_, Vec<Failure>> {
@@ -286,14 +301,21 @@ impl Shared {
     /// Everything that there is to do, after `patience` at the latest; `None` is for ever.
     pub(crate) fn take(&self, patience: Option<Duration>) -> VecDeque<Message> {
         let mut queue = self.queue();
-        if queue.messages.is_empty() {
+        if queue.messages.is_empty() && !queue.woken {
             queue = match patience {
                 Some(Duration::ZERO) => queue,
                 Some(patience) => self.bell.wait_timeout(queue, patience).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
         }
+        queue.woken = false;
         std::mem::take(&mut queue.messages)
+    }
+
+    /// Has the drive's thread look for work, see [`take`](Self::take).
+    pub(crate) fn wake(&self) {
+        self.queue().woken = true;
+        self.bell.notify_one();
     }
 
     /// Whether there is something that was asked for.

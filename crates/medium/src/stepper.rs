@@ -10,6 +10,7 @@ use crate::event_loop::{EventLoop, refuse_all};
 use crate::flusher::Flusher;
 use crate::shared::Shared;
 use crate::store::Store;
+use crate::work::WorkQueue;
 use crate::zeroing::{Load, Zeroing};
 
 /// What the threads of a drive would do, see [`open_stepped`](crate::open_stepped). Whoever holds
@@ -20,6 +21,7 @@ use crate::zeroing::{Load, Zeroing};
 /// written, and what was asked for is refused.
 pub struct Stepper {
     shared: Arc<Shared>,
+    work: Arc<WorkQueue>,
     /// `None` when it is over.
     event_loop: Option<EventLoop>,
     flusher: Flusher,
@@ -30,12 +32,13 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    pub(crate) fn new(mut store: Store, options: &Options) -> Self {
+    pub(crate) fn new(mut store: Store, work: Arc<WorkQueue>, options: &Options) -> Self {
         let shared = Arc::clone(&store.shared);
         let (sender, loads) = mpsc::channel();
         store.extents.set_zeroing_thread(sender);
         let (flusher, zeroing) = (Flusher::new(&shared, options), Zeroing::new(&shared, options));
-        Self { event_loop: Some(EventLoop::new(store)), shared, flusher, zeroing, loads, to_zero: VecDeque::new() }
+        let event_loop = Some(EventLoop::new(store, Arc::clone(&work)));
+        Self { shared, work, event_loop, flusher, zeroing, loads, to_zero: VecDeque::new() }
     }
 
     /// One turn of the drive's thread: some of what was asked for, a step of a job, or what can be
@@ -52,7 +55,7 @@ impl Stepper {
         }
         // As the threads do: flushes and zeroing that were begun are done, though nothing is told
         // of them.
-        refuse_all(&self.shared);
+        refuse_all(&self.shared, &self.work);
         while self.flush() || self.zero() {}
         self.shared.forget();
     }
@@ -63,7 +66,7 @@ impl Stepper {
     pub fn due(&mut self) -> Option<Instant> {
         let event_loop = self.event_loop.as_mut()?;
         let due = event_loop.plan().due;
-        if self.shared.has_messages() { Some(self.shared.clock.now()) } else { due }
+        if self.shared.has_messages() || !self.work.is_empty() { Some(self.shared.clock.now()) } else { due }
     }
 
     /// Does the flushes that wait for the thread beside the drive's; `false` if there were none.
@@ -108,7 +111,7 @@ impl Drop for Stepper {
     fn drop(&mut self) {
         // Before what was asked for is refused: its work is not to find a store.
         self.event_loop = None;
-        refuse_all(&self.shared);
+        refuse_all(&self.shared, &self.work);
         drop(self.shared.take_flushes());
         self.shared.forget();
     }

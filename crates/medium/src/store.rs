@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Class, Completion, Device, Error as DeviceError, Operation, Request};
+use ebof_backend::{Buffer, Device, Error as DeviceError, Operation};
 use ebof_drive::Coding;
 use ebof_drive::frame::{CHANGE_BYTES_MAX, FRAME_BYTES, Record};
 use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
@@ -11,7 +11,7 @@ use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 use crate::bad::Bad;
 use crate::disk::Disk;
 use crate::extents::Extents;
-use crate::find::Found;
+use crate::found::Found;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::Keys;
@@ -20,7 +20,7 @@ use crate::replay::Replay;
 use crate::shared::Shared;
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
-use crate::{Error, Instance, Job, OpenError, Options, Purge, Thin, batch, recovery};
+use crate::{Error, Instance, Job, OpenError, Options, Thin, recovery};
 
 /// Namespaces on a medium at most.
 pub(crate) const INSTANCES_MAX: usize = 4096;
@@ -235,19 +235,6 @@ impl Store {
         self.shared.thins().iter().map(|thin| thin.bad().len()).sum()
     }
 
-    /// Runs one operation on a namespace, and returns when it is over. Up to a few MiB: the drive
-    /// waits meanwhile.
-    pub fn execute(&mut self, instance: Instance, operation: Operation) -> Completion {
-        let request = Request::new(0, operation);
-        match self.shared.thin(instance) {
-            Some(thin) => batch::execute(self, &thin, request),
-            None => {
-                let error = crate::thin::refused(&request.operation, Class::Gone, "the namespace was deleted");
-                request.complete(Err(error))
-            }
-        }
-    }
-
     /// Bytes of memory that tags of blocks take: what the medium holds of them is not counted.
     #[must_use]
     pub fn tag_cache_bytes(&self) -> usize {
@@ -413,16 +400,6 @@ impl Store {
         self.flush()?;
         self.mark();
         Ok(())
-    }
-
-    /// Overwrites what journals and checkpoints have kept of namespaces that were removed or
-    /// cleared before the first step: checksums and metadata of their blocks. Does about 8 MiB of
-    /// it; `true` when all of it is done, durably. Requests may be served between two steps.
-    ///
-    /// # Errors
-    /// `Device`: the next call goes on where this one failed.
-    pub fn purge(&mut self, purge: &mut Purge) -> Result<bool, Error> {
-        purge.step(self)
     }
 
     /// Reads superblock, checkpoint and journal, as after a sudden end: whether all of it is there

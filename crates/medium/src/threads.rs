@@ -12,6 +12,7 @@ use crate::flusher::Flusher;
 use crate::medium::Medium;
 use crate::open::{Opened, Ready, ready};
 use crate::shared::Shared;
+use crate::work::WorkQueue;
 use crate::zeroing::Zeroing;
 use crate::{OpenError, Options};
 
@@ -20,9 +21,9 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
     let (sender, receiver) = mpsc::channel();
     let run = move || match ready(backing, &options) {
         Ok((mut store, ready)) => {
-            let shared = Arc::clone(&store.shared);
+            let (shared, work) = (Arc::clone(&store.shared), Arc::clone(&ready.work));
             let (loads, zeroing) = mpsc::channel();
-            let mut ended = Ended { shared: Arc::clone(&shared), threads: Vec::new() };
+            let mut ended = Ended { shared: Arc::clone(&shared), work: Arc::clone(&work), threads: Vec::new() };
             let started = start_flusher(&shared, &options).and_then(|flusher| {
                 ended.threads.push(flusher);
                 start_zeroing(&shared, &options, zeroing)
@@ -34,7 +35,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
             store.extents.set_zeroing_thread(loads);
             drop(shared);
             if sender.send(Ok(ready)).is_ok() {
-                EventLoop::new(store).serve();
+                EventLoop::new(store, work).serve();
             } else {
                 // With the way to the thread that zeroes.
                 drop(store);
@@ -46,7 +47,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
     let thread = Builder::new().name("ebof-drive".to_owned()).spawn(run).map_err(OpenError::Thread)?;
     let gone = || OpenError::Thread(io::Error::other("it ended before the drive was open"));
     let ready: Ready = receiver.recv().map_err(|_| gone())??;
-    let medium = Medium::with_thread(Arc::clone(&ready.shared), thread);
+    let medium = Medium::with_thread(Arc::clone(&ready.shared), Arc::clone(&ready.work), thread);
     Ok(ready.opened(medium))
 }
 
@@ -82,12 +83,13 @@ fn start_zeroing(
 /// ended.
 struct Ended {
     shared: Arc<Shared>,
+    work: Arc<WorkQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        refuse_all(&self.shared);
+        refuse_all(&self.shared, &self.work);
         for thread in self.threads.drain(..) {
             // It cannot have panicked: that ends the process.
             let _ended = thread.join();

@@ -7,11 +7,6 @@
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Class, Error as DeviceError};
-use ebof_drive::frame::FRAME_BYTES;
-
-use crate::disk::Disk;
-use crate::shared::{Message, Shared};
-use crate::{Job, Notice, Progress, Store};
 
 /// What the backing device fails at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,18 +33,12 @@ struct Ongoing {
     again: bool,
 }
 
-/// How soon it is tried whether something works again; later where that takes long, so that a
-/// medium that is dying slowly does not keep the drive's thread from everything else: a twentieth
-/// of its time at most.
-const TRY_MS: u64 = 500;
-const TRY_MS_MAX: u64 = 60_000;
-const SHARE: u64 = 20;
 /// Places that are read again.
 const PLACES: usize = 16;
 /// Without anything failing for so long, what cannot be tried is believed to work.
 const QUIET: Duration = Duration::from_secs(30);
 /// Failures that wait to be looked at.
-const WAITING: usize = 32;
+pub(crate) const WAITING: usize = 32;
 
 /// What an error says about the backing device; `None` for the mistakes of those who ask, and for
 /// what passes by itself.
@@ -73,21 +62,6 @@ pub(crate) fn failure(error: &DeviceError) -> Option<Failure> {
         }
     };
     Some((trouble, place))
-}
-
-impl Shared {
-    /// A request to the backing device has failed, on whatever thread.
-    pub(crate) fn saw(&self, error: &DeviceError) {
-        let Some(failure) = failure(error) else { return };
-        let mut failures = self.failures();
-        if failures.len() < WAITING {
-            failures.push(failure);
-        }
-        if failures.len() == 1 {
-            drop(failures);
-            self.post(Message::Run(Box::new(Store::look)));
-        }
-    }
 }
 
 /// What a backing device fails at, as its user sees it.
@@ -134,78 +108,34 @@ impl Troubles {
     }
 
     /// What is to be tried: it has not failed since the last try.
-    fn next_tries(&mut self) -> Vec<Trouble> {
+    pub(crate) fn next_tries(&mut self) -> Vec<Trouble> {
         let rests = |ongoing: &mut Ongoing| !std::mem::take(&mut ongoing.again);
         self.ongoing.iter_mut().filter_map(|ongoing| rests(ongoing).then_some(ongoing.trouble)).collect()
     }
 
     /// Where reads have failed, the next one to be tried.
-    fn place(&self) -> Option<u64> {
+    pub(crate) fn place(&self) -> Option<u64> {
         let read = self.ongoing.iter().find(|ongoing| ongoing.trouble == Trouble::Read)?;
         read.places.last().copied()
     }
 
     /// That place can be read again.
-    fn can_read(&mut self) {
+    pub(crate) fn can_read(&mut self) {
         if let Some(read) = self.ongoing.iter_mut().find(|ongoing| ongoing.trouble == Trouble::Read) {
             read.places.pop();
         }
     }
 
     /// Whether it has not failed for so long that it is believed to work.
-    fn is_quiet(&self, trouble: Trouble, now: Instant) -> bool {
+    pub(crate) fn is_quiet(&self, trouble: Trouble, now: Instant) -> bool {
         let ongoing = self.ongoing.iter().find(|ongoing| ongoing.trouble == trouble);
         ongoing.is_none_or(|ongoing| now.saturating_duration_since(ongoing.last) >= QUIET)
     }
 
     /// These work again. What failed while that was tried is known.
-    fn tried(&mut self, works: &[Trouble]) {
+    pub(crate) fn tried(&mut self, works: &[Trouble]) {
         self.ongoing.retain(|ongoing| !works.contains(&ongoing.trouble));
         self.failures.clear();
-    }
-}
-
-impl Disk {
-    /// Whether everything that could not be read can be read again.
-    fn reads_again(&mut self) -> bool {
-        let frame = FRAME_BYTES as u64;
-        while let Some(place) = self.troubles.place() {
-            if self.read(place - place % frame, FRAME_BYTES).is_err() {
-                return false;
-            }
-            self.troubles.can_read();
-        }
-        true
-    }
-}
-
-/// Tries what has failed, until all of it works.
-pub(crate) struct Try;
-
-impl Job for Try {
-    fn step(&mut self, store: &mut Store) -> Progress {
-        let began = store.shared.clock.now();
-        store.look();
-        let mut works = Vec::new();
-        for trouble in store.disk.troubles.next_tries() {
-            let again = match trouble {
-                Trouble::Read => store.disk.reads_again(),
-                Trouble::Space | Trouble::Write => {
-                    let written = store.write_somewhere();
-                    written.unwrap_or_else(|| store.disk.troubles.is_quiet(trouble, began))
-                }
-            };
-            if again {
-                store.shared.tell(Notice::Works(trouble));
-                works.push(trouble);
-            }
-        }
-        store.disk.troubles.tried(&works);
-        if !store.disk.troubles.is_any() {
-            return Progress::Done;
-        }
-        let took_ms = u64::try_from((store.shared.clock.now() - began).as_millis()).unwrap_or(u64::MAX);
-        Progress::Later(took_ms.saturating_mul(SHARE).clamp(TRY_MS, TRY_MS_MAX))
     }
 }
 
