@@ -114,8 +114,13 @@ impl Queue {
             let fault = Fault::transient(Status::ABORTED_SQ_DELETION);
             return Step::Complete(self.retire_failed(&Subject::of_command(sqe), fault));
         }
-        let outcome = decide(self.live.as_mut());
-        self.issue(Executing::new(sqe, 0), outcome)
+        match decide(self.live.as_mut()) {
+            Ok(Decision::Go(Task::Transfer(transfer), length)) => {
+                self.executing += 1;
+                Step::Execute(Executing::new(sqe, length), Task::Transfer(transfer))
+            }
+            outcome => self.issue(Executing::new(sqe, 0), outcome),
+        }
     }
 
     /// The queue is full, or has a command of that identifier: takes the new one where an
