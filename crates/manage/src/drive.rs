@@ -9,10 +9,12 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use ebof_grammar::backing::{BackingError, Source, Spec};
+use ebof_grammar::backing::{BackingError, SIZE_BYTES_MAX, Source, Spec};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::keys::Absent::{Required, Value, Words};
+use crate::keys::{Form, Key};
 use crate::units::format_size;
 
 /// What a namespace stores its data in.
@@ -105,6 +107,47 @@ impl Drive {
             joined.clone_into(&mut file.path);
         }
     }
+}
+
+impl FileDrive {
+    pub(crate) const KEYS: &[Key<Self>] = &[
+        Key {
+            name: "path",
+            form: Form::Other("string"),
+            default: Required,
+            text: "taken as it is, colons and commas included",
+        },
+        Key {
+            name: "size",
+            form: Form::Size {
+                range: 1..=SIZE_BYTES_MAX,
+                step: 1,
+                set: Some(|file, bytes| file.size_bytes = Some(bytes)),
+            },
+            default: Words("what the file has"),
+            text: "at least one block; a missing file is made with it, sparse",
+        },
+        Key {
+            name: "direct",
+            form: Form::Boolean { set: Some(|file, direct| file.direct = Some(direct)) },
+            default: Words("for block devices only"),
+            text: "goes past the page cache (`O_DIRECT`)",
+        },
+        Key {
+            name: "read_only",
+            form: Form::Boolean { set: Some(|file, read_only| file.read_only = read_only) },
+            default: Value,
+            text: "opened for reading; the namespace is write-protected",
+        },
+        Key {
+            name: "nested",
+            form: Form::Boolean { set: Some(|file, nested| file.nested = nested) },
+            default: Value,
+            text: "it may hold a drive of ebof's. Without it such a file is refused: as a plain namespace it \
+                   would be written over. With it a host may keep a drive in its namespace, and nothing \
+                   that a host writes there keeps the target from starting",
+        },
+    ];
 }
 
 impl FromStr for Drive {

@@ -13,6 +13,8 @@ use serde::{Serialize, Serializer};
 use super::limits;
 use super::written::as_optional_size64;
 use crate::drive::Drive;
+use crate::keys::Absent::{Required, Value, Words};
+use crate::keys::{Form, Key, Refused};
 use crate::units::format_size;
 
 mod words;
@@ -222,6 +224,172 @@ fn as_optional_texts<T: fmt::Display, S: Serializer>(
 
 fn as_sizes<S: Serializer>(sizes: &BTreeMap<String, u64>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(sizes.iter().map(|(host, bytes)| (host, format_size(*bytes))))
+}
+
+impl ManagedDrive {
+    pub(crate) const KEYS: &[Key<Self>] = &[
+        Key {
+            name: "name",
+            form: Form::Other("string"),
+            default: Required,
+            text: "1 to 32 letters, digits, `.`, `_` and `-`; the only one of its kind",
+        },
+        Key {
+            name: "backing",
+            form: Form::Other("string or table"),
+            default: Required,
+            text: "`PATH` of a file or block device, `{ path = \"...\", direct = true }`, or \
+                   `mem:SIZE`, which is gone when the target ends. Nothing else may use the file. \
+                   Neither `null:` nor read-only: a drive writes down what its hosts do",
+        },
+        Key {
+            name: "size",
+            form: Form::Size {
+                range: limits::DRIVE_SIZE_BYTES,
+                step: 512,
+                set: Some(|drive, bytes| drive.size_bytes = Some(bytes)),
+            },
+            default: Words("that of the drive on the backing; the whole block device"),
+            text: "usable capacity. Required for a file that does not exist yet, which is made, \
+                   sparse and a little larger. Not with `mem:SIZE`, which has it. It cannot change \
+                   later",
+        },
+        Key {
+            name: "overwrite",
+            form: Form::Boolean { set: Some(|drive, overwrite| drive.overwrite = overwrite) },
+            default: Value,
+            text: "a new drive is made although the backing holds something else, which is lost. A \
+                   drive that is there, whole or damaged, is never overwritten",
+        },
+        Key {
+            name: "profile",
+            form: Form::Name {
+                names: &[DriveProfile::Default.name(), DriveProfile::EthernetSsd.name()],
+                set: |drive, name| drive.profile = DriveProfile::named(name).unwrap_or_default(),
+            },
+            default: Value,
+            text: "the limits that it announces and keeps. `\"default\"`: 128 namespaces and \
+                   nothing but the target's own limits. `\"ethernet-ssd\"`: those of the white \
+                   paper ODCC-2021-05008: 1024 queue pairs of up to 64 entries, together fewer \
+                   than 8192, 128 namespaces, 16 of them with reservations, two firmware slots",
+        },
+        Key {
+            name: "namespaces",
+            form: Form::Integer {
+                range: 1..=limits::NAMESPACES_MAX as u64,
+                set: Some(|drive, count| drive.namespaces = u32::try_from(count).ok()),
+            },
+            default: Words("what the profile says"),
+            text: "namespaces at most",
+        },
+        Key {
+            name: "overcommit",
+            form: Form::Boolean { set: Some(|drive, overcommit| drive.overcommit = overcommit) },
+            default: Value,
+            text: "namespaces may promise more than there is, see below",
+        },
+        Key {
+            name: "exclusive",
+            form: Form::Boolean { set: Some(|drive, exclusive| drive.exclusive = exclusive) },
+            default: Value,
+            text: "a namespace has one host at a time, see below",
+        },
+        Key {
+            name: "checksums",
+            form: Form::Boolean { set: Some(|drive, checksums| drive.checksums = checksums) },
+            default: Value,
+            text: "new namespaces, and those that are formatted, keep a checksum with each block, \
+                   see below",
+        },
+        Key {
+            name: "encryption",
+            form: Form::Boolean { set: Some(|drive, encryption| drive.encryption = encryption) },
+            default: Value,
+            text: "new namespaces, and those that are formatted, are encrypted on the backing, see \
+                   below",
+        },
+        Key {
+            name: "key_file",
+            form: Form::Text { set: set_key_file },
+            default: Words("none"),
+            text: "a file with 32 bytes, or 64 hexadecimal digits: what the keys of encrypted \
+                   namespaces are wrapped with on the backing. A relative path belongs to the \
+                   directory of the configuration. It needs a new start",
+        },
+        Key {
+            name: "read_only_if_damaged",
+            form: Form::Boolean { set: Some(|drive, read_only| drive.read_only_if_damaged = read_only) },
+            default: Value,
+            text: "a drive whose journal is damaged is opened for reading what is left of it, \
+                   instead of being refused; see [a damaged drive](operations.md#a-damaged-drive). \
+                   It counts when the drive is opened",
+        },
+        Key {
+            name: "attach",
+            form: Form::Name {
+                names: &[Attach::Nobody.name(), Attach::Everyone.name()],
+                set: |drive, name| drive.attach = Attach::named(name).unwrap_or_default(),
+            },
+            default: Value,
+            text: "to whom a new namespace is attached: to nobody, as on every drive, until a host attaches \
+                   it, or to every host that connects, now or later. Not with `exclusive`",
+        },
+        Key {
+            name: "managers",
+            form: Form::Other("list of NQNs"),
+            default: Words("every host that may connect"),
+            text: "at most 4096 hosts that may create, delete, attach, detach and format; others \
+                   are refused with Operation Denied. An empty list is nobody",
+        },
+        Key {
+            name: "quotas",
+            form: Form::Other("table of sizes by NQN"),
+            default: Words("none"),
+            text: "at most 4096: what the namespaces that this host has created may hold together. \
+                   More is refused with Namespace Insufficient Capacity. A host without an entry \
+                   has no quota",
+        },
+        Key {
+            name: "serial",
+            form: Form::Printable {
+                chars_max: limits::SERIAL_CHARS_MAX,
+                set: Some(|drive, text| drive.serial = Some(text)),
+            },
+            default: Words("derived from the NQN"),
+            text: "the subsystem's, unless that says the same itself",
+        },
+        Key {
+            name: "model",
+            form: Form::Printable {
+                chars_max: limits::MODEL_CHARS_MAX,
+                set: Some(|drive, text| drive.model = Some(text)),
+            },
+            default: Words("the subsystem's"),
+            text: "likewise",
+        },
+        Key {
+            name: "endurance",
+            form: Form::Size {
+                range: 1 << 20..=i64::MAX.unsigned_abs(),
+                step: 1,
+                set: Some(|drive, bytes| drive.endurance_bytes = Some(bytes)),
+            },
+            default: Words("what the profile says"),
+            text: "bytes that may be written over its life: Percentage Used is what has been \
+                   written of them",
+        },
+    ];
+}
+
+fn set_key_file(drive: &mut ManagedDrive, text: &str) -> Result<(), Refused> {
+    if text.is_empty() {
+        return Err(Refused {
+            message: "`key_file` is empty".into(),
+            help: "name a file with 32 bytes or 64 hexadecimal digits, or leave it out",
+        });
+    }
+    drive.key_file = Some(text.to_owned());
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! numbers.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 /// The longest text of a configuration in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 20;
@@ -22,8 +21,6 @@ pub const DRIVES_MAX: usize = 256;
 pub const DRIVE_NAME_CHARS_MAX: usize = 32;
 /// Capacity of a drive in bytes.
 pub const DRIVE_SIZE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
-/// Bytes that may be written over a drive's life.
-pub const ENDURANCE_BYTES: RangeInclusive<u64> = 1 << 20..=i64::MAX.unsigned_abs();
 /// The most managers of a drive, and the most quotas.
 pub const DRIVE_HOSTS_MAX: usize = 4096;
 /// Quota of a host in bytes; 0 lets it have no namespace.
@@ -42,33 +39,5 @@ pub const MODEL_CHARS_MAX: usize = 40;
 pub const FIRMWARE_CHARS_MAX: usize = 8;
 /// In-capsule data in bytes; a multiple of 16, because IOCCSZ counts in 16 bytes.
 pub const IN_CAPSULE_DATA_BYTES: RangeInclusive<u64> = 0..=256 << 10;
-/// MAXH2CDATA in bytes; a multiple of 4, at least 4096 (NVMe/TCP, ICResp).
-pub const MAX_H2C_DATA_BYTES: RangeInclusive<u64> = 4096..=16 << 20;
 /// Entries of an I/O queue.
 pub const QUEUE_SIZE: RangeInclusive<u64> = 2..=1024;
-/// I/O queues of a controller.
-pub const IO_QUEUES: RangeInclusive<u64> = 1..=1024;
-/// IP type of service.
-pub const TOS: RangeInclusive<u64> = 0..=255;
-/// Priority of what a socket sends.
-pub const SO_PRIORITY: RangeInclusive<u64> = 0..=0x7fff_ffff;
-/// How long a receive polls the network card's queue, in microseconds: longer is no polling but a
-/// hang.
-pub const BUSY_POLL_US: RangeInclusive<u64> = 0..=1_000_000;
-/// The least payload that is sent without a copy, in bytes: less than a page is copied faster than
-/// it is pinned.
-pub const ZEROCOPY_SEND_BYTES: RangeInclusive<u64> = 4096..=16 << 20;
-/// Threads.
-pub const THREADS: RangeInclusive<u64> = 1..=1024;
-/// Connections.
-pub const CONNECTIONS: RangeInclusive<u64> = 1..=1_048_576;
-/// Controllers, those of discovery included.
-pub const CONTROLLERS: RangeInclusive<u64> = 1..=65536;
-/// What one host or address may use of what all share, in percent.
-pub const SHARE_PERCENT: RangeInclusive<u64> = 1..=100;
-/// Remembered refusals.
-pub const REFUSED_JOURNAL: RangeInclusive<u64> = 0..=65536;
-/// Entries of an Error Information log (Identify Controller, ELPE is one byte).
-pub const ERROR_LOG_ENTRIES: RangeInclusive<u64> = 1..=256;
-/// How long the handshake of a connection may take.
-pub const HANDSHAKE_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);

@@ -1,13 +1,16 @@
 //! A namespace of a subsystem, and its identifiers.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use ebof_nvme::{Nqn, Uuid};
 use serde::{Serialize, Serializer};
 
 use super::written::as_text;
-use super::{Assigned, default_uuid};
+use super::{Assigned, default_uuid, limits};
 use crate::drive::Drive;
+use crate::keys::Absent::{Required, Value, Words};
+use crate::keys::{Form, Key, store};
 
 /// A namespace of a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -112,4 +115,63 @@ impl Serialize for Eui64 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+impl Namespace {
+    /// Numbers of namespaces.
+    pub(crate) const NSID: RangeInclusive<u64> = 1..=limits::NAMESPACES_MAX as u64;
+
+    pub(crate) const KEYS: &[Key<Self>] = &[
+        Key {
+            name: "nsid",
+            form: Form::Integer { range: Self::NSID, set: None },
+            default: Words("the lowest free one; it stays with the drive while the target runs"),
+            text: "its number",
+        },
+        Key {
+            name: "drive",
+            form: Form::Other("string or table"),
+            default: Required,
+            text: "what it stores its data in, see below",
+        },
+        Key {
+            name: "block_size",
+            form: Form::Other("size"),
+            default: Words("512, or the drive's own where that is larger"),
+            text: "512 or 4096",
+        },
+        Key {
+            name: "uuid",
+            form: Form::Other("string"),
+            default: Words("derived from the NQN and the NSID"),
+            text: "8-4-4-4-12 hexadecimal digits, not all zero. The derived one never changes",
+        },
+        Key {
+            name: "nguid",
+            form: Form::Other("string"),
+            default: Words("none"),
+            text: "32 hexadecimal digits, not all zero",
+        },
+        Key {
+            name: "eui64",
+            form: Form::Other("string"),
+            default: Words("none"),
+            text: "16 hexadecimal digits, not all zero",
+        },
+        Key {
+            name: "write_protect",
+            form: Form::Boolean { set: None },
+            default: Words("`false`; `true` for a read-only drive"),
+            text: "hosts cannot write",
+        },
+        Key {
+            name: "ana_group",
+            form: Form::Integer {
+                range: 1..=limits::ANA_GROUP_MAX as u64,
+                set: Some(|namespace, group| store(&mut namespace.ana_group, group)),
+            },
+            default: Value,
+            text: "its ANA group",
+        },
+    ];
 }

@@ -1,12 +1,16 @@
 //! Where hosts reach the target.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
 use super::Assigned;
+use super::limits;
 use super::written::{as_optional_size, as_size};
-use crate::listen::Listen;
+use crate::keys::Absent::{Required, Value, Words};
+use crate::keys::{Form, Key, Refused, store};
+use crate::listen::{Listen, parse_address};
 
 /// Where hosts reach the target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,5 +108,175 @@ impl Port {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.listen == other.listen && (self.listen.port != 0 || self.name == other.name)
+    }
+}
+
+impl Port {
+    /// PORTID.
+    pub(crate) const ID: RangeInclusive<u64> = 0..=65535;
+
+    pub(crate) const KEYS: &[Key<Self>] = &[
+        Key {
+            name: "listen",
+            form: Form::Other("string"),
+            default: Required,
+            text: "`tcp://ADDRESS:PORT`: IPv4, `[IPv6]`, `[fe80::1%eth0]`; port 4420 when left \
+                   out, 0 lets the system choose. Host names are refused. `rdma://`, `unix:` and \
+                   `vfio-user:` are known and not served by this build",
+        },
+        Key {
+            name: "name",
+            form: Form::Printable { chars_max: limits::PORT_NAME_CHARS_MAX, set: None },
+            default: Words("the address"),
+            text: "what subsystems call it",
+        },
+        Key {
+            name: "id",
+            form: Form::Integer { range: Self::ID, set: None },
+            default: Words("the lowest free one from 1; it stays with the address while the target runs"),
+            text: "PORTID in the discovery log",
+        },
+        Key {
+            name: "advertise",
+            form: Form::Text { set: set_advertise },
+            default: Words("the address that the host reached"),
+            text: "IP address that discovery tells hosts to connect to",
+        },
+        Key {
+            name: "discovery_only",
+            form: Form::Boolean { set: Some(|port, only| port.discovery_only = only) },
+            default: Value,
+            text: "serves the discovery subsystem and nothing else. Hosts that ask for port local \
+                   entries (nvme-stas by default) are told of what is at the same address on other \
+                   ports",
+        },
+        Key {
+            name: "in_capsule_data",
+            form: Form::Size {
+                range: limits::IN_CAPSULE_DATA_BYTES,
+                // IOCCSZ counts in 16 bytes.
+                step: 16,
+                set: Some(|port, bytes| store(&mut port.in_capsule_data_bytes, bytes)),
+            },
+            default: Value,
+            text: "data in a command capsule of an I/O queue",
+        },
+        Key {
+            name: "max_h2c_data",
+            form: Form::Size {
+                // NVMe/TCP, ICResp: MAXH2CDATA.
+                range: 4096..=16 << 20,
+                step: 4,
+                set: Some(|port, bytes| store(&mut port.max_h2c_data_bytes, bytes)),
+            },
+            default: Value,
+            text: "data in one H2CData PDU",
+        },
+        Key {
+            name: "c2h_success",
+            form: Form::Boolean { set: Some(|port, success| port.c2h_success = success) },
+            default: Value,
+            text: "the last C2HData PDU stands for the response; off for hosts that cannot do that",
+        },
+        Key {
+            name: "header_digest",
+            form: Form::Name { names: Digest::NAMES, set: |port, name| port.header_digest = Digest::named(name) },
+            default: Value,
+            text: "checksums over PDU headers; allowed is when the host asks",
+        },
+        Key {
+            name: "data_digest",
+            form: Form::Name { names: Digest::NAMES, set: |port, name| port.data_digest = Digest::named(name) },
+            default: Value,
+            text: "checksums over PDU data",
+        },
+        Key {
+            name: "max_queue_size",
+            form: Form::Integer {
+                range: limits::QUEUE_SIZE,
+                set: Some(|port, entries| store(&mut port.max_queue_size, entries)),
+            },
+            default: Value,
+            text: "entries of an I/O queue. An Admin Queue may have 32 whatever it says",
+        },
+        Key {
+            name: "max_io_queues",
+            form: Form::Integer { range: 1..=1024, set: Some(|port, queues| store(&mut port.max_io_queues, queues)) },
+            default: Value,
+            text: "I/O queues of a controller",
+        },
+        Key {
+            name: "tos",
+            form: Form::Integer { range: 0..=255, set: Some(|port, tos| port.tos = u8::try_from(tos).ok()) },
+            default: Words("the system's"),
+            text: "IP type of service of what is sent",
+        },
+        Key {
+            name: "so_priority",
+            form: Form::Integer {
+                range: 0..=0x7fff_ffff,
+                set: Some(|port, priority| port.so_priority = u32::try_from(priority).ok()),
+            },
+            default: Words("the system's"),
+            text: "priority of what is sent (`SO_PRIORITY`), which chooses the queues of a network \
+                   card with application device queues; more than 6 needs `CAP_NET_ADMIN`",
+        },
+        Key {
+            name: "busy_poll_us",
+            // Longer is no polling but a hang.
+            form: Form::Integer {
+                range: 0..=1_000_000,
+                set: Some(|port, us| port.busy_poll_us = u32::try_from(us).ok()),
+            },
+            default: Words("the system's"),
+            text: "microseconds that a receive may poll the network card's queue (`SO_BUSY_POLL`); \
+                   more than `net.core.busy_read` needs `CAP_NET_ADMIN`. Connections that come in \
+                   by one queue of the card (the same NAPI id) are then served by one thread",
+        },
+        Key {
+            name: "prefer_busy_poll",
+            form: Form::Boolean { set: Some(|port, prefer| port.prefer_busy_poll = prefer) },
+            default: Value,
+            text: "polling stands in for the card's interrupts (`SO_PREFER_BUSY_POLL`); needs \
+                   `CAP_NET_ADMIN`",
+        },
+        Key {
+            name: "zerocopy_send",
+            // Less than a page is copied faster than it is pinned.
+            form: Form::Size {
+                range: 4096..=16 << 20,
+                step: 1,
+                set: Some(|port, bytes| port.zerocopy_send_bytes = u32::try_from(bytes).ok()),
+            },
+            default: Words("none: all is copied"),
+            text: "data of reads of this size or more are sent without a copy (`MSG_ZEROCOPY`), \
+                   where they are in a buffer: files and block devices, not drives in memory. For \
+                   real network cards; on loopback it costs more than it saves, and each \
+                   connection notices and goes back to copying. See \
+                   [performance](performance.md#zero-copy-send)",
+        },
+    ];
+}
+
+fn set_advertise(port: &mut Port, text: &str) -> Result<(), Refused> {
+    port.advertise = parse_address(text).ok().map(|(address, _)| address).filter(|ip| !ip.is_unspecified());
+    match port.advertise {
+        Some(_) => Ok(()),
+        None => Err(Refused {
+            message: format!("`{text}` is not an address to advertise"),
+            help: "accepted: an IP address that hosts can reach, such as \"192.168.13.147\"",
+        }),
+    }
+}
+
+impl Digest {
+    const NAMES: &[&str] = &["off", "allowed", "required"];
+
+    fn named(name: &str) -> Self {
+        match name {
+            "off" => Self::Off,
+            "required" => Self::Required,
+            _ => Self::Allowed,
+        }
     }
 }

@@ -5,6 +5,8 @@ use serde::Serialize;
 
 use super::written::{as_text, as_texts};
 use super::{ManagedDrive, Namespace, default_serial, limits};
+use crate::keys::Absent::{Required, Value, Words};
+use crate::keys::{Form, Key};
 
 /// A host that subsystems can name. Keys will be added here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,4 +78,80 @@ impl Subsystem {
         drive.model.iter().for_each(|model| subsystem.model.clone_from(model));
         subsystem
     }
+}
+
+impl Host {
+    pub(crate) const KEYS: &[Key<Self>] =
+        &[Key { name: "nqn", form: Form::Nqn { set: None }, default: Required, text: "its NQN" }];
+}
+
+impl Subsystem {
+    pub(crate) const KEYS: &[Key<Self>] = &[
+        Key {
+            name: "nqn",
+            form: Form::Nqn { set: None },
+            default: Required,
+            text: "what hosts connect to; not the discovery NQN",
+        },
+        Key {
+            name: "serial",
+            form: Form::Printable { chars_max: limits::SERIAL_CHARS_MAX, set: None },
+            default: Words("derived from the NQN"),
+            text: "Identify Controller, SN. The derived one never changes",
+        },
+        Key {
+            name: "model",
+            form: Form::Printable { chars_max: limits::MODEL_CHARS_MAX, set: None },
+            default: Value,
+            text: "Identify Controller, MN",
+        },
+        Key {
+            name: "firmware",
+            form: Form::Printable {
+                chars_max: limits::FIRMWARE_CHARS_MAX,
+                set: Some(|subsystem, text| subsystem.firmware = text),
+            },
+            default: Words("ebof's version"),
+            text: "Identify Controller, FR",
+        },
+        Key {
+            name: "allow_any_host",
+            form: Form::Boolean { set: Some(|subsystem, any| subsystem.allow_any_host = any) },
+            default: Value,
+            text: "any host may connect, also one without a host NQN (SPDK's tools), which goes by \
+                   one made of its host identifier",
+        },
+        Key {
+            name: "allowed_hosts",
+            form: Form::Other("list of NQNs"),
+            default: Words("none"),
+            text: "the hosts that may; each is described in `[[hosts]]`",
+        },
+        Key {
+            name: "ports",
+            form: Form::Other("list of names"),
+            default: Words("every port that is not `discovery_only`"),
+            text: "where it is reached",
+        },
+        Key {
+            name: "cntlid_min",
+            form: Form::Other("integer"),
+            default: Words("1; 0 with a drive"),
+            text: "1 to 65519, with a drive also 0: the lowest controller id",
+        },
+        Key {
+            name: "cntlid_max",
+            form: Form::Other("integer"),
+            default: Value,
+            text: "1 to 65519, not below `cntlid_min`: the highest controller id",
+        },
+        Key {
+            name: "drive",
+            form: Form::Other("string"),
+            default: Words("none"),
+            text: "the name of the [drive](#drives) whose namespaces it has; then `namespaces` \
+                   stays away",
+        },
+        Key { name: "namespaces", form: Form::Other("list"), default: Words("none"), text: "at most 1024; see below" },
+    ];
 }

@@ -7,6 +7,8 @@ use ebof_nvme::Nqn;
 use serde::Serialize;
 
 use super::written::{as_duration, as_optional_text};
+use crate::keys::Absent::{Value, Words};
+use crate::keys::{Form, Key, Refused, store};
 
 /// What holds for the whole target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,5 +53,107 @@ impl Default for TargetOptions {
             metrics: None,
             discovery_nqn: None,
         }
+    }
+}
+
+impl TargetOptions {
+    pub(crate) const KEYS: &[Key<Self>] = &[
+        Key {
+            name: "threads",
+            form: Form::Integer {
+                range: 1..=1024,
+                set: Some(|target, count| target.threads = u16::try_from(count).ok()),
+            },
+            default: Words("one for each processor"),
+            text: "threads that own queue pairs",
+        },
+        Key {
+            name: "max_connections",
+            form: Form::Integer {
+                range: 1..=1_048_576,
+                set: Some(|target, count| store(&mut target.max_connections, count)),
+            },
+            default: Value,
+            text: "connections at a time, over all ports",
+        },
+        Key {
+            name: "max_controllers",
+            form: Form::Integer {
+                range: 1..=65536,
+                set: Some(|target, count| store(&mut target.max_controllers, count)),
+            },
+            default: Value,
+            text: "controllers at a time, discovery included",
+        },
+        Key {
+            name: "host_share",
+            form: Form::Integer { range: 1..=100, set: Some(|target, percent| store(&mut target.host_share, percent)) },
+            default: Value,
+            text: "percent of the connections, of the controllers and of each thread's buffers \
+                   that one host NQN may use; the rest is for others. Rounded up, so that few \
+                   connections are not shared. 100 is no limit",
+        },
+        Key {
+            name: "address_share",
+            form: Form::Integer {
+                range: 1..=100,
+                set: Some(|target, percent| store(&mut target.address_share, percent)),
+            },
+            default: Value,
+            text: "percent of the connections that may come from one address (of IPv6: from one \
+                   network of 64 bits) and not be admitted yet, 4 at least. A host connects one \
+                   queue after the other; raise it where hundreds of hosts share an address",
+        },
+        Key {
+            name: "handshake_timeout",
+            form: Form::Duration {
+                range: Duration::from_millis(100)..=Duration::from_secs(600),
+                set: |target, timeout| target.handshake_timeout = timeout,
+            },
+            default: Value,
+            text: "from a connection's first byte to its accepted Connect",
+        },
+        Key {
+            name: "refused_journal",
+            form: Form::Integer {
+                range: 0..=65536,
+                set: Some(|target, count| store(&mut target.refused_journal, count)),
+            },
+            default: Value,
+            text: "refused connections that the connection log keeps",
+        },
+        Key {
+            name: "error_log_entries",
+            // Identify Controller, ELPE is one byte.
+            form: Form::Integer {
+                range: 1..=256,
+                set: Some(|target, count| store(&mut target.error_log_entries, count)),
+            },
+            default: Value,
+            text: "entries of each controller's Error Information log",
+        },
+        Key {
+            name: "metrics",
+            form: Form::Text { set: set_metrics },
+            default: Words("none"),
+            text: "`\"ADDRESS:PORT\"` where OpenMetrics are served over HTTP",
+        },
+        Key {
+            name: "discovery_nqn",
+            form: Form::Nqn { set: Some(|target, nqn| target.discovery_nqn = Some(nqn)) },
+            default: Words("none"),
+            text: "the discovery subsystem's own NQN; the well-known one always answers too",
+        },
+    ];
+}
+
+fn set_metrics(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
+    target.metrics = text.parse().ok();
+    match target.metrics {
+        Some(_) => Ok(()),
+        None => Err(Refused {
+            message: format!("`{text}` is not an address and a port"),
+            help: "accepted: ADDRESS:PORT, such as \"127.0.0.1:9464\"",
+        }),
     }
 }

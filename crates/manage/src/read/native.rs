@@ -3,15 +3,14 @@
 //! Order matters: ports, hosts and drives are read before the subsystems that refer to them.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 
 use ebof_nvme::Nqn;
 
-use crate::config::{Assigned, Config, Digest, Host, Port, TargetOptions, limits};
+use crate::config::{Assigned, Config, Host, Port, TargetOptions, limits};
 use crate::diagnostic::{Collector, MAX_ITEMS};
-use crate::listen::{Listen, parse_address};
+use crate::listen::Listen;
 use crate::nearest::nearest;
-use crate::read::table::{Table, as_string, mismatch};
+use crate::read::table::{Table, as_string};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
 
@@ -72,41 +71,9 @@ fn bounded<'t>(table: &mut Table<'t>, key: &'static str, max: usize, out: &mut C
 
 fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
     let mut options = TargetOptions::default();
-    let Some(mut table) = Table::open("[target]", node, out) else { return options };
-    options.threads = table.integer("threads", &limits::THREADS, out);
-    if let Some(connections) = table.integer("max_connections", &limits::CONNECTIONS, out) {
-        options.max_connections = connections;
-    }
-    if let Some(controllers) = table.integer("max_controllers", &limits::CONTROLLERS, out) {
-        options.max_controllers = controllers;
-    }
-    if let Some(percent) = table.integer("host_share", &limits::SHARE_PERCENT, out) {
-        options.host_share = percent;
-    }
-    if let Some(percent) = table.integer("address_share", &limits::SHARE_PERCENT, out) {
-        options.address_share = percent;
-    }
-    if let Some(node) = table.node("handshake_timeout")
-        && let Some(timeout) = values::duration("handshake_timeout", node, &limits::HANDSHAKE_TIMEOUT, out)
-    {
-        options.handshake_timeout = timeout;
-    }
-    if let Some(entries) = table.integer("refused_journal", &limits::REFUSED_JOURNAL, out) {
-        options.refused_journal = entries;
-    }
-    if let Some(entries) = table.integer("error_log_entries", &limits::ERROR_LOG_ENTRIES, out) {
-        options.error_log_entries = entries;
-    }
-    if let Some((text, span)) = table.string("metrics", out) {
-        options.metrics = text.parse::<SocketAddr>().ok();
-        if options.metrics.is_none() {
-            let help = "accepted: ADDRESS:PORT, such as \"127.0.0.1:9464\"";
-            out.error(span, format!("`{text}` is not an address and a port"), help);
-        }
-    }
-    if let Some(node) = table.node("discovery_nqn") {
-        options.discovery_nqn = values::nqn("discovery_nqn", node, out);
-    }
+    let Some(table) = Table::open("[target]", node, out) else { return options };
+    let mut table = table.with(TargetOptions::KEYS);
+    table.take(TargetOptions::KEYS, &mut options, out);
     table.finish(out);
     options
 }
@@ -135,7 +102,7 @@ fn read_ports(table: &mut Table<'_>, known: &mut Known, out: &mut Collector<'_>)
 
 /// A port, and whether it says its id.
 fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<(Port, bool)> {
-    let mut table = Table::open("a port", node, out)?;
+    let mut table = Table::open("a port", node, out)?.with(Port::KEYS);
     let listen = table.required("listen", "\"tcp://127.0.0.1:4420\"", out);
     let listen_text = listen.and_then(|node| as_string("listen", node, out));
     let listen_span = listen.map_or(table.place(), |node| node.span.clone());
@@ -149,7 +116,7 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     // A port that cannot be used is read to its end all the same: its other mistakes are reported,
     // its name is known.
     let mut port = Port::new(0, parsed.clone().unwrap_or_else(Listen::loopback));
-    let id = table.integer("id", &(0..=u64::from(u16::MAX)), out);
+    let id = table.integer("id", &Port::ID, out);
     if let Some((id, entry)) = id.zip(table.entry("id")) {
         port.id = id;
         known.unique.claim("the port id", &id.to_string(), &entry.node.span, out);
@@ -159,15 +126,7 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         port.name = values::printable("name", text, limits::PORT_NAME_CHARS_MAX, &span, out).unwrap_or(text.into());
         name_span = span;
     }
-    port.discovery_only = table.boolean("discovery_only", false, out);
-    if let Some((text, span)) = table.string("advertise", out) {
-        port.advertise = parse_address(text).ok().map(|(address, _)| address).filter(|ip| !ip.is_unspecified());
-        if port.advertise.is_none() {
-            let help = "accepted: an IP address that hosts can reach, such as \"192.168.13.147\"";
-            out.error(span, format!("`{text}` is not an address to advertise"), help);
-        }
-    }
-    read_port_limits(&mut table, &mut port, out);
+    table.take(Port::KEYS, &mut port, out);
     table.finish(out);
     // The same address twice would fail at bind(2); port 0 is a different one each time.
     if let Some(listen) = parsed.as_ref().filter(|listen| listen.port != 0) {
@@ -183,53 +142,8 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     parsed.map(|_| (port, id.is_some()))
 }
 
-fn read_port_limits(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<'_>) {
-    let mut bytes = |key, range, step, default| {
-        let size = table.node(key).and_then(|node| values::size(key, node, (range, step), out));
-        size.and_then(|size| u32::try_from(size).ok()).unwrap_or(default)
-    };
-    port.in_capsule_data_bytes =
-        bytes("in_capsule_data", &limits::IN_CAPSULE_DATA_BYTES, 16, port.in_capsule_data_bytes);
-    port.max_h2c_data_bytes = bytes("max_h2c_data", &limits::MAX_H2C_DATA_BYTES, 4, port.max_h2c_data_bytes);
-    port.zerocopy_send_bytes = table
-        .node("zerocopy_send")
-        .and_then(|node| values::size("zerocopy_send", node, (&limits::ZEROCOPY_SEND_BYTES, 1), out))
-        .and_then(|size| u32::try_from(size).ok());
-    port.c2h_success = table.boolean("c2h_success", port.c2h_success, out);
-    port.header_digest = read_digest(table, "header_digest", out);
-    port.data_digest = read_digest(table, "data_digest", out);
-    if let Some(entries) = table.integer("max_queue_size", &limits::QUEUE_SIZE, out) {
-        port.max_queue_size = entries;
-    }
-    if let Some(queues) = table.integer("max_io_queues", &limits::IO_QUEUES, out) {
-        port.max_io_queues = queues;
-    }
-    port.tos = table.integer("tos", &limits::TOS, out);
-    port.so_priority = table.integer("so_priority", &limits::SO_PRIORITY, out);
-    port.busy_poll_us = table.integer("busy_poll_us", &limits::BUSY_POLL_US, out);
-    port.prefer_busy_poll = table.boolean("prefer_busy_poll", port.prefer_busy_poll, out);
-}
-
-fn read_digest(table: &mut Table<'_>, key: &'static str, out: &mut Collector<'_>) -> Digest {
-    const ACCEPTED: &str = "\"off\", \"allowed\" or \"required\"";
-    let Some(node) = table.node(key) else { return Digest::default() };
-    let Value::String(text) = &node.value else {
-        mismatch(key, node, ACCEPTED, out);
-        return Digest::default();
-    };
-    match text.as_str() {
-        "off" => Digest::Off,
-        "allowed" => Digest::Allowed,
-        "required" => Digest::Required,
-        _ => {
-            out.error(node.span.clone(), format!("`{key}` is \"{text}\""), format!("accepted: {ACCEPTED}"));
-            Digest::default()
-        }
-    }
-}
-
 fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Host> {
-    let mut table = Table::open("a host", node, out)?;
+    let mut table = Table::open("a host", node, out)?.with(Host::KEYS);
     let named = table.required("nqn", "\"nqn.2014-08.org.nvmexpress:uuid:...\"", out);
     let nqn = named.and_then(|node| values::nqn("nqn", node, out));
     table.finish(out);

@@ -5,8 +5,10 @@
 use std::ops::RangeInclusive;
 
 use crate::diagnostic::{Collector, MAX_ITEMS, Span};
+use crate::keys::{Form, Key};
 use crate::nearest::nearest;
 use crate::read::tree::{Entry, Node, Value};
+use crate::read::values;
 
 /// A table that is being read. Every key that is asked for is a key that is known.
 pub(crate) struct Table<'t> {
@@ -27,6 +29,62 @@ impl<'t> Table<'t> {
                 out.error(node.span.clone(), message, "");
                 None
             }
+        }
+    }
+
+    /// Makes the names of `keys` known.
+    pub(crate) fn with<T>(mut self, keys: &[Key<T>]) -> Self {
+        self.known.extend(keys.iter().map(|key| key.name));
+        self
+    }
+
+    /// Reads those of `keys` that have a setter, and hands what is legal to it.
+    pub(crate) fn take<T>(&mut self, keys: &[Key<T>], value: &mut T, out: &mut Collector<'_>) {
+        for key in keys {
+            let Some(node) = self.node(key.name) else { continue };
+            self.take_key(key, node, value, out);
+        }
+    }
+
+    fn take_key<T>(&mut self, key: &Key<T>, node: &Node, value: &mut T, out: &mut Collector<'_>) {
+        let name = key.name;
+        match &key.form {
+            Form::Integer { range, set: Some(set) } => {
+                self.integer(name, range, out).into_iter().for_each(|number| set(value, number));
+            }
+            Form::Size { range, step, set: Some(set) } => {
+                let size = values::size(name, node, range, *step, out);
+                size.into_iter().for_each(|size| set(value, size));
+            }
+            Form::Duration { range, set } => {
+                values::duration(name, node, range, out).into_iter().for_each(|duration| set(value, duration));
+            }
+            Form::Boolean { set: Some(set) } => {
+                self.boolean(name, out).into_iter().for_each(|truth| set(value, truth));
+            }
+            Form::Name { names, set } => {
+                values::choice(name, node, names, out).into_iter().for_each(|choice| set(value, choice));
+            }
+            Form::Printable { chars_max, set: Some(set) } => {
+                let text = as_string(name, node, out);
+                let text = text.and_then(|text| values::printable(name, text, *chars_max, &node.span, out));
+                text.into_iter().for_each(|text| set(value, text));
+            }
+            Form::Nqn { set: Some(set) } => {
+                values::nqn(name, node, out).into_iter().for_each(|nqn| set(value, nqn));
+            }
+            Form::Text { set } => {
+                let set = |text| set(value, text);
+                if let Some(Err(refused)) = as_string(name, node, out).map(set) {
+                    out.error(node.span.clone(), refused.message, refused.help);
+                }
+            }
+            Form::Integer { set: None, .. }
+            | Form::Size { set: None, .. }
+            | Form::Boolean { set: None }
+            | Form::Printable { set: None, .. }
+            | Form::Nqn { set: None }
+            | Form::Other(_) => {}
         }
     }
 
@@ -63,15 +121,13 @@ impl<'t> Table<'t> {
         as_string(key, node, out).map(|text| (text, node.span.clone()))
     }
 
-    pub(crate) fn boolean(&mut self, key: &'static str, default: bool, out: &mut Collector<'_>) -> bool {
-        match self.node(key) {
-            None => default,
-            Some(Node { value: Value::Boolean(truth), .. }) => *truth,
-            Some(node) => {
-                mismatch(key, node, "true or false", out);
-                default
-            }
-        }
+    pub(crate) fn boolean(&mut self, key: &'static str, out: &mut Collector<'_>) -> Option<bool> {
+        let node = self.node(key)?;
+        let Value::Boolean(truth) = node.value else {
+            mismatch(key, node, "true or false", out);
+            return None;
+        };
+        Some(truth)
     }
 
     /// An integer within `range`, as any integer type that holds the range.

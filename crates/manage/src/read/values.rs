@@ -13,6 +13,7 @@ use ebof_nvme::{Nqn, Uuid};
 use crate::config::{Eui64, Nguid};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::Drive;
+use crate::nearest::nearest;
 use crate::read::table::{as_string, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::units::{DURATION_FORM, SIZE_FORM, format_duration, format_size, parse_duration, parse_size};
@@ -68,7 +69,8 @@ pub(crate) fn check_nqn(text: &str, span: &Span, out: &mut Collector<'_>) -> Opt
 pub(crate) fn size(
     key: &str,
     node: &Node,
-    (range, step): (&RangeInclusive<u64>, u64),
+    range: &RangeInclusive<u64>,
+    step: u64,
     out: &mut Collector<'_>,
 ) -> Option<u64> {
     let size = match &node.value {
@@ -136,6 +138,34 @@ pub(crate) fn duration(
         return None;
     }
     Some(duration)
+}
+
+/// One of some names.
+pub(crate) fn choice<'t>(
+    key: &str,
+    node: &'t Node,
+    names: &[&'static str],
+    out: &mut Collector<'_>,
+) -> Option<&'t str> {
+    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    let accepted = match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    };
+    let Value::String(text) = &node.value else {
+        mismatch(key, node, &accepted, out);
+        return None;
+    };
+    if !names.contains(&text.as_str()) {
+        let help = match nearest(text, names) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("accepted: {accepted}"),
+        };
+        out.error(node.span.clone(), format!("`{key}` is \"{text}\""), help);
+        return None;
+    }
+    Some(text)
 }
 
 /// Printable ASCII of at most `chars_max` characters, as Identify fields want it.

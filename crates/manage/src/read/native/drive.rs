@@ -7,7 +7,7 @@ use ebof_nvme::Nqn;
 use super::subsystem::read_drive;
 use super::{Known, bounded};
 use crate::config::{
-    Attach, Config, DriveProfile, FORGETFUL, ManagedDrive, READ_ONLY, Subsystem, WITHOUT_SIZE, is_drive_name, limits,
+    Attach, Config, FORGETFUL, ManagedDrive, READ_ONLY, Subsystem, WITHOUT_SIZE, is_drive_name, limits,
 };
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive};
@@ -32,7 +32,7 @@ pub(crate) struct KnownDrive {
 
 /// Reads a drive.
 pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<ManagedDrive> {
-    let mut table = Table::open("a drive", node, out)?;
+    let mut table = Table::open("a drive", node, out)?.with(ManagedDrive::KEYS);
     let mut entry = KnownDrive::default();
     let name = table.required("name", "\"d0\"", out).and_then(|node| read_name(node, &mut entry, known, out));
     let backing_node = table.required("backing", "\"disk.img\"", out);
@@ -44,23 +44,17 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     let placeholder = Drive::Memory { size_bytes: 0 };
     let usable = name.is_some() && backing.is_some();
     let mut drive = ManagedDrive::new(name.unwrap_or_default(), backing.unwrap_or(placeholder));
-    if let Some(node) = table.node("size") {
-        drive.size_bytes = values::size("size", node, (&limits::DRIVE_SIZE_BYTES, 512), out);
-        if matches!(drive.backing, Drive::Memory { .. }) && usable {
-            out.error(node.span.clone(), "memory has the size that its backing says", "leave out `size`");
-        }
+    table.take(ManagedDrive::KEYS, &mut drive, out);
+    if let Some(node) = table.node("size").filter(|_| usable && matches!(drive.backing, Drive::Memory { .. })) {
+        out.error(node.span.clone(), "memory has the size that its backing says", "leave out `size`");
     }
-    if let Some(node) = table.node("endurance") {
-        drive.endurance_bytes = values::size("endurance", node, (&limits::ENDURANCE_BYTES, 1), out);
-    }
-    drive.namespaces = table.integer("namespaces", &(1..=u64::from(limits::NAMESPACES_MAX)), out);
-    let profiles = DriveProfile::ALL.map(DriveProfile::name);
-    drive.profile = choice(&mut table, "profile", &profiles, out).and_then(DriveProfile::named).unwrap_or_default();
-    drive.serial = text(&mut table, "serial", limits::SERIAL_CHARS_MAX, out);
-    drive.model = text(&mut table, "model", limits::MODEL_CHARS_MAX, out);
     entry.serial.clone_from(&drive.serial);
     entry.model.clone_from(&drive.model);
-    read_rules(&mut table, &mut drive, out);
+    if drive.exclusive && drive.attach == Attach::Everyone {
+        let span = table.node("attach").map_or_else(|| table.place(), |node| node.span.clone());
+        let help = "with exclusive a namespace has one host at a time: leave out one of the two";
+        out.error(span, "`attach` is \"everyone\" and `exclusive` is true", help);
+    }
     drive.managers = read_managers(&mut table, &mut entry, out);
     drive.quotas = read_quotas(&mut table, &drive, &mut entry, out);
     table.finish(out);
@@ -112,62 +106,6 @@ fn check_backing(backing: &Drive, span: &Span, out: &mut Collector<'_>) {
     }
 }
 
-/// One of some names.
-fn choice<'t>(
-    table: &mut Table<'t>,
-    key: &'static str,
-    names: &[&'static str],
-    out: &mut Collector<'_>,
-) -> Option<&'t str> {
-    let node = table.node(key)?;
-    let accepted = format!("\"{}\"", names.join("\" or \""));
-    let Value::String(text) = &node.value else {
-        mismatch(key, node, &accepted, out);
-        return None;
-    };
-    if !names.contains(&text.as_str()) {
-        let help = match nearest(text, names) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("accepted: {accepted}"),
-        };
-        out.error(node.span.clone(), format!("`{key}` is \"{text}\""), help);
-        return None;
-    }
-    Some(text)
-}
-
-fn text(table: &mut Table<'_>, key: &'static str, chars_max: usize, out: &mut Collector<'_>) -> Option<String> {
-    let (text, span) = table.string(key, out)?;
-    values::printable(key, text, chars_max, &span, out)
-}
-
-fn read_rules(table: &mut Table<'_>, drive: &mut ManagedDrive, out: &mut Collector<'_>) {
-    drive.overwrite = table.boolean("overwrite", false, out);
-    drive.overcommit = table.boolean("overcommit", false, out);
-    drive.exclusive = table.boolean("exclusive", false, out);
-    drive.checksums = table.boolean("checksums", false, out);
-    drive.encryption = table.boolean("encryption", false, out);
-    drive.read_only_if_damaged = table.boolean("read_only_if_damaged", false, out);
-    drive.key_file = match table.string("key_file", out) {
-        Some(("", span)) => {
-            out.error(
-                span,
-                "`key_file` is empty",
-                "name a file with 32 bytes or 64 hexadecimal digits, or leave it out",
-            );
-            None
-        }
-        path => path.map(|(path, _)| path.to_owned()),
-    };
-    let names = Attach::ALL.map(Attach::name);
-    drive.attach = choice(table, "attach", &names, out).and_then(Attach::named).unwrap_or_default();
-    if drive.exclusive && drive.attach == Attach::Everyone {
-        let span = table.node("attach").map_or_else(|| table.place(), |node| node.span.clone());
-        let help = "with exclusive a namespace has one host at a time: leave out one of the two";
-        out.error(span, "`attach` is \"everyone\" and `exclusive` is true", help);
-    }
-}
-
 fn read_managers(table: &mut Table<'_>, entry: &mut KnownDrive, out: &mut Collector<'_>) -> Option<Vec<Nqn>> {
     let nodes = bounded(table, "managers", limits::DRIVE_HOSTS_MAX, out)?;
     let mut managers = Vec::new();
@@ -205,7 +143,7 @@ fn read_quotas(
     }
     for quota in entries.iter().take(limits::DRIVE_HOSTS_MAX) {
         let nqn = values::check_nqn(&quota.key, &quota.key_span, out);
-        let size = values::size("quotas", &quota.node, (&limits::QUOTA_BYTES, 1), out);
+        let size = values::size("quotas", &quota.node, &limits::QUOTA_BYTES, 1, out);
         let (Some(nqn), Some(size)) = (nqn, size) else { continue };
         let within = drive.size_bytes.is_none_or(|capacity| size <= capacity) || drive.overcommit;
         if !within {

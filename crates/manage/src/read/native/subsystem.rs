@@ -12,11 +12,11 @@ use crate::drive::{Drive, FileDrive};
 use crate::read::table::{Table, beginning, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
-use ebof_grammar::backing::{SIZE_BYTES_MAX, checked_path};
+use ebof_grammar::backing::checked_path;
 
 /// Reads a subsystem.
 pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Subsystem> {
-    let mut table = Table::open("a subsystem", node, out)?;
+    let mut table = Table::open("a subsystem", node, out)?.with(Subsystem::KEYS);
     let named = table.required("nqn", "\"nqn.2014-08.org.example:drive0\"", out);
     let nqn = named.and_then(|node| values::nqn("nqn", node, out));
     let mut only_one = false;
@@ -34,6 +34,7 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     let described = drive.and_then(|node| known.drive(node, out));
     read_identity(&mut table, &mut subsystem, described, out);
     subsystem.drive = described.map(|drive| drive.name().to_owned());
+    table.take(Subsystem::KEYS, &mut subsystem, out);
     read_access(&mut table, &mut subsystem, known, out);
     read_controller_ids(&mut table, &mut subsystem, drive.is_some(), out);
     subsystem.namespaces = read_namespaces(&mut table, &subsystem.nqn, only_one, known, out);
@@ -68,11 +69,9 @@ fn read_identity(
     let model = drive.and_then(|drive| drive.model.as_ref());
     text("serial", limits::SERIAL_CHARS_MAX, serial, &mut subsystem.serial);
     text("model", limits::MODEL_CHARS_MAX, model, &mut subsystem.model);
-    text("firmware", limits::FIRMWARE_CHARS_MAX, None, &mut subsystem.firmware);
 }
 
 fn read_access(table: &mut Table<'_>, subsystem: &mut Subsystem, known: &Known, out: &mut Collector<'_>) {
-    subsystem.allow_any_host = table.boolean("allow_any_host", false, out);
     let hosts = table.array("allowed_hosts", out);
     let mut allowed = HashSet::new();
     for node in hosts.unwrap_or_default() {
@@ -182,8 +181,8 @@ fn read_namespace(
         known.claim_drive(&drive, &node.span, out);
         return Some((Namespace::new(nqn, 0, drive), None));
     }
-    let mut table = Table::open("a namespace", node, out)?;
-    let nsid = table.integer("nsid", &(1..=u64::from(limits::NAMESPACES_MAX)), out);
+    let mut table = Table::open("a namespace", node, out)?.with(Namespace::KEYS);
+    let nsid = table.integer("nsid", &Namespace::NSID, out);
     let mut only_one = true;
     if let (Some(nsid), Some(node)) = (nsid, table.node("nsid")) {
         let nsid: u32 = nsid;
@@ -200,14 +199,12 @@ fn read_namespace(
     namespace.block_size = block_size;
     let uuid_span = read_identifiers(&mut table, &mut namespace, known, out);
     let read_only = matches!(&namespace.drive, Drive::File(FileDrive { read_only: true, .. }));
-    namespace.write_protect = table.boolean("write_protect", read_only, out);
+    namespace.write_protect = table.boolean("write_protect", out).unwrap_or(read_only);
     if read_only && !namespace.write_protect {
         let span = table.node("write_protect").map_or_else(|| table.place(), |node| node.span.clone());
         out.error(span, "the drive is read-only", "leave out write_protect = false, or read_only of the drive");
     }
-    if let Some(group) = table.integer("ana_group", &(1..=u64::from(limits::ANA_GROUP_MAX)), out) {
-        namespace.ana_group = group;
-    }
+    table.take(Namespace::KEYS, &mut namespace, out);
     table.finish(out);
     // A second namespace of one number would have the same derived UUID: one complaint is enough.
     drive.filter(|_| only_one).map(|_| (namespace, uuid_span))
@@ -215,7 +212,7 @@ fn read_namespace(
 
 fn read_block_size(table: &mut Table<'_>, out: &mut Collector<'_>) -> Option<BlockSize> {
     let node = table.node("block_size")?;
-    match values::size("block_size", node, (&(0..=u64::MAX), 1), out)? {
+    match values::size("block_size", node, &(0..=u64::MAX), 1, out)? {
         512 => Some(BlockSize::B512),
         4096 => Some(BlockSize::B4096),
         other => {
@@ -262,13 +259,10 @@ pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out
     match &node.value {
         Value::String(text) => values::drive(text, &node.span, out),
         Value::Table(_) => {
-            let mut table = Table::open("a drive", node, out)?;
+            let mut table = Table::open("a drive", node, out)?.with(FileDrive::KEYS);
             let path_node = table.required("path", "\"disk.img\"", out);
-            let size = table.node("size");
-            let size_bytes = size.and_then(|node| values::size("size", node, (&(1..=SIZE_BYTES_MAX), 1), out));
-            let direct = table.node("direct").map(|_| table.boolean("direct", false, out));
-            let read_only = table.boolean("read_only", false, out);
-            let nested = table.boolean("nested", false, out);
+            let mut file = FileDrive::default();
+            table.take(FileDrive::KEYS, &mut file, out);
             table.finish(out);
             let path_node = path_node?;
             let path = crate::read::table::as_string("path", path_node, out)?;
@@ -276,7 +270,7 @@ pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out
                 out.error(path_node.span.clone(), error.to_string(), error.advice());
                 return None;
             }
-            Some(Drive::File(FileDrive { path: path.to_owned(), size_bytes, direct, read_only, nested }))
+            Some(Drive::File(FileDrive { path: path.to_owned(), ..file }))
         }
         _ => {
             mismatch(key, node, form, out);

@@ -1,0 +1,65 @@
+//! What a row of the configuration's keys says: name, accepted values, default, meaning.
+//!
+//! Each table has its rows beside its type (`TargetOptions::KEYS` and the others). From them come
+//! the names that its reader knows, the checks of ranges, where a value goes, and the tables of
+//! `docs/config.md`. How values are read is in `read`.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ebof_nvme::Nqn;
+
+/// A key of the table that is read into a `T`.
+pub(crate) struct Key<T: 'static> {
+    pub(crate) name: &'static str,
+    pub(crate) form: Form<T>,
+    pub(crate) default: Absent,
+    /// What the manual says behind the accepted values: unit and meaning.
+    pub(crate) text: &'static str,
+}
+
+/// What is accepted, and where it goes. Without a setter the reader of the table reads the key
+/// itself, because it depends on other keys.
+pub(crate) enum Form<T: 'static> {
+    /// An integer within a range.
+    Integer { range: RangeInclusive<u64>, set: Option<fn(&mut T, u64)> },
+    /// Bytes within a range, a multiple of `step`.
+    Size { range: RangeInclusive<u64>, step: u64, set: Option<fn(&mut T, u64)> },
+    /// A duration within a range.
+    Duration { range: RangeInclusive<Duration>, set: fn(&mut T, Duration) },
+    /// `true` or `false`.
+    Boolean { set: Option<fn(&mut T, bool)> },
+    /// One of some names.
+    Name { names: &'static [&'static str], set: fn(&mut T, &str) },
+    /// Printable ASCII of limited length, as Identify fields want it.
+    Printable { chars_max: usize, set: Option<fn(&mut T, String)> },
+    /// An NQN.
+    Nqn { set: Option<fn(&mut T, Nqn)> },
+    /// A text that the setter understands, or refuses.
+    Text { set: fn(&mut T, &str) -> Result<(), Refused> },
+    /// Something else, with what the manual calls its type.
+    Other(&'static str),
+}
+
+/// What holds without the key.
+pub(crate) enum Absent {
+    /// Nothing: it is required.
+    Required,
+    /// The value that a new `T` has.
+    Value,
+    /// What these words say.
+    Words(&'static str),
+}
+
+/// Why a text is no value of a key, and what is.
+pub(crate) struct Refused {
+    pub(crate) message: String,
+    pub(crate) help: &'static str,
+}
+
+/// Stores a number of which the range of its key is known to fit into the field.
+pub(crate) fn store<N: TryFrom<u64>>(field: &mut N, number: u64) {
+    if let Ok(number) = N::try_from(number) {
+        *field = number;
+    }
+}
