@@ -88,7 +88,7 @@ impl Commands {
         turn: &mut Turn<'_>,
     ) {
         let status = status_of(error, kind);
-        if let Some(more) = turn.shared.may_log(link.peer().ip().into(), log_limit::Kind::Device(error.class())) {
+        if let Some(more) = turn.shared.may_log(link.peer().about(), log_limit::Kind::Device(error.class())) {
             tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}{more}");
         }
         self.count_at_once(kind, 0, true, origin, turn);

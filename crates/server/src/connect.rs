@@ -18,17 +18,13 @@ impl Commands {
     /// Has the registry decide about Connect, and becomes the queue that it grants.
     pub(crate) fn connect(&mut self, executing: Executing, data: &[u8], link: &mut Link, turn: &mut Turn<'_>) -> Step {
         let peer = link.peer().clone();
-        let arrival = Arrival {
-            handle: self.handle,
-            port: peer.port.id,
-            local: peer.local.ip().to_canonical().to_string(),
-            peer: peer.remote.to_string(),
-        };
+        let arrival =
+            Arrival { handle: self.handle, port: peer.port.id, local: peer.local(), peer: peer.address.to_string() };
         let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
         if let Some(refusal) = refusal {
             turn.shared.refuse_connect(&peer, &refusal);
         } else if let Step::Execute(_, Task::DeferConnect(_)) = &step {
-            tracing::debug!(peer = %peer.remote, "Connect waits for the host's earlier queues");
+            tracing::debug!(peer = %peer.address, "Connect waits for the host's earlier queues");
         } else if let Some(id) = self.queue.id() {
             let entries = self.queue.entries();
             // The port may have got another limit since the controller was told its own.
@@ -47,12 +43,12 @@ impl Commands {
             }
             turn.shared.wake_control();
             let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
-            let (ip, peer) = (peer.ip(), peer.remote);
-            if let Some(more) = turn.shared.may_log(ip.into(), Kind::Connected) {
+            let (about, peer) = (peer.about(), peer.address);
+            if let Some(more) = turn.shared.may_log(about.clone(), Kind::Connected) {
                 tracing::info!(%peer, host, subsystem, queue = id.0, entries, "connected{more}");
             }
             if let Some(tolerated) = self.queue.tolerated()
-                && let Some(more) = turn.shared.may_log(ip.into(), Kind::Tolerated)
+                && let Some(more) = turn.shared.may_log(about, Kind::Tolerated)
             {
                 tracing::info!(%peer, host, subsystem, queue = id.0, "accepted although {tolerated}{more}");
             }

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,23 +12,20 @@ use std::time::Duration;
 use ebof_backend::Vital;
 use ebof_fabrics::Drain;
 use ebof_fabrics::registry::SLOW_DRAIN_MS;
-use ebof_manage::api::RefusalReason;
 use rustix::event::epoll;
 use socket2::SockRef;
 
-use crate::log_limit::{About, Kind, Network};
-use crate::mailbox::{Accepted, Mailbox, Message};
+use crate::admission;
+use crate::link::{Peer, PeerAddress};
+use crate::log_limit::{About, Kind};
+use crate::mailbox::{Incoming, Mailbox, Message};
 use crate::port::PortState;
 use crate::reactor::timespec;
-use crate::share;
 use crate::shared::Shared;
 use crate::sockets;
 
 /// Connections accepted from one listener before the others are looked at.
 const ACCEPT_BATCH: usize = 64;
-
-/// Connections that one address may always have that are not admitted yet: a host connects several at a time.
-const UNADMITTED_MIN: u32 = 4;
 
 /// How long accepting rests after the system ran out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
@@ -309,34 +305,19 @@ fn report_slow_drain(drain: &Drain) {
 
 /// Lets a connection in, or refuses it.
 fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, port: &Arc<PortState>) {
-    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    let max = shared.settings.connections_max;
-    if shared.connections.load(Relaxed) >= max {
-        let detail = format!("{max} connections are open, which is the limit");
-        shared.refuse(peer, port, RefusalReason::TooManyConnections, None, None, detail);
-        return;
-    }
-    let most = share::percent_of(max, shared.settings.address_share_percent).max(UNADMITTED_MIN);
-    let Some(waiting) = shared.unadmitted.enter(Network::of(peer.ip()), most) else {
-        let detail = format!("{most} connections from there are not admitted yet, which is the share of one address");
-        shared.refuse(peer, port, RefusalReason::AddressShare, None, None, detail);
-        return;
-    };
-    let local = match sockets::accepted(&socket, &port.config).and_then(|()| socket.local_addr()) {
-        Ok(local) => local,
-        Err(error) => {
-            if let Some(more) = shared.may_log(peer.ip().into(), Kind::NotAccepted) {
-                tracing::warn!(%peer, port = port.name, "a connection ended before it was accepted: {error}{more}");
-            }
-            return;
-        }
-    };
-    shared.connections.fetch_add(1, Relaxed);
-    port.counts.connections.fetch_add(1, Relaxed);
-    port.counts.accepted.fetch_add(1, Relaxed);
-    let message = Message::Accept(Accepted { socket, peer, local, port: Arc::clone(port), waiting });
-    if let Some(mailbox) = shared.reactors().get(reactor) {
-        mailbox.post(message);
+    let remote = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let admitted = socket.local_addr().and_then(|local| {
+        let address = PeerAddress::Network { remote, local };
+        let Ok(waiting) = admission::room_for(shared, address, port) else { return Ok(()) };
+        sockets::accepted(&socket, &port.config)?;
+        let peer = Peer { port: Arc::clone(port), address };
+        admission::hand_over(shared, reactor, Incoming::Tcp(socket.into()), peer, waiting);
+        Ok(())
+    });
+    if let Err(error) = admitted
+        && let Some(more) = shared.may_log(remote.ip().into(), Kind::NotAccepted)
+    {
+        tracing::warn!(peer = %remote, port = port.name, "a connection ended before it was accepted: {error}{more}");
     }
 }
 

@@ -7,6 +7,7 @@
 //! own the connections that were given to them, from socket to device and back.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod ask;
 mod at_once;
 mod buffer;

@@ -15,13 +15,16 @@
 //! | [`Link::charge`], [`Link::has_share`] | its share of the reactor's turn |
 //! | [`Link::open`], [`Link::drain`], [`Link::has_ended`], [`Link::peer`] | how far it is, and whose it is |
 
+mod any;
 mod end;
+mod loopback;
 mod outbox;
 mod tcp;
 mod transport;
 mod zerocopy;
 
-use std::net::{IpAddr, SocketAddr};
+use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -30,11 +33,14 @@ use ebof_fabrics::Handle;
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 
 use self::transport::Transport;
+use crate::log_limit::About;
 use crate::port::PortState;
 use crate::share::Waiting;
 use crate::turn::{Turn, place_of};
 
+pub(crate) use any::AnyTransport;
 pub(crate) use end::End;
+pub(crate) use loopback::Loopback;
 pub(crate) use tcp::Tcp;
 #[cfg(test)]
 pub(crate) use zerocopy::Settling;
@@ -74,15 +80,62 @@ pub(crate) enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) port: Arc<PortState>,
-    /// The host's address.
-    pub(crate) remote: SocketAddr,
-    /// The address that the host reached.
-    pub(crate) local: SocketAddr,
+    pub(crate) address: PeerAddress,
+}
+
+/// Where a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerAddress {
+    /// On the network.
+    Network {
+        /// The host's address.
+        remote: SocketAddr,
+        /// The address that the host reached.
+        local: SocketAddr,
+    },
+    /// In this process.
+    SameProcess,
 }
 
 impl Peer {
-    pub(crate) fn ip(&self) -> IpAddr {
-        self.remote.ip()
+    /// Whom lines of the log are about.
+    pub(crate) fn about(&self) -> About {
+        self.address.about()
+    }
+
+    /// The address of this target that the host reached, without the port; empty where it needed
+    /// none.
+    pub(crate) fn local(&self) -> String {
+        match self.address {
+            PeerAddress::Network { local, .. } => local.ip().to_canonical().to_string(),
+            PeerAddress::SameProcess => String::new(),
+        }
+    }
+}
+
+impl PeerAddress {
+    pub(crate) fn about(self) -> About {
+        match self {
+            Self::Network { remote, .. } => remote.ip().into(),
+            Self::SameProcess => About::Target,
+        }
+    }
+
+    /// As the management API has it: 0.0.0.0:0 for a host in this process.
+    pub(crate) fn socket_address(self) -> SocketAddr {
+        match self {
+            Self::Network { remote, .. } => remote,
+            Self::SameProcess => SocketAddr::from(([0, 0, 0, 0], 0)),
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network { remote, .. } => remote.fmt(f),
+            Self::SameProcess => f.write_str("this process"),
+        }
     }
 }
 
@@ -162,7 +215,7 @@ pub(crate) enum Flushed {
 pub(crate) struct Link {
     handle: Handle,
     peer: Peer,
-    transport: Tcp,
+    transport: AnyTransport,
     pub(crate) state: State,
     /// Counts among the connections that are not admitted yet.
     waiting: Option<Waiting>,
@@ -180,13 +233,19 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(handle: Handle, transport: Tcp, peer: Peer, deadline_ms: u64, waiting: Waiting) -> Self {
+    pub(crate) fn new(
+        handle: Handle,
+        transport: AnyTransport,
+        peer: Peer,
+        deadline_ms: u64,
+        waiting: Option<Waiting>,
+    ) -> Self {
         Self {
             handle,
             peer,
             transport,
             state: State::Handshake { deadline_ms },
-            waiting: Some(waiting),
+            waiting,
             blocked_since_ms: None,
             last_received_ms: 0,
             dirty: false,
@@ -534,9 +593,9 @@ impl Link {
     /// Tells the peer to go, and why where the transport has words for it. Its input is dropped
     /// before.
     pub(crate) fn start_closing(&mut self, end: &End, turn: &mut Turn<'_>) {
-        self.transport.start_closing(end, turn.pool);
+        let awaits_peer = self.transport.start_closing(end, turn.pool);
         self.blocked_since_ms = None;
-        self.state = State::Closing { deadline_ms: turn.now_ms + CLOSING_MS };
+        self.state = if awaits_peer { State::Closing { deadline_ms: turn.now_ms + CLOSING_MS } } else { State::Gone };
     }
 
     /// Breaks the connection off. Buffers that are still read keep the link.
@@ -553,6 +612,7 @@ impl Link {
 
     #[cfg(test)]
     pub(crate) fn tcp(&mut self) -> &mut Tcp {
-        &mut self.transport
+        let AnyTransport::Tcp(tcp) = &mut self.transport else { panic!("a connection over TCP is expected") };
+        tcp
     }
 }

@@ -2,19 +2,21 @@
 //! reactor sleeps.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ebof_drive::Refusal;
 use ebof_fabrics::{Handle, Notice};
+use ebof_loopback::TargetEnd;
 use ebof_nvme::{Cid, Nsid};
+use ebof_sockets::Stream;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::DeviceTable;
 use crate::drives::Told;
 use crate::fused::Barrier;
+use crate::link::Peer;
 use crate::port::PortState;
 use crate::share::Waiting;
 
@@ -22,6 +24,8 @@ use crate::share::Waiting;
 pub(crate) enum Message {
     /// A connection to serve from now on.
     Accept(Accepted),
+    /// The connection `handle`, which has no descriptor, has something to receive or has ended.
+    Arrived { handle: Handle },
     /// Something for the queue of one connection.
     Notice { handle: Handle, notice: Notice },
     /// The devices changed.
@@ -61,11 +65,16 @@ pub(crate) enum Message {
 
 /// A connection that was let in.
 pub(crate) struct Accepted {
-    pub(crate) socket: TcpStream,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
-    pub(crate) port: Arc<PortState>,
-    pub(crate) waiting: Waiting,
+    pub(crate) incoming: Incoming,
+    pub(crate) peer: Peer,
+    /// Where connections that are not admitted yet are counted.
+    pub(crate) waiting: Option<Waiting>,
+}
+
+/// What a connection's bytes or messages come by.
+pub(crate) enum Incoming {
+    Tcp(Stream),
+    Loopback(TargetEnd),
 }
 
 /// Which command waits for an answer: a slot of a connection.

@@ -359,8 +359,8 @@ impl Reactor {
         };
         let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
         if let Err(error) = epoll::modify(&self.epoll, socket, data, flags) {
-            let peer = connection.link.peer().remote;
-            if let Some(more) = self.shared.may_log(peer.ip().into(), Kind::Unwatched) {
+            let peer = connection.link.peer().address;
+            if let Some(more) = self.shared.may_log(peer.about(), Kind::Unwatched) {
                 tracing::error!(%peer, "the events of a socket could not be chosen: {error}{more}");
             }
         }

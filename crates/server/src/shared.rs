@@ -4,8 +4,7 @@
 //! of the whole, changes of the configuration.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,7 +17,7 @@ use ebof_tcp::FatalStatus;
 use crate::connection::Connection;
 use crate::drives::Drives;
 use crate::fused::Pairs;
-use crate::link::{Counts, End, Peer, State};
+use crate::link::{Counts, End, Peer, PeerAddress, State};
 use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 use crate::mailbox::{Mailbox, Message};
 use crate::port::PortState;
@@ -69,6 +68,10 @@ pub(crate) struct Shared {
     stats: Mutex<Stats>,
     /// Header and data digest of the connected queues.
     digests: Mutex<HashMap<Handle, (bool, bool)>>,
+    /// Nothing is accepted any more.
+    pub(crate) stopping: AtomicBool,
+    /// For connections that may go to any reactor: how many there were.
+    pub(crate) next_reactor: AtomicUsize,
     reactors: Vec<Mailbox>,
     control: Mailbox,
 }
@@ -101,6 +104,8 @@ impl Shared {
             registry: Mutex::new(registry),
             stats: Mutex::default(),
             digests: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            next_reactor: AtomicUsize::new(0),
             reactors,
             control,
         }
@@ -223,17 +228,17 @@ impl Shared {
         let queue = commands.queue.id().map(|id| id.0);
         let unconnected = matches!(link.state, State::Handshake { .. });
         if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
-            self.refuse(link.peer().remote, &link.peer().port, reason, None, None, end.to_string());
+            self.refuse(link.peer().address, &link.peer().port, reason, None, None, end.to_string());
             return;
         }
-        let (ip, peer) = (link.peer().ip(), link.peer().remote);
+        let peer = link.peer().address;
         let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
         let kind = match wanted {
             _ if unconnected => Kind::Unconnected,
             true => Kind::Ended,
             false => Kind::Broken,
         };
-        match self.may_log(ip.into(), kind) {
+        match self.may_log(peer.about(), kind) {
             Some(more) if wanted => tracing::info!(%peer, host, queue, "connection ended: {end}{more}"),
             Some(more) => tracing::warn!(%peer, host, queue, "connection ended: {end}{more}"),
             None => {}
@@ -261,13 +266,13 @@ impl Shared {
             Reason::Draining => RefusalReason::QueuesDraining,
         };
         let detail = format!("queue {}: {}; answered {}", refusal.queue, refusal.reason, refusal.status);
-        self.refuse(peer.remote, &peer.port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);
+        self.refuse(peer.address, &peer.port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);
     }
 
     /// Notes a connection that was refused.
     pub(crate) fn refuse(
         &self,
-        peer: SocketAddr,
+        peer: PeerAddress,
         port: &PortState,
         reason: RefusalReason,
         host: Option<&Nqn>,
@@ -277,12 +282,13 @@ impl Shared {
         port.counts.refused.fetch_add(1, Relaxed);
         let (host_nqn, subsystem_nqn) = (host.map(Nqn::to_string), subsystem.map(Nqn::to_string));
         let advice = reason.advice();
-        if let Some(more) = self.may_log(peer.ip().into(), Kind::Refused(reason)) {
+        if let Some(more) = self.may_log(peer.about(), Kind::Refused(reason)) {
             let name = &port.name;
             tracing::warn!(%peer, port = name, ?reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}{more}");
         }
         let time_unix_ms = self.clock.unix_ms();
         let advice = advice.to_owned();
+        let peer = peer.socket_address();
         let entry = JournalEntry { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
     }

@@ -15,6 +15,7 @@ use ebof_manage::api::{
 };
 use ebof_manage::{Config, Diagnostics, Loaded, Plan};
 
+use crate::admission;
 use crate::control::{Control, Listening, Order, Orders, Placement};
 use crate::device::DeviceTable;
 use crate::drives::Drives;
@@ -173,6 +174,15 @@ impl Target {
         state.ports.iter().map(|Listening { port, .. }| (port.name.clone(), port.address)).collect()
     }
 
+    /// Where hosts in this process reach the target without a socket: the port of this name, as it is
+    /// configured now. Its hosts are offered what those on the network are.
+    #[must_use]
+    pub fn loopback(&self, port: &str) -> Option<ebof_loopback::Port> {
+        let state = self.in_force();
+        let listening = state.ports.iter().find(|listening| listening.port.name == port)?;
+        Some(admission::loopback(&self.shared, &listening.port))
+    }
+
     /// What was counted since the start.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -198,6 +208,7 @@ impl Target {
         if threads.is_empty() {
             return;
         }
+        self.shared.stopping.store(true, Relaxed);
         self.orders.give(Order::Stop);
         let deadline_ms = self.shared.clock.now_ms() + u64::try_from(grace.as_millis()).unwrap_or(u64::MAX / 2);
         self.shared.post_all(|| Message::Shutdown { deadline_ms });

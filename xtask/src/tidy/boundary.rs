@@ -34,7 +34,7 @@ const SIDES: &[Side] = &[
     Side {
         name: "a link",
         folder: "crates/server/src",
-        files: &["link", "link/outbox", "link/tcp", "link/transport", "link/zerocopy"],
+        files: &["link", "link/any", "link/loopback", "link/outbox", "link/tcp", "link/transport", "link/zerocopy"],
         foreign: &["Commands", "Executing", "Operation", "Queue", "Step", "Work", "opcode", "Opcode"],
     },
     Side {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use ebof_backend::{Buffer, Device, Lent, PAGE_BYTES};
 use ebof_pinned::Collected;
+use ebof_sockets::Stream;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::Flushed;
@@ -149,7 +150,7 @@ impl Outbox {
     ///
     /// # Errors
     /// The socket's error, other than that it would block.
-    pub(crate) fn flush(&mut self, socket: impl AsFd, share: usize, pool: &mut Pool) -> io::Result<Flushed> {
+    pub(crate) fn flush(&mut self, stream: &mut Stream, share: usize, pool: &mut Pool) -> io::Result<Flushed> {
         self.seal();
         let mut left = share;
         while self.bytes > 0 {
@@ -157,9 +158,9 @@ impl Outbox {
                 return Ok(Flushed::Share);
             }
             let sent = match self.next_part() {
-                Part::Pinned => self.send_pinned(&socket),
-                Part::Gathered(count) if count <= GATHER_FEW => self.send_some::<GATHER_FEW>(&socket, left, count),
-                Part::Gathered(count) => self.send_some::<GATHER_MAX>(&socket, left, count),
+                Part::Pinned => self.send_pinned(stream),
+                Part::Gathered(count) if count <= GATHER_FEW => self.send_some::<GATHER_FEW>(stream, left, count),
+                Part::Gathered(count) => self.send_some::<GATHER_MAX>(stream, left, count),
             };
             match sent {
                 Ok((0, _)) => return Err(io::ErrorKind::WriteZero.into()),
@@ -167,9 +168,9 @@ impl Outbox {
                     left = left.saturating_sub(sent);
                     self.advance(sent, cut, pool);
                 }
-                Err(rustix::io::Errno::AGAIN) => return Ok(Flushed::Blocked),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(Flushed::All)
@@ -188,9 +189,9 @@ impl Outbox {
 
     /// One send of the payload in front, without a copy; with one where the kernel has no room to
     /// remember its pages. Gives as [`Outbox::send_some`] does.
-    fn send_pinned(&mut self, socket: impl AsFd) -> rustix::io::Result<(usize, usize)> {
-        let (Some(Segment::Payload { buffer, start, end }), Some(zerocopy)) =
-            (self.segments.front(), &mut self.zerocopy)
+    fn send_pinned(&mut self, stream: &mut Stream) -> io::Result<(usize, usize)> {
+        let (Some(Segment::Payload { buffer, start, end }), Some(zerocopy), Some(socket)) =
+            (self.segments.front(), &mut self.zerocopy, stream.socket())
         else {
             return Ok((0, 0));
         };
@@ -198,7 +199,7 @@ impl Outbox {
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         flags.set(SendFlags::MORE, end - start < self.bytes);
         let mut control = SendAncillaryBuffer::default();
-        match sendmsg(&socket, &payload, &mut control, flags | ebof_pinned::FLAG) {
+        match sendmsg(socket, &payload, &mut control, flags | ebof_pinned::FLAG) {
             Ok(sent) => {
                 zerocopy.pinned.note_send();
                 zerocopy.fresh.sends += 1;
@@ -206,9 +207,9 @@ impl Outbox {
             }
             Err(rustix::io::Errno::NOBUFS) => {
                 zerocopy.fresh.refused += 1;
-                Ok((sendmsg(&socket, &payload, &mut control, flags)?, 0))
+                Ok((sendmsg(socket, &payload, &mut control, flags)?, 0))
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -216,10 +217,10 @@ impl Outbox {
     /// Gives the bytes sent, and how many behind them are in `cut` now.
     fn send_some<const N: usize>(
         &mut self,
-        socket: impl AsFd,
+        stream: &mut Stream,
         share: usize,
         count: usize,
-    ) -> rustix::io::Result<(usize, usize)> {
+    ) -> io::Result<(usize, usize)> {
         let Self { arena, arena_start, segments, lenders, cut, bytes, .. } = self;
         let lent =
             if lenders.is_empty() { ArrayVec::<_, N>::new() } else { borrow(segments.range(..count), lenders, share) };
@@ -256,11 +257,9 @@ impl Outbox {
             }
             offered += gather.last().map_or(0, |slice| slice.len());
         }
-        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // What is left follows at once or in the next turn: the kernel may fill its last segment
         // with it.
-        flags.set(SendFlags::MORE, offered < *bytes);
-        let sent = sendmsg(socket, &gather, &mut SendAncillaryBuffer::default(), flags)?;
+        let sent = stream.send(&gather, offered < *bytes)?;
         drop(gather);
         if sent == offered {
             return Ok((sent, 0));

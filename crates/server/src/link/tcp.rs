@@ -1,15 +1,18 @@
-//! NVMe/TCP: a socket, the transport core, what is received and not taken yet, and what waits to be
+//! NVMe/TCP: a stream, the transport core, what is received and not taken yet, and what waits to be
 //! sent.
 //!
-//! Owns the socket and the buffers whose data are under way.
+//! Owns the stream and the buffers whose data are under way.
 
-use std::io::{self, IoSliceMut, Read};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, IoSliceMut};
+use std::net::Shutdown;
+#[cfg(test)]
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe};
+use ebof_sockets::Stream;
 use ebof_tcp::controller::{Connection, Event as CoreEvent, InCapsule};
 
 use super::outbox::Outbox;
@@ -53,7 +56,7 @@ enum InlineState {
 
 /// One connection's NVMe/TCP.
 pub(crate) struct Tcp {
-    pub(super) socket: TcpStream,
+    pub(super) stream: Stream,
     core: Connection,
     pub(super) outbox: Outbox,
     /// Data that are asked for, and those that will come in a capsule.
@@ -74,13 +77,13 @@ pub(crate) struct Tcp {
 impl Tcp {
     /// A connection that arrived at `port`. Where the port sends without a copy, it does so until
     /// the kernel has copied `copied_max` times in a row all the same.
-    pub(crate) fn new(socket: TcpStream, port: &PortState, copied_max: u32) -> Self {
+    pub(crate) fn new(stream: Stream, port: &PortState, copied_max: u32) -> Self {
         let mut outbox = Outbox::default();
-        if let Some(least) = port.config.zerocopy_send_bytes {
+        if let Some(least) = port.config.zerocopy_send_bytes.filter(|_| stream.socket().is_some()) {
             outbox.pin_from(least, copied_max);
         }
         Self {
-            socket,
+            stream,
             core: Connection::new(port.transport_config()),
             outbox,
             transfers: Vec::new(),
@@ -110,8 +113,8 @@ impl Tcp {
         }
     }
 
-    fn read_scratch(&self, scratch: &mut [u8]) -> io::Result<Received> {
-        let total = (&self.socket).read(scratch)?;
+    fn read_scratch(&mut self, scratch: &mut [u8]) -> io::Result<Received> {
+        let total = self.stream.receive(scratch)?;
         Ok(Received { total, in_scratch: total, room: scratch.len() })
     }
 
@@ -128,7 +131,7 @@ impl Tcp {
                 let scratch = &mut scratch[..behind];
                 let room = place.len() + scratch.len();
                 let mut parts = [IoSliceMut::new(place), IoSliceMut::new(scratch)];
-                let total = (&self.socket).read_vectored(&mut parts)?;
+                let total = self.stream.receive_parts(&mut parts)?;
                 let direct = total.min(wanted);
                 self.core.data_received(&place[..direct]);
                 incoming.at += direct;
@@ -147,7 +150,7 @@ fn within(scratch: &mut [u8], limit: usize) -> &mut [u8] {
 
 impl Transport for Tcp {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+        self.stream.descriptor()
     }
 
     fn is_initialized(&self) -> bool {
@@ -367,7 +370,7 @@ impl Transport for Tcp {
 
     fn flush(&mut self, turn: &mut Turn<'_>) -> Result<Flushed, End> {
         let before = self.outbox.len();
-        let flushed = self.outbox.flush(&self.socket, turn.share, turn.pool)?;
+        let flushed = self.outbox.flush(&mut self.stream, turn.share, turn.pool)?;
         if self.outbox.has_zerocopy() {
             self.after_flush(self.outbox.len() < before, turn);
         }
@@ -383,15 +386,15 @@ impl Transport for Tcp {
         }
     }
 
-    fn start_closing(&mut self, end: &End, pool: &mut Pool) {
+    fn start_closing(&mut self, end: &End, pool: &mut Pool) -> bool {
         self.outbox.clear(pool);
         if let End::Fatal(error) = end {
             self.core.send_term(error, self.outbox.arena());
             // A peer that does not even take the TermReq is beyond help.
-            let _ = self.outbox.flush(&self.socket, usize::MAX, pool);
+            let _ = self.outbox.flush(&mut self.stream, usize::MAX, pool);
         }
-        // Fails when the peer is gone already, which is what we want.
-        let _ = self.socket.shutdown(Shutdown::Write);
+        self.stream.shutdown(Shutdown::Write);
+        true
     }
 
     fn close(&mut self, peer: &Peer, turn: &mut Turn<'_>) {
@@ -399,12 +402,15 @@ impl Transport for Tcp {
         if self.outbox.is_pinning() {
             self.let_go(peer, turn);
         }
-        let _ = self.socket.shutdown(Shutdown::Both);
+        self.stream.shutdown(Shutdown::Both);
         self.pinned_since_ms = None;
     }
 
     fn peer_is_gone(&self) -> bool {
-        sockets::peer_is_gone(&self.socket)
+        match &self.stream {
+            Stream::Socket(socket) => sockets::peer_is_gone(socket),
+            Stream::Simulated(stream) => stream.readiness().closed,
+        }
     }
 
     fn shrink(&mut self) {
@@ -421,10 +427,10 @@ impl Transport for Tcp {
     }
 
     fn failure(&self) -> Option<End> {
-        if !self.outbox.has_zerocopy() {
+        let Some(socket) = self.stream.socket().filter(|_| self.outbox.has_zerocopy()) else {
             return Some(End::PeerClosed);
-        }
-        match self.socket.take_error() {
+        };
+        match socket.take_error() {
             Ok(None) => None,
             Ok(Some(error)) | Err(error) => Some(End::Socket(error)),
         }
@@ -457,6 +463,6 @@ impl Tcp {
     /// Ends as if a network card still read its buffers. Gives the socket.
     pub(crate) fn settle_from(&mut self, settling: Settling) -> TcpStream {
         self.settling = Some(settling);
-        self.socket.try_clone().expect("a socket is there")
+        self.stream.socket().and_then(|socket| socket.try_clone().ok()).expect("it has a socket")
     }
 }

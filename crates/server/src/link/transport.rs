@@ -124,8 +124,8 @@ pub(crate) trait Transport {
     fn drop_input(&mut self, give: &mut dyn FnMut(Buffer));
 
     /// Tells the peer to go, and why where the transport has words for it. What is queued is
-    /// dropped.
-    fn start_closing(&mut self, end: &End, pool: &mut Pool);
+    /// dropped. Returns whether the peer's own end is to be awaited.
+    fn start_closing(&mut self, end: &End, pool: &mut Pool) -> bool;
 
     /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) tells about
     /// buffers that are still read.

@@ -107,13 +107,14 @@ impl Tcp {
     /// # Errors
     /// The socket's error queue cannot be read.
     pub(super) fn on_notifications(&mut self, peer: &Peer, turn: &mut Turn<'_>) -> Result<bool, End> {
-        let collected = self.outbox.collect(&self.socket, turn.pool)?;
+        let Some(socket) = self.stream.socket() else { return Ok(false) };
+        let collected = self.outbox.collect(socket, turn.pool)?;
         if collected.sends == 0 {
             return Ok(false);
         }
         turn.shared.zerocopy.told(collected.copied, collected.fell_back);
         if collected.fell_back {
-            let peer = peer.remote;
+            let peer = peer.address;
             tracing::debug!(%peer, "the kernel copies what it is to send without a copy: this connection copies again");
         }
         self.pinned_since_ms = self.outbox.is_pinning().then_some(turn.now_ms);
@@ -137,7 +138,8 @@ impl Tcp {
     pub(super) fn look_at_acknowledged(&mut self, now_ms: u64) {
         let stalled = self.pinned_since_ms.is_some_and(|since| since + STALLED_MS <= now_ms);
         if stalled
-            && let Ok(acknowledged) = ebof_pinned::acknowledged(&self.socket)
+            && let Some(socket) = self.stream.socket()
+            && let Ok(acknowledged) = ebof_pinned::acknowledged(socket)
             && acknowledged != std::mem::replace(&mut self.acknowledged, acknowledged)
         {
             self.pinned_since_ms = Some(now_ms);
@@ -152,7 +154,9 @@ impl Tcp {
         if self.on_notifications(peer, turn).is_ok() && !self.outbox.is_pinning() {
             return;
         }
-        ebof_pinned::abort(&self.socket);
+        if let Some(socket) = self.stream.socket() {
+            ebof_pinned::abort(socket);
+        }
         self.settling = Some(Settling::from(turn.now_ms));
         self.settle_pinned(peer, turn);
     }
@@ -164,8 +168,8 @@ impl Tcp {
         let until_ms = settling.until_ms;
         let failed = self.on_notifications(peer, turn).is_err();
         if self.outbox.is_pinning() && (failed || turn.now_ms >= until_ms) {
-            if let Some(more) = turn.shared.may_log(peer.ip().into(), crate::log_limit::Kind::Pinned) {
-                let peer = peer.remote;
+            if let Some(more) = turn.shared.may_log(peer.about(), crate::log_limit::Kind::Pinned) {
+                let peer = peer.address;
                 tracing::error!(
                     %peer,
                     "the network card does not give memory back that it was to send: it is not used again{more}"

@@ -1,6 +1,8 @@
-//! What a reactor is told by other threads: connections to serve, notices for queues, aborts, closes, the end.
+//! What a reactor is told by other threads: connections to serve, notices for queues, aborts,
+//! closes, the end.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use ebof_fabrics::{Handle, Notice};
 use ebof_nvme::Nsid;
@@ -9,9 +11,9 @@ use rustix::event::epoll;
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
 use crate::connection::Connection;
-use crate::link::{End, Link, Peer, State, Tcp};
+use crate::link::{AnyTransport, End, Link, Loopback, State, Tcp};
 use crate::log_limit::Kind;
-use crate::mailbox::{Accepted, Asker, Message};
+use crate::mailbox::{Accepted, Asker, Incoming, Message};
 use crate::port::PortState;
 use crate::turn::{Turn, handle, place_of};
 
@@ -19,8 +21,10 @@ impl Reactor {
     pub(super) fn on_message(&mut self, message: Message, now_us: u64) {
         match message {
             Message::Accept(accepted) => self.accept(accepted, now_us),
+            Message::Arrived { handle } => self.arrived(handle, now_us),
             Message::Devices(devices) => self.devices = devices,
-            // The Admin Queue is idle first. What the other queues have accepted is completed all the same.
+            // The Admin Queue is idle first. What the other queues have accepted is completed all
+            // the same.
             Message::Notice { notice: Notice::Close(_), .. } if self.shutdown_ms.is_some() => {}
             Message::Notice { handle, notice } => {
                 self.with_handle(handle, now_us, |connection, turn| connection.on_notice(notice, turn));
@@ -56,8 +60,8 @@ impl Reactor {
                 });
             }
             Message::Close { handle, reply } => {
-                // The connection goes away now; its end is known when no device works for it any more, also where its
-                // socket is gone already.
+                // The connection goes away now; its end is known when no device works for it any
+                // more, also where its socket is gone already.
                 let known = self.with_known(handle, now_us, |connection, turn| {
                     connection.commands.close_askers.push(reply);
                     end_connection(connection, &End::Reset, turn);
@@ -106,7 +110,8 @@ impl Reactor {
         });
     }
 
-    /// Whether the connection of a queue has ended without anybody having read that. The answer waits for what it has at a device.
+    /// Whether the connection of a queue has ended without anybody having read that. The answer
+    /// waits for what it has at a device.
     fn look(&mut self, handle: Handle, reply: Asker, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, _| {
             connection.commands.await_changes(reply);
@@ -118,7 +123,8 @@ impl Reactor {
         }
     }
 
-    /// Also for a connection whose socket is gone: what it has at devices can still reach the medium.
+    /// Also for a connection whose socket is gone: what it has at devices can still reach the
+    /// medium.
     fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: Asker, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, turn| {
             connection.commands.on_preempt(nsid, reply, &mut connection.link, turn);
@@ -163,9 +169,9 @@ impl Reactor {
     }
 
     fn accept(&mut self, accepted: Accepted, now_us: u64) {
-        let Accepted { socket, peer, local, port, waiting } = accepted;
+        let Accepted { incoming, peer, waiting } = accepted;
         if self.shutdown_ms.is_some() {
-            self.shared.connection_gone(&port);
+            self.shared.connection_gone(&peer.port);
             return;
         }
         let place = self.free.pop().unwrap_or_else(|| {
@@ -174,24 +180,48 @@ impl Reactor {
         });
         self.serial += 1;
         let handle = handle(self.index, self.serial, place);
+        let transport = match incoming {
+            Incoming::Tcp(stream) => {
+                AnyTransport::Tcp(Tcp::new(stream, &peer.port, self.shared.settings.zerocopy_copied_max))
+            }
+            Incoming::Loopback(end) => {
+                let mailbox = self.mailbox.clone();
+                AnyTransport::Loopback(Loopback::new(end, Arc::new(move || mailbox.post(Message::Arrived { handle }))))
+            }
+        };
         let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
-        let added =
-            epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(u64::from(place)), epoll::EventFlags::IN);
+        let link = Link::new(handle, transport, peer, deadline_ms, waiting);
+        let address = link.peer().address;
+        let data = epoll::EventData::new_u64(u64::from(place));
+        let added = link.descriptor().map_or(Ok(()), |fd| epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN));
         if let Err(error) = added {
-            if let Some(more) = self.shared.may_log(peer.ip().into(), Kind::Unwatched) {
-                tracing::error!(%peer, "the connection cannot be watched: {error}{more}");
+            if let Some(more) = self.shared.may_log(address.about(), Kind::Unwatched) {
+                tracing::error!(peer = %address, "the connection cannot be watched: {error}{more}");
             }
             self.free.push(place);
-            self.shared.connection_gone(&port);
+            self.shared.connection_gone(&link.peer().port);
             return;
         }
-        tracing::debug!(%peer, %local, reactor = self.index, "connection accepted");
-        let tcp = Tcp::new(socket, &port, self.shared.settings.zerocopy_copied_max);
-        let link = Link::new(handle, tcp, Peer { port, remote: peer, local }, deadline_ms, waiting);
+        tracing::debug!(peer = %address, local = link.peer().local(), reactor = self.index, "connection accepted");
+        let has_descriptor = link.descriptor().is_some();
         let mut connection = Connection::new(handle, link);
         connection.armed_ms = Some(deadline_ms);
         self.connections[place as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
+        if !has_descriptor {
+            // What came before it had a bell.
+            self.arrived(handle, now_us);
+        }
+    }
+
+    /// The connection of `handle`, which has no descriptor, has something to receive, or has ended.
+    fn arrived(&mut self, handle: Handle, now_us: u64) {
+        let place = place_of(handle);
+        let known = self.connections.get(place as usize).and_then(Option::as_ref);
+        let Some(connection) = known.filter(|connection| connection.handle == handle) else { return };
+        let mut flags = epoll::EventFlags::IN;
+        flags.set(epoll::EventFlags::HUP, connection.link.peer_is_gone());
+        self.on_socket(place, flags, now_us);
     }
 
     fn start_shutdown(&mut self, deadline_ms: u64, now_us: u64) {

@@ -24,8 +24,9 @@ use crate::control::Listening;
 use crate::device::DeviceTable;
 use crate::drives::Drives;
 use crate::environment::Environment;
+use crate::link::{Peer, PeerAddress};
 use crate::log_limit::Network;
-use crate::mailbox::{Accepted, Mailbox, Message};
+use crate::mailbox::{Accepted, Incoming, Mailbox, Message};
 use crate::port::PortState;
 use crate::realise::Devices;
 use crate::settings::Settings;
@@ -111,13 +112,13 @@ impl Rig {
             socket.set_send_buffer_size(212_992).unwrap();
         }
         let nobody: std::net::SocketAddr = ([127, 0, 0, 1], 1).into();
-        let socket = std::os::fd::OwnedFd::from(theirs).into();
         self.reactor.mailbox.post(Message::Accept(Accepted {
-            socket,
-            peer: nobody,
-            local: nobody,
-            port: Arc::clone(&self.port),
-            waiting: self.reactor.shared.unadmitted.enter(Network::of(nobody.ip()), u32::MAX).unwrap(),
+            incoming: Incoming::Tcp(std::net::TcpStream::from(std::os::fd::OwnedFd::from(theirs)).into()),
+            peer: Peer {
+                port: Arc::clone(&self.port),
+                address: PeerAddress::Network { remote: nobody, local: nobody },
+            },
+            waiting: self.reactor.shared.unadmitted.enter(Network::of(nobody.ip()), u32::MAX),
         }));
         ours
     }

@@ -19,6 +19,7 @@ mod fairness;
 mod going_back;
 mod hostile;
 mod limits;
+mod loopback;
 mod pairs;
 mod peers;
 mod protection;

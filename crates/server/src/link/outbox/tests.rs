@@ -11,6 +11,11 @@ fn pair() -> (TcpStream, TcpStream) {
     (a, listener.accept().unwrap().0)
 }
 
+fn flush(outbox: &mut Outbox, socket: &impl AsFd, pool: &mut Pool) -> Flushed {
+    let socket = TcpStream::from(socket.as_fd().try_clone_to_owned().unwrap());
+    outbox.flush(&mut Stream::from(socket), usize::MAX, pool).unwrap()
+}
+
 #[test]
 fn what_is_lent_arrives_whole_block_for_block_while_others_write() {
     let (a, mut b) = pair();
@@ -48,7 +53,7 @@ fn what_is_lent_arrives_whole_block_for_block_while_others_write() {
                 }
             }
         });
-        while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
+        while flush(&mut outbox, &a, &mut pool) == Flushed::Blocked {
             cuts += usize::from(matches!(outbox.segments.front(), Some(Segment::Cut { .. })));
             let mut fds = [rustix::event::PollFd::new(&a, rustix::event::PollFlags::OUT)];
             rustix::event::poll(&mut fds, None).unwrap();
@@ -93,7 +98,7 @@ fn headers_and_payloads_arrive_in_order_through_short_sends() {
     let mut blocked = 0;
     // What the socket has taken is read only when it takes no more: it fills again and again,
     // whoever gets the processor when.
-    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked {
+    while flush(&mut outbox, &a, &mut pool) == Flushed::Blocked {
         blocked += 1;
         let taken = expected.len() - outbox.len();
         while got.len() < taken {
@@ -117,7 +122,7 @@ fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
     a.set_nonblocking(true).unwrap();
     let mut pool = Pool::new(1 << 20);
     let mut outbox = Outbox::default();
-    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() != Flushed::Blocked {
+    while flush(&mut outbox, &a, &mut pool) != Flushed::Blocked {
         outbox.arena().extend_from_slice(&[7; 64 << 10]);
     }
     // The system's buffers grow for some time.
@@ -126,7 +131,7 @@ fn the_arena_of_a_socket_that_is_never_empty_stays_small() {
     for _ in 0..2000 {
         outbox.arena().extend_from_slice(&[7; 64 << 10]);
         b.read_exact(&mut piece).unwrap();
-        outbox.flush(&a, usize::MAX, &mut pool).unwrap();
+        flush(&mut outbox, &a, &mut pool);
         assert!(!outbox.is_empty(), "what this test is about did not happen");
     }
     let (kept, unsent) = (outbox.arena.capacity(), outbox.len());
@@ -190,7 +195,7 @@ fn payloads_sent_without_a_copy_arrive_in_order_although_their_buffers_are_used_
             }
             at += 1;
         }
-        let blocked = outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked;
+        let blocked = flush(&mut outbox, &a, &mut pool) == Flushed::Blocked;
         short += usize::from(matches!(outbox.segments.front(), Some(Segment::Payload { start: 1.., .. })));
         if blocked || outbox.is_pinning() {
             await_socket(&a, blocked);
@@ -220,7 +225,7 @@ fn buffers_stay_until_the_peer_has_acknowledged_them() {
     let (a, mut b, mut outbox) = pinning(u32::MAX);
     let mut pool = Pool::new(64 << 20);
     let mut total = 0;
-    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::All {
+    while flush(&mut outbox, &a, &mut pool) == Flushed::All {
         let buffer = filled(&mut pool, 256 << 10, 5);
         outbox.push_payload(buffer, 256 << 10, &mut pool);
         total += 256 << 10;
@@ -241,7 +246,7 @@ fn buffers_stay_until_the_peer_has_acknowledged_them() {
             (rest, b)
         }
     });
-    while outbox.flush(&a, usize::MAX, &mut pool).unwrap() == Flushed::Blocked || outbox.is_pinning() {
+    while flush(&mut outbox, &a, &mut pool) == Flushed::Blocked || outbox.is_pinning() {
         await_socket(&a, !outbox.is_empty());
         outbox.collect(&a, &mut pool).unwrap();
     }
@@ -259,7 +264,7 @@ fn what_is_dropped_unsent_gives_back_all_but_what_the_kernel_reads_and_that_when
         let buffer = filled(&mut pool, 1 << 20, byte);
         outbox.push_payload(buffer, 1 << 20, &mut pool);
     }
-    assert_eq!(outbox.flush(&a, usize::MAX, &mut pool).unwrap(), Flushed::Blocked);
+    assert_eq!(flush(&mut outbox, &a, &mut pool), Flushed::Blocked);
     assert!(matches!(outbox.segments.front(), Some(Segment::Payload { start: 1.., .. })), "none was sent in part");
     let sent = (48 << 20) - outbox.len();
     outbox.clear(&mut pool);
@@ -282,7 +287,7 @@ fn a_connection_goes_back_to_copying_where_the_kernel_copies_all_the_same() {
     for byte in 0..40 {
         let buffer = filled(&mut pool, 8192, byte);
         outbox.push_payload(buffer, 8192, &mut pool);
-        assert_eq!(outbox.flush(&a, usize::MAX, &mut pool).unwrap(), Flushed::All);
+        assert_eq!(flush(&mut outbox, &a, &mut pool), Flushed::All);
         let mut got = [0; 8192];
         b.read_exact(&mut got).unwrap();
         assert_eq!(got, [byte; 8192]);
