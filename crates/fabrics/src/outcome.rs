@@ -116,12 +116,12 @@ impl SglRules {
     /// The bytes that the command's data pointer announces, checked for the direction in which they
     /// go.
     pub(crate) fn data_bytes(self, sqe: &Sqe, direction: Direction) -> Result<u32, Fault> {
-        // Base, Common Command Format, PSDT: message-based transports use SGLs; metadata SGLs are
-        // not supported here.
-        if sqe.flags & 0xc0 != Sqe::PSDT_SGL {
+        // Base, Common Command Format, PSDT: message-based transports use SGLs; metadata SGLs are not
+        // supported here.
+        if sqe.flags & Sqe::PSDT_MASK != Sqe::PSDT_SGL {
             return Err(Fault::field(byte::FLAGS));
         }
-        match sqe.sgl() {
+        match sqe.dptr.decode() {
             Sgl::None => Ok(0),
             Sgl::Transport { length } => Ok(length),
             Sgl::Keyed { length, .. } if self.keyed => Ok(length),

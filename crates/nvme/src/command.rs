@@ -5,7 +5,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::id::{Cid, Nsid, QueueId};
-use crate::sgl::{Sgl, SglDescriptor};
+use crate::sgl::SglDescriptor;
 use crate::status::Status;
 
 /// A submission queue entry: one command, 64 bytes.
@@ -27,7 +27,7 @@ pub struct Sqe {
     pub cdw3: U32,
     /// Metadata pointer.
     pub mptr: U64,
-    /// Data pointer: over fabrics always one SGL descriptor.
+    /// Data pointer: over fabrics always one SGL descriptor; see [`Sqe::data_pointer`].
     pub dptr: SglDescriptor,
     /// Command dword 10.
     pub cdw10: U32,
@@ -68,6 +68,9 @@ impl Sqe {
     /// 7:6 = 01b).
     pub const PSDT_SGL: u8 = 0x40;
 
+    /// PSDT within the flags.
+    pub const PSDT_MASK: u8 = 0xc0;
+
     /// A command of `opcode` with SGL data pointer and everything else zero.
     #[must_use]
     pub fn new(opcode: u8) -> Self {
@@ -95,18 +98,6 @@ impl Sqe {
             2 => Fuse::Second,
             _ => Fuse::Reserved,
         }
-    }
-
-    /// Whether the data pointer is said to be an SGL (PSDT 01b or 10b), as fabrics require.
-    #[must_use]
-    pub fn has_sgl(&self) -> bool {
-        matches!(self.flags >> 6, 1 | 2)
-    }
-
-    /// The data pointer, decoded.
-    #[must_use]
-    pub fn sgl(&self) -> Sgl {
-        self.dptr.decode()
     }
 
     /// Sets the namespace.

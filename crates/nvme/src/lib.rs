@@ -13,6 +13,7 @@ extern crate alloc;
 pub mod command;
 pub mod connect;
 pub mod copy;
+pub mod data_pointer;
 pub mod event;
 pub mod feature;
 pub mod firmware;
@@ -35,6 +36,7 @@ pub mod uri;
 pub mod uuid;
 
 pub use command::{Cqe, Sqe};
+pub use data_pointer::DataPointer;
 pub use id::{Cid, ControllerId, Nsid, QueueId};
 pub use nqn::Nqn;
 pub use sgl::Sgl;

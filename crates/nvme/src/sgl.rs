@@ -20,7 +20,7 @@ pub struct SglDescriptor {
 }
 const _: () = assert!(size_of::<SglDescriptor>() == 16);
 
-/// A data pointer, decoded.
+/// An SGL descriptor, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sgl {
     /// All zero: the command has no data (or says nothing about it).
@@ -96,6 +96,13 @@ impl SglDescriptor {
             0 if self.length.get() == 0 => Sgl::None,
             identifier => Sgl::Unsupported { identifier },
         }
+    }
+
+    /// The same 16 bytes as PRP entries 1 and 2.
+    pub(crate) fn prp(&self) -> [u64; 2] {
+        let bytes = self.as_bytes();
+        let (first, second) = bytes.split_at(8);
+        [first, second].map(|half| half.iter().rev().fold(0, |entry, &byte| entry << 8 | u64::from(byte)))
     }
 
     /// Encodes `sgl`; [`Sgl::Unsupported`] keeps only its identifier.

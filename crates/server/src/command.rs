@@ -9,7 +9,7 @@ use std::ops::Range;
 use ebof_backend::{Buffer, Error};
 use ebof_drive::Answer;
 use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, FusedHalf, Transfer, TransferKind};
-use ebof_nvme::{Cid, Nsid, Status};
+use ebof_nvme::{Cid, DataPointer, Nsid, Status};
 
 use crate::copy::Copy;
 use crate::fused::Hold;
@@ -72,6 +72,8 @@ pub(crate) enum Phase {
 pub(crate) struct Command {
     pub(crate) cid: Cid,
     pub(crate) nsid: Nsid,
+    /// Where its data are in the words of the transport, until they have moved.
+    pub(crate) pointer: DataPointer,
     pub(crate) executing: Executing,
     pub(crate) work: Work,
     pub(crate) phase: Phase,

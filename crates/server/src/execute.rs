@@ -8,7 +8,7 @@ use ebof_backend::{Buffer, Class, Completion, Device, Operation, Request, Submit
 use ebof_drive::error_log::is_severe;
 use ebof_fabrics::{DeviceId, Executing, Extent, Failure, FusedHalf, Step, Task, Transfer, TransferKind};
 use ebof_nvme::connect::ConnectData;
-use ebof_nvme::{Cid, Nqn, Nsid, Sgl, Sqe, Status};
+use ebof_nvme::{Cid, DataPointer, Nqn, Nsid, Sqe, Status};
 
 use crate::command::{Command, Phase, Work};
 use crate::commands::Commands;
@@ -29,7 +29,8 @@ pub(crate) const CONNECT_BYTES: u32 = ConnectData::BYTES as u32;
 pub(crate) struct Origin {
     pub(crate) cid: Cid,
     pub(crate) nsid: Nsid,
-    sgl: Sgl,
+    /// Where its data are, until they have moved.
+    pub(crate) pointer: DataPointer,
     /// Bytes of data behind the command in its capsule.
     in_capsule: u32,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Origin {
 impl Origin {
     /// A command of which no more data will come.
     pub(crate) fn without_data(cid: Cid, nsid: Nsid) -> Self {
-        Self { cid, nsid, sgl: Sgl::None, in_capsule: 0 }
+        Self { cid, nsid, pointer: DataPointer::NONE, in_capsule: 0 }
     }
 }
 
@@ -51,7 +52,7 @@ impl Commands {
         link: &mut Link,
         turn: &mut Turn<'_>,
     ) {
-        let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), sgl: sqe.sgl(), in_capsule };
+        let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), pointer: sqe.data_pointer(), in_capsule };
         let step = match self.queue.submit(sqe, turn.now_ms) {
             Step::Execute(executing, Task::Transfer(transfer)) => {
                 self.begin_transfer(executing, transfer, origin, input, link, turn)
@@ -85,9 +86,7 @@ impl Commands {
                 }
             }
             TransferKind::Write
-                if is_plain
-                    && origin.in_capsule == transfer.extent.length_bytes
-                    && matches!(origin.sgl, Sgl::InCapsule { .. }) =>
+                if is_plain && origin.in_capsule == transfer.extent.length_bytes && origin.pointer.is_in_capsule() =>
             {
                 return self.write_resident(executing, transfer, origin, input, link, turn);
             }
@@ -186,6 +185,7 @@ impl Commands {
         Command {
             cid: origin.cid,
             nsid: origin.nsid,
+            pointer: origin.pointer,
             executing,
             work,
             phase: Phase::Elsewhere,
@@ -201,7 +201,7 @@ impl Commands {
 
     /// Gets the command a buffer and its data under way.
     pub(crate) fn start(&mut self, mut command: Command, origin: Origin, link: &mut Link, turn: &mut Turn<'_>) {
-        let in_capsule = command.work.takes_data() && matches!(origin.sgl, Sgl::InCapsule { .. });
+        let in_capsule = command.work.takes_data() && origin.pointer.is_in_capsule();
         // Parameters may come with more behind them; blocks and Connect data have their length.
         let more = matches!(command.work, Work::Parameter) && origin.in_capsule > command.length;
         if in_capsule && origin.in_capsule != command.length && !more {
@@ -224,12 +224,6 @@ impl Commands {
             }
         }
         let slot = self.slots.insert(command);
-        if in_capsule {
-            if let Some(fetch) = self.fetch(slot) {
-                link.fetch_inline(fetch);
-            }
-            return;
-        }
         self.set_off(slot, link, turn);
     }
 
@@ -251,9 +245,15 @@ impl Commands {
     fn fetch(&mut self, slot: u32) -> Option<Fetch> {
         let command = self.slots.get_mut(slot)?;
         command.phase = Phase::Receiving;
-        let (cid, length) = (command.cid, command.length);
-        let offset = command.work.data_offset(length);
-        Some(Fetch { cid, slot, buffer: command.buffer.take()?, offset, length })
+        let length = command.length;
+        Some(Fetch {
+            cid: command.cid,
+            slot,
+            pointer: command.pointer,
+            buffer: command.buffer.take()?,
+            offset: command.work.data_offset(length),
+            length,
+        })
     }
 
     /// The data of a command have come.

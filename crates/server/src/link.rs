@@ -8,7 +8,7 @@
 //!
 //! | what the command side asks | |
 //! |---|---|
-//! | [`Link::fetch`], [`Link::fetch_inline`], [`Link::take_inline`] | data of a command into a buffer; [`Event::Fetched`] when they are there |
+//! | [`Link::fetch`], [`Link::take_inline`] | data of a command into a buffer; [`Event::Fetched`] when they are there |
 //! | [`Link::stop_fetching`] | the command ends without its data |
 //! | [`Link::send_buffer`], [`Link::send_bytes`], [`Link::lend`] | data to the host, with the completion |
 //! | [`Link::respond`] | a completion |
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_fabrics::Handle;
-use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
+use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe};
 
 use self::transport::Transport;
 use crate::log_limit::About;
@@ -146,6 +146,8 @@ pub(crate) struct Fetch {
     pub(crate) cid: Cid,
     /// Of the command, for [`Event::Fetched`].
     pub(crate) slot: u32,
+    /// Where they are, as the command says.
+    pub(crate) pointer: DataPointer,
     pub(crate) buffer: Buffer,
     /// Where the data start in the buffer, and how many bytes of them are kept; more may come.
     pub(crate) offset: usize,
@@ -424,17 +426,14 @@ impl Link {
         self.transport.take_inline(input)
     }
 
-    /// Has the data in the capsule of the command just told come into a buffer.
-    pub(crate) fn fetch_inline(&mut self, fetch: Fetch) {
-        self.transport.fetch_inline(fetch);
-    }
-
-    /// Gets data of a command from the host.
+    /// Gets data of a command from the host, or those in the capsule of the command just told.
     ///
     /// # Errors
     /// Too many are under way; the buffer comes back.
     pub(crate) fn fetch(&mut self, fetch: Fetch, turn: &mut Turn<'_>) -> Result<(), Buffer> {
-        self.mark_dirty(turn);
+        if !fetch.pointer.is_in_capsule() {
+            self.mark_dirty(turn);
+        }
         self.transport.fetch(fetch)
     }
 

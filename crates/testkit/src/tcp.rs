@@ -142,9 +142,9 @@ impl Target {
 
     fn command(&mut self, sqe: Sqe, in_capsule: u32, input: &mut &[u8]) {
         let cid = sqe.cid();
-        let length = sqe.sgl().length();
+        let length = sqe.dptr.decode().length();
         let writes = sqe.opcode == WRITE && length > 0 && length < 1 << 24;
-        if writes && (in_capsule == 0) == matches!(sqe.sgl(), Sgl::Transport { .. }) && in_capsule <= length {
+        if writes && (in_capsule == 0) == matches!(sqe.dptr.decode(), Sgl::Transport { .. }) && in_capsule <= length {
             // Every other command takes its data at once where it can: both ways must come to the
             // same.
             if in_capsule == length
@@ -176,7 +176,7 @@ impl Target {
 
     fn extent(&self, sqe: &Sqe) -> Option<std::ops::Range<usize>> {
         let start = usize::try_from(u64::from(sqe.cdw10.get()) | u64::from(sqe.cdw11.get()) << 32).ok()?;
-        let end = start.checked_add(usize::try_from(sqe.sgl().length()).ok()?)?;
+        let end = start.checked_add(usize::try_from(sqe.dptr.decode().length()).ok()?)?;
         (end <= self.disk.len() && start < end).then_some(start..end)
     }
 

@@ -542,7 +542,7 @@ impl Session {
         }
         // MDTS is in pages of 4096 bytes.
         let most = 4096 << self.shared.state.lock().unwrap().mdts;
-        if matches!(sqe.opcode, nvm::READ | nvm::WRITE) && sqe.sgl().length() > most {
+        if matches!(sqe.opcode, nvm::READ | nvm::WRITE) && sqe.dptr.decode().length() > most {
             return self.respond(sqe, Status::INVALID_FIELD.dnr(), 0);
         }
         if !self.shared.state.lock().unwrap().namespaces.contains(&sqe.nsid.get()) {
@@ -603,5 +603,5 @@ fn copy(disk: &mut [u8], mut to: usize, data: &[u8]) {
 
 fn data_from_host(sqe: &Sqe) -> u32 {
     let code = sqe.fctype().unwrap_or(sqe.opcode);
-    if code & 3 == 1 { sqe.sgl().length() } else { 0 }
+    if code & 3 == 1 { sqe.dptr.decode().length() } else { 0 }
 }

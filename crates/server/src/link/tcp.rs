@@ -295,12 +295,12 @@ impl Transport for Tcp {
         Some(Inline { bytes, is_intact })
     }
 
-    fn fetch_inline(&mut self, fetch: Fetch) {
-        self.inline = InlineState::Claimed;
-        self.transfers.push(Transfer { fetch, is_intact: true });
-    }
-
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
+        if fetch.pointer.is_in_capsule() {
+            self.inline = InlineState::Claimed;
+            self.transfers.push(Transfer { fetch, is_intact: true });
+            return Ok(());
+        }
         match self.core.request_data(fetch.cid, fetch.length, self.outbox.arena()) {
             Ok(()) => {
                 self.transfers.push(Transfer { fetch, is_intact: true });

@@ -84,11 +84,8 @@ pub(crate) trait Transport {
     /// The data in the capsule of the command just told, if all of them have come.
     fn take_inline<'a>(&mut self, input: &mut &'a [u8]) -> Option<Inline<'a>>;
 
-    /// Has the data in the capsule of the command just told come into a buffer: [`Event::Fetched`]
-    /// follows.
-    fn fetch_inline(&mut self, fetch: Fetch);
-
-    /// Gets data of a command from the host: [`Event::Fetched`] follows.
+    /// Gets data of a command into a buffer: from the host, or from the capsule of the command just
+    /// told, as its data pointer says. [`Event::Fetched`] follows.
     ///
     /// # Errors
     /// Too many are under way; the buffer comes back.

@@ -64,8 +64,9 @@ pub fn nvme_command(input: &[u8]) {
 }
 
 fn command(sqe: &Sqe) {
-    let sgl = sqe.sgl();
-    black_box((sgl.length(), sqe.fuse(), sqe.has_sgl(), sqe.fctype(), sqe.nsid().names_one()));
+    let pointer = sqe.data_pointer();
+    let sgl = sqe.dptr.decode();
+    black_box((pointer.length(), sqe.fuse(), sqe.fctype(), sqe.nsid().names_one()));
     if !matches!(sgl, Sgl::Unsupported { .. }) {
         assert_eq!(SglDescriptor::encode(sgl).decode(), sgl);
     }

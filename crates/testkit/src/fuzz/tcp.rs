@@ -193,8 +193,8 @@ impl ControllerEnd {
 
     fn command(&mut self, sqe: &Sqe, in_capsule: u32, input: &mut &[u8], events: &mut Vec<controller::Event>) {
         let cid = sqe.cid();
-        let length = if in_capsule > 0 { in_capsule } else { sqe.sgl().length().min(1 << 20) };
-        let transport = matches!(sqe.sgl(), Sgl::Transport { .. });
+        let length = if in_capsule > 0 { in_capsule } else { sqe.dptr.decode().length().min(1 << 20) };
+        let transport = matches!(sqe.dptr.decode(), Sgl::Transport { .. });
         let fresh = !self.awaiting.contains_key(&cid.0) && self.awaiting.len() < self.entries;
         let writes = sqe.opcode & 3 == 1 && fresh && length > 0 && (in_capsule > 0 || transport);
         let before = *input;

@@ -67,7 +67,7 @@ impl World {
     fn on_event(&mut self, event: controller::Event, out: &mut Vec<u8>) {
         match event {
             controller::Event::Command { sqe, .. } => {
-                self.controller.request_data(sqe.cid(), sqe.sgl().length(), out).unwrap();
+                self.controller.request_data(sqe.cid(), sqe.dptr.decode().length(), out).unwrap();
             }
             controller::Event::Data { cid, length, .. } => {
                 self.longest = self.longest.max(length);
