@@ -118,10 +118,6 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    fn fetch_inline(&mut self, fetch: Fetch) {
-        each!(self, transport => transport.fetch_inline(fetch));
-    }
-
     #[inline]
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
         each!(self, transport => transport.fetch(fetch))

@@ -65,7 +65,7 @@ impl Loopback {
 
     /// Copies the data of a command, which it announced as `fetch.length` bytes.
     fn copy(&mut self, fetch: Fetch) {
-        let Fetch { cid, slot, mut buffer, offset, length } = fetch;
+        let Fetch { cid, slot, mut buffer, offset, length, .. } = fetch;
         let length = length as usize;
         let data = self.forget_data(cid);
         let source = data.as_deref().and_then(|data| data.get(..length));
@@ -158,10 +158,6 @@ impl Transport for Loopback {
 
     fn take_inline<'a>(&mut self, _input: &mut &'a [u8]) -> Option<Inline<'a>> {
         None
-    }
-
-    fn fetch_inline(&mut self, fetch: Fetch) {
-        self.copy(fetch);
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
