@@ -1,9 +1,8 @@
-//! The background thread of a controller: serves the Admin Queue (commands of others, Keep Alive,
-//! asynchronous events, aborts) and reconnects. It sleeps in poll(2) until a socket, the inbox or a
+//! The background thread of a controller, or what stands for it where there is none: serves the Admin Queue (commands of others, Keep Alive,
+//! asynchronous events, aborts) and reconnects. It waits until a link, the inbox or a
 //! timer has something for it.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -14,7 +13,6 @@ use ebof_nvme::log::GetLogPage;
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
-use rustix::event::{PollFd, PollFlags};
 
 use crate::connect_error::ConnectError;
 use crate::data::{AdminData, Completion, Data};
@@ -24,9 +22,10 @@ use crate::establish::{self, Info};
 use crate::event::Event;
 use crate::opened::{Looked, Settled};
 use crate::rescan::Rescan;
-use crate::shared::{Message, Shared};
+use crate::shared::{AdminAnswer, Message, Shared};
 use crate::state::State;
-use crate::wait::{Cancel, now_ms, wait};
+use crate::stop::Stop;
+use crate::wait::{Time, Waiter};
 
 /// What `user` of a command means; from `REQUEST` on, a command of somebody else.
 mod tag {
@@ -53,14 +52,15 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 /// The first pause before reconnecting: most losses are a target that restarts.
 const FIRST_PAUSE_MS: u64 = 50;
 
-type Reply = SyncSender<Result<(Cqe, Data), Error>>;
+type Reply = SyncSender<AdminAnswer>;
 
 /// The thread's state while it is connected.
 struct Admin {
     shared: Arc<Shared>,
+    time: Time,
     engine: Engine<Vec<u8>>,
     /// Who waits for which command, and for how many milliseconds.
-    pending: HashMap<u64, (Reply, u64)>,
+    pending: BTreeMap<u64, (Reply, u64)>,
     waiting: VecDeque<(Sqe, Data, u64, Reply)>,
     next_tag: u64,
     /// Half the Keep Alive Timeout; `None` where there is no Keep Alive.
@@ -85,18 +85,18 @@ enum End {
 }
 
 /// Serves `engine`, and those that follow it, until the controller is disconnected or given up.
-pub(crate) fn run(shared: &Arc<Shared>, engine: Engine<Vec<u8>>) {
+pub(crate) async fn run(shared: Arc<Shared>, engine: Engine<Vec<u8>>) {
     // Also when the thread panics, which it has no reason to: nobody may wait for it then.
-    let _closing = Closing(shared);
-    let mut admin = Admin::new(Arc::clone(shared), engine);
+    let _closing = Closing(Arc::clone(&shared));
+    let mut admin = Admin::new(shared, engine);
     loop {
-        match admin.serve() {
+        match admin.serve().await {
             End::Cancelled => {
-                admin.shut_down();
+                admin.shut_down().await;
                 break;
             }
             End::Lost(loss) => {
-                if !admin.reconnect(&loss) {
+                if !admin.reconnect(&loss).await {
                     break;
                 }
             }
@@ -105,9 +105,9 @@ pub(crate) fn run(shared: &Arc<Shared>, engine: Engine<Vec<u8>>) {
     admin.fail_all(&Loss::Requested);
 }
 
-struct Closing<'a>(&'a Shared);
+struct Closing(Arc<Shared>);
 
-impl Drop for Closing<'_> {
+impl Drop for Closing {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -116,9 +116,10 @@ impl Drop for Closing<'_> {
 impl Admin {
     fn new(shared: Arc<Shared>, engine: Engine<Vec<u8>>) -> Self {
         let mut admin = Self {
+            time: shared.waiter.time.clone(),
             shared,
             engine,
-            pending: HashMap::new(),
+            pending: BTreeMap::new(),
             waiting: VecDeque::new(),
             next_tag: tag::REQUEST,
             keep_alive_ms: None,
@@ -142,7 +143,7 @@ impl Admin {
         let kato = u64::from(self.shared.options.keep_alive_ms);
         // KAS 0: the controller has no Keep Alive.
         self.keep_alive_ms = (kato > 0 && info.identify.kas.get() > 0).then_some((kato / 2).max(1));
-        self.keep_alive_due_ms = self.keep_alive_ms.map_or(u64::MAX, |ms| now_ms() + ms);
+        self.keep_alive_due_ms = self.keep_alive_ms.map_or(u64::MAX, |ms| self.time.now_ms() + ms);
         self.keep_alive_sent = false;
         self.events_owed = EVENT_REQUESTS.min(info.identify.async_event_limit());
         self.aborts = 0;
@@ -151,7 +152,7 @@ impl Admin {
         }
     }
 
-    fn serve(&mut self) -> End {
+    async fn serve(&mut self) -> End {
         loop {
             if self.shared.cancel.is_set() {
                 return End::Cancelled;
@@ -174,32 +175,23 @@ impl Admin {
             }
             if idle
                 && !self.engine.has_unsent()
-                && let Err(errno) = self.sleep()
+                && let Err(errno) = self.sleep().await
             {
                 return End::Lost(Loss::Network(errno));
             }
         }
     }
 
-    /// Waits for a socket, the inbox or a timer.
-    fn sleep(&self) -> Result<(), rustix::io::Errno> {
-        let Some(socket) = self.engine.descriptor() else { return Ok(()) };
+    /// Waits for the link, the inbox or a timer.
+    async fn sleep(&mut self) -> Result<(), rustix::io::Errno> {
+        let Some(link) = self.engine.link() else { return Ok(()) };
         let mut due = self.keep_alive_due_ms.min(self.engine.next_deadline_ms()).min(self.rescan_due_ms);
         if self.events_owed > 0 {
             due = due.min((self.events_second + 1) * 1000);
         }
-        // One more than the difference: the clock is coarse, and waking too early would be a loop.
-        let timeout = (due != u64::MAX).then(|| Duration::from_millis(due.saturating_sub(now_ms()) + 1));
-        let interest = if self.engine.is_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        wait(
-            &mut [
-                PollFd::new(&socket, interest),
-                PollFd::new(&self.shared.inbox_waker, PollFlags::IN),
-                PollFd::new(&self.shared.cancel, PollFlags::IN),
-            ],
-            timeout,
-        )
-        .map(drop)
+        let deadline = self.time.until(due).map(|rest| self.time.now() + rest);
+        let wakers = [&self.shared.inbox_waker, self.shared.cancel.waker()];
+        self.shared.waiter.wait(Some(link.watch()), &wakers, deadline).await
     }
 
     fn take_inbox(&mut self) -> Option<Loss> {
@@ -213,7 +205,7 @@ impl Admin {
                 Message::Lost { .. } => {}
                 Message::Reset => return Some(Loss::Requested),
                 Message::Rescan => {
-                    let due = self.rescanned_ms.saturating_add(RESCAN_PAUSE_MS).max(now_ms());
+                    let due = self.rescanned_ms.saturating_add(RESCAN_PAUSE_MS).max(self.time.now_ms());
                     self.rescan_due_ms = self.rescan_due_ms.min(due);
                 }
             }
@@ -236,7 +228,7 @@ impl Admin {
                 Err((error, _)) => drop(reply.try_send(Err(error))),
             }
         }
-        let now = now_ms();
+        let now = self.time.now_ms();
         if let Some(half) = self.keep_alive_ms
             && now >= self.keep_alive_due_ms
             && !self.keep_alive_sent
@@ -289,7 +281,7 @@ impl Admin {
             tag::KEEP_ALIVE => {
                 self.keep_alive_sent = false;
                 let half = self.keep_alive_ms.unwrap_or(u64::MAX / 2);
-                self.keep_alive_due_ms = now_ms() + half;
+                self.keep_alive_due_ms = self.time.now_ms() + half;
             }
             tag::EVENT => {
                 if let Ok(cqe) = result
@@ -342,10 +334,10 @@ impl Admin {
         let step = self.rescan.answer(answer, || namespaces.begin_look());
         self.settle(&step.looked);
         if step.again_later {
-            self.rescan_due_ms = now_ms() + RESCAN_PAUSE_MS;
+            self.rescan_due_ms = self.time.now_ms() + RESCAN_PAUSE_MS;
         }
         if let Some(events) = step.done {
-            self.rescanned_ms = now_ms();
+            self.rescanned_ms = self.time.now_ms();
             for event in events {
                 self.shared.publish(&event);
             }
@@ -368,7 +360,7 @@ impl Admin {
         let mut expired = Vec::new();
         // The caller's time may be short; the connection is given up only after the general one.
         let grace_ms = self.admin_timeout_ms();
-        let hopeless = self.engine.slots().expire(now_ms(), grace_ms, |cid, user| expired.push((cid, user)));
+        let hopeless = self.engine.slots().expire(self.time.now_ms(), grace_ms, |cid, user| expired.push((cid, user)));
         if hopeless {
             return Some(Loss::CommandTimeout);
         }
@@ -408,20 +400,21 @@ impl Admin {
 
     /// Tries to connect again until it works (true), the time for it is over or it is not wanted
     /// any more (false).
-    fn reconnect(&mut self, loss: &Loss) -> bool {
+    async fn reconnect(&mut self, loss: &Loss) -> bool {
         let shared = Arc::clone(&self.shared);
         let options = &shared.options;
         tracing::warn!(address = %options.address(), nqn = %options.nqn, %loss, "connection lost, reconnecting");
         shared.set_down(State::Reconnecting);
         self.fail_all(loss);
         shared.publish(&Event::ConnectionLost(loss.to_string()));
-        let since = Instant::now();
+        let since = self.time.now();
         let mut why = loss.to_string();
         for attempt in 0u32.. {
-            if !self.pause(pause_ms(attempt, options.reconnect_delay_ms), since) {
+            let pause_ms = pause_ms(attempt, options.reconnect_delay_ms, self.time.jitter());
+            if !self.pause(pause_ms, since).await {
                 break;
             }
-            match self.establish() {
+            match self.establish().await {
                 Ok((engine, info)) => {
                     self.resume(engine, info);
                     return true;
@@ -443,11 +436,11 @@ impl Admin {
 
     /// A new Admin Queue, and what the open namespaces are now: all of it is known before a command
     /// is sent to one.
-    fn establish(&self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
-        let (options, cancel) = (&self.shared.options, &self.shared.cancel);
-        let (mut engine, mut info) = establish::controller(options, None, cancel)?;
+    async fn establish(&mut self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
+        let Shared { options, waiter, cancel, .. } = &*self.shared;
+        let (mut engine, mut info) = establish::controller(options, None, waiter, cancel).await?;
         let open = self.shared.namespaces.begin_look();
-        info.looked = establish::look(&mut engine, options, &open, cancel)?;
+        info.looked = establish::look(&mut engine, options, &open, waiter, cancel).await?;
         Ok((engine, info))
     }
 
@@ -463,74 +456,81 @@ impl Admin {
 
     /// Sleeps before an attempt, refusing commands meanwhile. False when there shall be no further
     /// attempt.
-    fn pause(&self, pause_ms: u64, since: Instant) -> bool {
-        let end = Instant::now() + Duration::from_millis(pause_ms);
+    async fn pause(&mut self, pause_ms: u64, since: Instant) -> bool {
+        let end = self.time.now() + Duration::from_millis(pause_ms);
         loop {
             self.refuse_inbox();
-            let lost_for = since.elapsed();
+            let now = self.time.now();
+            let lost_for = now.saturating_duration_since(since);
             if self.shared.cancel.is_set() || self.shared.options.ctrl_loss_tmo.is_some_and(|max| lost_for >= max) {
                 return false;
             }
-            let now = Instant::now();
-            let Some(rest) = end.checked_duration_since(now).filter(|rest| !rest.is_zero()) else { return true };
-            let left = self.shared.options.ctrl_loss_tmo.map_or(rest, |max| rest.min(max.saturating_sub(lost_for)));
-            let mut fds =
-                [PollFd::new(&self.shared.inbox_waker, PollFlags::IN), PollFd::new(&self.shared.cancel, PollFlags::IN)];
-            if wait(&mut fds, Some(left)).is_err() {
-                self.shared.cancel.sleep(left);
+            if now >= end {
+                return true;
+            }
+            let until = self.shared.options.ctrl_loss_tmo.map_or(end, |max| end.min(since + max));
+            let waiter = &self.shared.waiter;
+            let wakers = [&self.shared.inbox_waker, self.shared.cancel.waker()];
+            if waiter.wait(None, &wakers, Some(until)).await.is_err() {
+                waiter.sleep(until.saturating_duration_since(now), Some(&self.shared.cancel)).await;
             }
         }
     }
 
     /// Tells the controller that it is not needed any more (CC.SHN) and waits a little for it to
     /// finish.
-    fn shut_down(&mut self) {
-        let deadline = Instant::now() + SHUTDOWN_TIME;
-        // The controller's own is set by now, and would end every wait.
-        let Ok(never) = Cancel::new() else { return };
-        let cc = Cc::ENABLE.with_shutdown(1).0;
-        let run =
-            |engine: &mut Engine<Vec<u8>>, sqe| establish::run(engine, sqe, &mut AdminData::None, deadline, &never);
-        if run(&mut self.engine, Property::set(offset::CC, cc)).is_err() {
+    async fn shut_down(&mut self) {
+        let deadline = self.time.now() + SHUTDOWN_TIME;
+        // The controller's own request to stop is set by now, and would end every wait.
+        let waiter = &self.shared.waiter;
+        let cc = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
+        if run_alone(&mut self.engine, cc, deadline, waiter).await.is_err() {
             return;
         }
-        while let Ok(cqe) = run(&mut self.engine, Property::get(offset::CSTS, 4)) {
+        while let Ok(cqe) = run_alone(&mut self.engine, Property::get(offset::CSTS, 4), deadline, waiter).await {
             if Csts(cqe.dw0.get()).shutdown_complete() {
                 self.engine.end_in_order();
                 return;
             }
-            if !cqe.status().is_success() || Instant::now() >= deadline {
+            if !cqe.status().is_success() || self.time.now() >= deadline {
                 return;
             }
-            never.sleep(Duration::from_millis(5));
+            waiter.sleep(Duration::from_millis(5), None).await;
         }
     }
 }
 
+/// Runs a command without data that nothing but the time ends.
+async fn run_alone(engine: &mut Engine<Vec<u8>>, sqe: Sqe, deadline: Instant, waiter: &Waiter) -> Result<Cqe, Stop> {
+    establish::run(engine, sqe, &mut AdminData::None, deadline, waiter, None).await
+}
+
 /// Pause before attempt `attempt`: doubles from a short first one up to `delay_ms`, and varies by a
 /// quarter so that many hosts do not come back at the same moment.
-fn pause_ms(attempt: u32, delay_ms: u32) -> u64 {
+fn pause_ms(attempt: u32, delay_ms: u32, chance: u64) -> u64 {
     let delay = u64::from(delay_ms).max(1);
     let base = FIRST_PAUSE_MS.saturating_mul(1 << attempt.min(30)).min(delay);
-    let jitter = RandomState::new().hash_one(attempt) % (base / 2 + 1);
+    let jitter = chance % (base / 2 + 1);
     base - base / 4 + jitter
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebof_clock::Clock;
 
     #[test]
     fn pauses_grow_from_short_to_the_delay_and_vary() {
         for attempt in 0..40 {
             let base = (50u64 << attempt.min(20)).min(10_000);
-            let pause = pause_ms(attempt, 10_000);
+            let pause = pause_ms(attempt, 10_000, Clock::system().jitter());
             assert!(
                 (base * 3 / 4..=(base * 5).div_ceil(4)).contains(&pause),
                 "attempt {attempt}: {pause} ms around {base}"
             );
         }
-        let many: std::collections::HashSet<u64> = (0..20).map(|_| pause_ms(20, 10_000)).collect();
+        let many: std::collections::HashSet<u64> =
+            (0..20).map(|_| pause_ms(20, 10_000, Clock::system().jitter())).collect();
         assert!(many.len() > 1, "hosts must not all come back at once");
     }
 }

@@ -351,7 +351,7 @@ impl<B: Buffer + 'static> AsyncNamespace<B> {
             return Err(reason);
         }
         let controller = self.queues.controller();
-        let since = *recovery.failing_since.get_or_insert_with(Instant::now);
+        let since = *recovery.failing_since.get_or_insert_with(|| self.namespace.controller().options().clock.now());
         let limit = controller.options().fast_io_fail_tmo;
         // The background thread may not know of the loss yet, and say that all is well: a pause in
         // any case.

@@ -19,6 +19,7 @@ use crate::admin as background;
 use crate::connect_error::ConnectError;
 use crate::data::{AdminData, Buffer, Data};
 use crate::discover::{DiscoveryLog, log_piece, read_log};
+use crate::engine::Engine;
 use crate::error::{Error, SubmitError};
 use crate::establish;
 use crate::event::Event;
@@ -28,11 +29,11 @@ use crate::maps::{QueueClass, QueueMaps};
 use crate::namespace::{Namespace, Pool};
 use crate::opened::{Looked, Opened, Refusal, refusal};
 use crate::options::Options;
-use crate::queue::QueuePair;
+use crate::queue::{ControllerGuard, QueuePair};
 use crate::rescan::NAMESPACES_MAX;
-use crate::shared::{Message, Shared};
+use crate::shared::{AdminAnswer, Message, Shared};
 use crate::state::State;
-use crate::wait::Cancel;
+use crate::wait::{Waiter, run};
 
 /// How often a namespace is read that changes, or whose connection does, while it is opened.
 const OPEN_TRIES: u32 = 10;
@@ -70,21 +71,34 @@ impl Controller {
     /// # Errors
     /// What was tried, what the target answered, and what to do about it.
     pub fn connect(options: &Options) -> Result<Self, ConnectError> {
-        let system = |action| move |errno| ConnectError::system(options, action, errno);
-        let cancel = Cancel::new().map_err(system("making an event descriptor"))?;
-        let wants_io = options.io_queues() > 0;
-        let (engine, info) = establish::controller(options, wants_io.then_some(false), &cancel)?;
-        tell_fewer(options, info.io_queues);
-        let shared = Shared::new(options.clone(), info, cancel).map_err(system("making an event descriptor"))?;
-        let shared = Arc::new(shared);
+        let (controller, engine) = run(Self::establish(options.clone(), Waiter::on_thread(&options.clock)))?;
         let thread = std::thread::Builder::new().name("nvme-admin".to_owned()).spawn({
-            let shared = Arc::clone(&shared);
-            move || background::run(&shared, engine)
+            let shared = Arc::clone(&controller.0.shared);
+            move || run(background::run(shared, engine))
         });
-        let thread = thread
-            .map_err(|error| system("starting a thread")(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))?;
-        let pool = Arc::new(Pool::default());
-        Ok(Self(Arc::new(Handle { shared, pool, thread: Mutex::new(Some(thread)) })))
+        let thread = thread.map_err(|error| {
+            ConnectError::system(options, "starting a thread", Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
+        })?;
+        *lock(&controller.0.thread) = Some(thread);
+        Ok(controller)
+    }
+
+    /// A controller whose Admin Queue nobody serves yet.
+    pub(crate) async fn establish(options: Options, waiter: Waiter) -> Result<(Self, Engine<Vec<u8>>), ConnectError> {
+        let refused = options.clone();
+        let system = |errno| ConnectError::system(&refused, "making an event descriptor", errno);
+        let cancel = waiter.cancel().map_err(system)?;
+        let wants_io = options.io_queues() > 0;
+        let (engine, info) = establish::controller(&options, wants_io.then_some(false), &waiter, &cancel).await?;
+        tell_fewer(&options, info.io_queues);
+        let shared = Arc::new(Shared::new(options, info, waiter, cancel).map_err(system)?);
+        let handle = Handle { shared, pool: Arc::default(), thread: Mutex::default() };
+        Ok((Self(Arc::new(handle)), engine))
+    }
+
+    /// What keeps the controller connected.
+    pub(crate) fn guard(&self) -> ControllerGuard {
+        self.0.clone()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -119,7 +133,7 @@ impl Controller {
         self.0.shared.info().cap
     }
 
-    /// Where the target was reached.
+    /// Where the target was reached; 0.0.0.0:0 where that is no address ([`crate::Transport`]).
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.0.shared.info().peer
@@ -180,25 +194,36 @@ impl Controller {
     /// # Errors
     /// [`Error::Lost`], [`Error::Timeout`], [`Error::NotConnected`].
     pub fn admin(&self, sqe: Sqe, data: AdminData<'_>, timeout: Option<Duration>) -> Result<Cqe, Error> {
-        let shared = &self.0.shared;
-        if shared.state() != State::Live {
-            return Err(shared.not_connected());
-        }
         let owned = match &data {
             AdminData::None => Data::None,
             AdminData::ToHost(buffer) => Data::ToHost(vec![0; buffer.len()]),
             AdminData::FromHost(bytes) => Data::FromHost(bytes.to_vec()),
         };
-        let timeout = timeout.unwrap_or(Duration::from_millis(u64::from(shared.options.admin_timeout_ms)));
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let (reply, answer) = sync_channel(1);
-        shared.send(Message::Admin { sqe, data: owned, timeout_ms, reply });
+        let answer = self.send_admin(sqe, owned, timeout)?;
         // Without an answer: the thread has ended, and the sender with it.
-        let (cqe, filled) = answer.recv().unwrap_or_else(|_| Err(shared.not_connected()))?;
+        let (cqe, filled) = answer.recv().unwrap_or_else(|_| Err(self.0.shared.not_connected()))?;
         if let (AdminData::ToHost(buffer), Data::ToHost(filled)) = (data, filled) {
             buffer.copy_from_slice(&filled);
         }
         Ok(cqe)
+    }
+
+    /// Gives an admin command to whoever serves the Admin Queue.
+    pub(crate) fn send_admin(
+        &self,
+        sqe: Sqe,
+        data: Data,
+        timeout: Option<Duration>,
+    ) -> Result<Receiver<AdminAnswer>, Error> {
+        let shared = &self.0.shared;
+        if shared.state() != State::Live {
+            return Err(shared.not_connected());
+        }
+        let timeout = timeout.unwrap_or(Duration::from_millis(u64::from(shared.options.admin_timeout_ms)));
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let (reply, answer) = sync_channel(1);
+        shared.send(Message::Admin { sqe, data, timeout_ms, reply });
+        Ok(answer)
     }
 
     fn checked(&self, command: &'static str, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, Error> {
@@ -351,7 +376,7 @@ impl Controller {
     /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the
     /// target refuses.
     pub fn queue_pair<B: Buffer>(&self) -> Result<QueuePair<B>, Error> {
-        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.0.clone()), None)
+        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.guard()), None)
     }
 
     /// Connects the next unused I/O queue of one class. A class that has no queues gives none: see
@@ -360,7 +385,7 @@ impl Controller {
     /// # Errors
     /// As [`Controller::queue_pair`].
     pub fn queue_pair_of<B: Buffer>(&self, class: QueueClass) -> Result<QueuePair<B>, Error> {
-        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.0.clone()), Some(class))
+        QueuePair::connect(Arc::clone(&self.0.shared), Some(self.guard()), Some(class))
     }
 
     /// Drops all connections and makes new ones, as after a loss. Does not wait, but from here on

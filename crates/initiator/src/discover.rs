@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, GetLogPage, Lid};
 use ebof_nvme::{Cqe, Nsid, Sqe};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
@@ -12,7 +12,7 @@ use crate::data::AdminData;
 use crate::error::Error;
 use crate::establish;
 use crate::options::Options;
-use crate::wait::Cancel;
+use crate::wait::{Waiter, run};
 
 /// A discovery log page, read in one consistent state.
 #[derive(Clone, Debug)]
@@ -44,15 +44,23 @@ pub fn discover(options: &Options) -> Result<DiscoveryLog, ConnectError> {
     options.keep_alive_ms = 0;
     let options = &options;
     let mut tried = Tried::new(options, 0);
-    let cancel = Cancel::new().map_err(|errno| {
+    let waiter = Waiter::on_thread(&options.clock);
+    let cancel = waiter.cancel().map_err(|errno| {
         ConnectError::new(Kind::System { action: "making an event descriptor", errno }, tried.clone())
     })?;
-    let (mut engine, info) = establish::controller(options, Some(true), &cancel)?;
+    let (mut engine, info) = run(establish::controller(options, Some(true), &waiter, &cancel))?;
     tried.address = Some(info.peer);
     tried.step = Step::Identify;
     let time = Duration::from_millis(u64::from(options.admin_timeout_ms));
     let read = read_log(log_piece(info.max_transfer_bytes()), |sqe, data| {
-        let answer = establish::run(&mut engine, sqe, &mut AdminData::ToHost(data), Instant::now() + time, &cancel);
+        let answer = run(establish::run(
+            &mut engine,
+            sqe,
+            &mut AdminData::ToHost(data),
+            waiter.time.now() + time,
+            &waiter,
+            Some(&cancel),
+        ));
         let cqe = answer.map_err(|stop| stop.into_error(time))?;
         cqe.status().ok().map_err(|status| Error::Status { command: "Get Log Page (Discovery)", status })?;
         Ok(cqe)

@@ -11,6 +11,7 @@ use rustix::time::{
 };
 
 use crate::options::Options;
+use crate::wait::{Time, Waiter};
 
 /// Holds requests until there are enough of them, or the first has waited long enough.
 #[derive(Debug)]
@@ -22,8 +23,9 @@ pub(crate) struct Doorbell {
     bytes: usize,
     /// When the first of those that are held came; means nothing while there are none.
     since: Instant,
-    /// Wakes whoever sleeps on the queue's descriptor.
-    timer: OwnedFd,
+    time: Time,
+    /// Wakes whoever sleeps on the queue's descriptor; `None` where nobody sleeps.
+    timer: Option<OwnedFd>,
     /// When the timer fires, if it is set. It is never set back: firing for nothing costs less than
     /// setting it for every caravan.
     fires_at: Option<Instant>,
@@ -34,18 +36,23 @@ const TIMEOUT_MAX_US: u32 = 1_000_000;
 
 impl Doorbell {
     /// `None` where requests are not to be held.
-    pub(crate) fn new(options: &Options) -> Result<Option<Self>, Errno> {
+    pub(crate) fn new(options: &Options, waiter: &Waiter) -> Result<Option<Self>, Errno> {
         if options.batch_timeout_us == 0 {
             return Ok(None);
         }
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = match waiter.is_stepped() {
+            true => None,
+            false => Some(timerfd_create(TimerfdClockId::Monotonic, flags)?),
+        };
         Ok(Some(Self {
             timeout: Duration::from_micros(u64::from(options.batch_timeout_us.min(TIMEOUT_MAX_US))),
             commands_max: u32::from(options.batch_nr.max(1)),
             bytes_max: usize::try_from(options.batch_bytes).unwrap_or(usize::MAX),
             commands: 0,
             bytes: 0,
-            since: Instant::now(),
+            since: waiter.time.now(),
+            time: waiter.time.clone(),
             timer,
             fires_at: None,
         }))
@@ -54,7 +61,7 @@ impl Doorbell {
     /// A request of `bytes` was queued.
     pub(crate) fn note(&mut self, bytes: usize) {
         if self.commands == 0 {
-            self.since = Instant::now();
+            self.since = self.time.now();
         }
         self.commands += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -63,10 +70,10 @@ impl Doorbell {
     /// Whether what is queued shall wait. From a yes on, the descriptor becomes readable when it
     /// need not any more.
     pub(crate) fn holds(&mut self) -> bool {
-        let now = Instant::now();
+        let now = self.time.now();
         if self.fires_at.is_some_and(|at| now >= at) {
             // Not there yet by a hair: then it is read the next time.
-            if rustix::io::read(&self.timer, &mut [0u8; 8]).is_ok() {
+            if self.timer.as_ref().is_none_or(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {
                 self.fires_at = None;
             }
         }
@@ -91,23 +98,28 @@ impl Doorbell {
         (self.commands, self.bytes) = (0, 0);
     }
 
+    /// When what is held is to be sent at the latest, if something is.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        (self.commands > 0).then_some(self.since + self.timeout)
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.timer.as_ref().map(AsFd::as_fd)
+    }
+
     fn set(&mut self, now: Instant, time: Duration) -> bool {
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         // At least a nanosecond: zero would stop the timer.
         let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX).max(1);
         let value = Timespec { tv_sec: nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 };
         let set = Itimerspec { it_interval: none, it_value: value };
-        if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &set).is_err() {
+        if let Some(timer) = &self.timer
+            && timerfd_settime(timer, TimerfdTimerFlags::empty(), &set).is_err()
+        {
             return false;
         }
         self.fires_at = Some(now + time);
         true
-    }
-}
-
-impl AsFd for Doorbell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
     }
 }
 
@@ -120,7 +132,7 @@ mod tests {
     fn doorbell(timeout_us: u32, nr: u16, bytes: u32) -> Option<Doorbell> {
         let mut options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
         (options.batch_timeout_us, options.batch_nr, options.batch_bytes) = (timeout_us, nr, bytes);
-        Doorbell::new(&options).unwrap()
+        Doorbell::new(&options, &Waiter::on_thread(&ebof_clock::Clock::system())).unwrap()
     }
 
     #[test]
@@ -151,7 +163,11 @@ mod tests {
             bell.note(512);
             let began = Instant::now();
             while bell.holds() {
-                crate::wait::wait(&mut [PollFd::new(&bell, PollFlags::IN)], Some(Duration::from_secs(10))).unwrap();
+                crate::wait::wait(
+                    &mut [PollFd::from_borrowed_fd(bell.descriptor().unwrap(), PollFlags::IN)],
+                    Some(Duration::from_secs(10)),
+                )
+                .unwrap();
                 assert!(began.elapsed() < Duration::from_secs(9), "the timer did not fire");
             }
             assert!(began.elapsed() >= Duration::from_micros(1_900));

@@ -7,20 +7,19 @@ mod least;
 #[cfg(test)]
 pub(crate) mod pair;
 
-use std::os::fd::BorrowedFd;
-
 use ebof_nvme::{Sqe, Status};
 
 use crate::data::{AdminData, Completion, Data};
 use crate::error::{Error, Loss};
-use crate::link::{Answer, Direction, Link, Received};
+use crate::link::{DataDirection, Finished, Link, Received, Transport, either};
 use crate::slots::{Place, Slots};
-use crate::wait::now_ms;
+use crate::wait::Time;
 
 /// A connection with its commands.
 pub(crate) struct Engine<B> {
     link: Option<Link>,
     slots: Slots<B>,
+    time: Time,
     /// Whether success with fewer data than asked for is an error for nearly every command (I/O
     /// queues): see [`least::least`].
     strict: bool,
@@ -35,21 +34,21 @@ const ROUNDS_MAX: usize = 64;
 
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
     /// An engine without a connection, for `limit` commands at once. `strict`: see the field.
-    pub(crate) fn new(limit: u16, strict: bool) -> Self {
-        Self { link: None, slots: Slots::new(limit), strict, namespace_missed: false }
+    pub(crate) fn new(limit: u16, strict: bool, time: Time) -> Self {
+        Self { link: None, slots: Slots::new(limit), time, strict, namespace_missed: false }
     }
 
     /// Goes on over a fresh link.
     pub(crate) fn attach(&mut self, mut link: Link) {
         self.let_go();
-        link.set_slots(self.slots.table());
+        either!(&mut link, link => link.set_slots(self.slots.table()));
         self.link = Some(link);
     }
 
     /// Data bytes that a command capsule may carry from now on.
     pub(crate) fn set_in_capsule(&mut self, bytes: usize) {
         if let Some(link) = &mut self.link {
-            link.set_in_capsule(bytes);
+            either!(link, link => link.set_in_capsule(bytes));
         }
     }
 
@@ -75,24 +74,19 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         self.slots.limit()
     }
 
-    #[cfg(test)]
-    pub(crate) fn link_mut(&mut self) -> &mut Link {
-        self.link.as_mut().expect("the test has attached one")
-    }
-
-    /// The descriptor to wait for, while there is a link.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.link.as_ref().map(Link::descriptor)
+    /// Takes the link away, with nothing outstanding on it.
+    pub(crate) fn detach(&mut self) -> Option<Link> {
+        self.link.take()
     }
 
     /// Whether the link has to become writable before everything queued can be sent.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_blocked)
+        self.link.as_ref().is_some_and(|link| link.watch().blocked)
     }
 
     /// Whether something is queued that the link would take: flush before sleeping.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| !link.is_blocked() && link.is_unsent())
+        self.link.as_ref().is_some_and(|link| !link.watch().blocked && link.is_unsent())
     }
 
     /// Queues a command with data of its own.
@@ -149,53 +143,33 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         lent: &AdminData<'_>,
     ) -> Result<(), Place<B>> {
         let Some(link) = &mut self.link else { return Err(place) };
-        let now_ms = now_ms();
+        let now_ms = self.time.now_ms();
         let index = self.slots.take(place, user, timeout_ms, now_ms)?;
         let slot = self.slots.at(index);
         sqe.cid = slot.cid.0.into();
         slot.expected = length;
         let direction = match (&slot.place, lent) {
-            _ if length == 0 => Direction::None,
-            (Place::ToHost(_), _) | (Place::Lent { .. }, AdminData::ToHost(_)) => Direction::ToHost,
-            (Place::FromHost(_), _) | (Place::Lent { .. }, AdminData::FromHost(_)) => Direction::FromHost,
-            (Place::None, _) | (Place::Lent { .. }, AdminData::None) => Direction::None,
+            _ if length == 0 => DataDirection::None,
+            (Place::ToHost(_), _) | (Place::Lent { .. }, AdminData::ToHost(_)) => DataDirection::ToHost,
+            (Place::FromHost(_), _) | (Place::Lent { .. }, AdminData::FromHost(_)) => DataDirection::FromHost,
+            (Place::None, _) | (Place::Lent { .. }, AdminData::None) => DataDirection::None,
         };
-        slot.least = least::least(self.strict, &sqe, length, direction == Direction::ToHost);
-        link.submit(&mut sqe, index, direction, now_ms, &mut self.slots, lent);
+        slot.least = least::least(self.strict, &sqe, length, direction == DataDirection::ToHost);
+        either!(link, link => link.submit(&mut sqe, index, direction, now_ms, &mut self.slots, lent));
         Ok(())
     }
 
     /// Sends what is queued, as far as that goes without waiting.
     pub(crate) fn flush(&mut self, lent: &AdminData<'_>) -> Result<(), Loss> {
-        self.link.as_mut().map_or(Ok(()), |link| link.flush(&mut self.slots, lent))
+        let Some(link) = &mut self.link else { return Ok(()) };
+        either!(link, link => link.flush(&mut self.slots, lent, &self.time))
     }
 
     /// Takes everything that has come, and sends the data that were asked for in it: the caller may
     /// sleep afterwards.
     pub(crate) fn receive(&mut self, lent: &mut AdminData<'_>) -> Result<(), Loss> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        link.reclaim(&mut self.slots)?;
-        for _ in 0..ROUNDS_MAX {
-            let received = link.receive(&mut self.slots, lent)?;
-            if received == Received::Nothing {
-                break;
-            }
-            link.poll(&mut self.slots, lent, |slots, Answer { index, cqe, transferred }| {
-                let result = if !cqe.status().is_success() {
-                    self.namespace_missed |= cqe.status().is(Status::INVALID_NAMESPACE);
-                    Ok(cqe)
-                } else if transferred < slots.at(index).least {
-                    Err(Error::Malformed("success although not all data were transferred"))
-                } else {
-                    Ok(cqe)
-                };
-                slots.finish(index, result);
-            })?;
-            if received == Received::All {
-                break;
-            }
-        }
-        if link.owes_data() { link.flush(&mut self.slots, lent) } else { Ok(()) }
+        either!(link, link => receive(link, &mut self.slots, lent, &self.time, &mut self.namespace_missed))
     }
 
     /// Whether a command was answered with Invalid Namespace since the last call.
@@ -216,9 +190,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
 }
 
 impl<B> Engine<B> {
-    /// The peer has all that was sent: see [`Link::end_in_order`].
-    pub(crate) fn end_in_order(&self) {
-        if let Some(link) = &self.link {
+    /// The peer has all that was sent: see [`Transport::end_in_order`].
+    pub(crate) fn end_in_order(&mut self) {
+        if let Some(link) = &mut self.link {
             link.end_in_order();
         }
     }
@@ -226,11 +200,11 @@ impl<B> Engine<B> {
     /// Takes the connection away. Buffers go back to their owners next: nothing may be read from
     /// them any more.
     fn let_go(&mut self) {
-        let Some(link) = self.link.take() else { return };
+        let Some(mut link) = self.link.take() else { return };
         if self.slots.in_flight() == 0 && !link.is_unsent() {
             link.end_in_order();
         }
-        link.close(&mut self.slots);
+        either!(link, link => link.close(&mut self.slots));
     }
 }
 
@@ -238,4 +212,36 @@ impl<B> Drop for Engine<B> {
     fn drop(&mut self) {
         self.let_go();
     }
+}
+
+/// See [`Engine::receive`].
+fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
+    link: &mut impl Transport,
+    slots: &mut Slots<B>,
+    lent: &mut AdminData<'_>,
+    time: &Time,
+    namespace_missed: &mut bool,
+) -> Result<(), Loss> {
+    link.reclaim(slots)?;
+    for _ in 0..ROUNDS_MAX {
+        let received = link.receive(slots, lent)?;
+        if received == Received::Nothing {
+            break;
+        }
+        link.poll(slots, lent, |slots, Finished { index, cqe, transferred }| {
+            let result = if !cqe.status().is_success() {
+                *namespace_missed |= cqe.status().is(Status::INVALID_NAMESPACE);
+                Ok(cqe)
+            } else if transferred < slots.at(index).least {
+                Err(Error::Malformed("success although not all data were transferred"))
+            } else {
+                Ok(cqe)
+            };
+            slots.finish(index, result);
+        })?;
+        if received == Received::All {
+            break;
+        }
+    }
+    if link.owes_data() { link.flush(slots, lent, time) } else { Ok(()) }
 }

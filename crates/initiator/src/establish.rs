@@ -22,12 +22,12 @@ use crate::data::AdminData;
 use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::limits::Limits;
-use crate::link;
+use crate::link::{self, Link};
 use crate::opened::{Looked, Refusal, refusal};
 use crate::options::Options;
 use crate::rescan::NAMESPACES_MAX;
 use crate::stop::{Stop, await_ready};
-use crate::wait::Cancel;
+use crate::wait::{Cancel, Waiter};
 
 /// Entries of the Admin Queue: what the Linux host has, and every controller takes.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
@@ -55,7 +55,7 @@ impl Info {
     }
 
     /// Data that fit into the capsule of an I/O command.
-    fn in_capsule_bytes(&self) -> usize {
+    pub(crate) fn in_capsule_bytes(&self) -> usize {
         // NVMe/TCP has no ICDOFF but 0; what a controller means by another is not worth guessing.
         if self.identify.icdoff.get() != 0 {
             return 0;
@@ -66,68 +66,77 @@ impl Info {
 
 /// Connects an Admin Queue and makes the controller ready. `discovery`: whether a discovery
 /// controller is wanted (`None`: either is fine).
-pub(crate) fn controller(
+pub(crate) async fn controller(
     options: &Options,
     discovery: Option<bool>,
+    waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
-    let mut attempt = Attempt { options, tried: Tried::new(options, 0), cancel };
-    attempt.controller(discovery).map_err(|kind| ConnectError::new(kind, attempt.tried))
+    let mut attempt = Attempt { options, tried: Tried::new(options, 0), waiter, cancel };
+    attempt.controller(discovery).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
 /// Looks at namespaces on a fresh Admin Queue: what they are, and who. All of it within the time of
 /// an admin command.
-pub(crate) fn look(
+pub(crate) async fn look(
     engine: &mut Engine<Vec<u8>>,
     options: &Options,
     open: &[Nsid],
+    waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<Vec<Looked>, ConnectError> {
-    let mut attempt = Attempt { options, tried: Tried::new(options, 0), cancel };
+    let mut attempt = Attempt { options, tried: Tried::new(options, 0), waiter, cancel };
     attempt.tried.step = Step::Identify;
-    let end = Instant::now() + Duration::from_millis(u64::from(options.admin_timeout_ms.max(1)));
-    let looked = open.iter().map(|&nsid| match Instant::now() < end {
-        true => attempt.look_at(engine, nsid),
-        false => Err(Kind::TimedOut { after_ms: u64::from(options.admin_timeout_ms) }),
-    });
-    let looked: Result<Vec<Looked>, Kind> = looked.collect();
-    looked.map_err(|kind| ConnectError::new(kind, attempt.tried))
+    let end = waiter.time.now() + Duration::from_millis(u64::from(options.admin_timeout_ms.max(1)));
+    let mut looked = Vec::with_capacity(open.len());
+    for &nsid in open {
+        let found = if waiter.time.now() < end {
+            attempt.look_at(engine, nsid).await
+        } else {
+            Err(Kind::TimedOut { after_ms: u64::from(options.admin_timeout_ms) })
+        };
+        match found {
+            Ok(found) => looked.push(found),
+            Err(kind) => return Err(ConnectError::new(kind, attempt.tried)),
+        }
+    }
+    Ok(looked)
 }
 
-/// Connects I/O queue `queue` of a controller for as many commands as `engine` was made for, or
-/// fewer.
-pub(crate) fn io_queue<B: AsRef<[u8]> + AsMut<[u8]>>(
-    engine: &mut Engine<B>,
+/// Connects I/O queue `queue` of a controller, and gives its link.
+pub(crate) async fn io_queue(
     options: &Options,
     queue: QueueId,
     info: &Info,
+    waiter: &Waiter,
     cancel: &Cancel,
-) -> Result<(), ConnectError> {
-    let mut attempt = Attempt { options, tried: Tried::new(options, queue.0), cancel };
-    attempt.io_queue(engine, queue, info).map_err(|kind| ConnectError::new(kind, attempt.tried))
+) -> Result<Link, ConnectError> {
+    let mut attempt = Attempt { options, tried: Tried::new(options, queue.0), waiter, cancel };
+    attempt.io_queue(queue, info).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
 struct Attempt<'a> {
     options: &'a Options,
     tried: Tried,
+    waiter: &'a Waiter,
     cancel: &'a Cancel,
 }
 
 impl Attempt<'_> {
-    fn controller(&mut self, discovery: Option<bool>) -> Result<(Engine<Vec<u8>>, Info), Kind> {
-        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false);
-        let peer = self.open(&mut engine, QueueId::ADMIN)?;
-        let id = self.connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC)?;
+    async fn controller(&mut self, discovery: Option<bool>) -> Result<(Engine<Vec<u8>>, Info), Kind> {
+        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.waiter.time.clone());
+        let peer = self.open(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES).await?;
+        let id = self.connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC).await?;
         self.tried.step = Step::Enable;
-        let cap = Cap(self.property(&mut engine, Property::get(offset::CAP, 8), "Property Get (CAP)")?);
-        self.enable(&mut engine, cap)?;
+        let cap = Cap(self.property(&mut engine, Property::get(offset::CAP, 8), "Property Get (CAP)").await?);
+        self.enable(&mut engine, cap).await?;
         self.tried.step = Step::Identify;
-        let identify = self.identify(&mut engine)?;
+        let identify = self.identify(&mut engine).await?;
         check_type(&identify, discovery)?;
-        let io_queues = self.number_of_queues(&mut engine, &identify)?;
-        self.async_events(&mut engine, &identify)?;
-        let namespaces = if io_queues > 0 { self.namespaces(&mut engine)? } else { None };
-        let nvm = if io_queues > 0 { self.nvm_controller(&mut engine)? } else { None };
+        let io_queues = self.number_of_queues(&mut engine, &identify).await?;
+        self.async_events(&mut engine, &identify).await?;
+        let namespaces = if io_queues > 0 { self.namespaces(&mut engine).await? } else { None };
+        let nvm = if io_queues > 0 { self.nvm_controller(&mut engine).await? } else { None };
         let limits = Limits::new(&identify, nvm.as_ref(), cap.page_min_bytes());
         let io_entries = u32::from(self.options.queue_entries()).min(cap.mqes());
         let io_entries = u16::try_from(io_entries).unwrap_or(u16::MAX);
@@ -149,41 +158,33 @@ impl Attempt<'_> {
         ))
     }
 
-    fn io_queue<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        engine: &mut Engine<B>,
-        queue: QueueId,
-        info: &Info,
-    ) -> Result<(), Kind> {
-        self.open(engine, queue)?;
-        self.connect(engine, queue, info.io_entries, info.id)?;
-        engine.slots().set_limit(info.io_entries - 1);
-        engine.set_in_capsule(info.in_capsule_bytes());
-        Ok(())
+    async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<Link, Kind> {
+        // For the Connect command.
+        let mut engine = Engine::new(1, false, self.waiter.time.clone());
+        self.open(&mut engine, queue, info.io_entries).await?;
+        self.connect(&mut engine, queue, info.io_entries, info.id).await?;
+        engine.detach().ok_or(Kind::Closed { errno: None })
     }
 
     /// A link for the queue.
-    fn open<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        engine: &mut Engine<B>,
-        queue: QueueId,
-    ) -> Result<SocketAddr, Kind> {
-        let (link, peer) = link::connect(self.options, queue, &mut self.tried, self.cancel)?;
+    async fn open(&mut self, engine: &mut Engine<Vec<u8>>, queue: QueueId, entries: u16) -> Result<SocketAddr, Kind> {
+        let (link, peer) =
+            link::connect(self.options, queue, entries, &mut self.tried, self.waiter, self.cancel).await?;
         engine.attach(link);
         Ok(peer)
     }
 
     fn deadline(&self) -> Instant {
-        Instant::now() + self.step_time()
+        self.waiter.time.now() + self.step_time()
     }
 
     fn step_time(&self) -> Duration {
         Duration::from_millis(u64::from(self.options.connect_timeout_ms.max(1)))
     }
 
-    fn connect<B: AsRef<[u8]> + AsMut<[u8]>>(
+    async fn connect(
         &mut self,
-        engine: &mut Engine<B>,
+        engine: &mut Engine<Vec<u8>>,
         queue: QueueId,
         entries: u16,
         controller: ControllerId,
@@ -202,7 +203,7 @@ impl Attempt<'_> {
             cattr: if disable { Connect::CATTR_DISABLE_SQ_FLOW } else { 0 },
             kato_ms: if queue.is_admin() { self.options.keep_alive_ms } else { 0 },
         };
-        let cqe = self.run(engine, connect.encode(), &mut AdminData::FromHost(data.as_bytes()))?;
+        let cqe = self.run(engine, connect.encode(), &mut AdminData::FromHost(data.as_bytes())).await?;
         if !cqe.status().is_success() {
             return Err(connect_kind(&cqe));
         }
@@ -216,9 +217,9 @@ impl Attempt<'_> {
         Ok(id)
     }
 
-    fn enable(&mut self, engine: &mut Engine<Vec<u8>>, cap: Cap) -> Result<(), Kind> {
-        self.property(engine, Property::set(offset::CC, Cc::ENABLE.0), "Property Set (CC)")?;
-        let started = Instant::now();
+    async fn enable(&mut self, engine: &mut Engine<Vec<u8>>, cap: Cap) -> Result<(), Kind> {
+        self.property(engine, Property::set(offset::CC, Cc::ENABLE.0), "Property Set (CC)").await?;
+        let started = self.waiter.time.now();
         // CAP.TO of 0 is not a legal value; give such a controller as long as any step has.
         let time = match cap.timeout_ms() {
             0 => self.step_time(),
@@ -226,37 +227,38 @@ impl Attempt<'_> {
         };
         let mut pause = Duration::from_millis(1);
         loop {
-            let value = self.property(engine, Property::get(offset::CSTS, 4), "Property Get (CSTS)")?;
+            let value = self.property(engine, Property::get(offset::CSTS, 4), "Property Get (CSTS)").await?;
             let csts = Csts(u32::try_from(value & 0xffff_ffff).unwrap_or(0));
             if csts.ready() && !csts.fatal() {
                 return Ok(());
             }
-            if csts.fatal() || started.elapsed() >= time {
-                let after_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let passed = self.waiter.time.now().saturating_duration_since(started);
+            if csts.fatal() || passed >= time {
+                let after_ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
                 return Err(Kind::NotReady { csts: csts.0, after_ms });
             }
-            self.cancel.sleep(pause.min(time));
+            self.waiter.sleep(pause.min(time), Some(self.cancel)).await;
             pause = (pause * 2).min(Duration::from_millis(200));
         }
     }
 
-    fn identify(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<IdentifyController, Kind> {
+    async fn identify(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<IdentifyController, Kind> {
         let mut bytes = vec![0; size_of::<IdentifyController>()];
         let sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::CONTROLLER.0));
-        let cqe = self.run(engine, sqe, &mut AdminData::ToHost(&mut bytes))?;
+        let cqe = self.run(engine, sqe, &mut AdminData::ToHost(&mut bytes)).await?;
         success(&cqe, "Identify Controller")?;
         IdentifyController::read_from_bytes(&bytes)
             .map_err(|error| Kind::Protocol { violation: format!("Identify Controller: {error}") })
     }
 
     /// Events can only be told from here on, so what there is has to be known before.
-    fn namespaces(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<BTreeSet<u32>>, Kind> {
+    async fn namespaces(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<BTreeSet<u32>>, Kind> {
         let mut found = BTreeSet::new();
         let mut after = Nsid::NONE;
         loop {
             let mut list = NamespaceList::default();
             let sqe = Sqe::new(admin::IDENTIFY).with_nsid(after).with_cdw(10, u32::from(Cns::ACTIVE_NAMESPACE_LIST.0));
-            let cqe = self.run(engine, sqe, &mut AdminData::ToHost(list.as_mut_bytes()))?;
+            let cqe = self.run(engine, sqe, &mut AdminData::ToHost(list.as_mut_bytes())).await?;
             if !cqe.status().is_success() {
                 return Ok(None);
             }
@@ -270,13 +272,13 @@ impl Attempt<'_> {
 
     /// Limits of the NVM command set; `None` where the controller does not tell them, as before
     /// version 2.0.
-    fn nvm_controller(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<NvmController>, Kind> {
+    async fn nvm_controller(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<Option<NvmController>, Kind> {
         let mut bytes = vec![0; IDENTIFY_BYTES];
-        let status = self.identify_into(engine, Cns::IOCS_CONTROLLER, Nsid::NONE, &mut bytes)?;
+        let status = self.identify_into(engine, Cns::IOCS_CONTROLLER, Nsid::NONE, &mut bytes).await?;
         Ok(NvmController::read_from_bytes(&bytes).ok().filter(|_| status.is_success()))
     }
 
-    fn identify_into(
+    async fn identify_into(
         &mut self,
         engine: &mut Engine<Vec<u8>>,
         cns: Cns,
@@ -284,36 +286,40 @@ impl Attempt<'_> {
         bytes: &mut [u8],
     ) -> Result<Status, Kind> {
         let sqe = Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
-        Ok(self.run(engine, sqe, &mut AdminData::ToHost(bytes))?.status())
+        Ok(self.run(engine, sqe, &mut AdminData::ToHost(bytes)).await?.status())
     }
 
     /// Looks at one namespace. What may be told later is an error: the connection is not used
     /// before all is known.
-    fn look_at(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Looked, Kind> {
+    async fn look_at(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Looked, Kind> {
         let later = |command, status: Status| match refusal(status) {
             _ if status.is_success() => Ok(true),
             Refusal::No => Ok(false),
             Refusal::Later => Err(Kind::Status { command, status }),
         };
         let mut bytes = vec![0; IDENTIFY_BYTES];
-        let status = self.identify_into(engine, Cns::NAMESPACE, nsid, &mut bytes)?;
+        let status = self.identify_into(engine, Cns::NAMESPACE, nsid, &mut bytes).await?;
         if !later("Identify Namespace", status)? {
             return Ok(Looked::absent(nsid));
         }
         let identify = IdentifyNamespace::read_from_bytes(&bytes)
             .map_err(|error| Kind::Protocol { violation: format!("Identify Namespace: {error}") })?;
-        let status = self.identify_into(engine, Cns::NAMESPACE_ID_DESCRIPTORS, nsid, &mut bytes)?;
+        let status = self.identify_into(engine, Cns::NAMESPACE_ID_DESCRIPTORS, nsid, &mut bytes).await?;
         let has_list = later("Identify (Namespace Identification Descriptors)", status)?;
         Ok(Looked::found(nsid, Box::new(identify), has_list.then_some(&bytes)))
     }
 
-    fn number_of_queues(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<u16, Kind> {
+    async fn number_of_queues(
+        &mut self,
+        engine: &mut Engine<Vec<u8>>,
+        identify: &IdentifyController,
+    ) -> Result<u16, Kind> {
         let wanted = self.options.io_queues();
         if wanted == 0 || identify.controller_type() == ControllerType::Discovery {
             return Ok(0);
         }
         let value = NumberOfQueues { submission: wanted, completion: wanted };
-        let cqe = self.set_feature(engine, Fid::NUMBER_OF_QUEUES, value.encode())?;
+        let cqe = self.set_feature(engine, Fid::NUMBER_OF_QUEUES, value.encode()).await?;
         success(&cqe, "Set Features (Number of Queues)")?;
         // 65536 of both is more than can be: then all that was asked for is granted.
         let granted = NumberOfQueues::decode(cqe.dw0.get());
@@ -321,7 +327,7 @@ impl Attempt<'_> {
     }
 
     /// Asks for the notices that this host acts on, of those that the controller offers.
-    fn async_events(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<(), Kind> {
+    async fn async_events(&mut self, engine: &mut Engine<Vec<u8>>, identify: &IdentifyController) -> Result<(), Kind> {
         let notices = AsyncEventConfig::NAMESPACE_ATTRIBUTE
             .with(AsyncEventConfig::FIRMWARE_ACTIVATION)
             .with(AsyncEventConfig::ANA_CHANGE)
@@ -331,40 +337,38 @@ impl Attempt<'_> {
             return Ok(());
         }
         // A controller that refuses is used without notices.
-        self.set_feature(engine, Fid::ASYNC_EVENT_CONFIG, value).map(|_| ())
+        self.set_feature(engine, Fid::ASYNC_EVENT_CONFIG, value).await.map(|_| ())
     }
 
-    fn set_feature(&mut self, engine: &mut Engine<Vec<u8>>, fid: Fid, value: u32) -> Result<Cqe, Kind> {
+    async fn set_feature(&mut self, engine: &mut Engine<Vec<u8>>, fid: Fid, value: u32) -> Result<Cqe, Kind> {
         let feature = SetFeature { fid, save: false };
         let sqe = Sqe::new(admin::SET_FEATURES).with_cdw(10, feature.encode()).with_cdw(11, value);
-        self.run(engine, sqe, &mut AdminData::None)
+        self.run(engine, sqe, &mut AdminData::None).await
     }
 
-    fn property(&mut self, engine: &mut Engine<Vec<u8>>, sqe: Sqe, name: &'static str) -> Result<u64, Kind> {
-        let cqe = self.run(engine, sqe, &mut AdminData::None)?;
+    async fn property(&mut self, engine: &mut Engine<Vec<u8>>, sqe: Sqe, name: &'static str) -> Result<u64, Kind> {
+        let cqe = self.run(engine, sqe, &mut AdminData::None).await?;
         success(&cqe, name)?;
         Ok(cqe.result())
     }
 
     /// Runs one command within the time of a step.
-    fn run<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        engine: &mut Engine<B>,
-        sqe: Sqe,
-        data: &mut AdminData<'_>,
-    ) -> Result<Cqe, Kind> {
-        run(engine, sqe, data, self.deadline(), self.cancel).map_err(|stop| stop.into_kind(self.options))
+    async fn run(&mut self, engine: &mut Engine<Vec<u8>>, sqe: Sqe, data: &mut AdminData<'_>) -> Result<Cqe, Kind> {
+        run(engine, sqe, data, self.deadline(), self.waiter, Some(self.cancel))
+            .await
+            .map_err(|stop| stop.into_kind(self.options))
     }
 }
 
 /// Runs one command with lent data on an engine that nobody else drives meanwhile. When it fails,
 /// the connection has to be given up: the command may still be outstanding.
-pub(crate) fn run<B: AsRef<[u8]> + AsMut<[u8]>>(
-    engine: &mut Engine<B>,
+pub(crate) async fn run(
+    engine: &mut Engine<Vec<u8>>,
     sqe: Sqe,
     data: &mut AdminData<'_>,
     deadline: Instant,
-    cancel: &Cancel,
+    waiter: &Waiter,
+    cancel: Option<&Cancel>,
 ) -> Result<Cqe, Stop> {
     let length = match data {
         AdminData::None => 0,
@@ -373,17 +377,18 @@ pub(crate) fn run<B: AsRef<[u8]> + AsMut<[u8]>>(
     };
     let length = u32::try_from(length).map_err(|_| Stop::Failed(Error::TooLarge { bytes: length }))?;
     engine.submit_lent(sqe, (0, length), data, 0, u64::MAX).map_err(Stop::Failed)?;
-    let (_, result) = drive(engine, data, deadline, cancel, |engine| engine.slots().pop_lent())?;
+    let (_, result) = drive(engine, data, deadline, waiter, cancel, |engine| engine.slots().pop_lent()).await?;
     result.map_err(Stop::Failed)
 }
 
 /// Sends and receives until `done` gives something.
-fn drive<B: AsRef<[u8]> + AsMut<[u8]>, T>(
-    engine: &mut Engine<B>,
+async fn drive<T>(
+    engine: &mut Engine<Vec<u8>>,
     data: &mut AdminData<'_>,
     deadline: Instant,
-    cancel: &Cancel,
-    mut done: impl FnMut(&mut Engine<B>) -> Option<T>,
+    waiter: &Waiter,
+    cancel: Option<&Cancel>,
+    mut done: impl FnMut(&mut Engine<Vec<u8>>) -> Option<T>,
 ) -> Result<T, Stop> {
     loop {
         engine.flush(data).map_err(Stop::Lost)?;
@@ -392,7 +397,7 @@ fn drive<B: AsRef<[u8]> + AsMut<[u8]>, T>(
             return Ok(result);
         }
         let Some(link) = engine.link() else { return Err(Stop::Lost(Loss::Requested)) };
-        await_ready(link.descriptor(), link.is_blocked(), deadline, cancel)?;
+        await_ready(link.watch(), deadline, waiter, cancel).await?;
     }
 }
 

@@ -50,7 +50,9 @@ mod rescan;
 mod shared;
 mod slots;
 mod state;
+pub mod stepped;
 mod stop;
+mod transport;
 mod wait;
 
 pub use asynchronous::AsyncNamespace;
@@ -69,3 +71,4 @@ pub use overrides::Overrides;
 pub use queue::QueuePair;
 pub use queues::Queues;
 pub use state::State;
+pub use transport::{Dialer, Transport};

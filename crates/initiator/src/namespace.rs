@@ -390,9 +390,11 @@ impl Namespace {
             if !error.is_connection() {
                 return Err(error);
             }
-            let since = *failing_since.get_or_insert_with(Instant::now);
+            let since = *failing_since.get_or_insert_with(|| self.controller.options().clock.now());
             let deadline = self.controller.options().fast_io_fail_tmo.map(|time| since + time);
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) || !self.controller.wait_live(deadline) {
+            if deadline.is_some_and(|deadline| self.controller.options().clock.now() >= deadline)
+                || !self.controller.wait_live(deadline)
+            {
                 return Err(error);
             }
             // The background thread may not know of the loss yet, and say that all is well: look

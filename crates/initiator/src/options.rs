@@ -4,15 +4,18 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use ebof_clock::Clock;
+use ebof_loopback::Port;
 use ebof_nvme::uri::Uri;
 use ebof_nvme::{HostId, Nqn};
 
 use crate::host;
+use crate::transport::Transport;
 
 /// How to reach a subsystem and how to speak to it. Make one with [`Options::new`] or
 /// [`Options::from_uri`], then set the fields that shall differ from the defaults, which are those
 /// of the Linux host where it has one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Address or host name of the target (nvme-cli's `--traddr`).
@@ -100,6 +103,11 @@ pub struct Options {
     /// How long a waiting queue pair spins before it sleeps, in microseconds: not at all where
     /// answers take a millisecond or more, up to 4 ms where wake-ups are late. 0 sleeps at once.
     pub spin_us: u32,
+    /// What the connections are made over.
+    pub transport: Transport,
+    /// Where the time comes from, and the chance by which pauses vary. One that is simulated is for
+    /// [`crate::stepped`] only: threads sleep by the system's.
+    pub clock: Clock,
 }
 
 impl Options {
@@ -150,6 +158,8 @@ impl Options {
             batch_nr: 16,
             batch_bytes: 64 << 10,
             spin_us: 50,
+            transport: Transport::Tcp,
+            clock: Clock::system(),
         }
     }
 
@@ -158,6 +168,12 @@ impl Options {
     #[must_use]
     pub fn from_uri(uri: &Uri) -> Self {
         Self::new(uri.traddr.clone(), uri.trsvcid, uri.nqn.clone().unwrap_or_else(Nqn::discovery))
+    }
+
+    /// The defaults for subsystem `nqn` of a target in the same process.
+    #[must_use]
+    pub fn loopback(port: Port, nqn: Nqn) -> Self {
+        Self { transport: Transport::Loopback(port), ..Self::new("loopback", 0, nqn) }
     }
 
     /// Another host's name, with the Host Identifier that goes with it (see [`host::id_for`]).
@@ -181,7 +197,9 @@ impl Options {
     /// The address as a person writes it: `127.0.0.1:4420`, `[fd00::1]:4420`.
     #[must_use]
     pub fn address(&self) -> String {
-        if self.traddr.contains(':') {
+        if matches!(self.transport, Transport::Loopback(_)) {
+            self.traddr.clone()
+        } else if self.traddr.contains(':') {
             format!("[{}]:{}", self.traddr, self.trsvcid)
         } else {
             format!("{}:{}", self.traddr, self.trsvcid)

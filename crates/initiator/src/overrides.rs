@@ -226,7 +226,8 @@ mod tests {
     #[test]
     fn nothing_said_leaves_the_defaults() {
         let nqn = Nqn::parse("nqn.2014-08.org.example:a").unwrap();
-        assert_eq!(applied(&Overrides::default()), Options::new("127.0.0.1", 4420, nqn));
+        let defaults = Options::new("127.0.0.1", 4420, nqn);
+        assert_eq!(format!("{:?}", applied(&Overrides::default())), format!("{defaults:?}"));
     }
 
     #[test]
@@ -287,7 +288,7 @@ mod tests {
             disable_sqflow: true,
             ..applied(&Overrides::default())
         };
-        assert_eq!(options, expected);
+        assert_eq!(format!("{options:?}"), format!("{expected:?}"));
         let named = applied(&Overrides { hostnqn: Some(host.clone()), ..Overrides::default() });
         assert_eq!(named.host_id, crate::host::id_for(&host));
     }

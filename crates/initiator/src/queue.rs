@@ -1,26 +1,32 @@
 //! A queue pair in the hands of one thread: submit many, flush once, poll many. The data path
 //! itself is in `engine`; here are waiting, time-outs and the way back after a loss.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod opening;
+mod readiness;
+
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step, micros_since};
+use ebof_idle::{Idle, Step};
 use ebof_nvme::{Cqe, QueueId, Sqe};
-use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::event::{PollFd, PollFlags};
 
-use crate::connect_error::{ConnectError, ConnectErrorKind};
 use crate::data::{AdminData, Buffer, Completion, Data};
 use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, SubmitError};
-use crate::establish;
+use crate::establish::Info;
 use crate::limits::Limits;
+use crate::link::Link;
 use crate::maps::QueueClass;
 use crate::opened::{Bars, Binding};
 use crate::shared::{Message, Shared};
 use crate::state::State;
-use crate::wait::{Waker, now_ms, wait, wait_idle};
+use crate::wait::{Time, Waiter, Waker, run, step, wait, wait_idle};
+use opening::{Opening, open};
+use readiness::Readiness;
 
 /// An I/O queue pair: one connection to the controller. It belongs to one thread at a time and
 /// allocates nothing per command.
@@ -38,25 +44,23 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     generation: u64,
     /// The controller is live again, and this queue has to be connected anew.
     reopen: bool,
+    /// That is under way.
+    opening: Option<Opening>,
     waker: Arc<Waker>,
     /// Holds small requests back for a moment, where that is asked for.
     doorbell: Option<Box<Doorbell>>,
-    /// Holds the socket, the waker and the doorbell's timer: the one descriptor that others wait
-    /// for.
-    epoll: OwnedFd,
+    /// The one descriptor that others wait for; `None` where nobody does ([`crate::stepped`]).
+    readiness: Option<Readiness>,
     /// What must not be sent, as of `bars_version`.
     bars: Arc<Bars>,
     bars_version: u64,
     /// Bytes of data that the controller takes with one command.
     transfer_max: usize,
-    /// Whether `epoll` waits for the socket to become writable.
-    epoll_out: bool,
     /// When to look for commands whose time is over.
     next_expiry_ms: u64,
     /// How long a wait looks for completions before it sleeps.
     idle: Idle,
-    /// When `idle`'s time began.
-    began: Instant,
+    time: Time,
 }
 
 /// A controller stays connected while one is held.
@@ -69,16 +73,24 @@ impl<B: Buffer> QueuePair<B> {
         controller: Option<ControllerGuard>,
         class: Option<QueueClass>,
     ) -> Result<Self, Error> {
+        let waiter = shared.waiter.another();
+        run(Self::establish(shared, controller, class, waiter))
+    }
+
+    /// As [`QueuePair::connect`], waiting by `waiter`.
+    pub(crate) async fn establish(
+        shared: Arc<Shared>,
+        controller: Option<ControllerGuard>,
+        class: Option<QueueClass>,
+        waiter: Waiter,
+    ) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
-        let waker = Arc::new(Waker::new().map_err(system("making an event descriptor"))?);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("making an epoll descriptor"))?;
-        epoll::add(&epoll, &*waker, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-            .map_err(system("watching an event descriptor"))?;
-        let doorbell = Doorbell::new(&shared.options).map_err(system("making a timer"))?.map(Box::new);
-        if let Some(doorbell) = &doorbell {
-            epoll::add(&epoll, &**doorbell, epoll::EventData::new_u64(2), epoll::EventFlags::IN)
-                .map_err(system("watching a timer"))?;
-        }
+        let waker = Arc::new(waiter.waker().map_err(system("making an event descriptor"))?);
+        let doorbell = Doorbell::new(&shared.options, &waiter).map_err(system("making a timer"))?.map(Box::new);
+        let readiness = match waiter.is_stepped() {
+            true => None,
+            false => Some(Readiness::new(&waker, doorbell.as_deref())?),
+        };
         if shared.state() != State::Live {
             return Err(shared.not_connected());
         }
@@ -86,24 +98,25 @@ impl<B: Buffer> QueuePair<B> {
         let granted = class.map_or(info.io_queues, |class| shared.maps().count(class));
         let id = shared.take_queue(&waker, class).ok_or(Error::NoFreeQueue { granted })?;
         let mut queue = Self {
-            engine: Engine::new(info.io_entries - 1, true),
+            engine: Engine::new(info.io_entries - 1, true, waiter.time.clone()),
             idle: Idle::new(u64::from(shared.options.spin_us)),
-            began: Instant::now(),
+            time: waiter.time.clone(),
             generation: shared.generation(),
             reopen: false,
+            opening: None,
             shared,
             _controller: controller,
             id,
             waker,
             doorbell,
-            epoll,
+            readiness,
             bars: Arc::default(),
             bars_version: 0,
             transfer_max: usize::MAX,
-            epoll_out: false,
             next_expiry_ms: 0,
         };
-        queue.open_patiently()?;
+        let link = open(Arc::clone(&queue.shared), id, Arc::clone(&info), waiter).await?;
+        queue.attach(link, &info)?;
         Ok(queue)
     }
 
@@ -250,7 +263,7 @@ impl<B: Buffer> QueuePair<B> {
                     }
                 }
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if deadline.is_some_and(|deadline| self.time.now() >= deadline) {
                 self.idle.stop();
                 return if connected { Ok(None) } else { Err(self.not_connected()) };
             }
@@ -366,9 +379,9 @@ impl<B: Buffer> QueuePair<B> {
             }
             Step::Sleep(bound_us) => {
                 let timeout = self.sleep_max(deadline);
-                let began = self.began;
-                let mut ready = [PollFd::new(&self.epoll, PollFlags::IN)];
-                wait_idle(&mut self.idle, &mut ready, timeout, bound_us, || micros_since(began))
+                let Some(readiness) = &self.readiness else { return Ok(()) };
+                let mut ready = [PollFd::new(&readiness.epoll, PollFlags::IN)];
+                wait_idle(&mut self.idle, &mut ready, timeout, bound_us, || self.time.now_us())
                     .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
                 self.look_for_late_commands_soon();
                 Ok(())
@@ -377,7 +390,7 @@ impl<B: Buffer> QueuePair<B> {
     }
 
     fn now_us(&self) -> u64 {
-        micros_since(self.began)
+        self.time.now_us()
     }
 
     /// Asks the controller, through the Admin Queue, to abort every command submitted with `user`.
@@ -403,8 +416,21 @@ impl<B: Buffer> QueuePair<B> {
     pub(crate) fn time_to_sleep(&mut self) -> Option<Duration> {
         let deadline = self.engine.next_deadline_ms();
         self.next_expiry_ms = self.next_expiry_ms.min(deadline);
-        // One more than the difference: the clock is coarse, and waking too early would be a loop.
-        (deadline != u64::MAX).then(|| Duration::from_millis(deadline.saturating_sub(now_ms()) + 1))
+        self.time.until(deadline)
+    }
+
+    /// When to poll again if nothing comes before: then a command may be late, a batch that is held
+    /// is sent, or another step of re-creating the queue is due. `None`: no time is awaited.
+    pub fn due(&mut self) -> Option<Instant> {
+        let expiry = self.time_to_sleep().map(|rest| self.time.now() + rest);
+        let opening = self.opening.as_ref().and_then(|opening| opening.waiter.due());
+        let held = self.doorbell.as_ref().and_then(|doorbell| doorbell.due());
+        [expiry, opening, held].into_iter().flatten().min()
+    }
+
+    /// The time as the queue counts it.
+    pub(crate) fn time(&self) -> &Time {
+        &self.time
     }
 
     fn timeout_ms(&self) -> u64 {
@@ -439,62 +465,68 @@ impl<B: Buffer> QueuePair<B> {
             self.waker.clear();
             self.engine.lose(&Loss::Association);
             self.generation = generation;
+            self.opening = None;
             // Odd: the controller is live.
             self.reopen = generation % 2 == 1;
         }
-        if self.engine.descriptor().is_some() {
+        if self.engine.link().is_some() {
             return Ok(());
         }
         // Commands that were lost are collected first: they hold places in the queue.
         if !self.reopen || self.engine.in_flight() > 0 {
             return Err(self.not_connected());
         }
-        self.reopen = false;
-        let granted = self.shared.info().io_queues;
-        if self.id.0 > granted {
-            return Err(Error::NoFreeQueue { granted });
-        }
-        self.open_patiently().inspect_err(|_| {
-            // As on Linux: a queue that cannot be made again takes the association along, which
-            // starts anew.
-            self.shared.send(Message::Lost { generation, loss: Loss::Association });
+        let opening = match self.opening.take() {
+            Some(opening) => opening,
+            None => {
+                let info = self.shared.info();
+                if self.id.0 > info.io_queues {
+                    self.reopen = false;
+                    return Err(Error::NoFreeQueue { granted: info.io_queues });
+                }
+                let waiter = self.shared.waiter.another();
+                let sequence = open(Arc::clone(&self.shared), self.id, Arc::clone(&info), waiter.clone());
+                Opening { sequence: Box::pin(sequence), info, waiter }
+            }
+        };
+        self.go_on_opening(opening).inspect_err(|_| {
+            if self.opening.is_none() {
+                // As on Linux: a queue that cannot be made again takes the association along, which
+                // starts anew.
+                self.shared.send(Message::Lost { generation, loss: Loss::Association });
+            }
         })
+    }
+
+    /// Goes on with making the queue again: to the end, unless it is stepped.
+    fn go_on_opening(&mut self, mut opening: Opening) -> Result<(), Error> {
+        match step(opening.sequence.as_mut()) {
+            Poll::Pending => {
+                self.opening = Some(opening);
+                Err(self.not_connected())
+            }
+            Poll::Ready(link) => {
+                self.reopen = false;
+                self.attach(link?, &opening.info)
+            }
+        }
     }
 
     fn not_connected(&self) -> Error {
         self.shared.not_connected()
     }
 
-    /// Connects the queue; again after a moment when the target still holds the identifier, which
-    /// was given back a moment ago.
-    fn open_patiently(&mut self) -> Result<(), Error> {
-        for _ in 0..10 {
-            match self.open() {
-                Err(Error::Connect(error)) if still_held(&error) => {
-                    self.shared.cancel.sleep(Duration::from_millis(20));
-                }
-                done => return done,
-            }
-        }
-        self.open()
-    }
-
-    fn open(&mut self) -> Result<(), Error> {
-        let info = self.shared.info();
-        let opened = establish::io_queue(&mut self.engine, &self.shared.options, self.id, &info, &self.shared.cancel);
-        if let Err(error) = opened {
-            self.engine.lose(&Loss::Requested);
-            // What was outstanding here is the Connect command only; its end is told by the error.
-            while self.engine.slots().pop_lent().is_some() {}
-            return Err(error.into());
-        }
+    /// Goes on over a fresh link.
+    fn attach(&mut self, link: Link, info: &Info) -> Result<(), Error> {
+        self.engine.attach(link);
+        self.engine.slots().set_limit(info.io_entries - 1);
+        self.engine.set_in_capsule(info.in_capsule_bytes());
         self.transfer_max = transfer_max(&info.limits);
-        self.epoll_out = false;
-        if let Some(socket) = self.engine.descriptor() {
-            epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
-                .map_err(|errno| Error::System { action: "watching a socket", errno })?;
+        let watch = self.engine.link().map(Link::watch);
+        match (&mut self.readiness, watch) {
+            (Some(readiness), Some(watch)) => readiness.add(watch),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends and receives once, and looks at the clock now and then. A loss is no error: it ends
@@ -516,7 +548,7 @@ impl<B: Buffer> QueuePair<B> {
         if self.engine.take_namespace_missed() {
             self.shared.ask_rescan();
         }
-        let now = now_ms();
+        let now = self.time.now_ms();
         if now >= self.next_expiry_ms {
             self.expire(now);
         }
@@ -538,26 +570,22 @@ impl<B: Buffer> QueuePair<B> {
         self.shared.send(Message::Lost { generation: self.generation, loss });
     }
 
-    /// Has the epoll descriptor wait for room in the socket exactly as long as something is left to
+    /// Has the descriptor wait for room in the connection exactly as long as something is left to
     /// be sent.
     fn watch_writable(&mut self) -> Result<(), Error> {
         let blocked = self.engine.is_blocked();
-        if blocked == self.epoll_out {
-            return Ok(());
+        match (&mut self.readiness, self.engine.link()) {
+            (Some(readiness), Some(link)) if readiness.blocked != blocked => readiness.change(link.watch()),
+            _ => Ok(()),
         }
-        let Some(socket) = self.engine.descriptor() else { return Ok(()) };
-        let flags = if blocked { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
-        epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), flags)
-            .map_err(|errno| Error::System { action: "watching a socket", errno })?;
-        self.epoll_out = blocked;
-        Ok(())
     }
 
     /// Sleeps until there is something to do, or `deadline`, or it is time to look for late
     /// commands.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let timeout = self.sleep_max(deadline);
-        wait(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)
+        let Some(readiness) = &self.readiness else { return Ok(()) };
+        wait(&mut [PollFd::new(&readiness.epoll, PollFlags::IN)], timeout)
             .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
         self.look_for_late_commands_soon();
         Ok(())
@@ -565,9 +593,8 @@ impl<B: Buffer> QueuePair<B> {
 
     /// How long to sleep at most: until `deadline`, or until it is time to look for late commands.
     fn sleep_max(&mut self, deadline: Option<Instant>) -> Option<Duration> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let expiry = self.engine.slots().next_deadline_ms();
-        let expiry = (expiry != u64::MAX).then(|| Duration::from_millis(expiry.saturating_sub(now_ms()) + 1));
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(self.time.now()));
+        let expiry = self.time.until(self.engine.next_deadline_ms());
         [left, expiry].into_iter().flatten().min()
     }
 
@@ -588,21 +615,6 @@ pub(crate) struct Piece {
     pub(crate) length: u32,
 }
 
-/// A target needs a moment to see that a connection was closed; until then it refuses the same
-/// queue again.
-fn still_held(error: &ConnectError) -> bool {
-    use ebof_nvme::Status;
-    use ebof_nvme::connect::Connect;
-    match error.kind() {
-        ConnectErrorKind::Status { status, .. } => {
-            status.is(Status::COMMAND_SEQUENCE_ERROR) || status.is(Status::INVALID_QUEUE_ID)
-        }
-        ConnectErrorKind::InvalidParameter { in_data: false, offset, .. } => *offset == Connect::QID_OFFSET,
-        ConnectErrorKind::ControllerBusy { .. } => true,
-        _ => false,
-    }
-}
-
 impl<B: Buffer> Drop for QueuePair<B> {
     fn drop(&mut self) {
         self.shared.free_queue(self.id);
@@ -614,7 +626,7 @@ impl<B: Buffer> AsFd for QueuePair<B> {
     /// pair's whole life, reconnects included. Poll about once a second all the same while commands
     /// are outstanding: that is when those without an answer are found.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.readiness.as_ref().expect("a queue pair that is stepped is polled, not waited for").epoll.as_fd()
     }
 }
 

@@ -20,12 +20,15 @@ use crate::maps::{QueueClass, QueueMaps};
 use crate::opened::Namespaces;
 use crate::options::Options;
 use crate::state::State;
-use crate::wait::{Cancel, Waker};
+use crate::wait::{Cancel, Waiter, Waker};
+
+/// What became of an admin command.
+pub(crate) type AdminAnswer = Result<(Cqe, Data), Error>;
 
 /// What the background thread is asked to do.
 pub(crate) enum Message {
     /// Run an admin command.
-    Admin { sqe: Sqe, data: Data, timeout_ms: u64, reply: SyncSender<Result<(Cqe, Data), Error>> },
+    Admin { sqe: Sqe, data: Data, timeout_ms: u64, reply: SyncSender<AdminAnswer> },
     /// Abort a command of an I/O queue.
     Abort { queue: QueueId, cid: Cid },
     /// An I/O connection of this generation is lost.
@@ -39,6 +42,8 @@ pub(crate) enum Message {
 /// See the module.
 pub(crate) struct Shared {
     pub(crate) options: Options,
+    /// How the background thread waits.
+    pub(crate) waiter: Waiter,
     /// Set to disconnect.
     pub(crate) cancel: Cancel,
     /// Wakes the background thread for its inbox.
@@ -80,14 +85,15 @@ struct Queues {
 const EVENTS_MAX: usize = 256;
 
 impl Shared {
-    pub(crate) fn new(options: Options, info: Info, cancel: Cancel) -> Result<Self, Errno> {
+    pub(crate) fn new(options: Options, info: Info, waiter: Waiter, cancel: Cancel) -> Result<Self, Errno> {
         Ok(Self {
             namespaces: Namespaces::default(),
             address: Arc::from(options.address()),
             rescan_asked: AtomicBool::new(false),
             options,
             cancel,
-            inbox_waker: Waker::new()?,
+            inbox_waker: waiter.waker()?,
+            waiter,
             inbox: Mutex::new(Some(VecDeque::new())),
             status: Mutex::new(Status { state: State::Live, lost_since: None, info: Arc::new(info) }),
             changed: Condvar::new(),
@@ -109,7 +115,10 @@ impl Shared {
         Error::NotConnected(NotConnected {
             state,
             address: Arc::clone(&self.address),
-            lost_for: status.lost_since.map(|since| since.elapsed()).unwrap_or_default(),
+            lost_for: status
+                .lost_since
+                .map(|since| self.waiter.time.now().saturating_duration_since(since))
+                .unwrap_or_default(),
             limit: self.options.ctrl_loss_tmo,
         })
     }
@@ -142,7 +151,8 @@ impl Shared {
                 status = self.changed.wait(status).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let Some(rest) = deadline.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
+            let Some(rest) = deadline.checked_duration_since(self.waiter.time.now()).filter(|rest| !rest.is_zero())
+            else {
                 return false;
             };
             status = self.changed.wait_timeout(status, rest).unwrap_or_else(PoisonError::into_inner).0;
@@ -154,7 +164,7 @@ impl Shared {
         {
             let mut status = lock(&self.status);
             status.state = state;
-            status.lost_since.get_or_insert_with(Instant::now);
+            status.lost_since.get_or_insert_with(|| self.waiter.time.now());
             let generation = self.generation.load(Ordering::Relaxed);
             // From odd to the next even; from even to the one after, so that owners see that
             // something changed.

@@ -224,6 +224,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
     }
 
     /// The command is over; it can be collected once its buffer is not being sent any more.
+    // By itself it costs a tenth of all that a completion does, and every link's `receive` has one.
+    #[inline(always)]
     pub(crate) fn finish(&mut self, index: u16, result: Result<Cqe, Error>) {
         let slot = self.at(index);
         slot.result = Some(result);

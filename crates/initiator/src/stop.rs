@@ -1,15 +1,13 @@
 //! Waiting for the answer of a target, and what ends it otherwise.
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::connect_error::ConnectErrorKind as Kind;
 use crate::error::{Error, Loss};
 use crate::options::Options;
-use crate::wait::{Cancel, wait};
+use crate::wait::{Cancel, Waiter, Watch};
 
 /// Why waiting for an answer ended without one.
 #[derive(Debug)]
@@ -49,18 +47,17 @@ impl Stop {
     }
 }
 
-/// Sleeps until `descriptor` is readable, or writable where that is `blocked`.
-pub(crate) fn await_ready(
-    descriptor: BorrowedFd<'_>,
-    blocked: bool,
+/// Waits until a link has something.
+pub(crate) async fn await_ready(
+    watch: Watch<'_>,
     deadline: Instant,
-    cancel: &Cancel,
+    waiter: &Waiter,
+    cancel: Option<&Cancel>,
 ) -> Result<(), Stop> {
-    let Some(rest) = deadline.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else {
+    if waiter.time.now() >= deadline {
         return Err(Stop::TimedOut);
-    };
-    let interest = if blocked { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let mut fds = [PollFd::new(&descriptor, interest), PollFd::new(cancel, PollFlags::IN)];
-    wait(&mut fds, Some(rest)).map_err(Stop::System)?;
-    if cancel.is_set() { Err(Stop::Cancelled) } else { Ok(()) }
+    }
+    let waker = cancel.map(Cancel::waker);
+    waiter.wait(Some(watch), waker.as_slice(), Some(deadline)).await.map_err(Stop::System)?;
+    if cancel.is_some_and(Cancel::is_set) { Err(Stop::Cancelled) } else { Ok(()) }
 }

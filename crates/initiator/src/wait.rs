@@ -1,39 +1,94 @@
-//! Sleeping until a descriptor is ready, and waking a sleeper. The only place that calls poll(2).
+//! The time, sleeping until something happens, and waking a sleeper. The only place that calls
+//! poll(2).
+//!
+//! Sequences that wait (connecting, the Admin Queue's loop, re-creating a queue) are `async fn`s
+//! whose only await point is a [`Waiter`]. On a thread it sleeps inside of `poll`, so that one poll
+//! runs to the end ([`run`]). Stepped, it gives way, and whoever steps polls again when something
+//! may have happened ([`crate::stepped`]).
 
+use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use ebof_clock::Clock;
 use ebof_idle::Idle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// Milliseconds of a clock that never goes back, exact to a few of them and cheap to read.
-pub(crate) fn now_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+use crate::lock::lock;
+
+/// The time as everything of one controller counts it.
+#[derive(Clone, Debug)]
+pub(crate) struct Time {
+    clock: Clock,
+    began: Instant,
+}
+
+/// What a simulated clock begins with, so that "long ago" can be told from "now", milliseconds.
+const SIMULATED_MS: u64 = 1_000_000;
+
+impl Time {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self { clock: clock.clone(), began: clock.now() }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Milliseconds of a clock that never goes back, exact to a few of them and cheap to read.
+    #[inline]
+    pub(crate) fn now_ms(&self) -> u64 {
+        if self.clock.is_simulated() {
+            return self.simulated_ms();
+        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+    }
+
+    #[cold]
+    fn simulated_ms(&self) -> u64 {
+        SIMULATED_MS + self.now_us() / 1000
+    }
+
+    /// Microseconds, as [`Idle`] is told the time.
+    pub(crate) fn now_us(&self) -> u64 {
+        u64::try_from(self.now().saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// How long it is until `due_ms`; `None` for `u64::MAX`, which is never. One millisecond more
+    /// than the difference: the clock is coarse, and waking too early would be a loop.
+    pub(crate) fn until(&self, due_ms: u64) -> Option<Duration> {
+        (due_ms != u64::MAX).then(|| Duration::from_millis(due_ms.saturating_sub(self.now_ms()) + 1))
+    }
+
+    /// See [`Clock::jitter`].
+    pub(crate) fn jitter(&self) -> u64 {
+        self.clock.jitter()
+    }
 }
 
 /// Wakes one sleeper, from any thread.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    event: OwnedFd,
-    /// Whether `event` was written since it was last cleared: spares those that are awake a system
-    /// call.
+    /// `None` where nobody sleeps: [`Waiter::stepped`].
+    event: Option<OwnedFd>,
+    /// Whether it was woken since it was last cleared: spares those that are awake a system call.
     set: AtomicBool,
 }
 
 impl Waker {
-    pub(crate) fn new() -> Result<Self, Errno> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, set: AtomicBool::new(false) })
-    }
-
     /// Makes the descriptor readable until [`Waker::clear`].
     pub(crate) fn wake(&self) {
-        // It fails only when 2^64 - 2 wakes have not been cleared: then it is readable already.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        if let Some(event) = &self.event {
+            // It fails only when 2^64 - 2 wakes have not been cleared: then it is readable already.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
         // Behind the write: who sees it clears an event that is there.
         self.set.store(true, Ordering::Release);
     }
@@ -41,14 +96,14 @@ impl Waker {
     pub(crate) fn clear(&self) {
         if self.set.load(Ordering::Relaxed) {
             self.set.store(false, Ordering::Release);
-            let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
+            if let Some(event) = &self.event {
+                let _ = rustix::io::read(event, &mut [0u8; 8]);
+            }
         }
     }
-}
 
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_ref().map(AsFd::as_fd)
     }
 }
 
@@ -60,10 +115,6 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    pub(crate) fn new() -> Result<Self, Errno> {
-        Ok(Self { set: AtomicBool::new(false), waker: Waker::new()? })
-    }
-
     pub(crate) fn cancel(&self) {
         self.set.store(true, Ordering::Release);
         self.waker.wake();
@@ -73,19 +124,123 @@ impl Cancel {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Sleeps for `time`, or until cancelled.
-    pub(crate) fn sleep(&self, time: Duration) {
-        let end = Instant::now() + time;
-        while !self.is_set() {
-            let Some(rest) = end.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) else { return };
-            let _ = wait(&mut [PollFd::new(&self.waker, PollFlags::IN)], Some(rest));
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+/// What a link waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch<'a> {
+    /// `None` where the link has none, as when it is stepped.
+    pub(crate) descriptor: Option<BorrowedFd<'a>>,
+    /// Whether to wait for room to send, too.
+    pub(crate) blocked: bool,
+}
+
+/// How a sequence waits, and by which time.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) time: Time,
+    /// Stepped: when the sequence is to be polled again, if nothing happens before.
+    due: Option<Arc<Mutex<Option<Instant>>>>,
+}
+
+impl Waiter {
+    /// Sleeps, on the thread that polls.
+    pub(crate) fn on_thread(clock: &Clock) -> Self {
+        Self { time: Time::new(clock), due: None }
+    }
+
+    /// Gives way to whoever polls, and needs no descriptor.
+    pub(crate) fn stepped(clock: &Clock) -> Self {
+        Self { time: Time::new(clock), due: Some(Arc::default()) }
+    }
+
+    /// Of the same kind, for another sequence.
+    pub(crate) fn another(&self) -> Self {
+        Self { time: self.time.clone(), due: self.due.as_ref().map(|_| Arc::default()) }
+    }
+
+    pub(crate) fn is_stepped(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// When a stepped sequence is to be polled again, if nothing happens before; `None` for never.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due.as_ref().and_then(|due| *lock(due))
+    }
+
+    pub(crate) fn waker(&self) -> Result<Waker, Errno> {
+        let event = match self.due {
+            Some(_) => None,
+            None => Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+        };
+        Ok(Waker { event, set: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn cancel(&self) -> Result<Cancel, Errno> {
+        Ok(Cancel { set: AtomicBool::new(false), waker: self.waker()? })
+    }
+
+    /// Waits until `link` or one of `wakers` has something, or until `deadline`. May be over
+    /// earlier.
+    pub(crate) async fn wait(
+        &self,
+        link: Option<Watch<'_>>,
+        wakers: &[&Waker],
+        deadline: Option<Instant>,
+    ) -> Result<(), Errno> {
+        if let Some(due) = &self.due {
+            *lock(due) = deadline;
+            Turn { over: false }.await;
+            return Ok(());
+        }
+        let of_link = link.and_then(|Watch { descriptor, blocked }| Some((descriptor?, blocked)));
+        let mut fds = Vec::with_capacity(wakers.len() + 1);
+        fds.extend(of_link.map(|(descriptor, blocked)| {
+            let interest = if blocked { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            PollFd::from_borrowed_fd(descriptor, interest)
+        }));
+        let wakers = wakers.iter().filter_map(|waker| waker.descriptor());
+        fds.extend(wakers.map(|waker| PollFd::from_borrowed_fd(waker, PollFlags::IN)));
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(self.time.now()));
+        wait(&mut fds, timeout).map(drop)
+    }
+
+    /// Waits for `time`, or until `cancel` is set.
+    pub(crate) async fn sleep(&self, time: Duration, cancel: Option<&Cancel>) {
+        let end = self.time.now() + time;
+        let waker = cancel.map(Cancel::waker);
+        while !cancel.is_some_and(Cancel::is_set) && self.time.now() < end {
+            let _ = self.wait(None, waker.as_slice(), Some(end)).await;
         }
     }
 }
 
-impl AsFd for Cancel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waker.as_fd()
+/// Gives way once.
+struct Turn {
+    over: bool,
+}
+
+impl Future for Turn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.over, true) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Polls once.
+pub(crate) fn step<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(std::task::Waker::noop()))
+}
+
+/// Runs a sequence whose waiter sleeps on this thread.
+pub(crate) fn run<F: Future>(sequence: F) -> F::Output {
+    match step(pin!(sequence)) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("a waiter on a thread sleeps until there is something to do"),
     }
 }
 

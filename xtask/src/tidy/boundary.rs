@@ -46,7 +46,15 @@ const SIDES: &[Side] = &[
     Side {
         name: "a host's link",
         folder: "crates/initiator/src",
-        files: &["link", "link/tcp", "link/tcp/connect", "link/tcp/send", "link/tcp/socket", "link/tcp/zerocopy"],
+        files: &[
+            "link",
+            "link/loopback",
+            "link/tcp",
+            "link/tcp/connect",
+            "link/tcp/send",
+            "link/tcp/socket",
+            "link/tcp/zerocopy",
+        ],
         foreign: &["Engine", "engine", "establish", "opcode", "Opcode", "Controller", "QueuePair"],
     },
 ];

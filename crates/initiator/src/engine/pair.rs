@@ -2,15 +2,32 @@
 //! Both are initialized.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use ebof_nvme::QueueId;
+use ebof_sockets::Stream;
 use ebof_tcp::{Digest, controller, host};
 
 use super::Engine;
 use crate::data::AdminData;
 use crate::link::Link;
+use crate::link::tcp::Tcp;
+use crate::wait::Time;
+
+/// The link that is attached.
+pub(crate) fn tcp<B>(engine: &mut Engine<B>) -> &mut Tcp {
+    match &mut engine.link {
+        Some(Link::Tcp(link)) => link,
+        _ => panic!("no link over TCP is attached"),
+    }
+}
+
+/// The system's.
+pub(crate) fn time() -> Time {
+    Time::new(&ebof_clock::Clock::system())
+}
 
 /// The engine has room for 127 commands, and allows `r2t_max` R2Ts of each. The controller asks for
 /// up to 1 MiB at once. Neither end of the socket, of which this gives the controller's, blocks.
@@ -29,8 +46,8 @@ pub(crate) fn initialize<S: Read + Write>(
 ) -> (Engine<Vec<u8>>, controller::Connection, S) {
     let (header_digest, data_digest) = (Digest::Allowed, Digest::Allowed);
     let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max };
-    let mut engine = Engine::new(127, true);
-    engine.attach(Link::new(ours, host::Connection::new(config), 256 << 10));
+    let mut engine = Engine::new(127, true, time());
+    engine.attach(Link::Tcp(Tcp::new(Stream::from(TcpStream::from(ours)), host::Connection::new(config), 256 << 10)));
     let mut controller = controller::Connection::new(controller::Config {
         in_capsule_bytes: 8192,
         h2c_data_max: 1 << 20,
@@ -48,7 +65,7 @@ pub(crate) fn initialize<S: Read + Write>(
     let mut response = Vec::new();
     controller.send_ic_response(&mut response);
     theirs.write_all(&response).unwrap();
-    while engine.link().unwrap().initialized().is_none() {
+    while tcp(&mut engine).initialized().is_none() {
         engine.receive(&mut AdminData::None).unwrap();
     }
     controller.set_queue(QueueId(1), 128);

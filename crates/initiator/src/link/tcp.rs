@@ -11,28 +11,28 @@ mod socket;
 mod zerocopy;
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::Shutdown;
 
 use ebof_nvme::Sqe;
 use ebof_pinned::Pinned;
+use ebof_sockets::Stream;
 use ebof_tcp::host::{Connection, Event, R2t, Transfer};
 use ebof_tcp::{FatalError, Parameters};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 pub(crate) use connect::connect;
 
-use super::{Answer, Direction, Received};
+use super::{DataDirection, Finished, Received, Transport};
 use crate::data::AdminData;
 use crate::error::Loss;
 use crate::slots::Slots;
-use crate::wait::now_ms;
+use crate::wait::{Time, Watch};
 use send::SendQueue;
 
 /// One connection.
-pub(crate) struct Link {
-    socket: OwnedFd,
+pub(crate) struct Tcp {
+    stream: Stream,
     connection: Connection,
     /// Data bytes that a command capsule may carry.
     in_capsule: usize,
@@ -94,14 +94,14 @@ const IN_CAPSULE_FIRST: usize = 8192;
 /// pace then.
 const IN_CAPSULE_MAX: usize = 1 << 20;
 
-impl Link {
+impl Tcp {
     /// A link over a fresh connection, with ICReq queued. `staging` bytes are received at once.
-    pub(crate) fn new(socket: OwnedFd, mut connection: Connection, staging: usize) -> Self {
+    pub(crate) fn new(stream: Stream, mut connection: Connection, staging: usize) -> Self {
         let mut out = SendQueue::default();
         connection.send_ic_request(out.run());
         out.commit();
         Self {
-            socket,
+            stream,
             connection,
             in_capsule: IN_CAPSULE_FIRST,
             out,
@@ -122,69 +122,9 @@ impl Link {
         }
     }
 
-    /// As many slots as commands will name; none may be outstanding.
-    pub(crate) fn set_slots(&mut self, slots: usize) {
-        self.connection.set_queue_entries(slots);
-        self.bulk_of = vec![0; slots].into_boxed_slice();
-    }
-
-    /// Data bytes that the controller takes in a command's capsule.
-    pub(crate) fn set_in_capsule(&mut self, bytes: usize) {
-        self.in_capsule = bytes.min(IN_CAPSULE_MAX);
-    }
-
-    /// The socket.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    /// Whether the socket has to become writable before everything queued can be sent.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked
-    }
-
-    /// Whether anything is queued.
-    pub(crate) fn is_unsent(&self) -> bool {
-        self.out.queued() > 0
-    }
-
     /// What was agreed on, once `ICResp` has come.
     pub(crate) fn initialized(&self) -> Option<Parameters> {
         self.initialized
-    }
-
-    /// Whether data were asked for that are not queued yet: flush.
-    pub(crate) fn owes_data(&self) -> bool {
-        !self.requested.is_empty()
-    }
-
-    /// Queues the command in slot `index`, and its data where they go in the capsule. Fills in the
-    /// data pointer.
-    #[inline]
-    pub(crate) fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        sqe: &mut Sqe,
-        index: u16,
-        direction: Direction,
-        now_ms: u64,
-        slots: &mut Slots<B>,
-        lent: &AdminData<'_>,
-    ) {
-        let length = slots.at(index).expected;
-        let transfer = match direction {
-            Direction::None => Transfer::None,
-            Direction::ToHost => Transfer::Read { length },
-            Direction::FromHost if length as usize > self.in_capsule => Transfer::Write { length },
-            Direction::FromHost => {
-                self.small_ms = now_ms;
-                return self.submit_in_capsule(sqe, index, slots, lent);
-            }
-        };
-        if direction != Direction::FromHost {
-            self.small_ms = now_ms;
-        }
-        self.connection.send_command(sqe, transfer, self.out.run());
-        self.out.commit();
     }
 
     fn submit_in_capsule<B: AsRef<[u8]> + AsMut<[u8]>>(
@@ -210,181 +150,6 @@ impl Link {
         self.out.commit();
     }
 
-    /// Sends as much as the socket takes, and no more than is good for others.
-    pub(crate) fn flush<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &AdminData<'_>,
-    ) -> Result<(), Loss> {
-        let mut total = 0;
-        loop {
-            self.answer_requests(slots, lent)?;
-            if self.out.queued() == 0 {
-                self.blocked = false;
-                return Ok(());
-            }
-            let mut gathered = [IoSlice::new(&[]); SendQueue::GATHER_MAX];
-            let apart = self.pinned.as_ref().is_some_and(|pinned| pinned.may_send());
-            let pin = apart && self.out.starts_pinned();
-            let bytes = |slot| slots.bytes(slot, lent);
-            let count = self.out.gather(bytes, &mut gathered, apart).ok_or_else(changed_length)?;
-            let length: usize = gathered[..count].iter().map(|slice| slice.len()).sum();
-            let mut control = SendAncillaryBuffer::default();
-            let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // What is left follows at once: the kernel may fill its last segment with it.
-            flags.set(SendFlags::MORE, length < self.out.queued());
-            let how = if pin { flags | ebof_pinned::FLAG } else { flags };
-            let mut sent = rustix::net::sendmsg(&self.socket, &gathered[..count], &mut control, how);
-            if let Some(pinned) = self.pinned.as_mut().filter(|_| pin) {
-                match sent {
-                    Ok(_) => pinned.note_send(),
-                    // No room to remember the pages.
-                    Err(Errno::NOBUFS) => {
-                        sent = rustix::net::sendmsg(&self.socket, &gathered[..count], &mut control, flags);
-                    }
-                    Err(_) => {}
-                }
-            }
-            let sent = match sent {
-                Ok(sent) => sent,
-                Err(Errno::AGAIN) => {
-                    self.blocked = true;
-                    return Ok(());
-                }
-                Err(Errno::INTR) => continue,
-                // What the peer said before it closed is worth more than the broken pipe: the next
-                // receive finds it, or the end.
-                Err(Errno::PIPE) => return Ok(()),
-                Err(errno) => return Err(Loss::Network(errno)),
-            };
-            let pinned = &mut self.pinned;
-            self.out.advance(sent, |slot, is_pinned| {
-                let kept = pinned.as_mut().filter(|_| is_pinned).is_some_and(|pinned| pinned.finish(slot).is_none());
-                if !kept {
-                    slots.payload_sent(slot);
-                }
-            });
-            total += sent;
-            // The rest goes when the socket is writable, which it may be at once.
-            if sent < length || (total >= FLUSH_BYTES_MAX && self.has_more()) {
-                self.blocked = true;
-                return Ok(());
-            }
-        }
-    }
-
-    /// One read of what has come. Take what it holds with [`Link::poll`] until that gives nothing,
-    /// then read again if there may be more.
-    pub(crate) fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &mut AdminData<'_>,
-    ) -> Result<Received, Loss> {
-        let (index, offset) = self.incoming;
-        let wanted = self.connection.data_wanted();
-        // All that was received before is parsed: staging is empty.
-        let behind = if self.last_length >= LARGE { STAGING_BEHIND_LARGE } else { usize::MAX };
-        let limit = self.staging.len().min(behind);
-        let room = if wanted == 0 {
-            None
-        } else {
-            slots.room(index, lent).and_then(|room| room.get_mut(offset..offset + wanted))
-        };
-        let (read, capacity) = match room {
-            Some(room) => {
-                let capacity = room.len() + limit;
-                let mut into = [IoSliceMut::new(room), IoSliceMut::new(&mut self.staging[..limit])];
-                (rustix::io::readv(&self.socket, &mut into), capacity)
-            }
-            None => {
-                let into = &mut self.staging[..limit];
-                let capacity = into.len();
-                (rustix::net::recv(&self.socket, into, RecvFlags::DONTWAIT).map(|(read, _)| read), capacity)
-            }
-        };
-        let read = match read {
-            Ok(0) => return Err(Loss::Closed),
-            Ok(read) => read,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
-            Err(errno) => return Err(Loss::Network(errno)),
-        };
-        let direct = if wanted == 0 { 0 } else { self.take_direct(slots, lent, wanted.min(read)) };
-        (self.start, self.end) = (0, read - direct);
-        if self.initialized.is_none() {
-            let room = FIRST_BYTES_MAX.saturating_sub(self.first_bytes.len());
-            self.first_bytes.extend_from_slice(&self.staging[..self.end.min(room)]);
-        }
-        Ok(if read == capacity { Received::Full } else { Received::All })
-    }
-
-    /// The next answer in what was received. Data before it are put into their buffers.
-    #[inline(always)]
-    pub(crate) fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
-        &mut self,
-        slots: &mut Slots<B>,
-        lent: &mut AdminData<'_>,
-        mut on_answer: impl FnMut(&mut Slots<B>, Answer),
-    ) -> Result<(), Loss> {
-        loop {
-            let input = &self.staging[self.start..self.end];
-            let wanted = self.connection.data_wanted();
-            if wanted > 0 {
-                if input.is_empty() {
-                    return Ok(());
-                }
-                let taken = wanted.min(input.len());
-                let (index, offset) = self.incoming;
-                match slots.room(index, lent).and_then(|room| room.get_mut(offset..offset + taken)) {
-                    Some(room) => {
-                        room.copy_from_slice(&input[..taken]);
-                        self.connection.data_received(&input[..taken]);
-                        self.incoming.1 += taken;
-                        self.start += taken;
-                    }
-                    None => self.connection.skip_data(),
-                }
-                continue;
-            }
-            let mut rest = input;
-            let event = self.connection.poll_event(&mut rest);
-            self.start = self.end - rest.len();
-            match event {
-                Ok(Some(Event::Completion { cqe, transferred, .. })) => {
-                    let Some(index) = slots.find(cqe.cid()) else { continue };
-                    if self.bulk > 0 {
-                        self.bulk -= std::mem::take(&mut self.bulk_of[usize::from(index)]);
-                    }
-                    on_answer(slots, Answer { index, cqe, transferred });
-                }
-                Ok(Some(Event::Data { cid, offset, length })) => match slots.find(cid) {
-                    Some(index) => {
-                        self.incoming = (index, offset as usize);
-                        self.last_length = length;
-                    }
-                    None => self.connection.skip_data(),
-                },
-                Ok(Some(Event::R2t(r2t))) => self.requested.push_back(r2t),
-                Ok(Some(Event::Initialized(parameters))) => {
-                    self.initialized = Some(parameters);
-                    self.first_bytes = Vec::new();
-                }
-                // A wrong digest comes back in the completion's status.
-                Ok(Some(Event::DataEnd { .. })) => {}
-                Ok(Some(Event::TermReceived(termination))) => return Err(Loss::Terminated(termination)),
-                Ok(None) if self.connection.data_wanted() > 0 => {}
-                Ok(None) => return Ok(()),
-                Err(fatal) => return Err(self.on_violation(fatal)),
-            }
-        }
-    }
-
-    /// The peer has all that was sent: the end of the connection is no reset then, although there
-    /// may be commands that wait for the peer.
-    pub(crate) fn end_in_order(&self) {
-        // What is no TCP socket resets nothing.
-        let _not_tcp = socket2::SockRef::from(&self.socket).set_linger(None);
-    }
-
     /// `length` bytes were received straight into their place (0 when the read went to staging
     /// only).
     fn take_direct<B: AsRef<[u8]> + AsMut<[u8]>>(
@@ -405,11 +170,12 @@ impl Link {
         &mut self,
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
+        time: &Time,
     ) -> Result<(), Loss> {
         if self.requested.is_empty() {
             return Ok(());
         }
-        let mixed = now_ms() < self.small_ms + MIXED_MS;
+        let mixed = time.now_ms() < self.small_ms + MIXED_MS;
         let ahead = if mixed { SEND_AHEAD_MIXED } else { SEND_AHEAD };
         // Deviation: Linux' target (6.12) computes the data digest over the whole command, whatever
         // part of it a PDU has.
@@ -466,7 +232,7 @@ impl Link {
         self.connection.send_term(&fatal, &mut term);
         // In the middle of another PDU it would be taken for data.
         if self.out.queued() == 0 {
-            let _ = rustix::net::send(&self.socket, &term, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            let _ = self.stream.send(&[IoSlice::new(&term)], false);
         }
         let loss = Loss::Protocol(fatal.to_string().into());
         self.fatal = Some(fatal);
@@ -474,8 +240,243 @@ impl Link {
     }
 }
 
+impl Transport for Tcp {
+    fn set_slots(&mut self, slots: usize) {
+        self.connection.set_queue_entries(slots);
+        self.bulk_of = vec![0; slots].into_boxed_slice();
+    }
+
+    fn set_in_capsule(&mut self, bytes: usize) {
+        self.in_capsule = bytes.min(IN_CAPSULE_MAX);
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        Watch { descriptor: self.stream.descriptor(), blocked: self.blocked }
+    }
+
+    fn is_unsent(&self) -> bool {
+        self.out.queued() > 0
+    }
+
+    fn owes_data(&self) -> bool {
+        !self.requested.is_empty()
+    }
+
+    #[inline]
+    fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        sqe: &mut Sqe,
+        index: u16,
+        direction: DataDirection,
+        now_ms: u64,
+        slots: &mut Slots<B>,
+        lent: &AdminData<'_>,
+    ) {
+        let length = slots.at(index).expected;
+        let transfer = match direction {
+            DataDirection::None => Transfer::None,
+            DataDirection::ToHost => Transfer::Read { length },
+            DataDirection::FromHost if length as usize > self.in_capsule => Transfer::Write { length },
+            DataDirection::FromHost => {
+                self.small_ms = now_ms;
+                return self.submit_in_capsule(sqe, index, slots, lent);
+            }
+        };
+        if direction != DataDirection::FromHost {
+            self.small_ms = now_ms;
+        }
+        self.connection.send_command(sqe, transfer, self.out.run());
+        self.out.commit();
+    }
+
+    fn flush<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        slots: &mut Slots<B>,
+        lent: &AdminData<'_>,
+        time: &Time,
+    ) -> Result<(), Loss> {
+        let mut total = 0;
+        loop {
+            self.answer_requests(slots, lent, time)?;
+            if self.out.queued() == 0 {
+                self.blocked = false;
+                return Ok(());
+            }
+            let mut gathered = [IoSlice::new(&[]); SendQueue::GATHER_MAX];
+            let apart = self.pinned.as_ref().is_some_and(|pinned| pinned.may_send());
+            let pin = apart && self.out.starts_pinned();
+            let bytes = |slot| slots.bytes(slot, lent);
+            let count = self.out.gather(bytes, &mut gathered, apart).ok_or_else(changed_length)?;
+            let length: usize = gathered[..count].iter().map(|slice| slice.len()).sum();
+            // What is left follows at once: the kernel may fill its last segment with it.
+            let more = length < self.out.queued();
+            let pinned = self.pinned.as_deref_mut().filter(|_| pin);
+            let sent = match zerocopy::send(&mut self.stream, pinned, &gathered[..count], more) {
+                Ok(sent) => sent,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => {
+                        self.blocked = true;
+                        return Ok(());
+                    }
+                    ErrorKind::Interrupted => continue,
+                    // What the peer said before it closed is worth more than the broken pipe: the
+                    // next receive finds it, or the end.
+                    ErrorKind::BrokenPipe => return Ok(()),
+                    _ => return Err(Loss::Network(errno(&error))),
+                },
+            };
+            let pinned = &mut self.pinned;
+            self.out.advance(sent, |slot, is_pinned| {
+                let kept = pinned.as_mut().filter(|_| is_pinned).is_some_and(|pinned| pinned.finish(slot).is_none());
+                if !kept {
+                    slots.payload_sent(slot);
+                }
+            });
+            total += sent;
+            // The rest goes when the socket is writable, which it may be at once.
+            if sent < length || (total >= FLUSH_BYTES_MAX && self.has_more()) {
+                self.blocked = true;
+                return Ok(());
+            }
+        }
+    }
+
+    fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        slots: &mut Slots<B>,
+        lent: &mut AdminData<'_>,
+    ) -> Result<Received, Loss> {
+        let (index, offset) = self.incoming;
+        let wanted = self.connection.data_wanted();
+        // All that was received before is parsed: staging is empty.
+        let behind = if self.last_length >= LARGE { STAGING_BEHIND_LARGE } else { usize::MAX };
+        let limit = self.staging.len().min(behind);
+        let room = if wanted == 0 {
+            None
+        } else {
+            slots.room(index, lent).and_then(|room| room.get_mut(offset..offset + wanted))
+        };
+        let (read, capacity) = match room {
+            Some(room) => {
+                let capacity = room.len() + limit;
+                let mut into = [IoSliceMut::new(room), IoSliceMut::new(&mut self.staging[..limit])];
+                (self.stream.receive_parts(&mut into), capacity)
+            }
+            None => {
+                let into = &mut self.staging[..limit];
+                let capacity = into.len();
+                (self.stream.receive(into), capacity)
+            }
+        };
+        let read = match read {
+            Ok(0) => return Err(Loss::Closed),
+            Ok(read) => read,
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => return Ok(Received::Nothing),
+                _ => return Err(Loss::Network(errno(&error))),
+            },
+        };
+        let direct = if wanted == 0 { 0 } else { self.take_direct(slots, lent, wanted.min(read)) };
+        (self.start, self.end) = (0, read - direct);
+        if self.initialized.is_none() {
+            let room = FIRST_BYTES_MAX.saturating_sub(self.first_bytes.len());
+            self.first_bytes.extend_from_slice(&self.staging[..self.end.min(room)]);
+        }
+        Ok(if read == capacity { Received::Full } else { Received::All })
+    }
+
+    // One function with the engine's `receive`: ends of commands are not handed over in memory.
+    #[inline(always)]
+    fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        slots: &mut Slots<B>,
+        lent: &mut AdminData<'_>,
+        mut on_finished: impl FnMut(&mut Slots<B>, Finished),
+    ) -> Result<(), Loss> {
+        loop {
+            let input = &self.staging[self.start..self.end];
+            let wanted = self.connection.data_wanted();
+            if wanted > 0 {
+                if input.is_empty() {
+                    return Ok(());
+                }
+                let taken = wanted.min(input.len());
+                let (index, offset) = self.incoming;
+                match slots.room(index, lent).and_then(|room| room.get_mut(offset..offset + taken)) {
+                    Some(room) => {
+                        room.copy_from_slice(&input[..taken]);
+                        self.connection.data_received(&input[..taken]);
+                        self.incoming.1 += taken;
+                        self.start += taken;
+                    }
+                    None => self.connection.skip_data(),
+                }
+                continue;
+            }
+            let mut rest = input;
+            let event = self.connection.poll_event(&mut rest);
+            self.start = self.end - rest.len();
+            match event {
+                Ok(Some(Event::Completion { cqe, transferred, .. })) => {
+                    let Some(index) = slots.find(cqe.cid()) else { continue };
+                    if self.bulk > 0 {
+                        self.bulk -= std::mem::take(&mut self.bulk_of[usize::from(index)]);
+                    }
+                    on_finished(slots, Finished { index, cqe, transferred });
+                }
+                Ok(Some(Event::Data { cid, offset, length })) => match slots.find(cid) {
+                    Some(index) => {
+                        self.incoming = (index, offset as usize);
+                        self.last_length = length;
+                    }
+                    None => self.connection.skip_data(),
+                },
+                Ok(Some(Event::R2t(r2t))) => self.requested.push_back(r2t),
+                Ok(Some(Event::Initialized(parameters))) => {
+                    self.initialized = Some(parameters);
+                    self.first_bytes = Vec::new();
+                }
+                // A wrong digest comes back in the completion's status.
+                Ok(Some(Event::DataEnd { .. })) => {}
+                Ok(Some(Event::TermReceived(termination))) => return Err(Loss::Terminated(termination)),
+                Ok(None) if self.connection.data_wanted() > 0 => {}
+                Ok(None) => return Ok(()),
+                Err(fatal) => return Err(self.on_violation(fatal)),
+            }
+        }
+    }
+
+    fn end_in_order(&mut self) {
+        match self.stream.socket() {
+            // What is no TCP socket resets nothing.
+            Some(socket) => _ = socket2::SockRef::from(socket).set_linger(None),
+            None => self.stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
+        self.collect(slots)
+    }
+
+    fn close<B>(mut self, slots: &mut Slots<B>) {
+        self.unpin(slots);
+    }
+}
+
 /// A caller's buffer that has another length than before: its `AsRef` is broken, and the PDU that
 /// was announced cannot be sent.
 fn changed_length() -> Loss {
     Loss::Protocol("a buffer of this host changed its length while it was in use".into())
+}
+
+/// The system's number of an error; a simulated stream has only its kind.
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(match error.kind() {
+        ErrorKind::ConnectionRefused => Errno::CONNREFUSED,
+        ErrorKind::ConnectionReset => Errno::CONNRESET,
+        ErrorKind::TimedOut => Errno::TIMEDOUT,
+        ErrorKind::HostUnreachable => Errno::HOSTUNREACH,
+        ErrorKind::NetworkUnreachable => Errno::NETUNREACH,
+        _ => Errno::IO,
+    })
 }

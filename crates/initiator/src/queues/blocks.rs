@@ -194,9 +194,9 @@ impl<B: Buffer + 'static> Drive<B> {
                 std::thread::sleep(Duration::from_millis(10 << retries));
                 continue;
             }
-            let since = *failing_since.get_or_insert_with(Instant::now);
+            let since = *failing_since.get_or_insert_with(|| self.namespace.controller().options().clock.now());
             let deadline = controller.options().fast_io_fail_tmo.map(|time| since + time);
-            let over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let over = deadline.is_some_and(|deadline| self.namespace.controller().options().clock.now() >= deadline);
             if !error.is_connection() || over || !controller.wait_live(deadline) {
                 return Err(IoError { reason: error, buffer: data.into_buffer() });
             }

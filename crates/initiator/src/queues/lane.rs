@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker as TaskWaker;
 use std::thread::{JoinHandle, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ebof_idle::{Idle, Step};
 use ebof_nvme::QueueId;
@@ -26,7 +26,7 @@ use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::queue::QueuePair;
-use crate::wait::{Waker, wait_idle};
+use crate::wait::{Time, Waker, wait_idle};
 
 /// Looks at the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.
 const LOOKS_PER_YIELD: u32 = 4;
@@ -49,8 +49,7 @@ pub(super) struct Lane<B: Buffer> {
     waker: Arc<Waker>,
     /// Whether callers poll for their completions.
     polled: bool,
-    /// When the time of the `Idle` of whoever leads began.
-    began: Instant,
+    time: Time,
     /// The thread that leads for futures waits for them here, with the desk.
     tasks_wait: Condvar,
     driver: Mutex<Option<JoinHandle<()>>>,
@@ -84,6 +83,7 @@ impl<B: Buffer + 'static> Lane<B> {
         })?;
         Ok(Self {
             waker: Arc::clone(queue.waker()),
+            time: queue.time().clone(),
             core: Mutex::new(Core {
                 queue,
                 letters: VecDeque::with_capacity(usize::from(capacity)),
@@ -93,7 +93,6 @@ impl<B: Buffer + 'static> Lane<B> {
             desk: Mutex::new(Desk::new(capacity)),
             ready,
             polled,
-            began: Instant::now(),
             tasks_wait: Condvar::new(),
             driver: Mutex::new(None),
             missing_in: AtomicU64::new(0),
@@ -256,7 +255,7 @@ impl<B: Buffer + 'static> Lane<B> {
 
     /// Polls for a command; `None` when that took too long.
     fn poll_for(&self, place: u16) -> Option<Completion<B>> {
-        let until = Instant::now() + POLL_TIME;
+        let until = self.time.now() + POLL_TIME;
         let mut looks = 0u32;
         loop {
             looks += 1;
@@ -267,7 +266,7 @@ impl<B: Buffer + 'static> Lane<B> {
                 return Some(completion);
             }
             if looks.is_multiple_of(LOOKS_PER_YIELD) {
-                if Instant::now() >= until {
+                if self.time.now() >= until {
                     return None;
                 }
                 std::thread::yield_now();
@@ -345,7 +344,7 @@ impl<B: Buffer + 'static> Lane<B> {
     /// its own to do.
     fn lead<T>(&self, mut done: impl FnMut(&mut Desk<B>) -> Option<T>, politely: bool) -> T {
         let mut looks = 0u32;
-        let now_us = || ebof_idle::micros_since(self.began);
+        let now_us = || self.time.now_us();
         let mut idle = lock(&self.idle).clone();
         loop {
             looks = looks.wrapping_add(1);

@@ -1,22 +1,24 @@
-//! From an address to a link that takes commands: a connection, then ICReq and ICResp. Blocking,
-//! with a time-out for each of the two.
+//! From an address to a link that takes commands: a connection, then ICReq and ICResp, with a
+//! time-out for each of the two.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ebof_nvme::QueueId;
+use ebof_sockets::Stream;
 use ebof_tcp::Digest;
 use ebof_tcp::host::{Config, Connection};
 
-use super::{Link, socket};
+use super::{Tcp, errno, socket};
 use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::data::AdminData;
 use crate::error::Loss;
-use crate::link::Received;
+use crate::link::{Received, Transport as _};
 use crate::options::Options;
 use crate::slots::Slots;
 use crate::stop::{Stop, await_ready};
-use crate::wait::Cancel;
+use crate::transport::Transport;
+use crate::wait::{Cancel, Waiter};
 
 /// Bytes received at once on the Admin Queue,
 const ADMIN_STAGING: usize = 16 << 10;
@@ -25,18 +27,19 @@ const IO_STAGING: usize = 256 << 10;
 
 /// Connects `queue` as `options` say, and notes in `tried` how far it came. Also says where the
 /// target was reached.
-pub(crate) fn connect(
+pub(crate) async fn connect(
     options: &Options,
     queue: QueueId,
     tried: &mut Tried,
+    waiter: &Waiter,
     cancel: &Cancel,
-) -> Result<(Link, SocketAddr), Kind> {
-    let (socket, peer) = socket::connect(options, tried, cancel)?;
+) -> Result<(Tcp, SocketAddr), Kind> {
+    let (stream, peer) = open(options, tried, waiter, cancel)?;
     tried.step = Step::Init;
     let staging = if queue.is_admin() { ADMIN_STAGING } else { IO_STAGING };
-    let mut link = Link::new(socket, Connection::new(config(options)), staging);
-    let deadline = Instant::now() + Duration::from_millis(u64::from(options.connect_timeout_ms.max(1)));
-    if let Err(stop) = initialize(&mut link, deadline, cancel) {
+    let mut link = Tcp::new(stream, Connection::new(config(options)), staging);
+    let deadline = waiter.time.now() + Duration::from_millis(u64::from(options.connect_timeout_ms.max(1)));
+    if let Err(stop) = initialize(&mut link, deadline, waiter, cancel).await {
         return Err(init_kind(&link, options, stop));
     }
     let granted = link.initialized();
@@ -51,6 +54,17 @@ pub(crate) fn connect(
     Ok((link, peer))
 }
 
+/// The byte stream of a new connection.
+fn open(options: &Options, tried: &mut Tried, waiter: &Waiter, cancel: &Cancel) -> Result<(Stream, SocketAddr), Kind> {
+    let Transport::Streams(dialer) = &options.transport else {
+        let (socket, peer) = socket::connect(options, tried, &waiter.time, cancel)?;
+        return Ok((Stream::from(socket), peer));
+    };
+    tried.step = Step::Tcp;
+    let stream = dialer.dial().map_err(|error| socket::connect_kind(options, errno(&error)))?;
+    Ok((stream, SocketAddr::from(([0; 4], 0))))
+}
+
 fn config(options: &Options) -> Config {
     let digest = |wanted| if wanted { Digest::Required } else { Digest::Refused };
     Config {
@@ -62,23 +76,23 @@ fn config(options: &Options) -> Config {
 }
 
 /// Sends ICReq and waits for ICResp.
-fn initialize(link: &mut Link, deadline: Instant, cancel: &Cancel) -> Result<(), Stop> {
+async fn initialize(link: &mut Tcp, deadline: Instant, waiter: &Waiter, cancel: &Cancel) -> Result<(), Stop> {
     // There are no commands yet.
     let (mut slots, mut none) = (Slots::<Vec<u8>>::new(1), AdminData::None);
     loop {
-        link.flush(&mut slots, &none).map_err(Stop::Lost)?;
+        link.flush(&mut slots, &none, &waiter.time).map_err(Stop::Lost)?;
         while link.receive(&mut slots, &mut none).map_err(Stop::Lost)? != Received::Nothing {
             link.poll(&mut slots, &mut none, |_, _| {}).map_err(Stop::Lost)?;
             if link.initialized().is_some() {
                 return Ok(());
             }
         }
-        await_ready(link.descriptor(), link.is_blocked(), deadline, cancel)?;
+        await_ready(link.watch(), deadline, waiter, Some(cancel)).await?;
     }
 }
 
 /// Why there was no ICResp: a stranger, a silent one, one that closes, one that refuses digests.
-fn init_kind(link: &Link, options: &Options, stop: Stop) -> Kind {
+fn init_kind(link: &Tcp, options: &Options, stop: Stop) -> Kind {
     let first_bytes = &link.first_bytes;
     if matches!(stop, Stop::Cancelled) {
         return Kind::Cancelled;

@@ -12,7 +12,7 @@ use ebof_tcp::controller;
 use super::{BULK_MIXED, H2C_PIECE_MAX, MIXED_MS, SEND_AHEAD_MIXED};
 use crate::data::{AdminData, Data};
 use crate::engine::Engine;
-use crate::engine::pair::pair;
+use crate::engine::pair::{pair, tcp};
 
 const WRITE_BYTES: u32 = 384 << 10;
 
@@ -91,7 +91,7 @@ impl World {
 
     /// Small commands come, for as long as the test lasts; or none.
     fn mix(&mut self, small: bool) {
-        let link = self.engine.link_mut();
+        let link = tcp(&mut self.engine);
         link.small_ms = if small { u64::MAX - MIXED_MS } else { 0 };
     }
 }

@@ -1,21 +1,26 @@
 //! A TCP connection by the options: name lookup, local address and interface, time-out.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use ebof_sockets::{Refused, SocketOptions};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use super::errno;
 use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::options::Options;
-use crate::wait::{Cancel, wait};
+use crate::wait::{Cancel, Time, wait};
 
 /// Connects to the first of the name's addresses that answers. Notes in `tried` how far it came.
-pub(crate) fn connect(options: &Options, tried: &mut Tried, cancel: &Cancel) -> Result<(OwnedFd, SocketAddr), Kind> {
+pub(super) fn connect(
+    options: &Options,
+    tried: &mut Tried,
+    time: &Time,
+    cancel: &Cancel,
+) -> Result<(TcpStream, SocketAddr), Kind> {
     let local = local_address(options)?;
     tried.step = Step::Resolve;
     let addresses = resolve(options, local)?;
@@ -23,7 +28,7 @@ pub(crate) fn connect(options: &Options, tried: &mut Tried, cancel: &Cancel) -> 
     let mut last = Kind::NameNotResolved { reason: "no address of the family of --host-traddr".to_owned() };
     for address in addresses {
         tried.address = Some(address);
-        match connect_to(options, address, local, cancel) {
+        match connect_to(options, address, local, time, cancel) {
             Ok(socket) => return Ok((socket.into(), address)),
             Err(Kind::Cancelled) => return Err(Kind::Cancelled),
             Err(kind) => last = kind,
@@ -44,7 +49,13 @@ fn resolve(options: &Options, local: Option<IpAddr>) -> Result<Vec<SocketAddr>, 
     Ok(found.filter(|address| local.is_none_or(|local| local.is_ipv4() == address.is_ipv4())).collect())
 }
 
-fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, cancel: &Cancel) -> Result<Socket, Kind> {
+fn connect_to(
+    options: &Options,
+    address: SocketAddr,
+    local: Option<IpAddr>,
+    time: &Time,
+    cancel: &Cancel,
+) -> Result<Socket, Kind> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
         .map_err(|error| system("making a socket", &error))?;
     if let Some(interface) = &options.host_iface {
@@ -66,7 +77,7 @@ fn connect_to(options: &Options, address: SocketAddr, local: Option<IpAddr>, can
     set_options(options, &socket, address.is_ipv4())?;
     match socket.connect(&SockAddr::from(address)) {
         Ok(()) => {}
-        Err(error) if errno(&error) == Errno::INPROGRESS => await_connect(options, &socket, cancel)?,
+        Err(error) if errno(&error) == Errno::INPROGRESS => await_connect(options, &socket, time, cancel)?,
         Err(error) => return Err(connect_kind(options, errno(&error))),
     }
     // A connect to a free port of the ephemeral range of this very machine may meet itself (TCP
@@ -94,14 +105,16 @@ fn set_options(options: &Options, socket: &Socket, ipv4: bool) -> Result<(), Kin
     })
 }
 
-fn await_connect(options: &Options, socket: &Socket, cancel: &Cancel) -> Result<(), Kind> {
-    let started = Instant::now();
-    let time = Duration::from_millis(u64::from(options.connect_timeout_ms));
+fn await_connect(options: &Options, socket: &Socket, time: &Time, cancel: &Cancel) -> Result<(), Kind> {
+    let end = time.now() + Duration::from_millis(u64::from(options.connect_timeout_ms));
     loop {
-        let Some(rest) = time.checked_sub(started.elapsed()).filter(|rest| !rest.is_zero()) else {
+        let rest = end.saturating_duration_since(time.now());
+        if rest.is_zero() {
             return Err(Kind::TimedOut { after_ms: u64::from(options.connect_timeout_ms) });
-        };
-        let mut fds = [PollFd::new(socket, PollFlags::OUT), PollFd::new(cancel, PollFlags::IN)];
+        }
+        let mut fds = vec![PollFd::new(socket, PollFlags::OUT)];
+        let stop = cancel.waker().descriptor();
+        fds.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
         wait(&mut fds, Some(rest)).map_err(|errno| Kind::System { action: "waiting for the connection", errno })?;
         let ready = !fds[0].revents().is_empty();
         if cancel.is_set() {
@@ -116,7 +129,7 @@ fn await_connect(options: &Options, socket: &Socket, cancel: &Cancel) -> Result<
     }
 }
 
-fn connect_kind(options: &Options, errno: Errno) -> Kind {
+pub(super) fn connect_kind(options: &Options, errno: Errno) -> Kind {
     match errno {
         Errno::CONNREFUSED => Kind::Refused,
         Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
@@ -134,10 +147,6 @@ fn local_error(options: &Options, errno: Errno) -> Kind {
 
 fn system(action: &'static str, error: &io::Error) -> Kind {
     Kind::System { action, errno: errno(error) }
-}
-
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]
@@ -178,7 +187,10 @@ mod tests {
         listener.listen(1).unwrap();
         let port = listener.local_addr().unwrap().as_socket().unwrap().port();
         let options = Options::new("127.0.0.1", port, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
-        let (socket, _) = connect(&options, &mut Tried::new(&options, 0), &Cancel::new().unwrap()).unwrap();
+        let (socket, _) = {
+            let waiter = crate::wait::Waiter::on_thread(&ebof_clock::Clock::system());
+            connect(&options, &mut Tried::new(&options, 0), &waiter.time, &waiter.cancel().unwrap()).unwrap()
+        };
         let (mut peer, _) = listener.accept().unwrap();
         // As much as both ends take: the peer does not read.
         let mut sent = 0;

@@ -4,12 +4,15 @@
 #[cfg(test)]
 mod tests;
 
+use std::io::{self, IoSlice};
 use std::time::Duration;
 
 use ebof_pinned::Pinned;
+use ebof_sockets::Stream;
 use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::Link;
+use super::{Tcp, errno};
 use crate::error::Loss;
 use crate::slots::Slots;
 
@@ -17,7 +20,7 @@ use crate::slots::Slots;
 /// Longer means that it hangs.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
-impl Link {
+impl Tcp {
     /// Sends data of `least` bytes or more without a copy from now on, until the kernel has copied
     /// `copied_max` times in a row all the same. The socket is one that [`ebof_pinned::enable`] was
     /// called for.
@@ -36,25 +39,46 @@ impl Link {
 
     /// Takes what the kernel tells about data that were sent without a copy, if there are any that
     /// it has to tell about.
-    pub(crate) fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
+    pub(super) fn collect<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
         let Some(pinned) = self.pinned.as_mut().filter(|pinned| pinned.is_waiting()) else { return Ok(()) };
-        let collected = pinned.collect(&self.socket, |slot| slots.payload_sent(slot));
-        let collected = collected.map_err(|error| Loss::Network(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        if collected.fell_back {
+        let Some(socket) = self.stream.socket() else { return Ok(()) };
+        let collected = pinned.collect(socket, |slot| slots.payload_sent(slot));
+        if collected.map_err(|error| Loss::Network(errno(&error)))?.fell_back {
             tracing::debug!("the kernel copies what it is to send without a copy: this connection copies again");
         }
         Ok(())
     }
 
-    /// Ends the connection. Buffers that a network card does not give back are never used again.
-    pub(crate) fn close<B>(mut self, slots: &mut Slots<B>) {
-        let Some(pinned) = &mut self.pinned else { return };
-        if !pinned.abort_and_wait(&self.socket, SETTLE_TIME, |slot| slots.payload_sent(slot)) {
+    /// Waits until the kernel is done with all data, of a connection that ends.
+    pub(super) fn unpin<B>(&mut self, slots: &mut Slots<B>) {
+        let (Some(pinned), Some(socket)) = (&mut self.pinned, self.stream.socket()) else { return };
+        if !pinned.abort_and_wait(socket, SETTLE_TIME, |slot| slots.payload_sent(slot)) {
             let buffers = slots.withhold_unsent();
             tracing::error!(
                 buffers,
                 "the network card does not give back memory that it was to send {SETTLE_TIME:?} ago: it is not used again"
             );
         }
+    }
+}
+
+/// Sends `parts`; with `pinned` without a copy, where the system can. `more` follows at once.
+pub(super) fn send(
+    stream: &mut Stream,
+    pinned: Option<&mut Pinned<u16>>,
+    parts: &[IoSlice<'_>],
+    more: bool,
+) -> io::Result<usize> {
+    let (Some(pinned), Some(socket)) = (pinned, stream.socket()) else { return stream.send(parts, more) };
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | ebof_pinned::FLAG;
+    flags.set(SendFlags::MORE, more);
+    match sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags) {
+        Ok(sent) => {
+            pinned.note_send();
+            Ok(sent)
+        }
+        // No room to remember the pages.
+        Err(Errno::NOBUFS) => stream.send(parts, more),
+        Err(errno) => Err(errno.into()),
     }
 }

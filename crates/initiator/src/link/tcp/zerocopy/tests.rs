@@ -12,8 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::*;
 use crate::data::{AdminData, Completion, Data};
 use crate::engine::Engine;
-use crate::engine::pair::initialize;
-use crate::wait::now_ms;
+use crate::engine::pair::{initialize, tcp};
 
 const TIMEOUT_MS: u64 = 1000;
 
@@ -39,7 +38,7 @@ impl World {
         let theirs: TcpStream = listener.accept().unwrap().0.into();
         let (mut engine, controller, socket) = initialize(1, ours.into(), theirs);
         if pinned {
-            engine.link_mut().pin_from(4096, u32::MAX);
+            tcp(&mut engine).pin_from(4096, u32::MAX);
         }
         let blocks = u32::try_from(bytes / 512).unwrap();
         let sqe = BlockRange::new(0, blocks).encode(nvm::WRITE, Nsid(1));
@@ -55,7 +54,7 @@ impl World {
             world.controller.request_data(sqe.cid(), u32::try_from(bytes).unwrap(), &mut out).unwrap();
             world.socket.write_all(&out).unwrap();
             out.clear();
-            while world.engine.link_mut().bulk == 0 {
+            while tcp(&mut world.engine).bulk == 0 {
                 world.engine.receive(&mut AdminData::None).unwrap();
             }
         }
@@ -73,8 +72,8 @@ impl World {
         self.engine.pop()
     }
 
-    fn is_pinning(&self) -> bool {
-        self.engine.link().unwrap().pinned.as_ref().unwrap().is_waiting()
+    fn is_pinning(&mut self) -> bool {
+        tcp(&mut self.engine).pinned.as_ref().unwrap().is_waiting()
     }
 }
 
@@ -135,7 +134,7 @@ fn a_buffer_that_a_network_card_does_not_let_go_of_does_not_come_back() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none() && world.is_pinning());
     // One more send of it, of which nothing is ever told.
-    let link = world.engine.link_mut();
+    let link = tcp(&mut world.engine);
     link.pinned.as_mut().unwrap().note_send();
     let slots = world.engine.slots();
     slots.at(0).unsent += 1;
@@ -150,7 +149,7 @@ fn a_controller_that_answers_and_takes_nothing_is_given_up_in_time() {
     let mut world = World::answered_early(128 << 10, true);
     assert!(world.end().is_none());
     let deadline = world.engine.next_deadline_ms();
-    assert!(deadline <= now_ms() + TIMEOUT_MS, "it is waited for, and not for ever");
+    assert!(deadline <= crate::engine::pair::time().now_ms() + TIMEOUT_MS, "it is waited for, and not for ever");
     let mut expire = |now_ms| world.engine.slots().expire(now_ms, 500, |cid, _| panic!("{cid} is over: no Abort"));
     assert!(!expire(deadline - 1) && !expire(deadline) && !expire(deadline + 499));
     assert!(expire(deadline + 500));

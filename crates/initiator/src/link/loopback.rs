@@ -1,0 +1,157 @@
+//! The link to a target in the same process: whole commands, data and completions change hands.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ebof_loopback::{Capsule, Completion, ConnectError, HostEnd, Port, SubmitError};
+use ebof_nvme::sgl::SglDescriptor;
+use ebof_nvme::{Sgl, Sqe};
+
+use super::{DataDirection, Finished, Received, Transport};
+use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
+use crate::data::AdminData;
+use crate::error::Loss;
+use crate::slots::Slots;
+use crate::wait::{Time, Waiter, Waker, Watch};
+
+/// One connection.
+pub(crate) struct Loopback {
+    end: HostEnd,
+    /// Rung by the target.
+    bell: Arc<Waker>,
+    /// Commands that are not sent yet.
+    out: VecDeque<Capsule>,
+    /// What has come and is not taken yet.
+    arrived: VecDeque<Completion>,
+}
+
+impl Loopback {
+    pub(super) fn connect(port: &Port, entries: u16, tried: &mut Tried, waiter: &Waiter) -> Result<Self, Kind> {
+        tried.step = Step::Init;
+        let bell = waiter.waker().map_err(|errno| Kind::System { action: "making an event descriptor", errno })?;
+        let bell = Arc::new(bell);
+        // The target may keep its end for longer than this one lives.
+        let rung = Arc::downgrade(&bell);
+        let ring = move || {
+            if let Some(bell) = rung.upgrade() {
+                bell.wake();
+            }
+        };
+        let end = port.connect(usize::from(entries), Arc::new(ring)).map_err(|error| match error {
+            ConnectError::NotListening => Kind::Refused,
+            ConnectError::TooMany => Kind::ClosedDuringInit { reset: false },
+        })?;
+        Ok(Self { end, bell, out: VecDeque::new(), arrived: VecDeque::new() })
+    }
+}
+
+impl Transport for Loopback {
+    fn set_slots(&mut self, _slots: usize) {}
+
+    // Data of the host are fetched by the target, never in a capsule.
+    fn set_in_capsule(&mut self, _bytes: usize) {}
+
+    fn submit<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        sqe: &mut Sqe,
+        index: u16,
+        direction: DataDirection,
+        _now_ms: u64,
+        slots: &mut Slots<B>,
+        lent: &AdminData<'_>,
+    ) {
+        let length = slots.at(index).expected;
+        sqe.dptr = SglDescriptor::encode(Sgl::Transport { length });
+        let data = match direction {
+            DataDirection::FromHost => slots.bytes(index, lent).map(Arc::from),
+            DataDirection::None | DataDirection::ToHost => None,
+        };
+        self.out.push_back(Capsule { sqe: *sqe, data });
+    }
+
+    fn flush<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        _slots: &mut Slots<B>,
+        _lent: &AdminData<'_>,
+        _time: &Time,
+    ) -> Result<(), Loss> {
+        while let Some(capsule) = self.out.pop_front() {
+            match self.end.submit(capsule) {
+                Ok(()) => {}
+                // What the target said before it went is worth more: the next receive finds it, or
+                // the end.
+                Err(SubmitError::Closed(_)) => {}
+                Err(SubmitError::Full(capsule)) => {
+                    // Room comes with the completions that are polled.
+                    self.out.push_front(capsule);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        _slots: &mut Slots<B>,
+        _lent: &mut AdminData<'_>,
+    ) -> Result<Received, Loss> {
+        self.bell.clear();
+        loop {
+            match self.end.poll() {
+                Ok(Some(completion)) => self.arrived.push_back(completion),
+                Ok(None) if self.arrived.is_empty() => return Ok(Received::Nothing),
+                Ok(None) => return Ok(Received::All),
+                Err(_) if self.arrived.is_empty() => return Err(Loss::Closed),
+                // The end is found by the next call.
+                Err(_) => return Ok(Received::Full),
+            }
+        }
+    }
+
+    fn poll<B: AsRef<[u8]> + AsMut<[u8]>>(
+        &mut self,
+        slots: &mut Slots<B>,
+        lent: &mut AdminData<'_>,
+        mut on_finished: impl FnMut(&mut Slots<B>, Finished),
+    ) -> Result<(), Loss> {
+        while let Some(Completion { cqe, data }) = self.arrived.pop_front() {
+            let Some(index) = slots.find(cqe.cid()) else {
+                return Err(Loss::Protocol("a completion of a command that is not outstanding".into()));
+            };
+            let transferred = if data.is_empty() {
+                // Data of the host were there for the target to take.
+                if slots.room(index, lent).is_some() { 0 } else { slots.at(index).expected }
+            } else {
+                let Some(room) = slots.room(index, lent).and_then(|room| room.get_mut(..data.len())) else {
+                    return Err(Loss::Protocol("more data than the command asked for".into()));
+                };
+                room.copy_from_slice(&data);
+                u32::try_from(data.len()).unwrap_or(u32::MAX)
+            };
+            on_finished(slots, Finished { index, cqe, transferred });
+        }
+        Ok(())
+    }
+
+    fn owes_data(&self) -> bool {
+        false
+    }
+
+    fn reclaim<B>(&mut self, _slots: &mut Slots<B>) -> Result<(), Loss> {
+        Ok(())
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        Watch { descriptor: self.bell.descriptor(), blocked: false }
+    }
+
+    fn is_unsent(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    fn end_in_order(&mut self) {}
+
+    // Dropping the end ends the connection.
+    fn close<B>(self, _slots: &mut Slots<B>) {}
+}

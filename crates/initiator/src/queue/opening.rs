@@ -1,0 +1,58 @@
+//! Connecting a queue, the first time or again.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebof_nvme::connect::Connect;
+use ebof_nvme::{QueueId, Status};
+
+use crate::connect_error::{ConnectError, ConnectErrorKind};
+use crate::establish::{self, Info};
+use crate::link::Link;
+use crate::shared::Shared;
+use crate::wait::Waiter;
+
+/// How often a queue is connected whose identifier the target still holds, before the last time,
+const OPEN_TRIES: u32 = 10;
+/// and what lies between.
+const OPEN_PAUSE: Duration = Duration::from_millis(20);
+
+/// A queue being connected again.
+pub(super) struct Opening {
+    pub(super) sequence: Pin<Box<dyn Future<Output = Result<Link, ConnectError>> + Send>>,
+    pub(super) info: Arc<Info>,
+    pub(super) waiter: Waiter,
+}
+
+/// Connects a queue; again after a moment when the target still holds the identifier, which was
+/// given back a moment ago.
+pub(super) async fn open(
+    shared: Arc<Shared>,
+    id: QueueId,
+    info: Arc<Info>,
+    waiter: Waiter,
+) -> Result<Link, ConnectError> {
+    let Shared { options, cancel, .. } = &*shared;
+    for _ in 0..OPEN_TRIES {
+        match establish::io_queue(options, id, &info, &waiter, cancel).await {
+            Err(error) if still_held(&error) => waiter.sleep(OPEN_PAUSE, Some(cancel)).await,
+            done => return done,
+        }
+    }
+    establish::io_queue(options, id, &info, &waiter, cancel).await
+}
+
+/// A target needs a moment to see that a connection was closed; until then it refuses the same
+/// queue again.
+fn still_held(error: &ConnectError) -> bool {
+    match error.kind() {
+        ConnectErrorKind::Status { status, .. } => {
+            status.is(Status::COMMAND_SEQUENCE_ERROR) || status.is(Status::INVALID_QUEUE_ID)
+        }
+        ConnectErrorKind::InvalidParameter { in_data: false, offset, .. } => *offset == Connect::QID_OFFSET,
+        ConnectErrorKind::ControllerBusy { .. } => true,
+        _ => false,
+    }
+}

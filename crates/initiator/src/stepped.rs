@@ -1,0 +1,168 @@
+//! A controller without threads: whoever calls [`Sequence::step`] is its scheduler. For simulations,
+//! which run hosts and targets in one thread and own the order of everything, and for those who
+//! embed a host in a loop of their own.
+//!
+//! ```no_run
+//! use ebof_initiator::{Options, stepped};
+//!
+//! # fn example(options: &Options, mut sleep_until: impl FnMut(Option<std::time::Instant>)) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut connecting = stepped::connect(options);
+//! let (controller, mut admin_queue) = loop {
+//!     match connecting.step() {
+//!         Some(connected) => break connected?,
+//!         None => sleep_until(connecting.due()),
+//!     }
+//! };
+//! let mut opening = stepped::queue_pair::<Vec<u8>>(&controller);
+//! let mut queue = loop {
+//!     admin_queue.step();
+//!     match opening.step() {
+//!         Some(opened) => break opened?,
+//!         None => sleep_until(opening.due()),
+//!     }
+//! };
+//! // From here on: QueuePair::submit, QueuePair::poll, AdminCommand::poll and AdminQueue::step by turns.
+//! # queue.poll()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing here blocks, asks the kernel or starts a thread, as long as the options name a
+//! [`crate::Transport`] other than TCP: its sockets are connected by the system, which takes its
+//! time. With a simulated clock among the options, the same steps do the same things.
+//!
+//! There is no descriptor to wait for. What may give a sequence something to do is a step of the
+//! other end, or of another sequence of the same controller; and the time: [`Sequence::due`],
+//! [`QueuePair::due`]. Calls that wait ([`Controller::admin`] and those that run it,
+//! [`QueuePair::wait`], namespaces, [`crate::Queues`]) are for controllers with a thread.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use ebof_nvme::{Cqe, Sqe};
+
+use crate::admin;
+use crate::connect_error::ConnectError;
+use crate::controller::Controller;
+use crate::data::{Buffer, Data};
+use crate::error::Error;
+use crate::maps::QueueClass;
+use crate::options::Options;
+use crate::queue::QueuePair;
+use crate::shared::AdminAnswer;
+use crate::wait::{self, Waiter};
+
+/// Something that takes several steps. Dropping it gives it up.
+pub struct Sequence<T> {
+    /// `None` when it is over.
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    waiter: Waiter,
+}
+
+/// What serves a controller's Admin Queue: commands, Keep Alive, events, reconnecting. It is over
+/// when the controller is disconnected or given up. Step it on until then: a controller that is
+/// disconnected is shut down by these steps.
+pub type AdminQueue = Sequence<()>;
+
+impl<T> Sequence<T> {
+    fn new(waiter: Waiter, future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), waiter }
+    }
+
+    /// Goes on as far as that is possible without waiting. Gives the result once, and `None` before
+    /// and afterwards.
+    pub fn step(&mut self) -> Option<T> {
+        match wait::step(self.future.as_mut()?.as_mut()) {
+            Poll::Pending => None,
+            Poll::Ready(result) => {
+                self.future = None;
+                Some(result)
+            }
+        }
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.future.is_none()
+    }
+
+    /// When to step again if nothing happens before; `None`: no time is awaited.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.future.as_ref().and_then(|_| self.waiter.due())
+    }
+}
+
+impl<T> std::fmt::Debug for Sequence<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sequence").field("is_over", &self.is_over()).finish_non_exhaustive()
+    }
+}
+
+/// As [`Controller::connect`]. The result has errors as that one's.
+#[must_use]
+pub fn connect(options: &Options) -> Sequence<Result<(Controller, AdminQueue), ConnectError>> {
+    let (options, waiter) = (options.clone(), Waiter::stepped(&options.clock));
+    Sequence::new(waiter.clone(), async move {
+        let (controller, engine) = Controller::establish(options, waiter.clone()).await?;
+        let admin_queue = Sequence::new(waiter, admin::run(Arc::clone(controller.shared()), engine));
+        Ok((controller, admin_queue))
+    })
+}
+
+/// As [`Controller::queue_pair`]. The result has errors as that one's.
+#[must_use]
+pub fn queue_pair<B: Buffer + 'static>(controller: &Controller) -> Sequence<Result<QueuePair<B>, Error>> {
+    open(controller, None)
+}
+
+/// As [`Controller::queue_pair_of`]. The result has errors as that one's.
+#[must_use]
+pub fn queue_pair_of<B: Buffer + 'static>(
+    controller: &Controller,
+    class: QueueClass,
+) -> Sequence<Result<QueuePair<B>, Error>> {
+    open(controller, Some(class))
+}
+
+fn open<B: Buffer + 'static>(
+    controller: &Controller,
+    class: Option<QueueClass>,
+) -> Sequence<Result<QueuePair<B>, Error>> {
+    let shared = Arc::clone(controller.shared());
+    let waiter = shared.waiter.another();
+    Sequence::new(waiter.clone(), QueuePair::establish(shared, Some(controller.guard()), class, waiter))
+}
+
+/// An admin command under way.
+#[derive(Debug)]
+pub struct AdminCommand {
+    answer: Receiver<AdminAnswer>,
+    controller: Controller,
+}
+
+impl AdminCommand {
+    /// The completion, whatever its status is, and the data: once, after a step of the
+    /// [`AdminQueue`].
+    pub fn poll(&mut self) -> Option<Result<(Cqe, Data), Error>> {
+        match self.answer.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(self.controller.shared().not_connected())),
+        }
+    }
+}
+
+/// As [`Controller::admin`], with data of its own.
+///
+/// # Errors
+/// [`Error::NotConnected`]. What else may happen is told by [`AdminCommand::poll`].
+pub fn admin(controller: &Controller, sqe: Sqe, data: Data, timeout: Option<Duration>) -> Result<AdminCommand, Error> {
+    let answer = controller.send_admin(sqe, data, timeout)?;
+    Ok(AdminCommand { answer, controller: controller.clone() })
+}
