@@ -12,35 +12,11 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::left_to_controller;
 use ebof_nvme::{Nsid, Sqe};
 
+use crate::block::Block;
 use crate::job::{Ioengine, Job};
 use crate::plan::Next;
 use crate::shared::SharedLane;
 use crate::source::{Opened, SourceError};
-
-/// A buffer of exactly the job's block.
-#[derive(Debug)]
-pub(crate) struct Block {
-    buffer: Buffer,
-    length: usize,
-}
-
-impl Block {
-    pub(crate) fn new(length: usize) -> Self {
-        Self { buffer: Buffer::zeroed(length), length }
-    }
-}
-
-impl AsRef<[u8]> for Block {
-    fn as_ref(&self) -> &[u8] {
-        &self.buffer.as_slice()[..self.length]
-    }
-}
-
-impl AsMut<[u8]> for Block {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer.as_mut_slice()[..self.length]
-    }
-}
 
 /// An operation that is over.
 pub(crate) struct Done {
@@ -52,8 +28,8 @@ pub(crate) struct Done {
 /// See the module.
 #[expect(clippy::large_enum_variant, reason = "there is one per thread, and it is on the way of every operation")]
 pub(crate) enum Lane {
-    Fabric { queue: QueuePair<Block>, place: Place },
-    Shared { lane: SharedLane, place: Place },
+    Fabric { queue: QueuePair<Block>, encoder: Encoder },
+    Shared { lane: SharedLane, encoder: Encoder },
     Local { device: Arc<dyn Device>, io: Io, ready: Vec<Done>, length: usize },
 }
 
@@ -64,10 +40,10 @@ impl Lane {
         Ok(match source {
             Opened::Fabric { namespace, queues: Some(queues), .. } => Self::Shared {
                 lane: SharedLane::new(if job.hipri { queues.polled() } else { queues.clone() }, depth),
-                place: Place::of(namespace),
+                encoder: Encoder::of(namespace),
             },
             Opened::Fabric { controller, namespace, queues: None } => {
-                Self::Fabric { queue: controller.queue_pair()?, place: Place::of(namespace) }
+                Self::Fabric { queue: controller.queue_pair()?, encoder: Encoder::of(namespace) }
             }
             Opened::Local(device) => Self::Local {
                 device: Arc::clone(device),
@@ -89,15 +65,15 @@ impl Lane {
     /// Starts an operation; nothing is sent before [`Lane::wait`]. On failure nothing was started.
     pub(crate) fn submit(&mut self, next: Next, slot: u64, block: Block) -> Result<(), (String, Block)> {
         match self {
-            Self::Fabric { queue, place } => {
+            Self::Fabric { queue, encoder } => {
                 let length = block.length;
-                let (sqe, data) = place.command(next, block);
+                let (sqe, data) = encoder.command(next, block);
                 queue.submit(sqe, data, slot).map_err(|refused| {
                     (refused.reason.to_string(), refused.data.into_buffer().unwrap_or_else(|| Block::new(length)))
                 })
             }
-            Self::Shared { lane, place } => {
-                let (sqe, data) = place.command(next, block);
+            Self::Shared { lane, encoder } => {
+                let (sqe, data) = encoder.command(next, block);
                 lane.submit(slot, next.write, sqe, data);
                 Ok(())
             }
@@ -154,14 +130,14 @@ impl Lane {
     }
 }
 
-/// Whose blocks are read and written.
-pub(crate) struct Place {
+/// Encodes commands to a namespace.
+pub(crate) struct Encoder {
     nsid: Nsid,
     block_bytes: u64,
     protection: ProtectionType,
 }
 
-impl Place {
+impl Encoder {
     fn of(namespace: &Namespace) -> Self {
         let nsid = namespace.nsid();
         let protection = namespace.protection();

@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod block;
 pub mod corner;
 mod job;
 mod lane;

@@ -100,19 +100,19 @@ pub fn run_together(
     let (capacity, unit, transfer_max) = opened.geometry();
     let parts = jobs.iter().map(|job| job.check(capacity, unit, transfer_max)).collect::<Result<Vec<_>, _>>()?;
     let threads = jobs.iter().zip(&parts).enumerate().flat_map(|(group, (job, &part))| {
-        (0..job.threads).map(move |thread| Place { group, job, part, thread, counters: Counters::default() })
+        (0..job.threads).map(move |thread| JobThread { group, job, part, thread, counters: Counters::default() })
     });
-    let places: Vec<Place<'_>> = threads.collect();
+    let job_threads: Vec<JobThread<'_>> = threads.collect();
     let stop = AtomicBool::new(false);
     let start = Start::default();
     let (stats, cost) = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut refused = None;
-        for place in &places {
+        for job_thread in &job_threads {
             let opened = &opened;
             let stop = &stop;
             let start = &start;
-            let work = move || place.run(opened, stop, start);
+            let work = move || job_thread.run(opened, stop, start);
             match std::thread::Builder::new().name(format!("ebof-bench{}", threads.len())).spawn_scoped(scope, work) {
                 Ok(handle) => threads.push(handle),
                 Err(error) => {
@@ -123,8 +123,9 @@ pub fn run_together(
             }
         }
         let times = start.begin(first, threads.len());
-        let cost =
-            watch(first, &places, &stop, times, &mut progress, || threads.iter().all(|thread| thread.is_finished()));
+        let cost = watch(first, &job_threads, &stop, times, &mut progress, || {
+            threads.iter().all(|thread| thread.is_finished())
+        });
         let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let stats = joined.collect::<Result<Vec<Stats>, SourceError>>();
         match refused {
@@ -133,15 +134,15 @@ pub fn run_together(
         }
     })?;
     let mut by_job: Vec<Vec<Stats>> = jobs.iter().map(|_| Vec::new()).collect();
-    for (place, stats) in places.iter().zip(stats) {
-        by_job[place.group].push(stats);
+    for (job_thread, stats) in job_threads.iter().zip(stats) {
+        by_job[job_thread.group].push(stats);
     }
     let reports = jobs.iter().zip(by_job);
     Ok(reports.map(|(job, stats)| Report::new(source.describe(), job.clone(), stats, cost)).collect())
 }
 
 /// A thread of a job, and what it has done so far.
-struct Place<'a> {
+struct JobThread<'a> {
     /// Which job.
     group: usize,
     job: &'a Job,
@@ -185,7 +186,7 @@ impl Start {
     }
 }
 
-impl Place<'_> {
+impl JobThread<'_> {
     /// In its thread.
     fn run(&self, opened: &Opened, stop: &AtomicBool, start: &Start) -> Result<Stats, SourceError> {
         let Self { job, part, thread, counters, .. } = self;
@@ -211,14 +212,14 @@ pub(crate) fn stay_on(processor: usize) {
 /// Calls `progress` until all threads are done; gives what the process cost while they measured.
 fn watch(
     job: &Job,
-    places: &[Place<'_>],
+    job_threads: &[JobThread<'_>],
     stop: &AtomicBool,
     times: Times,
     progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
     done: impl Fn() -> bool,
 ) -> Option<Cost> {
     let sum = |pick: fn(&Counters) -> &AtomicU64| -> u64 {
-        places.iter().map(|place| pick(&place.counters).load(Ordering::Relaxed)).sum()
+        job_threads.iter().map(|job_thread| pick(&job_thread.counters).load(Ordering::Relaxed)).sum()
     };
     let look = || Look::new(sum(|one| &one.operations));
     let mut begun = None;

@@ -13,7 +13,7 @@ use ebof_initiator::queues::Pending;
 use ebof_initiator::{Completion, Data, Queues};
 use ebof_nvme::Sqe;
 
-use crate::lane::Block;
+use crate::block::Block;
 
 /// Operations of one thread on shared queues. At depth 1 they are blocking calls, otherwise futures
 /// that this thread polls.

@@ -6,8 +6,8 @@ use ebof_backend::{Device, Spec};
 use ebof_initiator::{ConnectError, Controller, Namespace, Options, Queues};
 use ebof_nvme::Nsid;
 
+use crate::block::Block;
 use crate::job::Job;
-use crate::lane::Block;
 
 /// What a load runs against.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::block::Block;
 use crate::job::Job;
-use crate::lane::{Block, Done, Lane};
+use crate::lane::{Done, Lane};
 use crate::pattern;
 use crate::plan::{Next, Plan};
 

@@ -23,7 +23,7 @@ use crate::global::{Format, Global};
 use crate::output::json::Object;
 use crate::output::print;
 use crate::output::text::si;
-use crate::verbs::Outcome;
+use crate::verb::Outcome;
 use files::Checksums;
 use stage::Stage;
 

@@ -19,8 +19,6 @@ use ebof_nvme::{Cqe, HostId, Nqn, Nsid, Sqe};
 use crate::failure::Failure;
 use crate::global::Global;
 
-pub(crate) use attached::kind_of as attach_error_kind;
-
 /// Something that takes commands.
 pub(crate) trait Device {
     /// What the user called it.

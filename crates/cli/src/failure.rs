@@ -133,13 +133,33 @@ fn kind(error: &anyhow::Error) -> &str {
     } else if let Some(error) = error.downcast_ref::<ebof_initiator::Error>() {
         error.kind()
     } else if let Some(error) = error.downcast_ref::<ebof_attach::Error>() {
-        crate::device::attach_error_kind(error)
+        attach_error_kind(error)
     } else if error.is::<Diagnostics>() {
         "config"
     } else if error.is::<io::Error>() {
         "io"
     } else {
         "failed"
+    }
+}
+
+/// The kind of an error of the attach crate, in kebab-case, for output that programs read. Stable.
+fn attach_error_kind(error: &ebof_attach::Error) -> &str {
+    use ebof_attach::Error;
+    match error {
+        Error::NoFuse(_) | Error::NoLosetup | Error::NoLoop(_) | Error::NoDevice { .. } => "no-block-device",
+        Error::Ublk(_) | Error::Mount { .. } | Error::Losetup { .. } => "no-block-device",
+        Error::AlreadyConnected(_) => "already-connected",
+        Error::NotConnected { .. } | Error::OfRoot { .. } => "not-connected",
+        Error::GivenUp { .. } => "given-up",
+        Error::Unresponsive { .. } => "holder-unresponsive",
+        Error::Holder { kind: Some(kind), .. } => kind,
+        Error::Holder { .. } | Error::HolderDied { .. } => "holder",
+        Error::InUse { .. } => "in-use",
+        Error::State { .. } => "state",
+        Error::Io { .. } => "io",
+        Error::Connect(error) => error.kind().name(),
+        Error::Initiator(error) => error.kind(),
     }
 }
 

@@ -26,6 +26,5 @@ pub use failure::Failure;
 pub use file::Kind;
 pub use global::{Format, Global, LogFormat};
 pub use program::Program;
-pub use verb::{Group, Of, Run, Takes, Verb};
-pub use verbs::Outcome;
+pub use verb::{Group, Of, Outcome, Run, Takes, Verb};
 pub use verbs::config::load as load_configuration;

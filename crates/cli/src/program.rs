@@ -13,7 +13,6 @@ use crate::failure::{self, Failure};
 use crate::global::{Format, Global, LogFormat};
 use crate::output::{print, say, show};
 use crate::verb::{Run, Verb};
-use crate::verbs::VERBS;
 
 mod letters;
 
@@ -46,9 +45,9 @@ struct Parsed<'a> {
 }
 
 impl Program {
-    /// A program with `own` verbs and all those of this crate.
-    pub fn new(own: &'static [Verb]) -> Self {
-        let mut verbs: Vec<&'static Verb> = own.iter().chain(&VERBS).collect();
+    /// A program with these verbs.
+    pub(crate) fn of(verbs: impl Iterator<Item = &'static Verb>) -> Self {
+        let mut verbs: Vec<&'static Verb> = verbs.collect();
         verbs.sort_by_key(|verb| verb.group);
         Self { verbs }
     }

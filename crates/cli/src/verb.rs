@@ -1,11 +1,12 @@
 //! A row of the table of verbs, and what the command line takes from it. The rows are in `verbs`.
 
+use std::process::ExitCode;
+
 use clap::{ArgMatches, Args, Command};
 use tracing::level_filters::LevelFilter;
 
 use crate::global::Global;
 use crate::program::Program;
-use crate::verbs::Outcome;
 
 /// Where a verb stands in the help and in the manual, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,6 +134,9 @@ impl Verb {
         self.takes.read(matches, program)
     }
 }
+
+/// What a verb ends with when nothing went wrong.
+pub type Outcome = anyhow::Result<ExitCode>;
 
 /// A verb with its arguments.
 pub type Run<'a> = Box<dyn FnOnce(&Global) -> Outcome + 'a>;

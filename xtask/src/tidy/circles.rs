@@ -14,7 +14,7 @@ const CIRCLE_MAX: usize = 2;
 
 /// Crates that are not there yet: how many modules their largest circle has. A number that has
 /// become smaller is to be lowered here.
-const KNOWN: &[(&str, usize)] = &[("bench", 3), ("cli", 5), ("server", 12)];
+const KNOWN: &[(&str, usize)] = &[("server", 12)];
 
 /// By module, the modules of the same crate that it names.
 type Graph = BTreeMap<String, BTreeSet<String>>;

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::global::{Format, Global};
 use crate::output::json::Object;
 use crate::output::{View, print, show};
-use crate::verbs::Outcome;
+use crate::verb::Outcome;
 
 /// Which of both is wanted.
 #[derive(Clone, Debug, clap::Args)]

@@ -23,7 +23,7 @@ use crate::global::Global;
 use crate::output::json::Object;
 use crate::output::text::si;
 use crate::output::{View, show};
-use crate::verbs::Outcome;
+use crate::verb::Outcome;
 
 pub(super) const HEADING: &str = "The limit of the loopback";
 /// The name and version of the schema.

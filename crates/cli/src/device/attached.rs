@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use ebof_attach::Client;
 use ebof_attach::usage::{LocalDevice, local_devices};
-use ebof_attach::{Client, Error};
 use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Nsid, Sqe};
 
@@ -61,24 +61,5 @@ impl Device for Attached {
 
     fn rescan(&mut self) -> anyhow::Result<()> {
         Ok(self.client.rescan()?)
-    }
-}
-
-/// The kind of an error of the attach crate, in kebab-case, for output that programs read. Stable.
-pub(crate) fn kind_of(error: &Error) -> &str {
-    match error {
-        Error::NoFuse(_) | Error::NoLosetup | Error::NoLoop(_) | Error::NoDevice { .. } => "no-block-device",
-        Error::Ublk(_) | Error::Mount { .. } | Error::Losetup { .. } => "no-block-device",
-        Error::AlreadyConnected(_) => "already-connected",
-        Error::NotConnected { .. } | Error::OfRoot { .. } => "not-connected",
-        Error::GivenUp { .. } => "given-up",
-        Error::Unresponsive { .. } => "holder-unresponsive",
-        Error::Holder { kind: Some(kind), .. } => kind,
-        Error::Holder { .. } | Error::HolderDied { .. } => "holder",
-        Error::InUse { .. } => "in-use",
-        Error::State { .. } => "state",
-        Error::Io { .. } => "io",
-        Error::Connect(error) => error.kind().name(),
-        Error::Initiator(error) => error.kind(),
     }
 }

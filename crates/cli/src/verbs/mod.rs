@@ -34,12 +34,15 @@ pub(crate) mod security;
 pub(crate) mod self_test;
 mod tags;
 
-use std::process::ExitCode;
+use crate::program::Program;
+use crate::verb::{Group, Of, OfProgram, Outcome, Verb};
 
-use crate::verb::{Group, Of, OfProgram, Verb};
-
-/// What a verb ends with when nothing went wrong.
-pub type Outcome = anyhow::Result<ExitCode>;
+impl Program {
+    /// A program with `own` verbs and all those of this crate.
+    pub fn new(own: &'static [Verb]) -> Self {
+        Self::of(own.iter().chain(&VERBS))
+    }
+}
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
