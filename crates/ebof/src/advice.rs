@@ -241,6 +241,9 @@ fn options_that_texts_name_are_there() {
             let option: String = text[at..].chars().take_while(of_name).collect();
             let option = option.trim_end_matches('-');
             let begins = matches!(before, ' ' | '`' | '(' | '"' | '[' | '\n' | '|');
+            let line = text[..at].rsplit('\n').next().unwrap_or_default();
+            // Options of cargo and of the project's own chores are not this program's.
+            let begins = begins && !line.contains("cargo ");
             if !begins || !option.get(2..).is_some_and(|name| name.starts_with(|c: char| c.is_ascii_lowercase())) {
                 continue;
             }
