@@ -7,3 +7,4 @@ mod io;
 mod loss;
 mod peer;
 mod queues;
+mod stepped;

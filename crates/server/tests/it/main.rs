@@ -18,6 +18,7 @@ mod drive_trouble;
 mod fairness;
 mod going_back;
 mod hostile;
+mod hosts;
 mod limits;
 mod loopback;
 mod pairs;

@@ -1,0 +1,175 @@
+//! A controller without threads, over streams that are no sockets of its own, by a clock that
+//! stands still until the test moves it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ebof_clock::Clock;
+use ebof_initiator::{ConnectErrorKind, Controller, Data, Dialer, Event, Options, State, Transport, stepped};
+use ebof_nvme::Nsid;
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_sockets::{Readiness, SimulatedStream, Stream};
+
+use crate::peer::{BLOCK, Peer};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// The way to a peer, as a simulation would have one.
+struct Wire(TcpStream);
+
+impl SimulatedStream for Wire {
+    fn receive(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read_vectored(parts)
+    }
+
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_vectored(parts)
+    }
+
+    fn shutdown(&mut self, how: Shutdown) {
+        drop(self.0.shutdown(how));
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness { readable: true, writable: true, closed: false }
+    }
+}
+
+/// Nobody answers at the other end.
+struct Silence;
+
+impl SimulatedStream for Silence {
+    fn receive(&mut self, _parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(parts.iter().map(|part| part.len()).sum())
+    }
+
+    fn shutdown(&mut self, _how: Shutdown) {}
+
+    fn readiness(&self) -> Readiness {
+        Readiness { readable: false, writable: true, closed: false }
+    }
+}
+
+/// Options by a clock of their own. As long as the second is set, connections are refused.
+fn options(peer: &Peer) -> (Options, Arc<AtomicBool>) {
+    let (mut options, refuses) = (peer.options(), Arc::new(AtomicBool::new(false)));
+    let (address, refused) = (peer.address, Arc::clone(&refuses));
+    options.clock = Clock::simulated(7);
+    options.transport = Transport::Streams(Dialer::new(move || {
+        if refused.load(Ordering::Relaxed) {
+            return Err(ErrorKind::ConnectionRefused.into());
+        }
+        let stream = TcpStream::connect(address)?;
+        stream.set_nonblocking(true)?;
+        Ok(Stream::Simulated(Box::new(Wire(stream))))
+    }));
+    (options, refuses)
+}
+
+/// Steps until it is over. The peer has a thread of its own, so real time passes; the clock stands.
+fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(result) = sequence.step() {
+            return result;
+        }
+        assert!(began.elapsed() < LONG, "it does not end");
+        meanwhile();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_silent_target_is_given_up_when_the_clock_says_so() {
+    let peer = Peer::new();
+    let (mut options, _) = options(&peer);
+    options.transport = Transport::Streams(Dialer::new(|| Ok(Stream::Simulated(Box::new(Silence)))));
+    let mut connecting = stepped::connect(&options);
+    for _ in 0..100 {
+        assert!(connecting.step().is_none());
+    }
+    let due = connecting.due().unwrap();
+    assert_eq!(due - options.clock.now(), Duration::from_millis(2000));
+    options.clock.advance_to(due);
+    let error = connecting.step().unwrap().unwrap_err();
+    assert_eq!(*error.kind(), ConnectErrorKind::TimedOut { after_ms: 2000 });
+    assert!(connecting.is_over() && connecting.step().is_none());
+}
+
+#[test]
+fn a_host_tries_for_ten_minutes_in_no_time_and_gives_up() {
+    let peer = Peer::new();
+    let (mut options, refuses) = options(&peer);
+    options.ctrl_loss_tmo = Some(Duration::from_secs(600));
+    options.reconnect_delay_ms = 10_000;
+    let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
+    let events = controller.events();
+    refuses.store(true, Ordering::Relaxed);
+    peer.hang_up();
+    let began = options.clock.now();
+    let real = Instant::now();
+    let mut steps = 0;
+    while admin_queue.step().is_none() {
+        if controller.state() != State::Live {
+            steps += 1;
+            options.clock.advance_to(admin_queue.due().unwrap());
+        }
+        assert!(real.elapsed() < LONG, "{:?}", controller.state());
+    }
+    assert_eq!((options.clock.now() - began, controller.state()), (Duration::from_secs(600), State::Dead));
+    assert!((60..200).contains(&steps), "{steps} attempts, 10 s apart after the first");
+    let all: Vec<Event> = events.iter().collect();
+    assert!(matches!(&all[..], [Event::ConnectionLost(_), Event::GaveUp(_)]), "{all:?}");
+}
+
+#[test]
+fn a_queue_is_made_again_step_by_step_after_a_loss() {
+    let peer = Peer::new();
+    let (options, _) = options(&peer);
+    let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
+    let mut opening = stepped::queue_pair::<Vec<u8>>(&controller);
+    let mut queue = finish(&mut opening, || _ = admin_queue.step()).unwrap();
+    let mut step = |controller: &Controller| {
+        if controller.state() == State::Reconnecting
+            && let Some(due) = admin_queue.due()
+        {
+            options.clock.advance_to(due);
+        }
+        admin_queue.step();
+        std::thread::yield_now();
+    };
+    for round in 0..3 {
+        let sqe = |opcode| BlockRange::new(round, 1).encode(opcode, Nsid(1));
+        for (opcode, data) in [(nvm::WRITE, Data::FromHost(vec![3; BLOCK])), (nvm::READ, Data::ToHost(vec![0; BLOCK]))]
+        {
+            queue.submit(sqe(opcode), data, round).unwrap();
+            let began = Instant::now();
+            let completion = loop {
+                if let Some(completion) = queue.poll().unwrap() {
+                    break completion;
+                }
+                assert!(began.elapsed() < LONG);
+                step(&controller);
+            };
+            assert!(completion.result.unwrap().status().is_success());
+            assert_eq!(completion.data.into_buffer().unwrap(), [3; BLOCK]);
+        }
+        peer.hang_up();
+        let began = Instant::now();
+        let mut was_lost = false;
+        while !was_lost || queue.poll().is_err() {
+            was_lost |= queue.poll().is_err();
+            assert!(began.elapsed() < LONG, "it does not come back");
+            step(&controller);
+        }
+    }
+}
