@@ -1,7 +1,8 @@
 //! Which extents of the medium are free, and which of those may hold old bytes.
 //!
-//! Extents from the high-water mark on were never used; on a medium that was all zeros they still are. The mark is on the medium
-//! before an extent beyond it is used, so that after a sudden end everything below it is known to be suspect.
+//! Extents from the high-water mark on were never used; on a medium that was all zeros they still
+//! are. The mark is on the medium before an extent beyond it is used, so that after a sudden end
+//! everything below it is known to be suspect.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,7 +1,8 @@
 //! The state of a drive, and the changes that make it: what the journal keeps.
 //!
-//! Applying a change never fails and asks nothing: whether it is allowed was decided before it was written down. A change
-//! that a later version wrote and this one does not know is an error when it is read, not something to skip.
+//! Applying a change never fails and asks nothing: whether it is allowed was decided before it was
+//! written down. A change that a later version wrote and this one does not know is an error when it
+//! is read, not something to skip.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -37,7 +38,7 @@ pub struct Identity {
 
 /// A controller identifier that is kept for a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
+pub struct CntlidAssignment {
     /// NQN of the host.
     pub host: String,
     /// When it was taken last, milliseconds since 1970.
@@ -55,7 +56,8 @@ pub struct State {
     /// Namespaces by NSID.
     pub namespaces: BTreeMap<u32, Namespace>,
     /// Hosts by controller identifier.
-    pub seats: BTreeMap<u16, Seat>,
+    #[serde(rename = "seats")]
+    pub assigned_cntlids: BTreeMap<u16, CntlidAssignment>,
     /// Registrants and reservations by NSID; namespaces that never had any are not in it.
     pub reservations: BTreeMap<u32, Arc<Reservations>>,
     /// Counters for life.
@@ -150,7 +152,8 @@ pub enum Change {
         /// As it is now.
         firmware: Box<Firmware>,
     },
-    /// A namespace was formatted or sanitized: it has nothing in it, and another name on the medium.
+    /// A namespace was formatted or sanitized: it has nothing in it, and another name on the
+    /// medium.
     Emptied {
         /// Which.
         nsid: u32,
@@ -176,14 +179,17 @@ pub enum Change {
         telemetry: Box<Telemetry>,
     },
     /// A host took a controller identifier.
-    Seated {
+    #[serde(rename = "seated")]
+    CntlidAssigned {
         /// Which.
         cntlid: u16,
         /// By whom and when.
-        seat: Seat,
+        #[serde(rename = "seat")]
+        assignment: CntlidAssignment,
     },
     /// Controller identifiers are free for others.
-    Unseated {
+    #[serde(rename = "unseated")]
+    CntlidsFreed {
         /// Which.
         cntlids: Vec<u16>,
     },
@@ -285,11 +291,11 @@ impl State {
                 self.sanitize = *sanitize;
             }
             Change::Captured { telemetry } => self.telemetry = *telemetry,
-            Change::Seated { cntlid, seat } => {
-                self.seats.insert(cntlid, seat);
+            Change::CntlidAssigned { cntlid, assignment } => {
+                self.assigned_cntlids.insert(cntlid, assignment);
             }
-            Change::Unseated { cntlids } => {
-                self.seats.retain(|cntlid, _| !cntlids.contains(cntlid));
+            Change::CntlidsFreed { cntlids } => {
+                self.assigned_cntlids.retain(|cntlid, _| !cntlids.contains(cntlid));
             }
         }
     }
@@ -305,5 +311,26 @@ impl Change {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("maps with keys that are numbers or text, and nothing that can fail")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_on_the_medium_are_those_of_earlier_versions() {
+        let seated = br#"{"seated":{"cntlid":7,"seat":{"host":"a","taken_ms":1}}}"#;
+        let checkpoint = br#"{"next_instance":3,"seats":{"5":{"host":"b","taken_ms":2}}}"#;
+        let unseated = br#"{"unseated":{"cntlids":[5]}}"#;
+        let state = State::restore(checkpoint, &[seated.to_vec(), unseated.to_vec()]).unwrap();
+        assert_eq!(state.next_instance, 3);
+        assert_eq!(state.assigned_cntlids.keys().collect::<Vec<_>>(), [&7]);
+        let written = String::from_utf8(state.to_bytes()).unwrap();
+        assert!(written.contains(r#""seats":{"7":{"host":"a","taken_ms":1}}"#), "{written}");
+        for change in [seated.as_slice(), unseated] {
+            let read: Change = serde_json::from_slice(change).unwrap();
+            assert_eq!(read.to_bytes(), change);
+        }
     }
 }

@@ -1,12 +1,12 @@
-//! How the blocks of a namespace are kept on the medium: plainly, or with a tag for each block (metadata and a checksum), and
-//! whether they are encrypted.
+//! How the blocks of a namespace are kept on the medium: plainly, or with a tag for each block
+//! (metadata and a checksum), and whether they are encrypted.
 //!
 //! ```text
 //! plain   | data of extent_bytes / block_bytes blocks                                        |
 //! tagged  | data of fewer blocks                       | pages with a tag for each block     |
 //! ```
-//! A tag has [`TAG_BYTES`]; a page of tags has [`TAG_PAGE_BYTES`] and begins with a header, which takes the place of a tag. What
-//! is in them is in [`tag`](crate::tag).
+//! A tag has [`TAG_BYTES`]; a page of tags has [`TAG_PAGE_BYTES`] and begins with a header, which
+//! takes the place of a tag. What is in them is in [`tag`](crate::tag).
 
 /// Bytes of the tag of a block.
 pub const TAG_BYTES: u64 = 16;
@@ -22,7 +22,8 @@ pub const METADATA_BYTES: u16 = 8;
 pub struct Coding {
     /// Bytes of a block's data as a power of two: 9 or 12.
     pub block_shift: u8,
-    /// Bytes of metadata that go with each block, at its end (an extended block): 0 or [`METADATA_BYTES`].
+    /// Bytes of metadata that go with each block, at its end (an extended block): 0 or
+    /// [`METADATA_BYTES`].
     pub metadata_bytes: u16,
     /// Blocks are kept with a checksum, which is verified when they are read.
     pub checked: bool,
@@ -67,7 +68,8 @@ impl Coding {
         if !self.is_tagged() {
             return extent_bytes >> self.block_shift;
         }
-        // The most for which data and tags fit: a first guess without rounding is at most one page of tags too high.
+        // The most for which data and tags fit: a first guess without rounding is at most one page
+        // of tags too high.
         let fits = |blocks: u64| (blocks << self.block_shift) + tags_bytes(blocks) <= extent_bytes;
         let mut blocks = extent_bytes / (self.data_bytes() * TAGS_PER_PAGE + TAG_PAGE_BYTES) * TAGS_PER_PAGE;
         blocks += extent_bytes % (self.data_bytes() * TAGS_PER_PAGE + TAG_PAGE_BYTES) / self.data_bytes();

@@ -1,7 +1,8 @@
 //! A drive: what its hosts ask of it, decided against what it remembers.
 //!
-//! Deciding changes nothing. A [`Decision`] names the changes to be made durable, and what has to be done on the medium before
-//! and after; only then is the drive told ([`Drive::apply`]) and the host answered.
+//! Deciding changes nothing. A [`Decision`] names the changes to be made durable, and what has to
+//! be done on the medium before and after; only then is the drive told ([`Drive::apply`]) and the
+//! host answered.
 
 mod capture;
 mod firmware;
@@ -32,7 +33,7 @@ use crate::firmware::Download;
 use crate::health::{Condition, TEMPERATURE_KELVIN, Thresholds};
 use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
 use crate::profile::Profile;
-use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::reservation;
 use crate::sanitize::Pace;
 use crate::telemetry::HostTelemetry;
@@ -62,7 +63,8 @@ pub struct Settings {
     pub managers: Managers,
     /// The most that a host's own namespaces may hold together (NCAP), in bytes.
     pub quotas: BTreeMap<String, u64>,
-    /// Bytes that may be written to the medium over the drive's life; `None` is what the profile says.
+    /// Bytes that may be written to the medium over the drive's life; `None` is what the profile
+    /// says.
     pub endurance_bytes: Option<u64>,
     /// Entries of the Error Information log that are kept and shown.
     pub error_entries: usize,
@@ -109,11 +111,11 @@ pub enum Request {
     /// Set Features, Reservation Persistence; [`Nsid::ALL`] for all namespaces of the host.
     Persist(Nsid, bool),
     /// A controller was made for the host of the request.
-    Seat,
+    AssignCntlid,
     /// The controller was reset or shut down.
     Reset,
     /// Get Log Page, of a page that the drive keeps.
-    Log(LogWish),
+    Log(LogQuery),
     /// Firmware Image Download: offset in bytes, and a piece.
     Download(u64, Vec<u8>),
     /// Firmware Commit.
@@ -140,7 +142,7 @@ impl Request {
             Self::Protect(..) => "change the write protection",
             Self::Reserve(..) => "change reservations",
             Self::Persist(..) => "change the persistence of reservations",
-            Self::Seat => "take a controller",
+            Self::AssignCntlid => "take a controller",
             Self::Reset => "reset",
             Self::Log(_) => "read a log page",
             Self::Download(..) => "download firmware",
@@ -155,7 +157,7 @@ impl Request {
 
 /// What of which log page is wanted, and of whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogWish {
+pub struct LogQuery {
     /// Which page.
     pub lid: Lid,
     /// Log Specific Parameter.
@@ -193,8 +195,8 @@ pub struct Decision {
     pub abort: Vec<(Nsid, HostId)>,
     /// Raised on all controllers.
     pub events: Vec<AsyncEvent>,
-    /// The host is answered when nothing of what is given back can be read any more, and commands to these namespaces wait until
-    /// then; none of it where there are none.
+    /// The host is answered when nothing of what is given back can be read any more, and commands
+    /// to these namespaces wait until then; none of it where there are none.
     pub erased: Vec<Instance>,
 }
 
@@ -231,8 +233,8 @@ pub struct Drive {
     telemetry: HostTelemetry,
     /// What the medium is like, as far as it was told.
     facts: Facts,
-    /// Namespaces whose old data are being erased, and how much of that is left to be done, in percent. By their name on the
-    /// medium: an NSID that is used again is another namespace.
+    /// Namespaces whose old data are being erased, and how much of that is left to be done, in
+    /// percent. By their name on the medium: an NSID that is used again is another namespace.
     erasing: BTreeMap<Instance, u8>,
     /// Hosts have written, and the state does not say so yet.
     written: bool,
@@ -317,24 +319,24 @@ impl Drive {
     ///
     /// # Errors
     /// The refusal, with the specification's status.
-    pub fn decide(&mut self, request: &Request, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+    pub fn decide(&mut self, request: &Request, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
         self.check_restriction(request)?;
         match request {
-            Request::Create(wanted) => self.create(wanted, origin, moment),
-            Request::Delete(nsid) => self.delete(*nsid, origin, moment),
+            Request::Create(wanted) => self.create(wanted, origin, input),
+            Request::Delete(nsid) => self.delete(*nsid, origin, input),
             Request::Attach(nsid, controllers) => self.attach(*nsid, controllers, origin),
             Request::Detach(nsid, controllers) => self.detach(*nsid, controllers, origin),
             Request::Protect(nsid, protected) => self.protect(*nsid, *protected),
             Request::Reserve(nsid, command) => self.reserve(*nsid, command, origin),
             Request::Persist(nsid, persistent) => self.persist(*nsid, *persistent, origin),
-            Request::Seat => Ok(self.seat(origin, moment)),
-            Request::Reset => Ok(self.reset(origin, moment)),
-            Request::Log(wish) => self.log(wish, origin, moment),
+            Request::AssignCntlid => Ok(self.assign_cntlid(origin, input)),
+            Request::Reset => Ok(self.reset(origin, input)),
+            Request::Log(query) => self.log(query, origin, input),
             Request::Download(offset, piece) => self.download(*offset, piece, origin),
-            Request::Commit(commit) => self.commit(*commit, origin, moment),
+            Request::Commit(commit) => self.commit(*commit, origin, input),
             Request::SelfTest(code, nsid) => self.self_test(*code, *nsid, origin),
-            Request::Format(nsid, command) => self.format(*nsid, *command, origin, moment),
-            Request::Sanitize(command) => self.sanitize(command, origin, moment),
+            Request::Format(nsid, command) => self.format(*nsid, *command, origin, input),
+            Request::Sanitize(command) => self.sanitize(command, origin, input),
             Request::SanitizeConfig(warn) => {
                 self.may_manage(&origin.host)?;
                 self.no_deallocate_warns = *warn;

@@ -1,8 +1,9 @@
-//! The Error Information log of a drive: the newest errors of all its controllers, numbered for life.
+//! The Error Information log of a drive: the newest errors of all its controllers, numbered for
+//! life.
 //!
-//! Errors come in as they happen and are shown at once; what was not flushed when the drive is killed is lost, but its numbers
-//! are not given again. What is written down, and when, is decided by whoever has a journal: [`ErrorLog::record`] says which
-//! errors cannot wait.
+//! Errors come in as they happen and are shown at once; what was not flushed when the drive is
+//! killed is lost, but its numbers are not given again. What is written down, and when, is decided
+//! by whoever has a journal: [`ErrorLog::record`] says which errors cannot wait.
 //!
 //! NVMe Base 2.1, "Error Information" log page (01h).
 
@@ -31,7 +32,8 @@ pub const ENTRIES_DEFAULT: usize = 64;
 pub struct ErrorLog {
     /// Oldest first.
     entries: VecDeque<Entry>,
-    /// Number of the last error; while the drive is open, of the last one that may have been numbered.
+    /// Number of the last error; while the drive is open, of the last one that may have been
+    /// numbered.
     reserved: u64,
     /// Number of the last error.
     #[serde(skip)]
@@ -95,7 +97,8 @@ pub enum Urgency {
 }
 
 impl ErrorLog {
-    /// Enters an error and says when it has to be flushed. `entries` is how many are kept, 1 to [`ENTRIES_MAX`].
+    /// Enters an error and says when it has to be flushed. `entries` is how many are kept, 1 to
+    /// [`ENTRIES_MAX`].
     pub fn record(&mut self, error: &Error, entries: usize) -> Urgency {
         self.begin();
         self.count += 1;
@@ -106,7 +109,8 @@ impl ErrorLog {
         if is_severe(error.status) || self.count >= self.reserved { Urgency::AtOnce } else { Urgency::Periodic }
     }
 
-    /// Counts errors of which nothing else is known: more came between two looks than were kept for the next one.
+    /// Counts errors of which nothing else is known: more came between two looks than were kept for
+    /// the next one.
     pub fn skip(&mut self, errors: u64) {
         if errors > 0 {
             self.begin();
@@ -116,7 +120,8 @@ impl ErrorLog {
 
     fn begin(&mut self) {
         if self.count == 0 {
-            // The first one since the drive was opened. If it was killed before, it may have numbered errors up to here.
+            // The first one since the drive was opened. If it was killed before, it may have
+            // numbered errors up to here.
             self.flushed = self.entries.back().map_or(0, |entry| entry.count);
             self.count = self.reserved;
         }
@@ -153,8 +158,9 @@ impl ErrorLog {
         self.last()
     }
 
-    /// The log page: `entries` entries, the newest first, the rest zeros. While the drive is sanitized or formatted, `hide_lba`
-    /// keeps blocks out of it (Base, "Admin Command Processing Restrictions").
+    /// The log page: `entries` entries, the newest first, the rest zeros. While the drive is
+    /// sanitized or formatted, `hide_lba` keeps blocks out of it (Base, "Admin Command Processing
+    /// Restrictions").
     #[must_use]
     pub fn page(&self, entries: usize, transport: u8, hide_lba: bool) -> Vec<u8> {
         let entries = entries.clamp(1, ENTRIES_MAX);
@@ -214,20 +220,21 @@ impl Entry {
     }
 }
 
-/// Whether an error has to be on the medium before anything else happens: data may be lost, or the drive does not know what it
-/// does.
+/// Whether an error has to be on the medium before anything else happens: data may be lost, or the
+/// drive does not know what it does.
 #[must_use]
 pub fn is_severe(status: Status) -> bool {
     status.is(Status::INTERNAL_ERROR) || is_media_error(status)
 }
 
-/// Whether SMART counts it among Media and Data Integrity Errors: of the errors of that type, those that are not what the host
-/// asked for.
+/// Whether SMART counts it among Media and Data Integrity Errors: of the errors of that type, those
+/// that are not what the host asked for.
 #[must_use]
 pub fn is_media_error(status: Status) -> bool {
     let asked_for = [Status::COMPARE_FAILURE, Status::ACCESS_DENIED, Status::DEALLOCATED_BLOCK];
     status.code_type() == 2 && !asked_for.iter().any(|&other| status.is(other))
 }
 
-/// Numbers that are put aside by a flush: as many errors can be numbered before the next one has to come.
+/// Numbers that are put aside by a flush: as many errors can be numbered before the next one has to
+/// come.
 const RESERVE: u64 = 1024;

@@ -1,7 +1,8 @@
 //! The Persistent Event Log: what happened to the drive, for life or for as long as there is room.
 //!
-//! It keeps events and builds the log page. Which events there are is said by whoever they happen to, with the builders in
-//! `events`; when a host reads the log in pieces, `context` keeps what it reads from changing.
+//! It keeps events and builds the log page. Which events there are is said by whoever they happen
+//! to, with the builders in `events`; when a host reads the log in pieces, `context` keeps what it
+//! reads from changing.
 //!
 //! NVMe Base 2.1, "Persistent Event" log page (0Dh).
 
@@ -25,7 +26,7 @@ use zerocopy::little_endian::U64;
 pub use context::{CONTEXTS_MAX, Contexts, Page, Reply, Subsystem};
 pub use events::{RESET_CONTROLLERS_MAX, Thermal};
 
-use crate::request::{Moment, Origin};
+use crate::request::{DecisionInput, Origin};
 
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 4096;
@@ -78,7 +79,8 @@ pub struct Event {
 }
 
 impl EventLog {
-    /// Whether the event is worth an entry: not if the same happened 32 times within the last minute already.
+    /// Whether the event is worth an entry: not if the same happened 32 times within the last
+    /// minute already.
     #[must_use]
     pub fn admits(&self, event: &Event) -> bool {
         let recent = self.events.iter().rev().take_while(|other| other.at_ms.saturating_add(60_000) > event.at_ms);
@@ -136,9 +138,9 @@ impl Event {
     /// The longest event data: of a longer one the rest is cut off.
     pub const DATA_MAX: usize = 4096;
 
-    fn new(kind: EventKind, origin: &Origin, moment: &Moment, data: &[u8]) -> Self {
+    fn new(kind: EventKind, origin: &Origin, input: &DecisionInput, data: &[u8]) -> Self {
         let data = data[..data.len().min(Self::DATA_MAX)].to_vec();
-        Self { kind: kind.0, cntlid: origin.cntlid.0, at_ms: moment.unix_ms, data }
+        Self { kind: kind.0, cntlid: origin.cntlid.0, at_ms: input.unix_ms, data }
     }
 
     /// Which event.
@@ -147,7 +149,8 @@ impl Event {
         EventKind(self.kind)
     }
 
-    /// Whether a flood of both is a flood of one thing: hardware errors of one code are, whatever they are about.
+    /// Whether a flood of both is a flood of one thing: hardware errors of one code are, whatever
+    /// they are about.
     fn is_like(&self, other: &Self) -> bool {
         let same = |bytes: usize| self.data.get(..bytes) == other.data.get(..bytes);
         self.kind == other.kind && (self.kind() != EventKind::HARDWARE_ERROR || same(2))

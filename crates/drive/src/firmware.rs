@@ -1,9 +1,12 @@
-//! Firmware of a drive: its slots, the image that runs, and how a host downloads, commits and activates another one.
+//! Firmware of a drive: its slots, the image that runs, and how a host downloads, commits and
+//! activates another one.
 //!
-//! An image holds no code: it gives the drive another revision and another [`Personality`]. What an image looks like is in
-//! `image`, how its pieces come together in `download`; who rebuilds what Identify says is elsewhere.
+//! An image holds no code: it gives the drive another revision and another [`Personality`]. What an
+//! image looks like is in `image`, how its pieces come together in `download`; who rebuilds what
+//! Identify says is elsewhere.
 //!
-//! NVMe Base 2.1, "Firmware Update Process", "Firmware Commit command", "Firmware Slot Information".
+//! NVMe Base 2.1, "Firmware Update Process", "Firmware Commit command", "Firmware Slot
+//! Information".
 
 mod download;
 mod image;
@@ -34,7 +37,8 @@ pub const SLOTS_MAX: u8 = 7;
 
 /// Which firmware a drive has.
 ///
-/// As long as slot 1 was never written, it holds the image that the program brings along ([`Limits::builtin`]).
+/// As long as slot 1 was never written, it holds the image that the program brings along
+/// ([`Limits::builtin`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Firmware {
@@ -78,7 +82,8 @@ pub struct Limits {
 pub struct Done {
     /// The state from now on.
     pub next: Firmware,
-    /// Success, or Firmware Activation Requires Controller Level Reset: the image is in its slot, and waits.
+    /// Success, or Firmware Activation Requires Controller Level Reset: the image is in its slot,
+    /// and waits.
     pub status: Status,
     /// Dword 0 of the completion: Multiple Update Detected.
     pub dword0: u32,
@@ -91,10 +96,12 @@ pub struct Done {
 }
 
 impl Firmware {
-    /// Decides what Firmware Commit comes to. Whatever comes of it, the download has ended: [`Download::finish`].
+    /// Decides what Firmware Commit comes to. Whatever comes of it, the download has ended:
+    /// [`Download::finish`].
     ///
     /// # Errors
-    /// Invalid Firmware Slot, Invalid Firmware Image, Command Sequence Error, Invalid Field in Command. Nothing has changed then.
+    /// Invalid Firmware Slot, Invalid Firmware Image, Command Sequence Error, Invalid Field in
+    /// Command. Nothing has changed then.
     pub fn commit(&self, download: &Download, commit: &Commit, limits: &Limits) -> Result<Done, Refusal> {
         let writes = match commit.action {
             CommitAction::Replace | CommitAction::ReplaceAndActivate => true,
@@ -140,12 +147,14 @@ impl Firmware {
         Ok(Done { next, status, dword0: download.overlap(), activated, slot, revision })
     }
 
-    /// The state after a reset, if the reset activates another image; all controllers share it. A power loss is a reset.
+    /// The state after a reset, if the reset activates another image; all controllers share it. A
+    /// power loss is a reset.
     #[must_use]
     pub fn at_reset(&self, limits: &Limits) -> Option<Self> {
         let active = self.next.unwrap_or(self.active);
         let loadable = active <= limits.slots && self.content(active, limits).is_some();
-        // An image that cannot be loaded leaves the one that runs, or what the program brings along.
+        // An image that cannot be loaded leaves the one that runs, or what the program brings
+        // along.
         let active = if loadable { active } else { self.active.min(limits.slots) };
         let after = Self { active, running: None, next: None, ..self.clone() };
         (after != *self).then_some(after)
@@ -166,7 +175,8 @@ impl Firmware {
     /// The slot that is activated at the next reset.
     #[must_use]
     pub fn pending_slot(&self) -> Option<u8> {
-        // Overwriting the slot that runs is a pending activation too (Base, "Firmware Update Process").
+        // Overwriting the slot that runs is a pending activation too (Base, "Firmware Update
+        // Process").
         self.next.or_else(|| self.running.as_ref().map(|_| self.active))
     }
 
@@ -187,8 +197,8 @@ impl Firmware {
         self.slots.get(&slot).or((slot == 1).then_some(&limits.builtin))
     }
 
-    /// The slot for a host that leaves it to the drive: to write, an empty one, else one that is not needed; to activate, the
-    /// one that was written last.
+    /// The slot for a host that leaves it to the drive: to write, an empty one, else one that is
+    /// not needed; to activate, the one that was written last.
     fn choose(&self, writes: bool, limits: &Limits) -> u8 {
         if !writes {
             return if self.written == 0 { self.active } else { self.written };
@@ -224,7 +234,8 @@ impl Default for Firmware {
 }
 
 impl Limits {
-    /// FRMW of Identify Controller: slot 1 read only, number of slots, activation without a reset, detection of several updates.
+    /// FRMW of Identify Controller: slot 1 read only, number of slots, activation without a reset,
+    /// detection of several updates.
     #[must_use]
     pub fn frmw(&self) -> u8 {
         u8::from(self.slot_1_read_only) | (self.slots & 7) << 1 | 1 << 4 | 1 << 5

@@ -1,8 +1,9 @@
 //! Journal frames and checkpoints: records to bytes and back.
 //!
-//! A frame has 4 KiB: who wrote it (drive, generation, life, sequence number), records, and a CRC-32C over all of it. Frames that
-//! were written together are a group: all of them count, or none. A checkpoint has a header of the same size, which is
-//! written last, and a body with a CRC-32C of its own. Whatever is read here may be garbage: it is found out, and no length is
+//! A frame has 4 KiB: who wrote it (drive, generation, life, sequence number), records, and a
+//! CRC-32C over all of it. Frames that were written together are a group: all of them count, or
+//! none. A checkpoint has a header of the same size, which is written last, and a body with a
+//! CRC-32C of its own. Whatever is read here may be garbage: it is found out, and no length is
 //! believed.
 
 mod kind;
@@ -27,7 +28,8 @@ const HEADER_BYTES: usize = 64;
 /// Where a frame says how many bytes of records it has, and how many frames of its group follow.
 const USED_AT: usize = 48;
 const LEFT_AT: usize = 52;
-/// Where it says how much of its journal was flushed when it was written. Older versions left zeros there.
+/// Where it says how much of its journal was flushed when it was written. Older versions left zeros
+/// there.
 const FLUSHED_AT: usize = 56;
 const PAYLOAD_BYTES: usize = FRAME_BYTES - HEADER_BYTES - 4;
 const FRAME_MAGIC: [u8; 8] = *b"EBOFJRN1";
@@ -86,8 +88,8 @@ pub enum Record {
         /// Whether they are bad now.
         bad: bool,
     },
-    /// Blocks of a namespace, one behind the other, are about to get these tags: each has the data for this one, or for one
-    /// before it.
+    /// Blocks of a namespace, one behind the other, are about to get these tags: each has the data
+    /// for this one, or for one before it.
     Tags {
         /// The namespace, by its name on the medium.
         instance: Instance,
@@ -96,7 +98,8 @@ pub enum Record {
         /// Their tags.
         tags: Vec<Tag>,
     },
-    /// The same where it is known that no tag before these can be right any more. Only checkpoints have such records.
+    /// The same where it is known that no tag before these can be right any more. Only checkpoints
+    /// have such records.
     OnlyTags {
         /// The namespace, by its name on the medium.
         instance: Instance,
@@ -126,8 +129,8 @@ pub fn crc(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff).unwrap_or_default()
 }
 
-/// A group of frames with these records, the first of them number `sequence`, written in life `life` of the drive when so much
-/// was flushed: bytes that go to the journal in one piece.
+/// A group of frames with these records, the first of them number `sequence`, written in life
+/// `life` of the drive when so much was flushed: bytes that go to the journal in one piece.
 #[must_use]
 pub fn encode_frames(series: Series, life: u64, sequence: u64, flushed: Flushed, records: &[Record]) -> Vec<u8> {
     let mut frames = Frames { series, life, sequence, bytes: Vec::new(), payload: Vec::new() };
@@ -266,7 +269,8 @@ pub enum Piece {
 /// A frame that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// In which life of the drive it was written: a frame of an earlier life than the one before it was left over there.
+    /// In which life of the drive it was written: a frame of an earlier life than the one before it
+    /// was left over there.
     pub life: u64,
     /// How many frames of its group follow.
     pub left: u32,
@@ -281,7 +285,8 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// Takes the next piece; gives a record when it is whole. Parts of what has no beginning, or an end elsewhere, are nothing.
+    /// Takes the next piece; gives a record when it is whole. Parts of what has no beginning, or an
+    /// end elsewhere, are nothing.
     pub fn push(&mut self, piece: Piece) -> Option<Record> {
         match piece {
             Piece::Whole(record) => Some(record),
@@ -313,7 +318,8 @@ pub struct FrameHead {
     pub flushed: Flushed,
 }
 
-/// What a frame of drive `id` says of itself, of whatever journal it is; `None` if these bytes are no such frame.
+/// What a frame of drive `id` says of itself, of whatever journal it is; `None` if these bytes are
+/// no such frame.
 #[must_use]
 pub fn frame_head(id: [u8; 16], bytes: &[u8]) -> Option<FrameHead> {
     let frame = bytes.first_chunk::<FRAME_BYTES>()?;
@@ -424,7 +430,8 @@ impl<'a> Reader<'a> {
 pub struct Checkpoint {
     /// The owner's state.
     pub state: Vec<u8>,
-    /// Records that lead from an empty medium to this one, and changes that the state does not contain.
+    /// Records that lead from an empty medium to this one, and changes that the state does not
+    /// contain.
     pub records: Vec<Record>,
     /// Whether nothing was to come after it.
     pub clean: bool,
@@ -442,12 +449,14 @@ pub struct Header {
     body_sum: u32,
     /// Whether nothing was to come after it.
     pub clean: bool,
-    /// Frames of the journal before this checkpoint, if they are known: with the checkpoint before they come to the same.
+    /// Frames of the journal before this checkpoint, if they are known: with the checkpoint before
+    /// they come to the same.
     pub previous: Option<u16>,
 }
 
 impl Checkpoint {
-    /// The header, and the body that lies behind it and is written first. `previous` is what the header is to say.
+    /// The header, and the body that lies behind it and is written first. `previous` is what the
+    /// header is to say.
     #[must_use]
     pub fn encode(&self, series: Series, life: u64, previous: Option<u16>) -> (Vec<u8>, Vec<u8>) {
         let mut body = Vec::with_capacity(self.state.len() + 4096);
@@ -457,7 +466,8 @@ impl Checkpoint {
         let mut frames = Frames { series, life, sequence: 0, bytes: Vec::new(), payload: Vec::new() };
         for record in &self.records {
             frames.push(record);
-            // A record that was larger than what was left has sealed a frame: only its payload is wanted.
+            // A record that was larger than what was left has sealed a frame: only its payload is
+            // wanted.
             for frame in frames.bytes.chunks_exact(FRAME_BYTES) {
                 let used = Reader(&frame[USED_AT..]).size().unwrap_or_default();
                 body.extend(&frame[HEADER_BYTES..HEADER_BYTES + used]);

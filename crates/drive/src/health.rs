@@ -1,9 +1,12 @@
-//! How a drive fares: counters for life, endurance, temperature, and the log pages and warnings that are made of them.
+//! How a drive fares: counters for life, endurance, temperature, and the log pages and warnings
+//! that are made of them.
 //!
-//! What happened since the last time comes in ([`Activity`]), as do sensors and the state of the pool ([`Condition`]). Whoever
-//! has a journal writes the whole of [`Health`] down now and then: what was counted since is lost when the drive is killed.
+//! What happened since the last time comes in ([`Activity`]), as do sensors and the state of the
+//! pool ([`Condition`]). Whoever has a journal writes the whole of [`Health`] down now and then:
+//! what was counted since is lost when the drive is killed.
 //!
-//! NVMe Base 2.1, "SMART / Health Information", "Endurance Group Information"; NVM Command Set 1.1, "SMART / Health Information".
+//! NVMe Base 2.1, "SMART / Health Information", "Endurance Group Information"; NVM Command Set 1.1,
+//! "SMART / Health Information".
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +47,8 @@ pub struct Health {
     pub power_on_ms: u64,
     /// How long I/O commands were outstanding.
     pub busy_ms: u64,
-    /// How long the composite temperature was at [`WARNING_KELVIN`] or above, and below [`CRITICAL_KELVIN`].
+    /// How long the composite temperature was at [`WARNING_KELVIN`] or above, and below
+    /// [`CRITICAL_KELVIN`].
     pub warning_ms: u64,
     /// How long it was at [`CRITICAL_KELVIN`] or above.
     pub critical_ms: u64,
@@ -96,7 +100,8 @@ pub struct Activity {
 pub struct Endurance {
     /// Bytes that may be written to the medium over its life; 0 is any number.
     pub rated_bytes: u64,
-    /// Bytes written to the medium for 100 bytes that hosts write, what is counted as overhead aside.
+    /// Bytes written to the medium for 100 bytes that hosts write, what is counted as overhead
+    /// aside.
     pub amplification_percent: u32,
 }
 
@@ -113,7 +118,8 @@ pub struct Condition {
     pub free_bytes: u64,
     /// Namespaces promise more than there is: then, and only then, free capacity is spare.
     pub overcommitted: bool,
-    /// There is no place for them on what the drive lies on: nothing is spare, whatever else is free.
+    /// There is no place for them on what the drive lies on: nothing is spare, whatever else is
+    /// free.
     pub no_space: bool,
     /// Data was lost, or the medium reported errors.
     pub degraded: bool,
@@ -123,7 +129,8 @@ pub struct Condition {
     pub error_entries: u64,
 }
 
-/// Temperature Threshold (feature 04h) of the composite temperature, kelvin. A controller has its own.
+/// Temperature Threshold (feature 04h) of the composite temperature, kelvin. A controller has its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Over temperature.
@@ -199,7 +206,8 @@ impl Health {
         u8::try_from(percent).unwrap_or(u8::MAX)
     }
 
-    /// SMART / Health Information, of the drive or, for one NSID, with what hosts did with that namespace.
+    /// SMART / Health Information, of the drive or, for one NSID, with what hosts did with that
+    /// namespace.
     #[must_use]
     pub fn page(
         &self,
@@ -274,9 +282,10 @@ impl Usage {
 }
 
 impl Condition {
-    /// Available Spare, percent. A drive whose namespaces cannot outgrow it has all of it; of an over-committed one it is what is
-    /// left to allocate, and where there is no space below the drive it is nothing: then writes fail with Capacity Exceeded, and
-    /// hosts cannot see it come otherwise.
+    /// Available Spare, percent. A drive whose namespaces cannot outgrow it has all of it; of an
+    /// over-committed one it is what is left to allocate, and where there is no space below the
+    /// drive it is nothing: then writes fail with Capacity Exceeded, and hosts cannot see it come
+    /// otherwise.
     #[must_use]
     pub fn spare_percent(&self) -> u8 {
         if self.no_space {
@@ -329,8 +338,8 @@ pub fn events(before: u8, after: u8) -> Vec<AsyncEvent> {
     .collect()
 }
 
-/// The threshold that the composite temperature crossed from `before` to `after`, and how far it is from it now: the event
-/// Thermal Excursion. Of several the one that is worst.
+/// The threshold that the composite temperature crossed from `before` to `after`, and how far it is
+/// from it now: the event Thermal Excursion. Of several the one that is worst.
 #[must_use]
 pub fn excursion(before: u16, after: u16) -> Option<(Thermal, u16)> {
     let rose_to = |threshold: u16| before < threshold && after >= threshold;

@@ -1,7 +1,9 @@
-//! The keys of encrypted namespaces on a medium: a table in two copies, apart from everything that is kept for longer.
+//! The keys of encrypted namespaces on a medium: a table in two copies, apart from everything that
+//! is kept for longer.
 //!
-//! Keys are in no journal and no checkpoint: when a namespace is removed, its key is gone as soon as both copies were written
-//! without it. A copy is a header, the keys, zeros up to a multiple of 4 KiB and a CRC-32C over all of it.
+//! Keys are in no journal and no checkpoint: when a namespace is removed, its key is gone as soon
+//! as both copies were written without it. A copy is a header, the keys, zeros up to a multiple of
+//! 4 KiB and a CRC-32C over all of it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -9,7 +11,8 @@ use alloc::vec::Vec;
 use crate::frame::{FRAME_BYTES, crc};
 use crate::namespace::Instance;
 
-/// Bytes of a key, wrapped: those of two keys for AES-256 in XTS mode, and 8 that show whether it was unwrapped by the right one.
+/// Bytes of a key, wrapped: those of two keys for AES-256 in XTS mode, and 8 that show whether it
+/// was unwrapped by the right one.
 pub const WRAPPED_BYTES: usize = 72;
 /// Bytes for a copy of the table.
 pub const TABLE_BYTES: u64 = 448 << 10;

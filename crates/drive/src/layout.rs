@@ -30,7 +30,8 @@ pub const SLOTS: u8 = 7;
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Bytes that a checkpoint has for its owner's state, namespaces and bad ranges.
 pub const STATE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes that a mapped extent may take in a checkpoint: a record of its own where none lie together.
+/// Bytes that a mapped extent may take in a checkpoint: a record of its own where none lie
+/// together.
 const EXTENT_RECORD_BYTES: u64 = 24;
 
 const MAGIC: [u8; 8] = *b"EBOFDRV1";

@@ -1,8 +1,10 @@
-//! What a drive remembers: its identity and capacity, its namespaces and who is attached to them, reservations, health,
-//! error log, firmware slots; and how all of that, with the map of its extents, lies on the medium.
+//! What a drive remembers: its identity and capacity, its namespaces and who is attached to them,
+//! reservations, health, error log, firmware slots; and how all of that, with the map of its
+//! extents, lies on the medium.
 //!
-//! Pure: requests and the time come in; changes to be made durable, effects and answers come out. Every change goes
-//! through a record: what is not in the journal has not happened. It does no I/O, knows no clock, no socket and no queue.
+//! Pure: requests and the time come in; changes to be made durable, effects and answers come out.
+//! Every change goes through a record: what is not in the journal has not happened. It does no I/O,
+//! knows no clock, no socket and no queue.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -36,10 +38,10 @@ pub mod view;
 pub use change::{Change, Identity, RestoreError, State};
 pub use coding::Coding;
 pub use drive::{
-    Capacity, Decision, Drive, Effect, Facts, LogWish, Managers, Request, Sanitized, Settings, Turned, is_offered,
+    Capacity, Decision, Drive, Effect, Facts, LogQuery, Managers, Request, Sanitized, Settings, Turned, is_offered,
     keeps,
 };
 pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace, Protection, Shape};
 pub use profile::Profile;
-pub use request::{Answer, Moment, Origin, Refusal};
+pub use request::{Answer, DecisionInput, Origin, Refusal};
 pub use view::View;

@@ -1,6 +1,7 @@
-//! The map of a namespace: which extent of the medium holds which part of it. Read without a lock by whoever reads and
-//! writes the namespace; written by one thread. A count for each group of extents lets whoever looks for those that have
-//! places, or have none, skip the groups where there are none.
+//! The map of a namespace: which extent of the medium holds which part of it. Read without a lock
+//! by whoever reads and writes the namespace; written by one thread. A count for each group of
+//! extents lets whoever looks for those that have places, or have none, skip the groups where there
+//! are none.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,8 +9,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use zerocopy::FromZeros;
 
-/// See the module's description. Takes 4 bytes for each extent of the namespace's size; pages of the table that were never
-/// written take none.
+/// See the module's description. Takes 4 bytes for each extent of the namespace's size; pages of
+/// the table that were never written take none.
 #[derive(Debug)]
 pub struct ExtentMap {
     /// Number of the extent and one; 0 for none.
@@ -75,7 +76,8 @@ impl ExtentMap {
     pub fn set(&self, index: u32, place: Option<u32>) -> Option<u32> {
         let slot = self.places.get(index as usize)?;
         let before = slot.swap(place.map_or(0, |place| place + 1), Ordering::AcqRel).checked_sub(1);
-        // One thread writes: others may see the count a moment late, and then skip what was not there when they began.
+        // One thread writes: others may see the count a moment late, and then skip what was not
+        // there when they began.
         let group = &self.placed[(index / GROUP) as usize];
         match (before, place) {
             (None, Some(_)) => _ = group.fetch_add(1, Ordering::AcqRel),
@@ -85,16 +87,16 @@ impl ExtentMap {
         before
     }
 
-    /// The first extent from `from` on, and below `end`, that has a place, or none if `placed` is false; `end` where there is
-    /// no such.
+    /// The first extent from `from` on, and below `end`, that has a place, or none if `placed` is
+    /// false; `end` where there is no such.
     #[must_use]
     pub fn next(&self, from: u32, end: u32, placed: bool) -> u32 {
         let mut steps = u32::MAX;
         self.seek(from, end, placed, &mut steps)
     }
 
-    /// The same in at most `steps`, which are counted down: where it has come to when there are none left. A step looks at an
-    /// extent, or at a group of which all or none have places.
+    /// The same in at most `steps`, which are counted down: where it has come to when there are
+    /// none left. A step looks at an extent, or at a group of which all or none have places.
     #[must_use]
     pub fn seek(&self, from: u32, end: u32, placed: bool, steps: &mut u32) -> u32 {
         let end = end.min(self.len());
@@ -116,7 +118,8 @@ impl ExtentMap {
         at.min(end)
     }
 
-    /// The places that there are: first extent of the namespace, and places of it and those behind it.
+    /// The places that there are: first extent of the namespace, and places of it and those behind
+    /// it.
     pub fn runs(&self) -> impl Iterator<Item = (u32, Vec<u32>)> + '_ {
         let mut at = 0;
         core::iter::from_fn(move || {

@@ -1,8 +1,10 @@
-//! How much of a journal has been flushed: what every frame says of those before it, and marks that say it of the last ones.
+//! How much of a journal has been flushed: what every frame says of those before it, and marks that
+//! say it of the last ones.
 //!
-//! A frame that was flushed must be there after a power loss; one that was not may be missing, with others behind it that are
-//! there. This tells the two apart. There are two marks, written in turn and never flushed for their own sake: a mark that is
-//! lost or torn only means that the frames have to speak for themselves.
+//! A frame that was flushed must be there after a power loss; one that was not may be missing, with
+//! others behind it that are there. This tells the two apart. There are two marks, written in turn
+//! and never flushed for their own sake: a mark that is lost or torn only means that the frames
+//! have to speak for themselves.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,10 +21,11 @@ const MARK_BYTES: usize = 512;
 /// How much of a journal has been flushed, as far as whoever says it knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
-    /// So many frames, from the first on, are on the medium for good, and are never written again in this generation.
+    /// So many frames, from the first on, are on the medium for good, and are never written again
+    /// in this generation.
     pub frames: u16,
-    /// What the tags in so many frames, from the first on, are about was flushed after it was written: a block has the newest of
-    /// them, or one that comes later in the journal.
+    /// What the tags in so many frames, from the first on, are about was flushed after it was
+    /// written: a block has the newest of them, or one that comes later in the journal.
     pub data: u16,
     /// Frames of the journal of the generation before, if that is known: all of them were flushed.
     pub previous: Option<u16>,

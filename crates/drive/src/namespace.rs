@@ -1,5 +1,5 @@
-//! Namespaces: what they are, what hosts may ask for, and who is attached to them (Base, Namespace Management; NVM
-//! Command Set, Namespace Management).
+//! Namespaces: what they are, what hosts may ask for, and who is attached to them (Base, Namespace
+//! Management; NVM Command Set, Namespace Management).
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::coding::{Coding, METADATA_BYTES};
 use crate::hex;
-use crate::request::{Moment, Refusal};
+use crate::request::{DecisionInput, Refusal};
 
 /// A namespace's name on the medium: never used for another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -143,7 +143,8 @@ impl NewNamespace {
         if self.blocks == 0 || self.capacity_blocks == 0 || self.capacity_blocks > self.blocks {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
-        // Identify can tell no more bytes than fit into 63 bits to programs that count in signed numbers.
+        // Identify can tell no more bytes than fit into 63 bits to programs that count in signed
+        // numbers.
         if self.blocks >= 1 << (63 - format.block_shift) {
             return Err(Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY));
         }
@@ -153,13 +154,15 @@ impl NewNamespace {
     }
 }
 
-/// The LBA format with this index, where metadata and protection information are wanted in this way.
+/// The LBA format with this index, where metadata and protection information are wanted in this
+/// way.
 ///
 /// # Errors
 /// Invalid Format.
 pub(crate) fn check_format(index: u8, extended: bool, protection: Protection) -> Result<Format, Refusal> {
     let format = FORMATS.get(usize::from(index)).copied().ok_or(Refusal::new(Status::INVALID_FORMAT))?;
-    // Over fabrics metadata has no buffer of its own (NVMe over Fabrics, Metadata); without metadata the setting means nothing.
+    // Over fabrics metadata has no buffer of its own (NVMe over Fabrics, Metadata); without
+    // metadata the setting means nothing.
     let metadata = format.metadata_bytes > 0;
     let fits = if metadata { extended } else { protection.kind == 0 };
     if fits && protection.kind <= 3 { Ok(format) } else { Err(Refusal::new(Status::INVALID_FORMAT)) }
@@ -173,7 +176,8 @@ impl Shape {
         FORMATS[usize::from(self.format) % FORMATS.len()]
     }
 
-    /// The field FLBAS of Identify Namespace: metadata, where there is any, is at the end of each block.
+    /// The field FLBAS of Identify Namespace: metadata, where there is any, is at the end of each
+    /// block.
     #[must_use]
     pub fn flbas(&self) -> u8 {
         self.format | u8::from(self.format().metadata_bytes > 0) << 4
@@ -193,11 +197,12 @@ impl Shape {
 }
 
 impl Namespace {
-    pub(crate) fn new(shape: Shape, shared: bool, instance: Instance, owner: String, moment: &Moment) -> Self {
+    pub(crate) fn new(shape: Shape, shared: bool, instance: Instance, owner: String, input: &DecisionInput) -> Self {
         let [mut uuid, mut rest] = [[0; 16], [0; 16]];
-        uuid.copy_from_slice(&moment.entropy[..16]);
-        rest.copy_from_slice(&moment.entropy[16..]);
-        // RFC 9562, version 4 and the variant; the NGUID is the same number, as most targets have it.
+        uuid.copy_from_slice(&input.entropy[..16]);
+        rest.copy_from_slice(&input.entropy[16..]);
+        // RFC 9562, version 4 and the variant; the NGUID is the same number, as most targets have
+        // it.
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         let mut eui64 = [0; 8];

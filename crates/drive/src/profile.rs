@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Profile {
     /// Namespaces at most (NN, MNAN), 1 to [`Profile::NAMESPACES_MAX`].
     pub namespaces: u32,
-    /// Namespaces that may have registrants at the same time; the others answer with Reservation Conflict to none and take no
-    /// registrations.
+    /// Namespaces that may have registrants at the same time; the others answer with Reservation
+    /// Conflict to none and take no registrations.
     pub reserved_namespaces: u32,
     /// I/O queue pairs of one controller, 1 to 65535; `None` is what the target allows.
     pub queue_pairs: Option<u16>,
@@ -19,7 +19,8 @@ pub struct Profile {
     pub queue_entries_total: Option<u32>,
     /// Firmware slots, 1 to 7.
     pub firmware_slots: u8,
-    /// Bytes that may be written over the drive's life, for Percentage Used: this many times its capacity.
+    /// Bytes that may be written over the drive's life, for Percentage Used: this many times its
+    /// capacity.
     pub endurance_writes: u32,
 }
 
@@ -41,8 +42,9 @@ impl Profile {
         }
     }
 
-    /// The Ethernet SSD of the white paper ODCC-2021-05008, section 3.2.1: 1024 queue pairs of up to 64 entries, which together
-    /// are fewer than 8192; 128 namespaces, 16 of them with reservations; two firmware images.
+    /// The Ethernet SSD of the white paper ODCC-2021-05008, section 3.2.1: 1024 queue pairs of up
+    /// to 64 entries, which together are fewer than 8192; 128 namespaces, 16 of them with
+    /// reservations; two firmware images.
     #[must_use]
     pub fn ethernet_ssd() -> Self {
         Self {

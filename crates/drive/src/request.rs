@@ -16,9 +16,9 @@ pub struct Origin {
     pub host_id: HostId,
 }
 
-/// What a drive cannot know by itself: the time, and chance.
+/// What a decision needs that a drive cannot know by itself: the time, and chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct DecisionInput {
     /// Milliseconds since 1970, as the system's clock says.
     pub unix_ms: u64,
     /// Milliseconds since the drive was opened.
@@ -43,7 +43,8 @@ pub struct Refusal {
 pub enum Answer {
     /// Dwords 0 and 1 of the completion.
     Done(u64),
-    /// It was done, and the host is told something besides: a status, and dwords 0 and 1 of the completion.
+    /// It was done, and the host is told something besides: a status, and dwords 0 and 1 of the
+    /// completion.
     Warned(Status, u64),
     /// Bytes for the host; the whole structure or log page, of which the command may want a part.
     Data(Vec<u8>),

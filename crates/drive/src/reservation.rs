@@ -1,8 +1,9 @@
-//! Reservations of one namespace: who is registered with which key, who holds it, and what Reservation Register, Acquire and
-//! Release do to that.
+//! Reservations of one namespace: who is registered with which key, who holds it, and what
+//! Reservation Register, Acquire and Release do to that.
 //!
-//! It decides and remembers; what is remembered is the journal's ([`Change`]). Controllers, queues and commands that are under
-//! way are others' business: whom to notify and whose commands to abort is told as data ([`Done`]).
+//! It decides and remembers; what is remembered is the journal's ([`Change`]). Controllers, queues
+//! and commands that are under way are others' business: whom to notify and whose commands to abort
+//! is told as data ([`Done`]).
 //!
 //! NVMe Base 2.1, "Reservations" and the four reservation commands.
 
@@ -34,7 +35,8 @@ pub const REGISTRANTS_MAX: usize = 4096;
 
 /// The registrants and the reservation of one namespace.
 ///
-/// Every registrant holds a reservation of an all-registrants type; of the others exactly one registrant is the holder.
+/// Every registrant holds a reservation of an all-registrants type; of the others exactly one
+/// registrant is the holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reservations {
@@ -66,11 +68,13 @@ pub struct Done {
     pub change: Option<Change>,
     /// All controllers of these hosts get a notice, unless they mask it.
     pub notices: Vec<(HostId, ReservationEvent)>,
-    /// Commands of these hosts to the namespace are to be aborted, or waited for, before the command completes.
+    /// Commands of these hosts to the namespace are to be aborted, or waited for, before the
+    /// command completes.
     pub abort: Vec<HostId>,
 }
 
-/// What the journal keeps: the small fields as they are now, and the registrants that came, changed and went.
+/// What the journal keeps: the small fields as they are now, and the registrants that came, changed
+/// and went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Change {
@@ -116,7 +120,8 @@ impl Reservations {
     /// Decides what `command` of `host` comes to. Nothing is changed.
     ///
     /// # Errors
-    /// Reservation Conflict, Invalid Field in Command, Host Identifier Not Initialized, Insufficient Resources.
+    /// Reservation Conflict, Invalid Field in Command, Host Identifier Not Initialized,
+    /// Insufficient Resources.
     pub fn execute(&self, host: HostId, command: &Command) -> Result<Done, Refusal> {
         if host == HostId::default() {
             return Err(Refusal::new(Status::HOST_ID_NOT_INITIALIZED));
@@ -230,7 +235,8 @@ impl Reservations {
         if kind.is_none() && acquire.rtype != 0 {
             return Err(Refusal::at(Status::INVALID_FIELD, byte::RTYPE));
         }
-        // Where Preempt only unregisters, no reservation is created, and the host need not say of which type.
+        // Where Preempt only unregisters, no reservation is created, and the host need not say of
+        // which type.
         let needed = kind.ok_or(Refusal::at(Status::INVALID_FIELD, byte::RTYPE));
         if acquire.action == AcquireAction::Acquire {
             needed?;
@@ -266,7 +272,8 @@ impl Reservations {
         Ok(Done::change(Change { registered: [(host, key)].into(), ..self.next_generation() }))
     }
 
-    /// `current` is `None` where the host wants its key not to be looked at: then it need not even have one.
+    /// `current` is `None` where the host wants its key not to be looked at: then it need not even
+    /// have one.
     fn replace(&self, host: Host, current: Option<u64>, key: u64) -> Result<Done, Refusal> {
         if let Some(current) = current {
             self.check_key(host, current)?;
@@ -283,8 +290,8 @@ impl Reservations {
         let mut notices = Vec::new();
         if self.ends_with(&[host]) {
             change.held = None;
-            // Of the all-registrants types nobody is left who could be told; those with one holder have shut out nobody who
-            // is registered, or everybody, who find out by trying.
+            // Of the all-registrants types nobody is left who could be told; those with one holder
+            // have shut out nobody who is registered, or everybody, who find out by trying.
             if self.held.is_some_and(|held| held.kind.admits_registrants()) {
                 notices = self.tell_others(host, &[], ReservationEvent::ReservationReleased);
             }
@@ -370,7 +377,8 @@ impl Reservations {
         })
     }
 
-    /// Whether the reservation, if there is one, ends when the registrants `going` are gone: its holder, or all there are.
+    /// Whether the reservation, if there is one, ends when the registrants `going` are gone: its
+    /// holder, or all there are.
     fn ends_with(&self, going: &[Host]) -> bool {
         self.held.is_some_and(|held| match held.holder {
             Some(holder) => going.contains(&holder),

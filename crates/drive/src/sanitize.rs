@@ -1,7 +1,9 @@
-//! Sanitize: whether an operation is under way or has failed, what is to be done for it, and which commands have to wait.
+//! Sanitize: whether an operation is under way or has failed, what is to be done for it, and which
+//! commands have to wait.
 //!
-//! The operation goes over the whole medium, in passes; somebody with access to the medium does the [`Work`]. All of the state is
-//! in the journal: an operation that a power loss interrupted begins its pass anew.
+//! The operation goes over the whole medium, in passes; somebody with access to the medium does the
+//! [`Work`]. All of the state is in the journal: an operation that a power loss interrupted begins
+//! its pass anew.
 //!
 //! NVMe Base 2.1, "Sanitize command", "Sanitize Operations", "Sanitize Status" log page (81h).
 
@@ -71,7 +73,8 @@ enum Last {
 pub struct Abilities {
     /// Crypto Erase: data are encrypted at rest.
     pub crypto_erase: bool,
-    /// Nothing that may be on the medium was written without encryption: Crypto Erase has nothing else to do.
+    /// Nothing that may be on the medium was written without encryption: Crypto Erase has nothing
+    /// else to do.
     pub crypto_erases_all: bool,
     /// Block Erase.
     pub block_erase: bool,
@@ -85,7 +88,8 @@ pub struct Abilities {
     pub pace: Pace,
 }
 
-/// What was measured of passes since the drive was opened: bytes, and the microseconds that they took.
+/// What was measured of passes since the drive was opened: bytes, and the microseconds that they
+/// took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     /// By erasing.
@@ -101,7 +105,8 @@ pub struct Circumstances {
     pub write_protected: bool,
     /// A firmware image waits for a reset.
     pub firmware_pending: bool,
-    /// Feature 17h, No-Deallocate Response Mode: where No-Deallocate is inhibited, it is disregarded instead of refused.
+    /// Feature 17h, No-Deallocate Response Mode: where No-Deallocate is inhibited, it is
+    /// disregarded instead of refused.
     pub warn_about_deallocation: bool,
 }
 
@@ -110,7 +115,8 @@ pub struct Circumstances {
 pub struct Done {
     /// The state from now on; `None` if it is as it was.
     pub next: Option<Sanitize>,
-    /// An operation started: everything of `Restriction` holds, events of earlier operations are cleared, and self-tests end.
+    /// An operation started: everything of `Restriction` holds, events of earlier operations are
+    /// cleared, and self-tests end.
     pub started: bool,
 }
 
@@ -151,8 +157,8 @@ impl Sanitize {
     /// Decides what a Sanitize command comes to.
     ///
     /// # Errors
-    /// Invalid Field in Command, Sanitize In Progress, Sanitize Failed, Namespace is Write Protected, Firmware Activation Requires
-    /// Controller Level Reset. Nothing has changed then.
+    /// Invalid Field in Command, Sanitize In Progress, Sanitize Failed, Namespace is Write
+    /// Protected, Firmware Activation Requires Controller Level Reset. Nothing has changed then.
     pub fn execute(
         &self,
         origin: &Origin,
@@ -216,7 +222,8 @@ impl Sanitize {
         Some(Work { method, pass: self.passes, passes, deallocate })
     }
 
-    /// The state when a pass is done; `None` if it was the last one, or there is nothing to be done: [`Sanitize::complete`].
+    /// The state when a pass is done; `None` if it was the last one, or there is nothing to be
+    /// done: [`Sanitize::complete`].
     #[must_use]
     pub fn pass_done(&self) -> Option<Self> {
         let passes = self.passes + 1;
@@ -316,7 +323,8 @@ impl Sanitize {
         if command.action == SanitizeAction::Overwrite { command.overwrite_passes } else { 1 }
     }
 
-    /// SPROG, in 65536ths of all passes. It never gets to FFFFh, which is what is shown while there is no operation.
+    /// SPROG, in 65536ths of all passes. It never gets to FFFFh, which is what is shown while there
+    /// is no operation.
     fn progress(&self, total_bytes: u64, done_bytes: u64) -> u16 {
         let total = u128::from(total_bytes.max(1));
         let done = u128::from(self.passes) * total + u128::from(done_bytes).min(total);
@@ -366,7 +374,8 @@ impl Abilities {
     }
 }
 
-/// What the pass number `pass`, from 0, writes. The last pass of an inverting operation always writes the pattern as it is.
+/// What the pass number `pass`, from 0, writes. The last pass of an inverting operation always
+/// writes the pattern as it is.
 fn pattern(command: &Command, pass: u8) -> u32 {
     let first_inverted = command.overwrite_passes.is_multiple_of(2);
     let inverted = command.invert_pattern && (first_inverted == pass.is_multiple_of(2));

@@ -1,9 +1,11 @@
 //! Device self-test: the one that runs, what it has to look at, and how the last twenty ended.
 //!
-//! The drive has one self-test at a time, whichever controller it was started over (SDSO). It is made of steps that somebody
-//! with access to the medium executes: [`SelfTest::step`] says what the next one is, [`SelfTest::advance`] takes its result.
+//! The drive has one self-test at a time, whichever controller it was started over (SDSO). It is
+//! made of steps that somebody with access to the medium executes: [`SelfTest::step`] says what the
+//! next one is, [`SelfTest::advance`] takes its result.
 //!
-//! NVMe Base 2.1, "Device Self-test command", "Device Self-test Operations", "Device Self-test" log page (06h).
+//! NVMe Base 2.1, "Device Self-test command", "Device Self-test Operations", "Device Self-test" log
+//! page (06h).
 
 #[cfg(test)]
 mod tests;
@@ -16,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::{Origin, Refusal};
 
-/// Bytes of data that a short self-test reads at most, an extent of each namespace aside: a slow disk reads as much within the
-/// two minutes that it may take.
+/// Bytes of data that a short self-test reads at most, an extent of each namespace aside: a slow
+/// disk reads as much within the two minutes that it may take.
 pub const SHORT_BYTES_MAX: u64 = 1 << 30;
 
 /// The self-test and the results of those before.
@@ -43,7 +45,8 @@ struct Running {
     failure: Option<Failed>,
 }
 
-/// The part of a test that is about one namespace: `steps` of its `extents` allocated extents are read, evenly spread.
+/// The part of a test that is about one namespace: `steps` of its `extents` allocated extents are
+/// read, evenly spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Part {
@@ -78,7 +81,8 @@ pub enum Step {
     Health,
     /// Segment 2: superblock, checkpoints and journals are read, and their checksums compared.
     Metadata,
-    /// Segment 3: an allocated extent is read, checksums and all. If there are fewer by now, there is nothing to do.
+    /// Segment 3: an allocated extent is read, checksums and all. If there are fewer by now, there
+    /// is nothing to do.
     Extent {
         /// Whose.
         nsid: Nsid,
@@ -134,7 +138,8 @@ pub struct Inventory {
 }
 
 impl SelfTest {
-    /// Device Self-test with Self-test Code `code` for `nsid`: the state from now on, `None` if it is as it was.
+    /// Device Self-test with Self-test Code `code` for `nsid`: the state from now on, `None` if it
+    /// is as it was.
     ///
     /// # Errors
     /// Device Self-test In Progress, Invalid Field in Command, Invalid Namespace or Format.
@@ -165,8 +170,8 @@ impl SelfTest {
         self.running.as_ref().and_then(Running::step)
     }
 
-    /// The state when the step is done. Whether it is written down is a matter of how much may be repeated after a restart; the
-    /// end of a test has to be.
+    /// The state when the step is done. Whether it is written down is a matter of how much may be
+    /// repeated after a restart; the end of a test has to be.
     #[must_use]
     pub fn advance(&self, result: Result<(), Failure>, power_on_hours: u64) -> Self {
         let Some(mut running) = self.running.clone() else { return self.clone() };
@@ -199,7 +204,8 @@ impl SelfTest {
             Cause::Reset(controller) if short && controller.0 == running.cntlid => SelfTestResult::ABORTED_BY_RESET,
             Cause::Restart if short => SelfTestResult::ABORTED_BY_RESET,
             Cause::Removed(nsid) if tested == nsid => SelfTestResult::ABORTED_NAMESPACE_REMOVED,
-            // Where all are tested and one is formatted, it is left to the controller: its data are gone under the test.
+            // Where all are tested and one is formatted, it is left to the controller: its data are
+            // gone under the test.
             Cause::Format(nsid) if tested.0 != 0 && (nsid == Nsid::ALL || tested == nsid || tested == Nsid::ALL) => {
                 SelfTestResult::ABORTED_BY_FORMAT
             }

@@ -1,10 +1,12 @@
-//! Tags: what is kept beside a block, so that its data, its metadata and the place where they belong are one.
+//! Tags: what is kept beside a block, so that its data, its metadata and the place where they
+//! belong are one.
 //!
 //! ```text
 //! tag   0 CRC-32C | 4 version 1 | 5 zeros | 8 metadata
 //! ```
-//! The checksum is over the data, the metadata, the number of the block and the name of the namespace, each as it is before
-//! anything is encrypted. A page of tags begins with a [`header`], in the place of a tag.
+//! The checksum is over the data, the metadata, the number of the block and the name of the
+//! namespace, each as it is before anything is encrypted. A page of tags begins with a [`header`],
+//! in the place of a tag.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

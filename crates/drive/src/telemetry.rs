@@ -1,10 +1,11 @@
-//! Telemetry: what a developer wants to know of a drive that does not do what it should, captured when a host asks for it, or by
-//! the drive itself when something has gone wrong.
+//! Telemetry: what a developer wants to know of a drive that does not do what it should, captured
+//! when a host asks for it, or by the drive itself when something has gone wrong.
 //!
-//! What is captured comes in as text, in three areas: the first in short, the others with more and more detail. Here it is cut into
-//! blocks, numbered and kept.
+//! What is captured comes in as text, in three areas: the first in short, the others with more and
+//! more detail. Here it is cut into blocks, numbered and kept.
 //!
-//! NVMe Base 2.1, "Telemetry Host-Initiated", "Telemetry Controller-Initiated" log pages (07h, 08h).
+//! NVMe Base 2.1, "Telemetry Host-Initiated", "Telemetry Controller-Initiated" log pages (07h,
+//! 08h).
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,8 @@ pub struct Telemetry {
 /// What a host had captured. It ends with a reset, a firmware commit, or the next capture.
 #[derive(Clone, Debug, Default)]
 pub struct HostTelemetry {
-    /// The pages for a manager and for others, but for what the header says of the drive's own capture.
+    /// The pages for a manager and for others, but for what the header says of the drive's own
+    /// capture.
     pages: Option<[Page; 2]>,
     /// THDGN.
     generation: u8,
@@ -55,8 +57,8 @@ pub struct Capture {
     pub reason: String,
     /// Data Area 1, and what areas 2 and 3 have besides. No host is named in them.
     pub areas: [String; 3],
-    /// Who the hosts are, and what they have registered: the end of area 3, for managers only. `None` in a capture of an earlier
-    /// version of this program, which names hosts in all areas.
+    /// Who the hosts are, and what they have registered: the end of area 3, for managers only.
+    /// `None` in a capture of an earlier version of this program, which names hosts in all areas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<String>,
 }
@@ -78,7 +80,8 @@ pub struct Page {
 }
 
 impl Telemetry {
-    /// The state with a new capture, which takes the place of the one before. The event Telemetry Log Changed is due.
+    /// The state with a new capture, which takes the place of the one before. The event Telemetry
+    /// Log Changed is due.
     #[must_use]
     pub fn captured(&self, capture: Capture) -> Self {
         let capture = capture.cut(CONTROLLER_BYTES_MAX);
@@ -90,7 +93,8 @@ impl Telemetry {
         (self.capture, self.available) = (None, false);
     }
 
-    /// The state when a host has read the page and does not retain the event; `None` if it is as it was.
+    /// The state when a host has read the page and does not retain the event; `None` if it is as it
+    /// was.
     #[must_use]
     pub fn acknowledged(&self) -> Option<Self> {
         self.available.then(|| Self { available: false, ..self.clone() })
@@ -119,7 +123,8 @@ impl Telemetry {
 }
 
 impl HostTelemetry {
-    /// Executes Get Log Page with the Log Specific Parameter `lsp`: captures anew if it asks for that, and returns the page.
+    /// Executes Get Log Page with the Log Specific Parameter `lsp`: captures anew if it asks for
+    /// that, and returns the page.
     pub fn execute(
         &mut self,
         lsp: u8,
@@ -129,7 +134,8 @@ impl HostTelemetry {
     ) -> Page {
         if lsp & telemetry_lsp::CREATE != 0 {
             let mut capture = capture().cut(HOST_BYTES_MAX);
-            // Maximum Created Data Area: 0 leaves it to the controller, as do areas there are none of.
+            // Maximum Created Data Area: 0 leaves it to the controller, as do areas there are none
+            // of.
             let areas = usize::from(lsp >> telemetry_lsp::AREA_SHIFT & 7);
             if areas != 0 {
                 capture.areas.iter_mut().skip(areas).for_each(String::clear);

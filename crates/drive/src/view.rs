@@ -1,5 +1,5 @@
-//! What everybody may know about a drive, at one moment: what Identify and the log pages announce, and which host sees which
-//! namespace.
+//! What everybody may know about a drive, at one moment: what Identify and the log pages announce,
+//! and which host sees which namespace.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -47,7 +47,8 @@ pub struct View {
     pub managers: Managers,
     /// What commands have to wait for: the drive is being sanitized, or that has failed.
     pub restriction: Option<Restriction>,
-    /// Namespaces whose old data are being erased, and how much of that is left, in percent: commands to them wait.
+    /// Namespaces whose old data are being erased, and how much of that is left, in percent:
+    /// commands to them wait.
     pub erasing: BTreeMap<u32, u8>,
     /// FNA.
     pub fna: u8,
@@ -60,7 +61,7 @@ pub struct View {
     /// Registrants and reservations of those namespaces that have any.
     pub reservations: BTreeMap<u32, Arc<Reservations>>,
     /// The host that each controller identifier is kept for.
-    pub seats: BTreeMap<u16, String>,
+    pub assigned_cntlids: BTreeMap<u16, String>,
 }
 
 impl View {
@@ -90,14 +91,18 @@ impl View {
             no_deallocate_warns: drive.no_deallocate_warns(),
             namespaces: state.namespaces.iter().map(|(&nsid, namespace)| (Nsid(nsid), namespace.clone())).collect(),
             reservations: kept.map(|(&nsid, kept)| (nsid, Arc::clone(kept))).collect(),
-            seats: state.seats.iter().map(|(&cntlid, seat)| (cntlid, seat.host.clone())).collect(),
+            assigned_cntlids: state
+                .assigned_cntlids
+                .iter()
+                .map(|(&cntlid, assignment)| (cntlid, assignment.host.clone()))
+                .collect(),
         }
     }
 
-    /// The controller identifier for a new controller of `host`, from `least` to `most`: one that the host had before and
-    /// that is not in use, else one that nobody had, else any.
+    /// The controller identifier for a new controller of `host`, from `least` to `most`: one that
+    /// the host had before and that is not in use, else one that nobody had, else any.
     #[must_use]
-    pub fn seat_for(
+    pub fn cntlid_for(
         &self,
         host: &str,
         least: u16,
@@ -105,8 +110,9 @@ impl View {
         in_use: impl Fn(ControllerId) -> bool,
     ) -> Option<ControllerId> {
         let free = |cntlid: &u16| (least..=most).contains(cntlid) && !in_use(ControllerId(*cntlid));
-        let own = self.seats.iter().filter(|(_, owner)| *owner == host).map(|(&cntlid, _)| cntlid).find(free);
-        let new = || (least..=most).filter(free).find(|cntlid| !self.seats.contains_key(cntlid));
+        let own =
+            self.assigned_cntlids.iter().filter(|(_, owner)| *owner == host).map(|(&cntlid, _)| cntlid).find(free);
+        let new = || (least..=most).filter(free).find(|cntlid| !self.assigned_cntlids.contains_key(cntlid));
         own.or_else(new).or_else(|| (least..=most).find(free)).map(ControllerId)
     }
 }

@@ -111,7 +111,7 @@ pub enum RefusalReason {
 
 /// A Connect, decoded: what the host wants.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct ConnectRequest {
     pub(crate) connect: Connect,
     pub(crate) cntlid: ControllerId,
     pub(crate) host_id: HostId,
@@ -145,7 +145,10 @@ pub(crate) fn submit(sqe: &Sqe) -> Outcome {
 
 /// Decodes command and data as far as they are well-formed; the refusal tells what could be read
 /// before the fault.
-pub(crate) fn decode(executing: &Executing, data: &[u8]) -> Result<Wish, (RefusalReason, Option<Nqn>, Option<Nqn>)> {
+pub(crate) fn decode(
+    executing: &Executing,
+    data: &[u8],
+) -> Result<ConnectRequest, (RefusalReason, Option<Nqn>, Option<Nqn>)> {
     let connect = Connect::decode(&executing.sqe());
     if connect.recfmt != 0 {
         return Err((RefusalReason::Format, None, None));
@@ -162,7 +165,14 @@ pub(crate) fn decode(executing: &Executing, data: &[u8]) -> Result<Wish, (Refusa
         (Err(_), host) => return Err((RefusalReason::MalformedSubsystem, host.ok(), None)),
         (Ok(subsystem), Err(_)) => return Err((RefusalReason::MalformedHost, None, Some(subsystem))),
     };
-    Ok(Wish { connect, cntlid: ControllerId(data.cntlid.get()), host_id: data.host_id(), host, nameless, subsystem })
+    Ok(ConnectRequest {
+        connect,
+        cntlid: ControllerId(data.cntlid.get()),
+        host_id: data.host_id(),
+        host,
+        nameless,
+        subsystem,
+    })
 }
 
 impl RefusalReason {

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use ebof_drive::{LogWish, Origin, Refusal, Request, View};
+use ebof_drive::{LogQuery, Origin, Refusal, Request, View};
 use ebof_nvme::firmware::{Commit, Download};
 use ebof_nvme::identify::{ControllerList, Csi, IDENTIFY_BYTES, field};
 use ebof_nvme::log::{GetLogPage, Lid};
@@ -110,7 +110,7 @@ pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, nsid: Nsid, len
         // Whoever has read about the group knows what its entry in the aggregate log is about.
         controller.group_event &= lid != Lid::ENDURANCE_GROUP;
     }
-    let wish = LogWish {
+    let request = LogQuery {
         lid,
         parameter: lsp,
         identifier: lsi,
@@ -121,7 +121,7 @@ pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, nsid: Nsid, len
         thresholds: controller.features.thresholds(),
         transport: controller.association.port.trtype.0,
     };
-    Decision::Go(Task::Drive(Box::new(Request::Log(wish))), length)
+    Decision::Go(Task::Drive(Box::new(Request::Log(request))), length)
 }
 
 fn download(association: &Association, sqe: &Sqe) -> Outcome {

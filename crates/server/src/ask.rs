@@ -250,11 +250,11 @@ impl Commands {
     }
 
     /// Has the drive remember which host has which controller.
-    pub(crate) fn take_seat(&mut self, turn: &Turn<'_>) {
+    pub(crate) fn assign_cntlid(&mut self, turn: &Turn<'_>) {
         let Some(association) = self.queue.association() else { return };
         if let Some(keeper) = turn.shared.drives.keeper(&association.subsystem) {
-            keeper.submit(Request::Seat, association.origin(), |_| {});
-            self.took_seat = true;
+            keeper.submit(Request::AssignCntlid, association.origin(), |_| {});
+            self.asked_for_cntlid = true;
         }
     }
 }

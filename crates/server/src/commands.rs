@@ -40,7 +40,7 @@ pub(crate) struct Commands {
     pub(crate) awaits_drive: bool,
     /// The drive was asked to remember the controller. Until it has done that the controller stays,
     /// as one that drains: there are no more of them, however long the drive's thread takes.
-    pub(crate) took_seat: bool,
+    pub(crate) asked_for_cntlid: bool,
     /// The registry knows that nothing of the queue can reach the medium any more.
     pub(crate) told_closed: bool,
     /// The largest in-capsule data of a command, bytes.
@@ -63,7 +63,7 @@ impl Commands {
             later: VecDeque::new(),
             at_device: 0,
             awaits_drive: false,
-            took_seat: false,
+            asked_for_cntlid: false,
             told_closed: false,
             in_capsule_bytes,
             buffers: BufferUse::default(),
@@ -162,8 +162,8 @@ impl Commands {
 
     /// Forgets every command that is not at a device: the connection ends.
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>) {
-        let seat = std::mem::take(&mut self.took_seat);
-        if seat || self.slots.iter().any(|(_, command)| command.is_on_drive()) {
+        let asked_for_cntlid = std::mem::take(&mut self.asked_for_cntlid);
+        if asked_for_cntlid || self.slots.iter().any(|(_, command)| command.is_on_drive()) {
             self.await_drive(turn);
         }
         self.parked.clear();

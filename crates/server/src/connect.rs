@@ -39,7 +39,7 @@ impl Commands {
                 self.buffers.join(host, turn.host_buffers);
             }
             if id.is_admin() {
-                self.take_seat(turn);
+                self.assign_cntlid(turn);
             }
             turn.shared.wake_control();
             let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));

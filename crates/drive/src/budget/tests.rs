@@ -22,13 +22,13 @@ use crate::health::{Activity, Usage};
 use crate::layout::Layout;
 use crate::namespace::NewNamespace;
 use crate::profile::Profile;
-use crate::request::{Moment, Origin};
+use crate::request::{DecisionInput, Origin};
 use crate::reservation::Command;
 use crate::telemetry::{CONTROLLER_BYTES_MAX, Capture};
 
-const SEATS: u16 = 4096;
+const CNTLIDS: u16 = 4096;
 const NAMESPACES: u32 = Profile::NAMESPACES_MAX;
-const MOMENT: Moment = Moment { unix_ms: u64::MAX, uptime_ms: u64::MAX, entropy: [0xfe; 32] };
+const MOMENT: DecisionInput = DecisionInput { unix_ms: u64::MAX, uptime_ms: u64::MAX, entropy: [0xfe; 32] };
 
 /// The longest NQN, of which the state needs two bytes for nearly every character.
 fn nqn(number: usize) -> Nqn {
@@ -68,7 +68,7 @@ fn unregister(key: u64) -> Command {
 }
 
 /// A drive with all the hosts that it can know.
-fn seated() -> Drive {
+fn with_all_cntlids() -> Drive {
     let profile = Profile { namespaces: NAMESPACES, ..Profile::unlimited() };
     let settings = Settings {
         profile,
@@ -79,15 +79,15 @@ fn seated() -> Drive {
         ..Settings::default()
     };
     let mut drive = Drive::new(State::default(), settings, Capacity { total_bytes: 1 << 40, extent_bytes: 256 << 10 });
-    for number in 0..usize::from(SEATS) {
-        ask(&mut drive, &origin(number, 1), Request::Seat).unwrap();
+    for number in 0..usize::from(CNTLIDS) {
+        ask(&mut drive, &origin(number, 1), Request::AssignCntlid).unwrap();
     }
     drive
 }
 
 /// The same with all the namespaces, each with a host.
 fn drive() -> Drive {
-    let mut drive = seated();
+    let mut drive = with_all_cntlids();
     let wanted = NewNamespace { blocks: 1 << 50, capacity_blocks: 1 << 50, shared: true, ..NewNamespace::default() };
     for nsid in 1..=NAMESPACES {
         ask(&mut drive, &origin(0, 1), Request::Create(wanted)).unwrap();
@@ -106,13 +106,13 @@ fn attach_all(drive: &mut Drive) {
     let (mut nsid, mut next) = (1, 1);
     let refused = loop {
         // Many at a time as long as that goes well, then one by one.
-        let result = attach(drive, nsid, next..(next + 63).min(SEATS));
+        let result = attach(drive, nsid, next..(next + 63).min(CNTLIDS));
         let result = result.or_else(|_| attach(drive, nsid, next..next + 1).inspect(|_| next -= 62));
         match result {
             Ok(_) => next += 63,
             Err(status) => break status,
         }
-        if next >= SEATS {
+        if next >= CNTLIDS {
             (nsid, next) = (nsid + 1, 1);
         }
     };
@@ -238,7 +238,7 @@ fn a_drive_that_remembers_too_much_takes_no_more_and_goes_on() {
     let mut state = drive.state().clone();
     assert!(state.shrink(before - 500_000) && !state.events.is_empty());
     assert!(state.shrink(1) && state.events.is_empty());
-    assert_eq!((state.registrants(), state.seats.len()), (64 * 4096 - 1, 4096));
+    assert_eq!((state.registrants(), state.assigned_cntlids.len()), (64 * 4096 - 1, 4096));
     assert!(state.to_bytes().len() < before - 2_000_000);
     assert!(!State::default().shrink(STATE_BYTES_MAX));
 }
@@ -246,7 +246,7 @@ fn a_drive_that_remembers_too_much_takes_no_more_and_goes_on() {
 /// Detaching one of all hosts names all the others.
 #[test]
 fn a_change_has_room_in_the_journal_however_many_hosts_it_names() {
-    let mut drive = seated();
+    let mut drive = with_all_cntlids();
     drive.configure(Settings { attach_everyone: true, ..drive.settings().clone() });
     let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, shared: true, ..NewNamespace::default() };
     ask(&mut drive, &origin(0, 0), Request::Create(wanted)).unwrap();

@@ -1,7 +1,8 @@
-//! What telemetry tells of the drive, and when it is captured: the state as JSON, for a developer. Data of hosts are not in it.
+//! What telemetry tells of the drive, and when it is captured: the state as JSON, for a developer.
+//! Data of hosts are not in it.
 //!
-//! Any host may read it, and is not to learn by it which others there are: they are numbered, and who they are is in a part
-//! that only managers are given.
+//! Any host may read it, and is not to learn by it which others there are: they are numbered, and
+//! who they are is in a part that only managers are given.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -11,16 +12,17 @@ use alloc::vec::Vec;
 use ebof_nvme::event::AsyncEvent;
 use serde_json::{Value, json};
 
-use super::{Decision, Drive, LogWish};
+use super::{Decision, Drive, LogQuery};
 use crate::change::Change;
 use crate::error_log::is_severe;
 use crate::event_log::Event;
 use crate::health::Thresholds;
 use crate::namespace::{Instance, Namespace};
-use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::telemetry::{Capture, Page, Reader};
 
-/// What is known of the medium, by whoever has it. The drive is told before it decides what depends on it.
+/// What is known of the medium, by whoever has it. The drive is told before it decides what depends
+/// on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Bytes that are allocated, or were and are not free yet.
@@ -40,42 +42,47 @@ impl Drive {
     /// Telemetry Host-Initiated.
     pub(super) fn host_telemetry(
         &mut self,
-        wish: &LogWish,
+        query: &LogQuery,
         origin: &Origin,
-        moment: &Moment,
+        input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
         let mut telemetry = core::mem::take(&mut self.telemetry);
-        let created = wish.parameter & ebof_nvme::log::telemetry_lsp::CREATE != 0;
+        let created = query.parameter & ebof_nvme::log::telemetry_lsp::CREATE != 0;
         let reader = self.reader(origin);
-        let page = telemetry.execute(wish.parameter, reader, &self.state.telemetry, || self.capture("host", moment));
+        let page = telemetry.execute(query.parameter, reader, &self.state.telemetry, || self.capture("host", input));
         self.telemetry = telemetry;
-        let mut decision = part(&page, wish)?;
+        let mut decision = part(&page, query)?;
         if created {
-            let event = Event::telemetry_created(origin, moment, page.header());
+            let event = Event::telemetry_created(origin, input, page.header());
             decision.changes.extend(self.state.events.admits(&event).then_some(Change::Happened { event }));
         }
         Ok(decision)
     }
 
     /// Telemetry Controller-Initiated.
-    pub(super) fn own_telemetry(&self, wish: &LogWish, origin: &Origin) -> Result<Decision, Refusal> {
-        let mut decision = part(&self.state.telemetry.page(self.reader(origin)), wish)?;
-        if !wish.retain {
+    pub(super) fn own_telemetry(&self, query: &LogQuery, origin: &Origin) -> Result<Decision, Refusal> {
+        let mut decision = part(&self.state.telemetry.page(self.reader(origin)), query)?;
+        if !query.retain {
             decision.changes.extend(self.state.telemetry.acknowledged().map(captured));
         }
         Ok(decision)
     }
 
-    /// Something severe has happened: the drive captures what it is like. At most one capture that nobody has read is kept, the
-    /// first: it tells most of the cause.
+    /// Something severe has happened: the drive captures what it is like. At most one capture that
+    /// nobody has read is kept, the first: it tells most of the cause.
     #[must_use]
-    pub fn capture_unasked(&self, reason: &str, origin: &Origin, moment: &Moment) -> Option<(Vec<Change>, AsyncEvent)> {
+    pub fn capture_unasked(
+        &self,
+        reason: &str,
+        origin: &Origin,
+        input: &DecisionInput,
+    ) -> Option<(Vec<Change>, AsyncEvent)> {
         let enabled = self.state.firmware.running(&self.firmware_limits()).personality.telemetry;
         if !enabled || self.state.telemetry.is_available() {
             return None;
         }
-        let next = self.state.telemetry.captured(self.capture(reason, moment));
-        let event = Event::telemetry_created(origin, moment, next.page(Reader::Other).header());
+        let next = self.state.telemetry.captured(self.capture(reason, input));
+        let event = Event::telemetry_created(origin, input, next.page(Reader::Other).header());
         Some(([captured(next), Change::Happened { event }].into(), AsyncEvent::TELEMETRY_LOG_CHANGED))
     }
 
@@ -83,15 +90,15 @@ impl Drive {
         if self.settings.managers.contains(origin.host.as_str()) { Reader::Manager } else { Reader::Other }
     }
 
-    fn capture(&self, reason: &str, moment: &Moment) -> Capture {
+    fn capture(&self, reason: &str, input: &DecisionInput) -> Capture {
         let mut hosts = Hosts::default();
-        let areas = [self.overview(moment), self.layout(&mut hosts), self.history()].map(|area| area.to_string());
+        let areas = [self.overview(input), self.layout(&mut hosts), self.history()].map(|area| area.to_string());
         let private = json!({ "hosts": hosts.by_number(), "reservations": self.state.reservations });
         Capture { reason: reason.to_string(), areas, private: Some(private.to_string()) }
     }
 
     /// Area 1: what the drive is, and what it is like.
-    fn overview(&self, moment: &Moment) -> Value {
+    fn overview(&self, input: &DecisionInput) -> Value {
         let limits = self.firmware_limits();
         let (condition, settings) = (self.condition(), &self.settings);
         json!({
@@ -99,8 +106,8 @@ impl Drive {
             "firmware": self.state.firmware.running(&limits),
             "identity": self.state.identity,
             "subsystem": settings.subsystem,
-            "unix-ms": moment.unix_ms,
-            "uptime-ms": moment.uptime_ms,
+            "unix-ms": input.unix_ms,
+            "uptime-ms": input.uptime_ms,
             "profile": settings.profile,
             "overcommit": settings.overcommit,
             "exclusive": settings.exclusive,
@@ -132,8 +139,12 @@ impl Drive {
             };
             namespaces.insert(nsid.to_string(), json!({ "namespace": numbered, "allocated-extents": extents }));
         }
-        let seats = self.state.seats.iter().map(|(cntlid, seat)| (cntlid.to_string(), hosts.number(&seat.host)));
-        let controllers: BTreeMap<String, String> = seats.collect();
+        let assigned_cntlids = self
+            .state
+            .assigned_cntlids
+            .iter()
+            .map(|(cntlid, assignment)| (cntlid.to_string(), hosts.number(&assignment.host)));
+        let controllers: BTreeMap<String, String> = assigned_cntlids.collect();
         // Keys are what a host has to know to preempt another.
         let reserved = self.state.reservations.iter().filter(|(_, kept)| !kept.is_untouched());
         let reserved: BTreeMap<String, usize> =
@@ -179,9 +190,9 @@ pub(super) fn reason(errors: &[crate::error_log::Error]) -> Option<String> {
     Some(alloc::format!("status {:03x}h, namespace {}, LBA {}", severe.status.0 & 0x7ff, severe.nsid.0, severe.lba))
 }
 
-fn part(page: &Page, wish: &LogWish) -> Result<Decision, Refusal> {
-    let bytes = usize::try_from(wish.bytes).unwrap_or(usize::MAX);
-    Ok(Decision { answer: Answer::Part(page.read(wish.offset, bytes)?), ..Decision::nothing() })
+fn part(page: &Page, query: &LogQuery) -> Result<Decision, Refusal> {
+    let bytes = usize::try_from(query.bytes).unwrap_or(usize::MAX);
+    Ok(Decision { answer: Answer::Part(page.read(query.offset, bytes)?), ..Decision::nothing() })
 }
 
 fn captured(telemetry: crate::telemetry::Telemetry) -> Change {

@@ -11,7 +11,7 @@ use super::{Decision, Drive};
 use crate::change::Change;
 use crate::event_log::Event;
 use crate::firmware::{Content, Limits, Personality};
-use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
 
 /// What images for drives are made for.
@@ -35,7 +35,12 @@ impl Drive {
         Ok(Decision { answer: Answer::Done(dword0.into()), ..Decision::nothing() })
     }
 
-    pub(super) fn commit(&mut self, commit: Commit, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+    pub(super) fn commit(
+        &mut self,
+        commit: Commit,
+        origin: &Origin,
+        input: &DecisionInput,
+    ) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         let limits = self.firmware_limits();
         let outcome = self.state.firmware.commit(&self.download, &commit, &limits);
@@ -45,8 +50,9 @@ impl Drive {
         let done = outcome?;
         let old = self.state.firmware.running(&limits).revision.clone();
         let action = (commit.action.encode(), done.slot);
-        let event = Event::firmware_commit(origin, moment, (&old, &done.revision), action, done.status);
-        // The host is told to reset although the image is in its slot: the status is that of a command that did what it says.
+        let event = Event::firmware_commit(origin, input, (&old, &done.revision), action, done.status);
+        // The host is told to reset although the image is in its slot: the status is that of a
+        // command that did what it says.
         let answer = match done.status.ok() {
             Ok(()) => Answer::Done(done.dword0.into()),
             Err(status) => Answer::Warned(status, done.dword0.into()),
@@ -59,8 +65,9 @@ impl Drive {
         })
     }
 
-    /// A controller was reset: what it was downloading is gone, and firmware that waits for a reset is activated.
-    pub(super) fn reset(&mut self, origin: &Origin, moment: &Moment) -> Decision {
+    /// A controller was reset: what it was downloading is gone, and firmware that waits for a reset
+    /// is activated.
+    pub(super) fn reset(&mut self, origin: &Origin, input: &DecisionInput) -> Decision {
         self.download.reset(origin.cntlid);
         self.contexts.release(origin.cntlid);
         let limits = self.firmware_limits();
@@ -70,7 +77,7 @@ impl Drive {
         if let Some(firmware) = self.state.firmware.at_reset(&limits) {
             let revision = firmware.running(&limits).revision.clone();
             decision.changes.push(Change::Firmware { firmware: Box::new(firmware) });
-            let event = Event::power_on(origin, moment, &revision, &[]);
+            let event = Event::power_on(origin, input, &revision, &[]);
             decision.changes.push(Change::Happened { event });
         }
         decision

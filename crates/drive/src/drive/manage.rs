@@ -1,4 +1,5 @@
-//! Namespace Management and Attachment, write protection, and the controller identifiers that hosts have.
+//! Namespace Management and Attachment, write protection, and the controller identifiers that hosts
+//! have.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -10,23 +11,29 @@ use ebof_nvme::{ControllerId, Nqn, Nsid, Status};
 
 use super::{Decision, Drive, Effect};
 use crate::budget::{ATTACHMENTS_BYTES_MAX, nqn_bytes};
-use crate::change::{Change, Seat};
+use crate::change::{Change, CntlidAssignment};
 use crate::event_log::Event;
 use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
-use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
 
 /// Controller identifiers that are remembered.
-const SEATS_MAX: usize = 4096;
+const CNTLIDS_MAX: usize = 4096;
 
 impl Drive {
-    pub(super) fn create(&self, wanted: &NewNamespace, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+    pub(super) fn create(
+        &self,
+        wanted: &NewNamespace,
+        origin: &Origin,
+        input: &DecisionInput,
+    ) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         let mut shape = wanted.check()?;
         (shape.checked, shape.encrypted) = (self.settings.checked, self.settings.encrypted);
         let Shape { blocks, capacity_blocks, .. } = shape;
         let claim = self.claimed_bytes(&shape);
-        // The error log entry tells the bytes that would be needed (Base, Namespace Management: Namespace Insufficient Capacity).
+        // The error log entry tells the bytes that would be needed (Base, Namespace Management:
+        // Namespace Insufficient Capacity).
         let insufficient = Refusal { information: claim, ..Refusal::new(Status::NAMESPACE_INSUFFICIENT_CAPACITY) };
         if claim > self.unallocated_bytes() && !self.settings.overcommit {
             return Err(insufficient);
@@ -34,20 +41,20 @@ impl Drive {
         self.check_quota(origin, claim).map_err(|()| insufficient)?;
         let nsid = self.free_nsid().ok_or(Refusal::new(Status::NAMESPACE_ID_UNAVAILABLE))?;
         let instance = Instance(self.state.next_instance);
-        let mut namespace = Namespace::new(shape, wanted.shared, instance, origin.host.to_string(), moment);
+        let mut namespace = Namespace::new(shape, wanted.shared, instance, origin.host.to_string(), input);
         namespace.for_everyone = self.settings.attach_everyone;
         Ok(Decision {
             answer: Answer::Done(nsid.into()),
             before: vec![Effect::Create { instance, blocks, capacity_blocks, coding: shape.coding() }],
             changes: vec![
-                Change::Happened { event: told(0, nsid, &namespace, origin, moment) },
+                Change::Happened { event: told(0, nsid, &namespace, origin, input) },
                 Change::Created { nsid, namespace },
             ],
             ..Decision::nothing()
         })
     }
 
-    pub(super) fn delete(&self, nsid: Nsid, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+    pub(super) fn delete(&self, nsid: Nsid, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         let doomed: Vec<_> = match nsid {
             Nsid::ALL => self.state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace)).collect(),
@@ -60,7 +67,7 @@ impl Drive {
             self.check_reservation(*nsid, origin)?;
         }
         let deleted = doomed.iter().flat_map(|&(nsid, namespace)| {
-            let event = told(1, nsid, namespace, origin, moment);
+            let event = told(1, nsid, namespace, origin, input);
             [Change::Happened { event }, Change::Deleted { nsid }]
         });
         Ok(Decision {
@@ -107,9 +114,15 @@ impl Drive {
         let mut decision = Decision::change(Change::Detached { nsid: nsid.0, hosts: hosts.clone() });
         if namespace.for_everyone {
             // Everyone but those: from now on the hosts are named.
-            let others = self.state.seats.values().map(|seat| seat.host.clone()).filter(|host| !hosts.contains(host));
+            let others = self
+                .state
+                .assigned_cntlids
+                .values()
+                .map(|assignment| assignment.host.clone())
+                .filter(|host| !hosts.contains(host));
             let others: BTreeSet<String> = others.filter(|host| !namespace.hosts.contains(host)).collect();
-            // Deviation: ebof, the specification has this status for attaching only. It is what would be done here.
+            // Deviation: ebof, the specification has this status for attaching only. It is what
+            // would be done here.
             self.check_attachments(&others)?;
             decision.changes.extend(attached(nsid.0, others));
         }
@@ -133,12 +146,19 @@ impl Drive {
         Ok(Decision::change(Change::Protected { nsid: nsid.0, protected }))
     }
 
-    pub(super) fn seat(&self, origin: &Origin, moment: &Moment) -> Decision {
-        let seat = Seat { host: origin.host.to_string(), taken_ms: moment.unix_ms };
-        let mut decision = Decision::change(Change::Seated { cntlid: origin.cntlid.0, seat });
-        if self.state.seats.len() >= SEATS_MAX && !self.state.seats.contains_key(&origin.cntlid.0) {
-            let oldest = self.state.seats.iter().min_by_key(|(_, seat)| seat.taken_ms).map(|(&cntlid, _)| cntlid);
-            decision.changes.insert(0, Change::Unseated { cntlids: oldest.into_iter().collect() });
+    pub(super) fn assign_cntlid(&self, origin: &Origin, input: &DecisionInput) -> Decision {
+        let assignment = CntlidAssignment { host: origin.host.to_string(), taken_ms: input.unix_ms };
+        let mut decision = Decision::change(Change::CntlidAssigned { cntlid: origin.cntlid.0, assignment });
+        if self.state.assigned_cntlids.len() >= CNTLIDS_MAX
+            && !self.state.assigned_cntlids.contains_key(&origin.cntlid.0)
+        {
+            let oldest = self
+                .state
+                .assigned_cntlids
+                .iter()
+                .min_by_key(|(_, assignment)| assignment.taken_ms)
+                .map(|(&cntlid, _)| cntlid);
+            decision.changes.insert(0, Change::CntlidsFreed { cntlids: oldest.into_iter().collect() });
         }
         decision
     }
@@ -163,10 +183,12 @@ impl Drive {
         (1..=self.settings.profile.namespaces).find(|nsid| !self.state.namespaces.contains_key(nsid))
     }
 
-    /// The hosts behind a list of controllers. Attachment is a host's: all its controllers share it, those included that
-    /// it makes when it comes back.
+    /// The hosts behind a list of controllers. Attachment is a host's: all its controllers share
+    /// it, those included that it makes when it comes back.
     pub(super) fn hosts_of(&self, controllers: &[ControllerId]) -> Result<BTreeSet<String>, Refusal> {
-        let hosts = controllers.iter().map(|cntlid| self.state.seats.get(&cntlid.0).map(|seat| seat.host.clone()));
+        let hosts = controllers
+            .iter()
+            .map(|cntlid| self.state.assigned_cntlids.get(&cntlid.0).map(|assignment| assignment.host.clone()));
         let hosts = hosts.collect::<Option<BTreeSet<_>>>().filter(|hosts| !hosts.is_empty());
         hosts.ok_or(Refusal::new(Status::CONTROLLER_LIST_INVALID))
     }
@@ -180,8 +202,9 @@ fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
     parts.map(|hosts| Change::Attached { nsid, hosts }).collect()
 }
 
-/// What the Persistent Event Log tells of a namespace that is created or deleted; `sel` is the action of the command.
-fn told(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, moment: &Moment) -> Event {
+/// What the Persistent Event Log tells of a namespace that is created or deleted; `sel` is the
+/// action of the command.
+fn told(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, input: &DecisionInput) -> Event {
     let data = ChangeNamespaceEvent {
         nsmcdw10: sel.into(),
         nsze: namespace.shape.blocks.into(),
@@ -192,5 +215,5 @@ fn told(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, moment: &Mo
         nsid: nsid.into(),
         ..ChangeNamespaceEvent::default()
     };
-    Event::change_namespace(origin, moment, &data)
+    Event::change_namespace(origin, input, &data)
 }

@@ -1,5 +1,5 @@
-//! The commands that test, format and sanitize: what becomes of the drive's memory when they begin, go on and end. The media are
-//! somebody else's.
+//! The commands that test, format and sanitize: what becomes of the drive's memory when they begin,
+//! go on and end. The media are somebody else's.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::{Decision, Drive, Effect, NSID, Request, Settings};
 use crate::change::Change;
 use crate::event_log::Event;
 use crate::namespace::{Instance, Namespace, Protection, Shape, check_format};
-use crate::request::{Moment, Origin, Refusal};
+use crate::request::{DecisionInput, Origin, Refusal};
 use crate::sanitize::{Abilities, Circumstances, Ended, Method, Restriction, Sanitize, Work};
 use crate::self_test::{Cause, Failure, Inventory, SelfTest};
 
@@ -36,13 +36,13 @@ impl Drive {
         let Some(restriction) = self.restriction() else { return Ok(()) };
         let (opcode, cdw10) = match request {
             // No commands, or parts of what is never restricted.
-            Request::Seat | Request::Reset => return Ok(()),
+            Request::AssignCntlid | Request::Reset => return Ok(()),
             Request::Reserve(..) => return restriction.check_io(nvm::RESERVATION_REGISTER),
             Request::Create(_) | Request::Delete(_) => (admin::NAMESPACE_MANAGEMENT, 0),
             Request::Attach(..) | Request::Detach(..) => (admin::NAMESPACE_ATTACHMENT, 0),
             Request::Protect(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::WRITE_PROTECTION.0),
             Request::Persist(..) => (admin::SET_FEATURES, ebof_nvme::feature::Fid::RESERVATION_PERSISTENCE.0),
-            Request::Log(wish) => (admin::GET_LOG_PAGE, wish.lid.0),
+            Request::Log(query) => (admin::GET_LOG_PAGE, query.lid.0),
             Request::Download(..) => (admin::FIRMWARE_DOWNLOAD, 0),
             Request::Commit(_) => (admin::FIRMWARE_COMMIT, 0),
             Request::SelfTest(..) => (admin::DEVICE_SELF_TEST, 0),
@@ -64,8 +64,8 @@ impl Drive {
         Ok(Decision { changes: tested(next).into_iter().collect(), ..Decision::nothing() })
     }
 
-    /// A step of the self-test was done. The change has to be made durable if it is the end of the test; else it may be: a test
-    /// is resumed from the last one that was.
+    /// A step of the self-test was done. The change has to be made durable if it is the end of the
+    /// test; else it may be: a test is resumed from the last one that was.
     #[must_use]
     pub fn self_test_stepped(&self, result: Result<(), Failure>) -> (Change, bool) {
         let next = self.state.self_test.advance(result, self.hours());
@@ -83,7 +83,7 @@ impl Drive {
         nsid: Nsid,
         command: FormatCommand,
         origin: &Origin,
-        moment: &Moment,
+        input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         let chosen: Vec<(u32, &Namespace)> = match nsid {
@@ -123,13 +123,14 @@ impl Drive {
         let cdw10 = command.encode(nsid).cdw10.get();
         let mut decision = self.emptied(next);
         let happened = |event| Change::Happened { event };
-        let start = happened(Event::format_start(origin, moment, nsid, self.fna(), cdw10));
+        let start = happened(Event::format_start(origin, input, nsid, self.fna(), cdw10));
         decision.changes.insert(0, start);
-        decision.changes.push(happened(Event::format_completion(origin, moment, nsid, 0, Status::SUCCESS)));
+        decision.changes.push(happened(Event::format_completion(origin, input, nsid, 0, Status::SUCCESS)));
         decision.changes.extend(self.interrupt_self_test(Cause::Format(nsid)));
         match command.erase {
             SecureErase::UserData => {}
-            // With its key an encrypted namespace is gone when the command is over; one from before that was a setting is erased.
+            // With its key an encrypted namespace is gone when the command is over; one from before
+            // that was a setting is erased.
             SecureErase::Cryptographic => {
                 let quick = decision.changes.iter().filter_map(|change| match change {
                     Change::Emptied { nsid, instance, .. } if self.is_encrypted(*nsid) => Some(*instance),
@@ -143,8 +144,9 @@ impl Drive {
         Ok(decision)
     }
 
-    /// What a namespace is to become, with no more blocks than there is room for: in the place of what it is `now`, and in what
-    /// is `free` besides. Blocks with metadata or a checksum take more room than their data.
+    /// What a namespace is to become, with no more blocks than there is room for: in the place of
+    /// what it is `now`, and in what is `free` besides. Blocks with metadata or a checksum take
+    /// more room than their data.
     fn within(&self, wanted: Shape, now: &Shape, free: &mut u64) -> Shape {
         if self.settings.overcommit {
             return wanted;
@@ -161,8 +163,8 @@ impl Drive {
         shape
     }
 
-    /// The old data of these namespaces are being erased, of which so many percent are left to be done: commands to them wait.
-    /// `None` is the end of it.
+    /// The old data of these namespaces are being erased, of which so many percent are left to be
+    /// done: commands to them wait. `None` is the end of it.
     pub fn set_erasing(&mut self, namespaces: &[Instance], percent_left: Option<u8>) {
         for &instance in namespaces {
             match percent_left {
@@ -186,7 +188,7 @@ impl Drive {
         &self,
         command: &SanitizeCommand,
         origin: &Origin,
-        moment: &Moment,
+        input: &DecisionInput,
     ) -> Result<Decision, Refusal> {
         self.may_manage(&origin.host)?;
         for nsid in self.state.namespaces.keys() {
@@ -204,13 +206,14 @@ impl Drive {
             if !self.erasing().is_empty() {
                 return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
             }
-            // Whatever still writes to a namespace writes to what is gone: from now on it is another one.
+            // Whatever still writes to a namespace writes to what is gone: from now on it is
+            // another one.
             let same = |(&nsid, namespace): (&u32, &Namespace)| (nsid, namespace.shape);
             decision = self.emptied(self.state.namespaces.iter().map(same).collect());
             decision.erased.clear();
             let sqe = command.encode();
             let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
-            let event = Event::sanitize_start(origin, moment, abilities.sanicap(), cdw10, cdw11);
+            let event = Event::sanitize_start(origin, input, abilities.sanicap(), cdw10, cdw11);
             decision.changes.push(Change::Happened { event });
             decision.changes.extend(self.interrupt_self_test(Cause::Sanitize));
         }
@@ -232,7 +235,8 @@ impl Drive {
         self.sanitized_bytes = bytes;
     }
 
-    /// A pass of the sanitize operation is done, and there is another: the change; `None` if it was the last one.
+    /// A pass of the sanitize operation is done, and there is another: the change; `None` if it was
+    /// the last one.
     #[must_use]
     pub fn sanitize_pass_done(&self) -> Option<Change> {
         self.state.sanitize.pass_done().map(sanitized)
@@ -240,12 +244,12 @@ impl Drive {
 
     /// The sanitize operation is over; `None` if there is none.
     #[must_use]
-    pub fn sanitize_ended(&self, success: bool, origin: &Origin, moment: &Moment) -> Option<Sanitized> {
+    pub fn sanitize_ended(&self, success: bool, origin: &Origin, input: &DecisionInput) -> Option<Sanitized> {
         let abilities = self.abilities();
         let Ended { next, event } =
             if success { self.state.sanitize.complete(&abilities)? } else { self.state.sanitize.fail()? };
         let page = next.page(&abilities, self.sanitized_bytes);
-        let told = Event::sanitize_completion(origin, moment, page.sprog.get(), page.sstat.get());
+        let told = Event::sanitize_completion(origin, input, page.sprog.get(), page.sstat.get());
         Some(Sanitized { changes: vec![sanitized(next), Change::Happened { event: told }], event })
     }
 

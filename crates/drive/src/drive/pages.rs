@@ -6,9 +6,9 @@ use ebof_nvme::log::Lid;
 use ebof_nvme::{Nqn, Nsid, Status};
 use zerocopy::IntoBytes;
 
-use super::{Decision, Drive, LogWish};
+use super::{Decision, Drive, LogQuery};
 use crate::event_log::{Reply, Subsystem};
-use crate::request::{Answer, Moment, Origin, Refusal};
+use crate::request::{Answer, DecisionInput, Origin, Refusal};
 
 /// Whether the drive keeps this page, rather than its controllers.
 #[must_use]
@@ -28,19 +28,24 @@ pub fn keeps(lid: Lid) -> bool {
 }
 
 impl Drive {
-    pub(super) fn log(&mut self, wish: &LogWish, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+    pub(super) fn log(
+        &mut self,
+        query: &LogQuery,
+        origin: &Origin,
+        input: &DecisionInput,
+    ) -> Result<Decision, Refusal> {
         let whole = |data: Vec<u8>| Ok(Decision { answer: Answer::Data(data), ..Decision::nothing() });
-        match wish.lid {
+        match query.lid {
             Lid::ERROR_INFORMATION => {
                 // Blocks are no business of anybody while the drive is sanitized.
                 let hide_lba = self.restriction().is_some();
-                whole(self.state.errors.page(self.settings.error_entries, wish.transport, hide_lba))
+                whole(self.state.errors.page(self.settings.error_entries, query.transport, hide_lba))
             }
-            Lid::SMART_HEALTH => whole(self.smart(wish, origin)?),
+            Lid::SMART_HEALTH => whole(self.smart(query, origin)?),
             Lid::FIRMWARE_SLOTS => whole(self.state.firmware.page(&self.firmware_limits()).as_bytes().to_vec()),
             Lid::ENDURANCE_GROUP => {
                 // There is one group.
-                if wish.identifier != 1 {
+                if query.identifier != 1 {
                     return Err(Refusal::at(Status::INVALID_FIELD, CDW11 + 2));
                 }
                 let condition = self.condition();
@@ -51,23 +56,28 @@ impl Drive {
                 let page = self.state.sanitize.page(&self.abilities(), self.sanitized_bytes);
                 whole(page.as_bytes().to_vec())
             }
-            Lid::TELEMETRY_HOST => self.host_telemetry(wish, origin, moment),
-            Lid::TELEMETRY_CONTROLLER => self.own_telemetry(wish, origin),
-            Lid::PERSISTENT_EVENT => self.persistent_events(wish, origin, moment),
+            Lid::TELEMETRY_HOST => self.host_telemetry(query, origin, input),
+            Lid::TELEMETRY_CONTROLLER => self.own_telemetry(query, origin),
+            Lid::PERSISTENT_EVENT => self.persistent_events(query, origin, input),
             _ => Err(Refusal::at(Status::INVALID_LOG_PAGE, CDW10)),
         }
     }
 
-    fn smart(&self, wish: &LogWish, origin: &Origin) -> Result<Vec<u8>, Refusal> {
-        if wish.nsid.names_one() {
-            self.find_attached(wish.nsid, origin)?;
+    fn smart(&self, query: &LogQuery, origin: &Origin) -> Result<Vec<u8>, Refusal> {
+        if query.nsid.names_one() {
+            self.find_attached(query.nsid, origin)?;
         }
-        let nsid = if wish.nsid == Nsid::ALL { Nsid::NONE } else { wish.nsid };
-        let page = self.state.health.page(nsid, &self.condition(), &wish.thresholds, &self.endurance());
+        let nsid = if query.nsid == Nsid::ALL { Nsid::NONE } else { query.nsid };
+        let page = self.state.health.page(nsid, &self.condition(), &query.thresholds, &self.endurance());
         Ok(page.as_bytes().to_vec())
     }
 
-    fn persistent_events(&mut self, wish: &LogWish, origin: &Origin, moment: &Moment) -> Result<Decision, Refusal> {
+    fn persistent_events(
+        &mut self,
+        query: &LogQuery,
+        origin: &Origin,
+        input: &DecisionInput,
+    ) -> Result<Decision, Refusal> {
         let nqn = Nqn::parse(&self.settings.subsystem).unwrap_or_else(|_| Nqn::discovery());
         let identity = &self.state.identity;
         let health = &self.state.health;
@@ -78,17 +88,17 @@ impl Drive {
             power_on_hours: health.power_on_hours().into(),
             power_cycles: health.power_cycles,
         };
-        let reply = self.contexts.execute(&self.state.events, wish.parameter, origin.cntlid, &subsystem, moment)?;
+        let reply = self.contexts.execute(&self.state.events, query.parameter, origin.cntlid, &subsystem, input)?;
         let part = match reply {
             Reply::Nothing => Vec::new(),
             Reply::Header(mut header) => {
-                header.truncate(usize::try_from(wish.bytes).unwrap_or(usize::MAX));
+                header.truncate(usize::try_from(query.bytes).unwrap_or(usize::MAX));
                 header
             }
             Reply::Page(page) => {
-                let offset = usize::try_from(wish.offset).ok().filter(|&offset| offset <= page.len());
+                let offset = usize::try_from(query.offset).ok().filter(|&offset| offset <= page.len());
                 let offset = offset.ok_or(Refusal::at(Status::INVALID_FIELD, CDW12))?;
-                page.read(offset, usize::try_from(wish.bytes).unwrap_or(usize::MAX))
+                page.read(offset, usize::try_from(query.bytes).unwrap_or(usize::MAX))
             }
         };
         Ok(Decision { answer: Answer::Part(part), ..Decision::nothing() })

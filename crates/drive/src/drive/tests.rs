@@ -32,8 +32,8 @@ impl Bench {
         let capacity = Capacity { total_bytes: 100 * GIB, extent_bytes: 256 << 10 };
         let mut bench = Self { drive: Drive::new(State::default(), settings, capacity), journal: Vec::new(), turn: 0 };
         bench.keep(Change::Made { identity });
-        bench.ask("a", 0, Request::Seat).unwrap();
-        bench.ask("b", 1, Request::Seat).unwrap();
+        bench.ask("a", 0, Request::AssignCntlid).unwrap();
+        bench.ask("b", 1, Request::AssignCntlid).unwrap();
         bench
     }
 
@@ -45,8 +45,8 @@ impl Bench {
     #[expect(clippy::needless_pass_by_value, reason = "requests are made where they are asked")]
     fn ask(&mut self, name: &str, cntlid: u16, request: Request) -> Result<Decision, Status> {
         self.turn += 1;
-        let moment = Moment { unix_ms: self.turn.into(), uptime_ms: 0, entropy: [self.turn; 32] };
-        let decision = self.drive.decide(&request, &origin(name, cntlid), &moment);
+        let input = DecisionInput { unix_ms: self.turn.into(), uptime_ms: 0, entropy: [self.turn; 32] };
+        let decision = self.drive.decide(&request, &origin(name, cntlid), &input);
         let decision = decision.map_err(|refusal| refusal.status)?;
         decision.changes.iter().cloned().for_each(|change| self.keep(change));
         Ok(decision)
@@ -156,7 +156,7 @@ fn what_cannot_be_is_refused_with_the_status_of_the_specification() {
 fn insufficient_capacity_tells_the_bytes_that_would_be_needed() {
     let mut bench = Bench::new(Settings::default());
     let wanted = NewNamespace { blocks: 1 << 30, capacity_blocks: 1 << 30, format: 0, ..NewNamespace::default() };
-    let refusal = bench.drive.decide(&Request::Create(wanted), &origin("a", 0), &Moment::default()).unwrap_err();
+    let refusal = bench.drive.decide(&Request::Create(wanted), &origin("a", 0), &DecisionInput::default()).unwrap_err();
     assert_eq!(refusal.information, 512 * GIB);
 }
 
@@ -208,13 +208,13 @@ fn exclusive_namespaces_have_one_host_and_those_for_everyone_all_until_one_is_de
 fn a_host_that_comes_back_gets_the_controller_that_it_had() {
     let bench = Bench::new(Settings::default());
     let view = bench.drive.view();
-    let seat = |name: &str, used: &[u16]| {
-        view.seat_for(host(name).as_str(), 0, 0xffef, |cntlid| used.contains(&cntlid.0)).unwrap().0
+    let assignment = |name: &str, used: &[u16]| {
+        view.cntlid_for(host(name).as_str(), 0, 0xffef, |cntlid| used.contains(&cntlid.0)).unwrap().0
     };
-    assert_eq!((seat("a", &[]), seat("b", &[]), seat("c", &[])), (0, 1, 2));
-    assert_eq!((seat("a", &[0]), seat("b", &[0, 2])), (2, 1));
-    assert_eq!(view.seat_for(host("c").as_str(), 0, 1, |_| false), Some(ControllerId(0)));
-    assert_eq!(view.seat_for(host("c").as_str(), 0, 1, |_| true), None);
+    assert_eq!((assignment("a", &[]), assignment("b", &[]), assignment("c", &[])), (0, 1, 2));
+    assert_eq!((assignment("a", &[0]), assignment("b", &[0, 2])), (2, 1));
+    assert_eq!(view.cntlid_for(host("c").as_str(), 0, 1, |_| false), Some(ControllerId(0)));
+    assert_eq!(view.cntlid_for(host("c").as_str(), 0, 1, |_| true), None);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         (nsid.clone(), controllers.clone()).prop_map(|(nsid, list)| Request::Attach(nsid, list)),
         (nsid.clone(), controllers).prop_map(|(nsid, list)| Request::Detach(nsid, list)),
         (nsid, any::<bool>()).prop_map(|(nsid, on)| Request::Protect(nsid, on)),
-        Just(Request::Seat),
+        Just(Request::AssignCntlid),
     ]
 }
 
@@ -282,7 +282,7 @@ fn what_a_later_version_wrote_is_not_skipped() {
 }
 
 fn log(lid: Lid, nsid: Nsid) -> Request {
-    Request::Log(LogWish {
+    Request::Log(LogQuery {
         retain: false,
         lid,
         parameter: 0,
@@ -307,8 +307,8 @@ fn health_and_errors_outlive_the_drive_that_was_killed() {
     let mut bench = Bench::new(Settings { error_entries: 64, ..Settings::default() });
     let nsid = bench.create(8, false).unwrap();
     bench.ask("a", 0, Request::Attach(nsid, vec![ControllerId(0)])).unwrap();
-    let moment = Moment { unix_ms: 1000, ..Moment::default() };
-    for change in bench.drive.opened(&origin("a", 0), &moment) {
+    let input = DecisionInput { unix_ms: 1000, ..DecisionInput::default() };
+    for change in bench.drive.opened(&origin("a", 0), &input) {
         bench.keep(change);
     }
     let usage = crate::health::Usage { bytes_written: 512_000, write_commands: 3, ..Default::default() };
@@ -330,14 +330,14 @@ fn health_and_errors_outlive_the_drive_that_was_killed() {
     };
     assert_eq!(bench.drive.note(0, &[error]), crate::error_log::Urgency::AtOnce);
     let condition = bench.drive.condition();
-    let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &moment);
+    let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &input);
     // The drive has captured what it is like.
     assert_eq!(turned.events, [AsyncEvent::TELEMETRY_LOG_CHANGED]);
     turned.changes.into_iter().for_each(|change| bench.keep(change));
     // Killed, and opened again.
     let state = State::restore(&[], &bench.journal).unwrap();
     bench.drive = Drive::new(state, bench.drive.settings().clone(), bench.drive.capacity());
-    for change in bench.drive.opened(&origin("a", 0), &moment) {
+    for change in bench.drive.opened(&origin("a", 0), &input) {
         bench.keep(change);
     }
     for of in [Nsid::NONE, nsid] {
@@ -359,7 +359,7 @@ fn what_happened_is_read_through_a_context() {
     let mut bench = Bench::new(Settings { subsystem: "nqn.2014-08.org.example:d".into(), ..Settings::default() });
     bench.create(8, false).unwrap();
     let read = |parameter, offset| match log(Lid::PERSISTENT_EVENT, Nsid::NONE) {
-        Request::Log(wish) => Request::Log(LogWish { parameter, offset, ..wish }),
+        Request::Log(query) => Request::Log(LogQuery { parameter, offset, ..query }),
         other => other,
     };
     assert_eq!(bench.refused(read(0, 0)), Status::COMMAND_SEQUENCE_ERROR.dnr());
@@ -428,7 +428,7 @@ fn that_hosts_have_written_is_told_until_it_is_durable() {
     let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
     let advance = |bench: &mut Bench, activity: &crate::health::Activity| {
         let condition = bench.drive.condition();
-        let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &Moment::default());
+        let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &DecisionInput::default());
         turned.changes.into_iter().find(|change| matches!(change, Change::Sanitized { .. }))
     };
     let idle = crate::health::Activity::default();
@@ -449,14 +449,14 @@ fn a_sanitized_drive_has_nothing_that_hosts_have_written() {
     let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
     let sanitized = |bench: &mut Bench, activity: &crate::health::Activity| {
         let condition = bench.drive.condition();
-        let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &Moment::default());
+        let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &DecisionInput::default());
         turned.changes.into_iter().find(|change| matches!(change, Change::Sanitized { .. }))
     };
     let change = sanitized(&mut bench, &wrote).unwrap();
     bench.keep(change);
     let sanitize = ebof_nvme::media::Sanitize::new(ebof_nvme::media::SanitizeAction::BlockErase);
     bench.ask("a", 0, Request::Sanitize(sanitize)).unwrap();
-    let ended = bench.drive.sanitize_ended(true, &origin("a", 0), &Moment::default()).unwrap();
+    let ended = bench.drive.sanitize_ended(true, &origin("a", 0), &DecisionInput::default()).unwrap();
     ended.changes.into_iter().for_each(|change| bench.keep(change));
     assert!(bench.drive.state().sanitize.is_erased());
     assert_eq!(sanitized(&mut bench, &crate::health::Activity::default()), None);
@@ -479,14 +479,14 @@ fn telemetry_names_hosts_to_managers_only() {
         let _refused_without_an_identifier = bench.ask(name, cntlid, Request::Reserve(nsid, command));
     }
     assert_eq!(bench.drive.state().reservations[&nsid.0].registrants(), 1);
-    let moment = Moment { unix_ms: 1000, ..Moment::default() };
-    let (changes, _) = bench.drive.capture_unasked("a test", &origin("a", 0), &moment).unwrap();
+    let input = DecisionInput { unix_ms: 1000, ..DecisionInput::default() };
+    let (changes, _) = bench.drive.capture_unasked("a test", &origin("a", 0), &input).unwrap();
     changes.into_iter().for_each(|change| bench.keep(change));
     for lid in [Lid::TELEMETRY_HOST, Lid::TELEMETRY_CONTROLLER] {
         for name in ["b", "a"] {
-            let Request::Log(wish) = log(lid, Nsid::NONE) else { unreachable!() };
-            let wish = LogWish { parameter: 1, bytes: 64 << 10, retain: true, ..wish };
-            let answer = bench.ask(name, u16::from(name == "b"), Request::Log(wish)).unwrap().answer;
+            let Request::Log(query) = log(lid, Nsid::NONE) else { unreachable!() };
+            let query = LogQuery { parameter: 1, bytes: 64 << 10, retain: true, ..query };
+            let answer = bench.ask(name, u16::from(name == "b"), Request::Log(query)).unwrap().answer;
             let Answer::Part(page) = answer else { panic!("a page is expected: {answer:?}") };
             let text = alloc::string::String::from_utf8_lossy(&page);
             assert!(text.contains("\"controllers\":{\"0\":\"host 1\",\"1\":\"host 2\"}"), "{text}");

@@ -1,5 +1,5 @@
-//! What happens to a drive without being asked for: it is opened and closed, its counters advance, errors are entered, and
-//! its condition changes.
+//! What happens to a drive without being asked for: it is opened and closed, its counters advance,
+//! errors are entered, and its condition changes.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -14,7 +14,7 @@ use crate::change::Change;
 use crate::error_log::{self, Urgency};
 use crate::event_log::Event;
 use crate::health::{self, Activity, Condition, Endurance, Thresholds};
-use crate::request::{Moment, Origin};
+use crate::request::{DecisionInput, Origin};
 use crate::self_test::Cause;
 
 /// What became of the drive by itself.
@@ -29,16 +29,16 @@ pub struct Turned {
 impl Drive {
     /// It is being opened: a power-on.
     #[must_use]
-    pub fn opened(&self, origin: &Origin, moment: &Moment) -> Vec<Change> {
+    pub fn opened(&self, origin: &Origin, input: &DecisionInput) -> Vec<Change> {
         let health = self.state.health.opened();
-        let mut changes = vec![Change::PoweredOn { at_ms: moment.unix_ms }];
+        let mut changes = vec![Change::PoweredOn { at_ms: input.unix_ms }];
         let limits = self.firmware_limits();
         let firmware = self.state.firmware.at_reset(&limits);
         let revision = firmware.as_ref().unwrap_or(&self.state.firmware).running(&limits).revision.clone();
-        changes.push(Change::Happened { event: Event::power_on(origin, moment, &revision, &[]) });
+        changes.push(Change::Happened { event: Event::power_on(origin, input, &revision, &[]) });
         if self.state.health.open {
             let count = health.unsafe_shutdowns.into();
-            changes.push(Change::Happened { event: Event::unsafe_shutdown(origin, moment, count) });
+            changes.push(Change::Happened { event: Event::unsafe_shutdown(origin, input, count) });
         }
         changes.extend(firmware.map(|firmware| Change::Firmware { firmware: Box::new(firmware) }));
         changes.extend(self.interrupt_self_test(Cause::Restart));
@@ -55,7 +55,8 @@ impl Drive {
         changes
     }
 
-    /// Enters errors of commands, with `missed` older ones that are only counted; whether they have to be flushed at once.
+    /// Enters errors of commands, with `missed` older ones that are only counted; whether they have
+    /// to be flushed at once.
     pub fn note(&mut self, missed: u64, errors: &[error_log::Error]) -> Urgency {
         let entries = self.settings.error_entries;
         self.state.errors.skip(missed);
@@ -77,15 +78,16 @@ impl Drive {
         self.state.errors.flush().map(|errors| Change::Failed { errors })
     }
 
-    /// Counts what happened, and looks at what the drive is like now. Counters are the drive's at once; the changes say what is to be
-    /// written down now (counters only if `keep`, or if something else is).
+    /// Counts what happened, and looks at what the drive is like now. Counters are the drive's at
+    /// once; the changes say what is to be written down now (counters only if `keep`, or if
+    /// something else is).
     pub fn advance(
         &mut self,
         activity: &Activity,
         condition: Condition,
         keep: bool,
         origin: &Origin,
-        moment: &Moment,
+        input: &DecisionInput,
     ) -> Turned {
         let (before, kelvin_before) = (self.condition().warnings(&Thresholds::DEFAULT), self.condition.kelvin);
         self.condition = condition;
@@ -94,16 +96,16 @@ impl Drive {
         let after = self.condition().warnings(&Thresholds::DEFAULT);
         let mut events = Vec::new();
         for bit in (0..8).map(|bit| 1_u8 << bit).filter(|bit| after & !before & bit != 0) {
-            events.push(Event::critical_warning(origin, moment, bit));
+            events.push(Event::critical_warning(origin, input, bit));
         }
         if let Some((thermal, delta)) = health::excursion(kelvin_before, self.condition.kelvin) {
-            events.push(Event::thermal_excursion(origin, moment, thermal, delta));
+            events.push(Event::thermal_excursion(origin, input, thermal, delta));
         }
         if self.state.health.is_snapshot_due() {
             self.state.health.snapshot_taken();
             let page =
                 self.state.health.page(ebof_nvme::Nsid::NONE, &self.condition(), &Thresholds::DEFAULT, &endurance);
-            events.push(Event::smart_snapshot(origin, moment, &page));
+            events.push(Event::smart_snapshot(origin, input, &page));
         }
         let admitted = events.into_iter().filter(|event| self.state.events.admits(event));
         let mut changes: Vec<_> = admitted.map(|event| Change::Happened { event }).collect();
@@ -118,7 +120,7 @@ impl Drive {
         let mut raised = health::events(before, after);
         let broken = after & !before & (critical_warning::DEGRADED | critical_warning::READ_ONLY) != 0;
         let alarm = self.alarm.take().or_else(|| broken.then(|| "a critical warning".to_string()));
-        if let Some((captured, event)) = alarm.and_then(|reason| self.capture_unasked(&reason, origin, moment)) {
+        if let Some((captured, event)) = alarm.and_then(|reason| self.capture_unasked(&reason, origin, input)) {
             changes.extend(captured);
             raised.push(event);
         }

@@ -1,4 +1,5 @@
-//! Reading the log: a controller establishes a reporting context, reads the page in pieces, and releases it.
+//! Reading the log: a controller establishes a reporting context, reads the page in pieces, and
+//! releases it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -10,16 +11,18 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 use super::{EventLog, SUPPORTED, timestamp};
-use crate::request::{Moment, Refusal};
+use crate::request::{DecisionInput, Refusal};
 
-/// Contexts that are kept; one more ends the oldest, whose host finds another generation number when it compares.
+/// Contexts that are kept; one more ends the oldest, whose host finds another generation number
+/// when it compares.
 pub const CONTEXTS_MAX: usize = 64;
 
 /// The reporting contexts of all controllers. A restart ends them.
 #[derive(Debug, Default)]
 pub struct Contexts {
     by_controller: BTreeMap<ControllerId, Context>,
-    /// What was reported last, and at which number of events: a log that has not changed is not built again.
+    /// What was reported last, and at which number of events: a log that has not changed is not
+    /// built again.
     last: Option<(u64, Arc<[u8]>)>,
     /// GNUM of the last context.
     generation: u16,
@@ -78,13 +81,13 @@ impl Contexts {
         lsp: u8,
         controller: ControllerId,
         subsystem: &Subsystem<'_>,
-        moment: &Moment,
+        input: &DecisionInput,
     ) -> Result<Reply, Refusal> {
         let existing = self.by_controller.get(&controller).map(|context| context.page.clone());
         match (lsp & persistent_event_lsp::ACTION_MASK, existing) {
             (persistent_event_lsp::READ, Some(page)) => Ok(Reply::Page(page)),
             (persistent_event_lsp::ESTABLISH, None) => {
-                Ok(Reply::Page(self.establish(log, controller, subsystem, moment)))
+                Ok(Reply::Page(self.establish(log, controller, subsystem, input)))
             }
             (persistent_event_lsp::READ | persistent_event_lsp::ESTABLISH, _) => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR))
@@ -93,7 +96,7 @@ impl Contexts {
                 self.release(controller);
                 Ok(Reply::Nothing)
             }
-            (_, None) => Ok(Reply::Header(self.establish(log, controller, subsystem, moment).header)),
+            (_, None) => Ok(Reply::Header(self.establish(log, controller, subsystem, input).header)),
             (_, Some(mut page)) => {
                 // RCI: a context exists, established over a port of the subsystem.
                 page.header[RCI_KIND_BYTE] |= 1 << 2 | 1;
@@ -115,7 +118,7 @@ impl Contexts {
         log: &EventLog,
         controller: ControllerId,
         subsystem: &Subsystem<'_>,
-        moment: &Moment,
+        input: &DecisionInput,
     ) -> Page {
         if self.by_controller.len() >= CONTEXTS_MAX {
             let oldest = self.by_controller.iter().min_by_key(|(_, context)| context.established);
@@ -136,7 +139,7 @@ impl Contexts {
         let events = u32::try_from(log.events.len()).unwrap_or(u32::MAX);
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let mut header = PersistentEventHeader::new(events, bytes);
-        header.tstmp = U64::from_bytes(timestamp(moment.unix_ms));
+        header.tstmp = U64::from_bytes(timestamp(input.unix_ms));
         header.poh.set(subsystem.power_on_hours);
         header.pcc.set(subsystem.power_cycles);
         header.gnum.set(self.generation);

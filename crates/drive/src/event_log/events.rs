@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 use super::{Event, timestamp};
-use crate::request::{Moment, Origin};
+use crate::request::{DecisionInput, Origin};
 
 /// Controllers that a Power-on or Reset event describes; the others are left out.
 pub const RESET_CONTROLLERS_MAX: usize = 100;
@@ -36,15 +36,15 @@ pub enum Thermal {
 impl Event {
     /// SMART / Health Log Snapshot: due every 24 power-on hours.
     #[must_use]
-    pub fn smart_snapshot(origin: &Origin, moment: &Moment, page: &SmartHealth) -> Self {
-        Self::new(EventKind::SMART_SNAPSHOT, origin, moment, page.as_bytes())
+    pub fn smart_snapshot(origin: &Origin, input: &DecisionInput, page: &SmartHealth) -> Self {
+        Self::new(EventKind::SMART_SNAPSHOT, origin, input, page.as_bytes())
     }
 
     /// Firmware Commit was completed, successfully or not: `old` ran before, `new` was to run.
     #[must_use]
     pub fn firmware_commit(
         origin: &Origin,
-        moment: &Moment,
+        input: &DecisionInput,
         (old, new): (&str, &str),
         (action, slot): (u8, u8),
         status: Status,
@@ -58,75 +58,81 @@ impl Event {
             sc: status.code(),
             ..FirmwareCommitEvent::default()
         };
-        Self::new(EventKind::FIRMWARE_COMMIT, origin, moment, data.as_bytes())
+        Self::new(EventKind::FIRMWARE_COMMIT, origin, input, data.as_bytes())
     }
 
     /// A host set the timestamp, `since_reset_ms` after the controller's last reset.
     #[must_use]
-    pub fn timestamp_change(origin: &Origin, moment: &Moment, previous_ms: u64, since_reset_ms: u64) -> Self {
+    pub fn timestamp_change(origin: &Origin, input: &DecisionInput, previous_ms: u64, since_reset_ms: u64) -> Self {
         let previous = U64::from_bytes(timestamp(previous_ms));
         let data = TimestampChangeEvent { prvts: previous, mssr: since_reset_ms.into() };
-        Self::new(EventKind::TIMESTAMP_CHANGE, origin, moment, data.as_bytes())
+        Self::new(EventKind::TIMESTAMP_CHANGE, origin, input, data.as_bytes())
     }
 
     /// The drive was powered on, or reset with its controllers.
     #[must_use]
     pub fn power_on(
         origin: &Origin,
-        moment: &Moment,
+        input: &DecisionInput,
         firmware: &str,
         controllers: &[ControllerResetInformation],
     ) -> Self {
         let mut data = revision(firmware).to_vec();
         data.extend_from_slice(controllers[..controllers.len().min(RESET_CONTROLLERS_MAX)].as_bytes());
-        Self::new(EventKind::POWER_ON_OR_RESET, origin, moment, &data)
+        Self::new(EventKind::POWER_ON_OR_RESET, origin, input, &data)
     }
 
     /// A command completed with a Media and Data Integrity Error.
     #[must_use]
-    pub fn media_error(origin: &Origin, moment: &Moment, completion: &Cqe) -> Self {
-        Self::hardware_error(origin, moment, hardware_error::MEDIA_AND_DATA_INTEGRITY, completion.as_bytes())
+    pub fn media_error(origin: &Origin, input: &DecisionInput, completion: &Cqe) -> Self {
+        Self::hardware_error(origin, input, hardware_error::MEDIA_AND_DATA_INTEGRITY, completion.as_bytes())
     }
 
     /// A bit of SMART's Critical Warning was set.
     #[must_use]
-    pub fn critical_warning(origin: &Origin, moment: &Moment, warning: u8) -> Self {
-        Self::hardware_error(origin, moment, hardware_error::CRITICAL_WARNING, &[warning, 0, 0, 0])
+    pub fn critical_warning(origin: &Origin, input: &DecisionInput, warning: u8) -> Self {
+        Self::hardware_error(origin, input, hardware_error::CRITICAL_WARNING, &[warning, 0, 0, 0])
     }
 
     /// The drive had not been closed when it was opened; `count` is how often that was so.
     #[must_use]
-    pub fn unsafe_shutdown(origin: &Origin, moment: &Moment, count: u128) -> Self {
+    pub fn unsafe_shutdown(origin: &Origin, input: &DecisionInput, count: u128) -> Self {
         let mut information = count.to_le_bytes().to_vec();
         information.resize(20, 0);
-        Self::hardware_error(origin, moment, hardware_error::UNSAFE_SHUTDOWN, &information)
+        Self::hardware_error(origin, input, hardware_error::UNSAFE_SHUTDOWN, &information)
     }
 
     /// NVM Subsystem Hardware Error of any kind; `code` is of [`hardware_error`].
     #[must_use]
-    pub fn hardware_error(origin: &Origin, moment: &Moment, code: u16, information: &[u8]) -> Self {
+    pub fn hardware_error(origin: &Origin, input: &DecisionInput, code: u16, information: &[u8]) -> Self {
         let data = HardwareErrorEvent { nsheec: code.into(), ..HardwareErrorEvent::default() };
         let data = [data.as_bytes(), information].concat();
-        Self::new(EventKind::HARDWARE_ERROR, origin, moment, &data)
+        Self::new(EventKind::HARDWARE_ERROR, origin, input, &data)
     }
 
     /// A namespace was created or deleted by Namespace Management.
     #[must_use]
-    pub fn change_namespace(origin: &Origin, moment: &Moment, data: &ChangeNamespaceEvent) -> Self {
-        Self::new(EventKind::CHANGE_NAMESPACE, origin, moment, data.as_bytes())
+    pub fn change_namespace(origin: &Origin, input: &DecisionInput, data: &ChangeNamespaceEvent) -> Self {
+        Self::new(EventKind::CHANGE_NAMESPACE, origin, input, data.as_bytes())
     }
 
     /// Format NVM begins; FNA is of Identify Controller.
     #[must_use]
-    pub fn format_start(origin: &Origin, moment: &Moment, nsid: Nsid, fna: u8, cdw10: u32) -> Self {
+    pub fn format_start(origin: &Origin, input: &DecisionInput, nsid: Nsid, fna: u8, cdw10: u32) -> Self {
         let data =
             FormatStartEvent { nsid: nsid.0.into(), fna, fnvmcdw10: cdw10.into(), ..FormatStartEvent::default() };
-        Self::new(EventKind::FORMAT_START, origin, moment, data.as_bytes())
+        Self::new(EventKind::FORMAT_START, origin, input, data.as_bytes())
     }
 
     /// Format NVM ended with `status`; `left_percent` is what was still to be done.
     #[must_use]
-    pub fn format_completion(origin: &Origin, moment: &Moment, nsid: Nsid, left_percent: u8, status: Status) -> Self {
+    pub fn format_completion(
+        origin: &Origin,
+        input: &DecisionInput,
+        nsid: Nsid,
+        left_percent: u8,
+        status: Status,
+    ) -> Self {
         let failed = !status.is_success();
         let data = FormatCompletionEvent {
             nsid: nsid.0.into(),
@@ -135,27 +141,28 @@ impl Event {
             sf: (u32::from(status.0) << 1).into(),
             ..FormatCompletionEvent::default()
         };
-        Self::new(EventKind::FORMAT_COMPLETION, origin, moment, data.as_bytes())
+        Self::new(EventKind::FORMAT_COMPLETION, origin, input, data.as_bytes())
     }
 
     /// A sanitize operation begins; SANICAP is of Identify Controller.
     #[must_use]
-    pub fn sanitize_start(origin: &Origin, moment: &Moment, sanicap: u32, cdw10: u32, cdw11: u32) -> Self {
+    pub fn sanitize_start(origin: &Origin, input: &DecisionInput, sanicap: u32, cdw10: u32, cdw11: u32) -> Self {
         let data = SanitizeStartEvent { sanicap: sanicap.into(), scdw10: cdw10.into(), scdw11: cdw11.into() };
-        Self::new(EventKind::SANITIZE_START, origin, moment, data.as_bytes())
+        Self::new(EventKind::SANITIZE_START, origin, input, data.as_bytes())
     }
 
     /// A sanitize operation ended; SPROG and SSTAT are of the Sanitize Status log page.
     #[must_use]
-    pub fn sanitize_completion(origin: &Origin, moment: &Moment, sprog: u16, sstat: u16) -> Self {
+    pub fn sanitize_completion(origin: &Origin, input: &DecisionInput, sprog: u16, sstat: u16) -> Self {
         let data =
             SanitizeCompletionEvent { sprog: sprog.into(), sstat: sstat.into(), ..SanitizeCompletionEvent::default() };
-        Self::new(EventKind::SANITIZE_COMPLETION, origin, moment, data.as_bytes())
+        Self::new(EventKind::SANITIZE_COMPLETION, origin, input, data.as_bytes())
     }
 
-    /// Set Features changed something: the dwords from 10 on, six at most, and the data. A timestamp has an event of its own.
+    /// Set Features changed something: the dwords from 10 on, six at most, and the data. A
+    /// timestamp has an event of its own.
     #[must_use]
-    pub fn set_feature(origin: &Origin, moment: &Moment, dwords: &[u32], data: &[u8]) -> Self {
+    pub fn set_feature(origin: &Origin, input: &DecisionInput, dwords: &[u32], data: &[u8]) -> Self {
         let dwords = &dwords[..dwords.len().min(6)];
         let room = Self::DATA_MAX - size_of::<SetFeatureEvent>() - size_of_val(dwords);
         let data = &data[..data.len().min(room)];
@@ -164,18 +171,18 @@ impl Event {
         let mut event = layout.as_bytes().to_vec();
         event.extend(dwords.iter().flat_map(|dword| dword.to_le_bytes()));
         event.extend_from_slice(data);
-        Self::new(EventKind::SET_FEATURE, origin, moment, &event)
+        Self::new(EventKind::SET_FEATURE, origin, input, &event)
     }
 
     /// Telemetry data was created.
     #[must_use]
-    pub fn telemetry_created(origin: &Origin, moment: &Moment, header: &TelemetryHeader) -> Self {
-        Self::new(EventKind::TELEMETRY_CREATED, origin, moment, header.as_bytes())
+    pub fn telemetry_created(origin: &Origin, input: &DecisionInput, header: &TelemetryHeader) -> Self {
+        Self::new(EventKind::TELEMETRY_CREATED, origin, input, header.as_bytes())
     }
 
     /// A temperature threshold was crossed; the temperature is `delta_kelvin` away from it.
     #[must_use]
-    pub fn thermal_excursion(origin: &Origin, moment: &Moment, thermal: Thermal, delta_kelvin: u16) -> Self {
+    pub fn thermal_excursion(origin: &Origin, input: &DecisionInput, thermal: Thermal, delta_kelvin: u16) -> Self {
         let thresh = match thermal {
             Thermal::Warning => 0x01,
             Thermal::Critical => 0x02,
@@ -183,7 +190,7 @@ impl Event {
             Thermal::Low => 0xb0,
         };
         let data = ThermalExcursionEvent { otemp: u8::try_from(delta_kelvin).unwrap_or(u8::MAX), thresh };
-        Self::new(EventKind::THERMAL_EXCURSION, origin, moment, data.as_bytes())
+        Self::new(EventKind::THERMAL_EXCURSION, origin, input, data.as_bytes())
     }
 }
 

@@ -23,8 +23,8 @@ fn origin() -> Origin {
     Origin { cntlid: ControllerId(7), host: nqn(), host_id: HostId([1; 16]) }
 }
 
-fn at(unix_ms: u64) -> Moment {
-    Moment { unix_ms, ..Moment::default() }
+fn at(unix_ms: u64) -> DecisionInput {
+    DecisionInput { unix_ms, ..DecisionInput::default() }
 }
 
 fn execute(contexts: &mut Contexts, log: &EventLog, lsp: u8, controller: u16) -> Result<Reply, Status> {

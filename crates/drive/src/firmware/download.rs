@@ -1,5 +1,5 @@
-//! The pieces of an image, until a commit takes it. They are kept in memory only: a reset of the controller that they came
-//! over discards them, and so does a restart.
+//! The pieces of an image, until a commit takes it. They are kept in memory only: a reset of the
+//! controller that they came over discards them, and so does a restart.
 //!
 //! NVMe Base 2.1, "Firmware Image Download command".
 
@@ -24,11 +24,13 @@ pub struct Download {
 }
 
 impl Download {
-    /// Takes a piece: `offset_bytes` is OFST in bytes, `data` as long as NUMD says. Answers dword 0 of the completion.
+    /// Takes a piece: `offset_bytes` is OFST in bytes, `data` as long as NUMD says. Answers dword 0
+    /// of the completion.
     ///
     /// # Errors
-    /// Overlapping Range if any byte of it was downloaded already; Invalid Field in Command if it is not of the announced
-    /// granularity, or ends beyond [`IMAGE_BYTES_MAX`]. The pieces so far stay.
+    /// Overlapping Range if any byte of it was downloaded already; Invalid Field in Command if it
+    /// is not of the announced granularity, or ends beyond [`IMAGE_BYTES_MAX`]. The pieces so far
+    /// stay.
     pub fn take(&mut self, over: ControllerId, offset_bytes: u64, data: &[u8]) -> Result<u32, Refusal> {
         let begin = usize::try_from(offset_bytes)
             .ok()

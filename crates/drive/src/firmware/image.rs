@@ -21,7 +21,8 @@ pub struct Image {
     pub personality: Personality,
 }
 
-/// What an image makes of the drive. Keys that this version does not know are refused: it could not do what they ask for.
+/// What an image makes of the drive. Keys that this version does not know are refused: it could not
+/// do what they ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Personality {
@@ -215,8 +216,8 @@ impl Image {
 }
 
 impl Personality {
-    /// Whether hosts would be surprised, if it took the place of `running` without a reset: a command would be gone that they
-    /// were told of, or the drive would be called something else.
+    /// Whether hosts would be surprised, if it took the place of `running` without a reset: a
+    /// command would be gone that they were told of, or the drive would be called something else.
     pub(super) fn needs_reset_from(&self, running: &Self) -> bool {
         let pairs = self.commands().into_iter().zip(running.commands());
         let loses = pairs.into_iter().any(|(new, old)| old && !new);
@@ -261,7 +262,8 @@ impl Default for Personality {
     }
 }
 
-/// A text that is padded with zeros; `None` where something follows the first of them, or it is no ASCII.
+/// A text that is padded with zeros; `None` where something follows the first of them, or it is no
+/// ASCII.
 fn text(field: &[u8]) -> Option<String> {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     let (text, padding) = field.split_at(end);

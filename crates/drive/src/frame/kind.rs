@@ -1,8 +1,8 @@
-//! The kinds of records in journal frames and checkpoints, and their numbers on the medium. What a record of each kind holds is
-//! in `frame.rs`; `docs/data-file.md` has the bytes.
+//! The kinds of records in journal frames and checkpoints, and their numbers on the medium. What a
+//! record of each kind holds is in `frame.rs`; `docs/data-file.md` has the bytes.
 
-/// What a record is: the number that it begins with. A number is never used again for something else, and a reader refuses
-/// those that it does not know.
+/// What a record is: the number that it begins with. A number is never used again for something
+/// else, and a reader refuses those that it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {

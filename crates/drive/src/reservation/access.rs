@@ -1,7 +1,7 @@
 //! Who may do what to a namespace that is reserved.
 //!
-//! NVMe Base 2.1, "Reservation Types", figure "Command Behavior in the Presence of a Reservation"; NVM Command Set 1.1,
-//! "Reservations".
+//! NVMe Base 2.1, "Reservation Types", figure "Command Behavior in the Presence of a Reservation";
+//! NVM Command Set 1.1, "Reservations".
 
 use alloc::boxed::Box;
 
@@ -15,12 +15,14 @@ use super::{Host, Reservations};
 pub enum Access {
     /// Read Command Group: Read, Compare, Verify, a source of Copy, Security Receive.
     Read,
-    /// Write Command Group: Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush, the destination of Copy; Format
-    /// NVM, Namespace Attachment, Namespace Management, Capacity Management, Sanitize, Security Send.
+    /// Write Command Group: Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush,
+    /// the destination of Copy; Format NVM, Namespace Attachment, Namespace Management, Capacity
+    /// Management, Sanitize, Security Send.
     Write,
     /// Reservation Acquire with the action Acquire.
     Acquire,
-    /// Reservation Acquire with the action Preempt or Preempt and Abort, and Reservation Release: for registrants.
+    /// Reservation Acquire with the action Preempt or Preempt and Abort, and Reservation Release:
+    /// for registrants.
     Registrant,
     /// All others: never in conflict.
     Other,
@@ -38,7 +40,8 @@ pub enum Right {
     ReadOnly,
     /// Neither.
     Nothing,
-    /// Neither, and not because of a reservation: this is what commands are refused with until what goes on is over.
+    /// Neither, and not because of a reservation: this is what commands are refused with until what
+    /// goes on is over.
     Barred(Status),
 }
 
@@ -52,8 +55,8 @@ pub struct ReservationView {
 }
 
 impl Access {
-    /// Of an I/O command of the NVM command set; dword 10 holds the action of Reservation Acquire. The sources of Copy are
-    /// [`Access::Read`] to their namespaces besides.
+    /// Of an I/O command of the NVM command set; dword 10 holds the action of Reservation Acquire.
+    /// The sources of Copy are [`Access::Read`] to their namespaces besides.
     #[must_use]
     pub const fn of_nvm(opcode: u8, cdw10: u32) -> Self {
         match opcode {
@@ -120,7 +123,8 @@ impl Reservations {
         let host = Host(host.0);
         match access {
             Access::Read | Access::Write => !self.right(host).allows(access),
-            // Whether a holder asks for the type that it has is looked at when the command is executed.
+            // Whether a holder asks for the type that it has is looked at when the command is
+            // executed.
             Access::Acquire => self.held.is_some() && !self.holds(host),
             Access::Registrant => self.held.is_some() && !self.registrants.contains_key(&host),
             Access::Other => false,

@@ -1,6 +1,8 @@
-//! What hosts are told of reservations that others changed: the queue of Reservation Notification log pages of a controller.
+//! What hosts are told of reservations that others changed: the queue of Reservation Notification
+//! log pages of a controller.
 //!
-//! NVMe Base 2.1, "Reservation Notification" log page (80h), "Reservation Notification Mask" feature (82h).
+//! NVMe Base 2.1, "Reservation Notification" log page (80h), "Reservation Notification Mask"
+//! feature (82h).
 
 use alloc::collections::VecDeque;
 
@@ -11,8 +13,8 @@ use ebof_nvme::log::{ReservationEvent, ReservationNotification};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotificationMask(pub u32);
 
-/// The notices that a controller keeps for its host. They end with the controller: a host that comes back asks with Reservation
-/// Report what has become of it.
+/// The notices that a controller keeps for its host. They end with the controller: a host that
+/// comes back asks with Reservation Report what has become of it.
 #[derive(Clone, Debug, Default)]
 pub struct NotificationLog {
     /// Log Page Count of the last notice, kept or lost; 0 before the first.
@@ -45,8 +47,8 @@ impl NotificationLog {
     /// Notices that are kept: the one that is read next, and as many more as the page can count.
     pub const NOTICES_MAX: usize = 256;
 
-    /// Enters a notice that is not masked; the event Reservation Log Page Available is due. A notice for which there is no room
-    /// is lost, which shows in the count of the last one.
+    /// Enters a notice that is not masked; the event Reservation Log Page Available is due. A
+    /// notice for which there is no room is lost, which shows in the count of the last one.
     pub fn push(&mut self, nsid: Nsid, kind: ReservationEvent) {
         self.count = self.count.checked_add(1).unwrap_or(1);
         if self.queue.len() < Self::NOTICES_MAX {

@@ -14,12 +14,13 @@ use crate::request::Refusal;
 const EDS_BYTE: u8 = 44;
 
 impl Reservations {
-    /// The Reservation Status Extended data structure: one Registrant Extended data structure for each registrant, in the order of
-    /// their identifiers, with the controller that `controller_of` names for the host now, or FFFFh.
+    /// The Reservation Status Extended data structure: one Registrant Extended data structure for
+    /// each registrant, in the order of their identifiers, with the controller that `controller_of`
+    /// names for the host now, or FFFFh.
     ///
     /// # Errors
-    /// Host Identifier Inconsistent Format unless `extended`: host identifiers have 128 bits on every fabric, and the other
-    /// structure has room for 64.
+    /// Host Identifier Inconsistent Format unless `extended`: host identifiers have 128 bits on
+    /// every fabric, and the other structure has room for 64.
     pub fn report(
         &self,
         extended: bool,

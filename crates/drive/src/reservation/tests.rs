@@ -69,7 +69,8 @@ fn releasing(action: ReleaseAction, rtype: u8, key: u64) -> Command {
 }
 
 impl Reservations {
-    /// Executes a command that succeeds, as the drive would: what is applied has been in the journal.
+    /// Executes a command that succeeds, as the drive would: what is applied has been in the
+    /// journal.
     #[track_caller]
     fn run(&mut self, host: HostId, command: Command) -> Done {
         let done = self.execute(host, &command).expect("the command succeeds");
@@ -103,8 +104,8 @@ fn held(kind: ReservationType) -> Reservations {
     namespace
 }
 
-/// Figure "Command Behavior in the Presence of a Reservation", with a column for the holder: C for a conflict.
-/// The columns of a type: holder, registrant, stranger.
+/// Figure "Command Behavior in the Presence of a Reservation", with a column for the holder: C for
+/// a conflict. The columns of a type: holder, registrant, stranger.
 #[rustfmt::skip]
 const BEHAVIOR: [(Access, [&str; 6]); 5] = [
     //                    WE     EA     WE-RO  EA-RO  WE-AR  EA-AR

@@ -29,8 +29,8 @@ impl Sanitize {
 }
 
 impl Restriction {
-    /// Whether an admin command, or a Fabrics command, is executed: `cdw10` names its log page or feature. Error Information is
-    /// returned without LBAs.
+    /// Whether an admin command, or a Fabrics command, is executed: `cdw10` names its log page or
+    /// feature. Error Information is returned without LBAs.
     ///
     /// # Errors
     /// Sanitize In Progress or Sanitize Failed.

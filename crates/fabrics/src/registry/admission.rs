@@ -15,7 +15,7 @@ use super::drain::{Draining, Hold};
 use super::replaced::Replaced;
 use super::{Attached, Entry, Handle, Key, Registry};
 use crate::association::{Association, Counters, Identity};
-use crate::connect::{self, Arrival, Refusal, RefusalReason, Tolerated, Wish};
+use crate::connect::{self, Arrival, ConnectRequest, Refusal, RefusalReason, Tolerated};
 use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
@@ -48,62 +48,67 @@ impl Registry {
         arrival: &Arrival,
         now_ms: u64,
     ) -> (Step, Option<Refusal>) {
-        let wish = match connect::decode(&executing, data) {
-            Ok(wish) => wish,
+        let request = match connect::decode(&executing, data) {
+            Ok(request) => request,
             Err((reason, host, subsystem)) => return refuse(queue, executing, reason, host, subsystem),
         };
-        let granted = if wish.connect.qid.is_admin() {
-            self.admit_controller(&wish, arrival, now_ms).map(Verdict::Granted)
+        let granted = if request.connect.qid.is_admin() {
+            self.admit_controller(&request, arrival, now_ms).map(Verdict::Granted)
         } else {
-            self.admit_io_queue(&wish, arrival, now_ms)
+            self.admit_io_queue(&request, arrival, now_ms)
         };
         match granted {
             Ok(Verdict::Held(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
             Ok(Verdict::Granted(Granted { live, entries })) => {
                 // AUTHREQ 0: no authentication is asked for.
                 let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
-                let no_flow = wish.connect.disables_sq_flow();
+                let no_flow = request.connect.disables_sq_flow();
                 (queue.install(&executing, live, entries, no_flow, result), None)
             }
             Err(reason) => {
                 self.held.remove(&arrival.handle);
-                refuse(queue, executing, reason, Some(wish.host), Some(wish.subsystem))
+                refuse(queue, executing, reason, Some(request.host), Some(request.subsystem))
             }
         }
     }
 
-    fn admit_controller(&mut self, wish: &Wish, arrival: &Arrival, now_ms: u64) -> Result<Granted, RefusalReason> {
+    fn admit_controller(
+        &mut self,
+        request: &ConnectRequest,
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> Result<Granted, RefusalReason> {
         let port = self.model.port(arrival.port).ok_or(RefusalReason::PortRemoved)?.clone();
-        let entries = self.queue_entries(wish, &port, None)?;
+        let entries = self.queue_entries(request, &port, None)?;
         // Only the dynamic controller model: the host may not choose.
-        if wish.cntlid != ControllerId::DYNAMIC {
+        if request.cntlid != ControllerId::DYNAMIC {
             return Err(RefusalReason::StaticController);
         }
-        let discovery = self.model.is_discovery(&wish.subsystem);
+        let discovery = self.model.is_discovery(&request.subsystem);
         let (nqn, kind) = if discovery {
             (self.model.discovery.nqn.clone(), Kind::Discovery(self.model.discovery.clone()))
         } else {
-            let subsystem = self.effective.get(&wish.subsystem);
+            let subsystem = self.effective.get(&request.subsystem);
             let here = subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id));
-            let subsystem = here.ok_or_else(|| self.missing(&wish.subsystem))?;
-            if !(if wish.nameless { subsystem.allow_any_host } else { subsystem.allows(&wish.host) }) {
+            let subsystem = here.ok_or_else(|| self.missing(&request.subsystem))?;
+            if !(if request.nameless { subsystem.allow_any_host } else { subsystem.allows(&request.host) }) {
                 return Err(RefusalReason::HostNotAllowed);
             }
-            self.check_host_id(wish)?;
-            if self.drains_too_much(&subsystem.nqn, &wish.host) {
+            self.check_host_id(request)?;
+            if self.drains_too_much(&subsystem.nqn, &request.host) {
                 return Err(RefusalReason::Draining);
             }
-            (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&wish.host, wish.host_id)))
+            (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
         };
-        self.check_share(&wish.host, 1)?;
-        let cntlid = self.free_cntlid(&nqn, &kind, &wish.host).ok_or(RefusalReason::ControllersExhausted)?;
-        let Wish { host, host_id, nameless, .. } = wish.clone();
+        self.check_share(&request.host, 1)?;
+        let cntlid = self.free_cntlid(&nqn, &kind, &request.host).ok_or(RefusalReason::ControllersExhausted)?;
+        let ConnectRequest { host, host_id, nameless, .. } = request.clone();
         let identity = Identity { cntlid, subsystem: nqn.clone(), host, host_id, nameless, discovery };
         let association =
             Arc::new(Association::new(identity, port, self.limits_of(&kind), self.error_log(&nqn, &kind)));
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
-        let attached = attached(wish, arrival, entries, &counters);
+        let attached = attached(request, arrival, entries, &counters);
         let mut entry = Entry {
             association: Arc::clone(&association),
             peer: arrival.peer.clone(),
@@ -114,24 +119,29 @@ impl Registry {
             enable_by_ms: Some(now_ms.saturating_add(self.limits.enable_timeout_ms.into())),
             replaced: Replaced::default(),
         };
-        entry.set_keep_alive(self.keep_alive_ms(discovery, wish.connect.kato_ms), now_ms);
+        entry.set_keep_alive(self.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);
         let key = Key(self.next_key);
         self.next_key += 1;
         self.entries.insert(key, entry);
         self.names.insert((nqn, cntlid), key);
         self.handles.insert(arrival.handle, key);
         let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
-        Ok(granted(wish, arrival, entries, association, counters, now_ms, role))
+        Ok(granted(request, arrival, entries, association, counters, now_ms, role))
     }
 
-    fn admit_io_queue(&mut self, wish: &Wish, arrival: &Arrival, now_ms: u64) -> Result<Verdict, RefusalReason> {
-        if self.model.is_discovery(&wish.subsystem) {
+    fn admit_io_queue(
+        &mut self,
+        request: &ConnectRequest,
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> Result<Verdict, RefusalReason> {
+        if self.model.is_discovery(&request.subsystem) {
             return Err(RefusalReason::QueueId);
         }
-        let Some(subsystem) = self.effective.get(&wish.subsystem).cloned() else {
-            return Err(self.missing(&wish.subsystem));
+        let Some(subsystem) = self.effective.get(&request.subsystem).cloned() else {
+            return Err(self.missing(&request.subsystem));
         };
-        let key = self.names.get(&(wish.subsystem.clone(), wish.cntlid)).copied();
+        let key = self.names.get(&(request.subsystem.clone(), request.cntlid)).copied();
         let key = key.ok_or(RefusalReason::UnknownController)?;
         let entry = self.entries.get(&key).ok_or(RefusalReason::UnknownController)?;
         let association = Arc::clone(&entry.association);
@@ -143,36 +153,36 @@ impl Registry {
         // the Admin Queue's counts, and the log tells. Not where the host has no
         // NQN: nothing but its identifier tells it from others then, and both have the NQN that is
         // made of it.
-        let same_host = association.nameless == wish.nameless && association.host == wish.host;
+        let same_host = association.nameless == request.nameless && association.host == request.host;
         if !same_host || association.port.id != arrival.port {
             return Err(RefusalReason::OtherHost);
         }
         if !association.is_ready() {
             return Err(RefusalReason::NotReady);
         }
-        if u32::from(wish.connect.qid.0) > association.granted_queues.load(Ordering::Relaxed) {
+        if u32::from(request.connect.qid.0) > association.granted_queues.load(Ordering::Relaxed) {
             return Err(RefusalReason::QueueId);
         }
-        if entry.queues.iter().any(|queue| queue.id == wish.connect.qid && !queue.detached) {
+        if entry.queues.iter().any(|queue| queue.id == request.connect.qid && !queue.detached) {
             return Err(RefusalReason::QueueInUse);
         }
         let (_, view) = entry.views(&subsystem);
         let drive = subsystem.drive.as_deref();
-        let entries = self.queue_entries(wish, &association.port, drive)?;
+        let entries = self.queue_entries(request, &association.port, drive)?;
         self.check_entries(&subsystem.nqn, drive, entries)?;
-        self.check_share(&wish.host, 0)?;
+        self.check_share(&request.host, 0)?;
         if let Hold::Wait(looks) = self.hold(arrival.handle, key, now_ms)? {
             return Ok(Verdict::Held(looks));
         }
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.queues.push(attached(wish, arrival, entries, &counters));
+            entry.queues.push(attached(request, arrival, entries, &counters));
             entry.count_io_queues();
         }
         self.handles.insert(arrival.handle, key);
         let role = Role::Io(view);
-        Ok(Verdict::Granted(granted(wish, arrival, entries, association, counters, now_ms, role)))
+        Ok(Verdict::Granted(granted(request, arrival, entries, association, counters, now_ms, role)))
     }
 
     /// What is said about a subsystem that is not served.
@@ -183,11 +193,11 @@ impl Registry {
 
     /// SQSIZE: at least two entries, at most CAP.MQES. That is a limit of I/O queues: the discovery
     /// log promises an Admin Queue of 32 entries, and hosts ask for so many.
-    fn queue_entries(&self, wish: &Wish, port: &Port, drive: Option<&View>) -> Result<u16, RefusalReason> {
+    fn queue_entries(&self, request: &ConnectRequest, port: &Port, drive: Option<&View>) -> Result<u16, RefusalReason> {
         let of_drive = drive.and_then(|drive| drive.profile.queue_entries).unwrap_or(u16::MAX);
-        let least = if wish.connect.qid.is_admin() { ADMIN_QUEUE_ENTRIES } else { 2 };
+        let least = if request.connect.qid.is_admin() { ADMIN_QUEUE_ENTRIES } else { 2 };
         let most = port.max_queue_entries.min(self.limits.queue_entries).min(of_drive).max(least);
-        let entries = u16::try_from(wish.connect.entries).ok().filter(|entries| (2..=most).contains(entries));
+        let entries = u16::try_from(request.connect.entries).ok().filter(|entries| (2..=most).contains(entries));
         entries.ok_or(RefusalReason::QueueSize)
     }
 
@@ -213,16 +223,16 @@ impl Registry {
 
     /// A host identifier stands for one host, and so for one host NQN; cloned machines often share
     /// it.
-    fn check_host_id(&self, wish: &Wish) -> Result<(), RefusalReason> {
+    fn check_host_id(&self, request: &ConnectRequest) -> Result<(), RefusalReason> {
         let conflict = self.entries.values().map(|entry| &entry.association).any(|other| {
             !other.discovery
                 && !other.is_closing()
-                && other.subsystem == wish.subsystem
-                && other.host_id == wish.host_id
-                && other.host != wish.host
+                && other.subsystem == request.subsystem
+                && other.host_id == request.host_id
+                && other.host != request.host
         });
         // All zeros is no identifier.
-        if conflict && wish.host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
+        if conflict && request.host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
     }
 
     /// A controller ID that is not in use. They are given out in turn, so that an old one is not
@@ -238,7 +248,7 @@ impl Registry {
         if let Kind::Io(subsystem) = kind
             && let Some(drive) = &subsystem.drive
         {
-            return drive.seat_for(host.as_str(), least, most, |cntlid| self.is_in_use(nqn, cntlid));
+            return drive.cntlid_for(host.as_str(), least, most, |cntlid| self.is_in_use(nqn, cntlid));
         }
         let span = u64::from(most.checked_sub(least)?) + 1;
         let start = match self.next_cntlid.get(nqn) {
@@ -285,9 +295,9 @@ impl Registry {
     }
 }
 
-fn attached(wish: &Wish, arrival: &Arrival, entries: u16, counters: &Arc<Counters>) -> Attached {
+fn attached(request: &ConnectRequest, arrival: &Arrival, entries: u16, counters: &Arc<Counters>) -> Attached {
     Attached {
-        id: wish.connect.qid,
+        id: request.connect.qid,
         handle: arrival.handle,
         entries,
         counters: Arc::clone(counters),
@@ -297,7 +307,7 @@ fn attached(wish: &Wish, arrival: &Arrival, entries: u16, counters: &Arc<Counter
 }
 
 fn granted(
-    wish: &Wish,
+    request: &ConnectRequest,
     arrival: &Arrival,
     entries: u16,
     association: Arc<Association>,
@@ -305,9 +315,9 @@ fn granted(
     now_ms: u64,
     role: Role,
 ) -> Granted {
-    let id = wish.connect.qid;
-    let other_id = !id.is_admin() && wish.host_id != association.host_id && wish.host_id != HostId::default();
-    let tolerated = match (id.is_admin() && wish.nameless, other_id) {
+    let id = request.connect.qid;
+    let other_id = !id.is_admin() && request.host_id != association.host_id && request.host_id != HostId::default();
+    let tolerated = match (id.is_admin() && request.nameless, other_id) {
         (true, _) => Some(Tolerated::NoHostNqn),
         (_, true) => Some(Tolerated::OtherHostId),
         _ => None,

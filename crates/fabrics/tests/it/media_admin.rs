@@ -143,7 +143,7 @@ fn a_format_changes_the_blocks_and_commands_wait_while_it_erases() {
     assert!(world.run(io, read()).step.starts_with("read"));
     let instance = world.drive.state().namespaces[&1].instance;
     world.drive.set_erasing(&[instance], Some(40));
-    world.tell_drive(admin, &ebof_drive::Request::Seat);
+    world.tell_drive(admin, &ebof_drive::Request::AssignCntlid);
     assert_eq!(namespace(&mut world, admin).format_percent_left(), Some(40));
     let flush = || bare(Sqe::new(nvm::FLUSH).with_nsid(Nsid(1)));
     for sqe in [read(), flush()] {
@@ -151,7 +151,7 @@ fn a_format_changes_the_blocks_and_commands_wait_while_it_erases() {
     }
     assert!(world.run(admin, format(|_| {}, 1)).status().is(Status::FORMAT_IN_PROGRESS));
     world.drive.set_erasing(&[instance], None);
-    world.tell_drive(admin, &ebof_drive::Request::Seat);
+    world.tell_drive(admin, &ebof_drive::Request::AssignCntlid);
     assert!(world.run(io, read()).step.starts_with("read"));
 }
 
@@ -182,16 +182,16 @@ fn while_the_drive_is_sanitized_only_what_may_be_is_executed() {
     let page: SanitizeLog = log(&mut world, admin, Lid::SANITIZE_STATUS);
     assert_eq!((page.state(), page.percent()), (SanitizeState::InProgress, Some(50)));
     let origin = world.queues[&admin].association().unwrap().origin();
-    let ended = world.drive.sanitize_ended(false, &origin, &ebof_drive::Moment::default()).unwrap();
+    let ended = world.drive.sanitize_ended(false, &origin, &ebof_drive::DecisionInput::default()).unwrap();
     ended.changes.into_iter().for_each(|change| world.drive.apply(change));
-    world.tell_drive(admin, &ebof_drive::Request::Seat);
+    world.tell_drive(admin, &ebof_drive::Request::AssignCntlid);
     assert!(world.run(io, read()).status().is(Status::SANITIZE_FAILED));
     let exit = Sanitize::new(SanitizeAction::ExitFailure);
     assert!(world.run(admin, bare(exit.encode())).status().is(Status::SANITIZE_FAILED), "it was not allowed to");
     assert!(world.run(admin, sanitize()).status().is_success());
-    let ended = world.drive.sanitize_ended(true, &origin, &ebof_drive::Moment::default()).unwrap();
+    let ended = world.drive.sanitize_ended(true, &origin, &ebof_drive::DecisionInput::default()).unwrap();
     ended.changes.into_iter().for_each(|change| world.drive.apply(change));
-    world.tell_drive(admin, &ebof_drive::Request::Seat);
+    world.tell_drive(admin, &ebof_drive::Request::AssignCntlid);
     assert!(world.run(io, read()).step.starts_with("read"));
 }
 

@@ -50,7 +50,7 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
     assert_eq!(world.run(discovery, Property::get(offset::CAP, 8)).result() >> 37 & 0xff, 1);
     assert!(world.run(discovery, Property::set(offset::CC, ALL_COMMAND_SETS)).status().is_success());
     // What a host asks for that has enabled them, each for the NVM command set; a namespace's own structures too.
-    world.tell_drive(at, &ebof_drive::Request::Seat);
+    world.tell_drive(at, &ebof_drive::Request::AssignCntlid);
     for cns in [0x1c, 0x05, 0x06, 0x07, 0x08, 0x1a, 0x1b] {
         let nsid = if matches!(cns, 0x06 | 0x07 | 0x1a | 0x1c) { 0 } else { 1 };
         let cntid = if cns == 0x1c { 0xffff << 16 } else { 0 };
@@ -312,7 +312,7 @@ fn a_host_identifier_of_zeros_is_a_host_of_its_own_without_reservations() {
         let (cqe, refusal) = world.connect(at, admin_connect(), &zeros(host));
         assert_eq!(refusal, None, "two controllers with zeros are of two hosts");
         assert!(world.run(at, Property::set(offset::CC, Cc::ENABLE.0)).status().is_success());
-        world.tell_drive(at, &ebof_drive::Request::Seat);
+        world.tell_drive(at, &ebof_drive::Request::AssignCntlid);
         admins.push((at, ConnectResult::connected(cqe.result()).0));
     }
     let (alice, cntlid) = admins[0];

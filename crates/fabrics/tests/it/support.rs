@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebof_drive::reservation::Right;
-use ebof_drive::{Capacity, Drive, Identity, Managers, Moment, Request, Settings, State, View};
+use ebof_drive::{Capacity, DecisionInput, Drive, Identity, Managers, Request, Settings, State, View};
 use ebof_fabrics::{
     Arrival, Backing, CloseReason, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf, Handle, Limits, Metadata,
     Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step, Subsystem, Task,
@@ -252,9 +252,9 @@ impl World {
     /// Has the drive decide, and shows what it became; `None` where the queue is gone.
     pub(crate) fn ask_drive(&mut self, at: u64, executing: Executing, request: &Request) -> Option<Step> {
         let origin = self.queues.get(&at)?.association().expect("a connected queue").origin();
-        let moment = self.moment();
+        let input = self.decision_input();
         let by = origin.host.clone();
-        let answer = self.drive.decide(request, &origin, &moment).map(|decision| {
+        let answer = self.drive.decide(request, &origin, &input).map(|decision| {
             decision.changes.into_iter().for_each(|change| self.drive.apply(change));
             (decision.answer, decision.notices)
         });
@@ -269,16 +269,16 @@ impl World {
     /// Has the drive told something that is no command's own step.
     pub(crate) fn tell_drive(&mut self, at: u64, request: &Request) {
         let origin = self.queues[&at].association().unwrap().origin();
-        let moment = self.moment();
-        let decision = self.drive.decide(request, &origin, &moment).unwrap();
+        let input = self.decision_input();
+        let decision = self.drive.decide(request, &origin, &input).unwrap();
         decision.changes.into_iter().for_each(|change| self.drive.apply(change));
         self.publish_drive();
     }
 
     /// Another one each time.
-    fn moment(&mut self) -> Moment {
+    fn decision_input(&mut self) -> DecisionInput {
         self.moments = self.moments.wrapping_add(1);
-        Moment { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [self.moments; 32] }
+        DecisionInput { unix_ms: self.now_ms, uptime_ms: self.now_ms, entropy: [self.moments; 32] }
     }
 
     /// Shows what became of the drive, by itself.
@@ -444,7 +444,7 @@ impl World {
         let set = self.run(at, Property::set(offset::CC, Cc::ENABLE.0));
         assert!(set.status().is_success());
         if subsystem == MANAGED {
-            self.tell_drive(at, &Request::Seat);
+            self.tell_drive(at, &Request::AssignCntlid);
         }
         (at, ebof_nvme::connect::ConnectResult::connected(cqe.result()).0)
     }

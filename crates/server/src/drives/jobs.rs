@@ -419,7 +419,7 @@ impl Keeper {
     fn end_sanitize(&self, store: &mut Store, success: bool) -> Progress {
         // What was written before is counted before: behind the end, it would be taken for new data.
         self.upkeep(store, false);
-        let ended = self.drive().sanitize_ended(success, &upkeep::itself(), &self.moment());
+        let ended = self.drive().sanitize_ended(success, &upkeep::itself(), &self.decision_input());
         if let Some(ended) = ended {
             if let Err(error) = self.commit(store, ended.changes) {
                 tracing::error!(drive = self.name(), "the end of sanitizing cannot be written down: {error}");

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use ebof_backend::Device;
 use ebof_clock::{Clock, NoRandomness};
 use ebof_drive::{
-    Answer, Change, Drive, Effect, Identity, Instance, Moment, Origin, Refusal, Request, RestoreError, Settings, State,
-    View, budget, error_log,
+    Answer, Change, DecisionInput, Drive, Effect, Identity, Instance, Origin, Refusal, Request, RestoreError, Settings,
+    State, View, budget, error_log,
 };
 use ebof_medium::{Damage, Medium, Notify, OpenError, Opened, Store};
 use ebof_nvme::event::AsyncEvent;
@@ -186,7 +186,7 @@ impl Keeper {
             store.set_snapshot(Box::new(move || {
                 snapshot.upgrade().map_or_else(Vec::new, |keeper| keeper.drive().state().to_bytes())
             }));
-            let mut changes = own.drive().opened(&upkeep::itself(), &own.moment());
+            let mut changes = own.drive().opened(&upkeep::itself(), &own.decision_input());
             if new {
                 changes.insert(0, Change::Made { identity });
             }
@@ -364,7 +364,7 @@ impl Keeper {
             let facts = self.facts(store);
             self.drive().inform(facts);
         }
-        let decision = self.drive().decide(request, origin, &self.moment());
+        let decision = self.drive().decide(request, origin, &self.decision_input());
         let decision = match decision {
             Ok(decision) => decision,
             Err(refusal) => return (Err(refusal), Vec::new()),
@@ -498,7 +498,7 @@ impl Keeper {
         }
     }
 
-    pub(super) fn moment(&self) -> Moment {
+    pub(super) fn decision_input(&self) -> DecisionInput {
         let mut entropy = [0; 32];
         // The identity of the drive came from there when it was made or opened.
         self.clock.fill(&mut entropy).expect("a system that had random bytes has more");
@@ -506,7 +506,7 @@ impl Keeper {
             let random: [u8; 16] = half.try_into().expect("chunks of 16");
             half.copy_from_slice(uuid::Builder::from_random_bytes(random).as_uuid().as_bytes());
         }
-        Moment {
+        DecisionInput {
             unix_ms: u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX),
             uptime_ms: u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
             entropy,
@@ -530,7 +530,7 @@ fn note_damage(drive: &mut Drive, name: &str, device: &str, damage: &Damage) {
 
 /// Whether a request is more than looking at the drive, or having a controller of it.
 fn changes_the_drive(request: &Request) -> bool {
-    !matches!(request, Request::Seat | Request::Reset | Request::Log(_) | Request::SanitizeConfig(_))
+    !matches!(request, Request::AssignCntlid | Request::Reset | Request::Log(_) | Request::SanitizeConfig(_))
 }
 
 /// An earlier version let hosts make a drive remember more than is kept well: it opens, and takes

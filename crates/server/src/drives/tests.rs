@@ -86,7 +86,7 @@ fn keeper(device: &Arc<Faulty>, settings: Settings) -> Arc<Keeper> {
     let plan =
         Plan { name: "d0".to_owned(), backing, options, settings, identity, sensor: None, clock: Clock::system() };
     let keeper = Keeper::open(plan).unwrap();
-    ask(&keeper, Request::Seat).unwrap();
+    ask(&keeper, Request::AssignCntlid).unwrap();
     keeper
 }
 

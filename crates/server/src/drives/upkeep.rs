@@ -212,7 +212,7 @@ impl Keeper {
             condition.no_space = round.troubles.no_space();
             condition.read_only = store.is_read_only();
             condition.degraded = round.failing || round.corrupt || round.troubles.errors() || condition.read_only;
-            drive.advance(&activity, condition, keep, &itself(), &self.moment())
+            drive.advance(&activity, condition, keep, &itself(), &self.decision_input())
         };
         if turned.changes.is_empty() && round.unwritten.is_empty() {
             return;

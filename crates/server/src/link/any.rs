@@ -118,7 +118,6 @@ impl Transport for AnyTransport {
     }
 
     #[inline]
-    #[inline]
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
         each!(self, transport => transport.fetch(fetch))
     }
