@@ -330,9 +330,16 @@ impl<'a> Batch<'a> {
 
     /// Blocks that were bad and have been written are not any more.
     pub(crate) fn heal(&mut self) {
+        let mut flushed = None;
         for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             for (offset, len) in written(&item.request.operation) {
                 if !item.thin.is_bad_at(offset, len) {
+                    continue;
+                }
+                // A power loss that takes the new bytes must not leave the record: what was there
+                // before the block was bad would be read.
+                if !*flushed.get_or_insert_with(|| self.store.flush().is_ok()) {
+                    item.refuse(Class::MediumWrite, "it cannot be brought to the medium: see the log");
                     continue;
                 }
                 let range = item.thin.blocks(offset, len);

@@ -1,6 +1,8 @@
 //! A drive's medium as its owner and its namespaces' users see it.
 
 #[cfg(test)]
+mod bad;
+#[cfg(test)]
 mod basics;
 #[cfg(test)]
 mod crowd;
