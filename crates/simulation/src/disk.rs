@@ -284,6 +284,12 @@ impl Disk {
         self.state().current.read(offset, into);
     }
 
+    /// Requests that were completed.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.state().completed
+    }
+
     /// What is there.
     #[must_use]
     pub fn image(&self) -> Image {

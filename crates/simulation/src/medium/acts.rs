@@ -59,6 +59,11 @@ pub enum What {
         block: u64,
         extents: u64,
     },
+    /// Every second block of a part of it, in so many requests of many ranges.
+    Scatter {
+        slot: u64,
+        requests: u64,
+    },
     Flush {
         slot: u64,
     },
@@ -124,6 +129,7 @@ enum Kind {
     Read,
     Zero,
     Deallocate,
+    Scatter,
     Flush,
     MarkBad,
     Commit,
@@ -148,6 +154,7 @@ const WEIGHTS: &[(u64, Kind)] = &[
     (120, Kind::Read),
     (30, Kind::Zero),
     (40, Kind::Deallocate),
+    (6, Kind::Scatter),
     (40, Kind::Flush),
     (10, Kind::MarkBad),
     (25, Kind::Commit),
@@ -174,6 +181,7 @@ fn what(random: &mut Random, fails: bool) -> What {
         Kind::Read => What::Read { slot, block, count },
         Kind::Zero => What::Zero { slot, block, count, deallocate: random.percent(50) },
         Kind::Deallocate => What::Deallocate { slot, block, extents: random.below(5) },
+        Kind::Scatter => What::Scatter { slot, requests: 1 + random.below(16) },
         Kind::Flush => What::Flush { slot },
         Kind::MarkBad => What::MarkBad { slot, block },
         Kind::Commit => What::Commit { bytes: if random.percent(90) { 100 } else { 100_000 } },

@@ -31,6 +31,11 @@ const EXTENTS: u64 = 4;
 /// After the last failure of the disk, for so long something may fail for that reason.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Ranges of a request at most.
+const RANGES: usize = 256;
+/// So many requests to the disk, at most, come before a short one of a host.
+const WAIT_MAX: u64 = 2000;
+
 /// A namespace that was made, or was to be.
 struct Name {
     coding: Coding,
@@ -46,13 +51,19 @@ struct Flight {
     range: Range<u64>,
     begun: Tick,
     at: Instant,
+    /// Requests that the disk had completed.
+    done: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
-    Write { fua: bool },
+    Write {
+        fua: bool,
+    },
     Zero,
+    /// Some blocks of a range.
+    Scattered,
     Flush,
 }
 
@@ -169,6 +180,9 @@ impl World {
                 let end = (first + per_extent * extents.max(1)).min(per_extent * EXTENTS);
                 world.submit_zero(name, first..end, None)
             }),
+            What::Scatter { slot, requests } => {
+                self.with(slot, |world, name| (0..requests).try_for_each(|_| world.submit_scattered(name)))
+            }
             What::Flush { slot } => self.with(slot, Self::submit_flush),
             What::MarkBad { slot, block } => self.mark_bad(slot, block),
             What::Commit { bytes } => self.commit(bytes),
@@ -231,9 +245,10 @@ impl World {
             Kind::Read => blocks.begin_read(op, begun),
             Kind::Write { .. } => blocks.begin(op, range.clone(), BlockValue::Write(serial(op)), begun),
             Kind::Zero => blocks.begin(op, range.clone(), BlockValue::Zeros, begun),
-            Kind::Flush => {}
+            Kind::Flush | Kind::Scattered => {}
         }
-        self.flights.insert(op, Flight { name, kind, range: range.clone(), begun, at });
+        let done = self.disk.completed();
+        self.flights.insert(op, Flight { name, kind, range: range.clone(), begun, at, done });
         if !self.is_comparing {
             self.note(|| format!("{op}: {kind:?} {range:?} of {name}"));
         }
@@ -285,6 +300,20 @@ impl World {
         self.submit(name, Kind::Zero, range, operation).map(drop)
     }
 
+    /// Deallocates every second block of a part of a namespace, as many as a request takes ranges.
+    fn submit_scattered(&mut self, name: u64) -> Result<(), Failure> {
+        let block_bytes = self.names[&name].blocks.block_bytes as u64;
+        let count = self.names[&name].coding.blocks_per_extent(EXTENT) * EXTENTS;
+        let first = self.chances.below(count);
+        let lbas: Vec<u64> = (first..count).step_by(2).take(RANGES).collect();
+        let bytes = |lba: &u64| lba * block_bytes..(lba + 1) * block_bytes;
+        let operation = Operation::Deallocate { ranges: lbas.iter().map(bytes).collect() };
+        let (op, begun) = (self.next + 1, self.tick + 2);
+        let blocks = &mut self.names.get_mut(&name).expect("in the model").blocks;
+        lbas.iter().for_each(|&lba| blocks.begin(op, lba..lba + 1, BlockValue::Zeros, begun));
+        self.submit(name, Kind::Scattered, first..count, operation).map(drop)
+    }
+
     fn submit_flush(&mut self, name: u64) -> Result<(), Failure> {
         self.submit(name, Kind::Flush, 0..0, Operation::Flush).map(drop)
     }
@@ -295,11 +324,17 @@ impl World {
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let class = result.as_ref().err().map(ebof_backend::Error::class);
         self.digest = mix(self.digest ^ op ^ class.map_or(0, |class| 1 + class as u64));
-        let Flight { name, kind, range, begun, at } = flight;
+        let Flight { name, kind, range, begun, at, done } = flight;
         if !self.is_comparing || result.is_err() {
             self.note(|| format!("{op}: {kind:?} {range:?} of {name} has ended: {}", told(&result)));
         }
         let may_fail = self.may_fail(name, at);
+        let waited = self.disk.completed() - done;
+        // Where no request to the disk takes long itself.
+        let is_short = matches!(kind, Kind::Read | Kind::Write { .. }) && self.profile.slow.0 == 0;
+        if is_short && waited > WAIT_MAX && !may_fail {
+            return fail(format!("{kind:?} of namespace {name} has waited for {waited} requests to the disk"));
+        }
         let Some(Name { blocks, .. }) = self.names.get_mut(&name) else { return Ok(()) };
         let durable = kind == Kind::Write { fua: true };
         match (kind, class) {
@@ -314,7 +349,7 @@ impl World {
                 blocks.flushed(begun, now);
                 Ok(())
             }
-            (Kind::Write { .. } | Kind::Zero, None) => {
+            (Kind::Write { .. } | Kind::Zero | Kind::Scattered, None) => {
                 blocks.end(op, range, durable, now);
                 Ok(())
             }
