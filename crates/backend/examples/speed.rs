@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Spec, Submitted, open};
+use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Segments, Spec, Submitted, open};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -61,7 +61,7 @@ fn fill(device: &dyn Device) -> Result<(), Failure> {
     for offset in (0..device.geometry().capacity_bytes).step_by(1 << 20) {
         let mut buffer = Buffer::zeroed(1 << 20);
         buffer.as_mut_slice().fill(0x5A);
-        let operation = Operation::Write { offset, len: 1 << 20, buffer, fua: false };
+        let operation = Operation::Write { offset, len: 1 << 20, data: buffer.into(), fua: false };
         match device.submit(&mut io, Request::new(0, operation)) {
             Submitted::Done(completion) => completion.result?,
             Submitted::Pending => io.wait(None)?.ok_or("no completion")?.result?,
@@ -83,12 +83,12 @@ fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Resul
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let offset = (random >> 20) % blocks * 4096;
             let operation = match write {
-                true => Operation::Write { offset, len: BLOCK, buffer, fua: false },
-                false => Operation::Read { offset, len: BLOCK, buffer },
+                true => Operation::Write { offset, len: BLOCK, data: buffer.into(), fua: false },
+                false => Operation::Read { offset, len: BLOCK, data: buffer.into() },
             };
             if let Submitted::Done(completion) = device.submit(io, Request::new(0, operation)) {
                 completion.result?;
-                ready.extend(completion.buffer);
+                ready.extend(completion.data.and_then(Segments::into_buffer));
                 requests += 1;
                 if requests.is_multiple_of(256) {
                     break;
@@ -98,7 +98,7 @@ fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Resul
         let mut next = io.wait(None)?;
         while let Some(completion) = next {
             completion.result?;
-            ready.extend(completion.buffer);
+            ready.extend(completion.data.and_then(Segments::into_buffer));
             requests += 1;
             next = io.poll();
         }

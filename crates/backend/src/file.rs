@@ -125,6 +125,12 @@ impl FileDevice {
             return Some(Err(error));
         }
         let action = request.operation.action();
+        if let Operation::Read { offset, len, data } | Operation::Write { offset, len, data, .. } = &request.operation {
+            let block_bytes = file.geometry.block_bytes;
+            if !data.is_aligned(block_bytes as usize) {
+                return Some(Err(Error::Misaligned { action, offset: *offset, len: *len as u64, block_bytes }));
+            }
+        }
         match &mut request.operation {
             Operation::Read { len: 0, .. } | Operation::Write { len: 0, .. } => Some(Ok(())),
             Operation::WriteZeroes { len: 0, .. } => Some(Ok(())),

@@ -42,9 +42,9 @@ impl Geometry {
             return Err(Error::ReadOnly { action });
         }
         match operation {
-            Operation::Read { offset, len, buffer } | Operation::Write { offset, len, buffer, .. } => {
-                if *len > buffer.capacity() {
-                    return Err(Error::BufferTooSmall { action, len: *len, capacity: buffer.capacity() });
+            Operation::Read { offset, len, data } | Operation::Write { offset, len, data, .. } => {
+                if *len > data.capacity() {
+                    return Err(Error::BufferTooSmall { action, len: *len, capacity: data.capacity() });
                 }
                 // A length in memory always fits: no target of Rust has an address space beyond 64
                 // bits.
@@ -99,7 +99,7 @@ mod tests {
     };
 
     fn read(offset: u64, len: usize) -> Operation {
-        Operation::Read { offset, len, buffer: Buffer::zeroed(8192) }
+        Operation::Read { offset, len, data: Buffer::zeroed(8192).into() }
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         let geometry = Geometry { read_only: true, ..GEOMETRY };
         let buffer = Buffer::zeroed(512);
         let changes = [
-            Operation::Write { offset: 0, len: 512, buffer, fua: false },
+            Operation::Write { offset: 0, len: 512, data: buffer.into(), fua: false },
             Operation::WriteZeroes { offset: 0, len: 512, deallocate: true, fua: false },
             Operation::Deallocate { ranges: Vec::new() },
         ];

@@ -12,7 +12,7 @@
 //! Flush         Sync
 //! ```
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
@@ -28,6 +28,8 @@ use crate::{Action, Completion, Error, Operation, Request};
 pub(crate) enum Step<'a> {
     Read { offset: u64, into: &'a mut [u8] },
     Write { offset: u64, from: &'a [u8], sync: bool },
+    ReadSegments { offset: u64, into: Vec<IoSliceMut<'a>> },
+    WriteSegments { offset: u64, from: Vec<IoSlice<'a>>, sync: bool },
     Allocate { mode: FallocateFlags, offset: u64, len: u64 },
     Sync,
 }
@@ -65,6 +67,8 @@ pub(crate) struct Job {
 
 /// The longest single transfer: the kernel cuts longer ones a little below 2 GiB anyway.
 const STEP_BYTES_MAX: usize = 1 << 30;
+/// Segments of one step: what the system takes (UIO_MAXIOV). Those behind them are another step's.
+const SEGMENTS_MAX: usize = 1024;
 /// How often "not now" is taken for an answer before it becomes the caller's.
 const REFUSALS_MAX: u32 = 64;
 
@@ -122,15 +126,32 @@ impl Job {
         let done = self.done;
         match (&mut self.request.operation, self.phase) {
             (_, Phase::Sync) | (Operation::Flush, _) => Step::Sync,
-            (Operation::Read { offset, len, buffer }, _) => {
+            (Operation::Read { offset, len, data }, _) => {
                 let start = position(done);
                 let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
-                Step::Read { offset: *offset + done, into: &mut buffer.as_mut_slice()[start..end] }
+                let offset = *offset + done;
+                if data.as_buffer().is_none() {
+                    let mut into = Vec::new();
+                    data.for_each_mut(start..end, |part| into.push(IoSliceMut::new(part)));
+                    into.truncate(SEGMENTS_MAX);
+                    return Step::ReadSegments { offset, into };
+                }
+                let into = data.as_mut_buffer().map_or(&mut [][..], |buffer| &mut buffer.as_mut_slice()[start..end]);
+                Step::Read { offset, into }
             }
-            (Operation::Write { offset, len, buffer, fua }, _) => {
+            (Operation::Write { offset, len, data, fua }, _) => {
                 let start = position(done);
                 let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
-                Step::Write { offset: *offset + done, from: &buffer.as_slice()[start..end], sync: *fua }
+                let (offset, sync) = (*offset + done, *fua);
+                match data.as_buffer() {
+                    Some(buffer) => Step::Write { offset, from: &buffer.as_slice()[start..end], sync },
+                    None => {
+                        let mut from = Vec::new();
+                        data.for_each(start..end, |part| from.push(IoSlice::new(part)));
+                        from.truncate(SEGMENTS_MAX);
+                        Step::WriteSegments { offset, from, sync }
+                    }
+                }
             }
             (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(ZeroMethod::Punch)) => {
                 Step::Allocate { mode: PUNCH, offset: *offset, len: *len }

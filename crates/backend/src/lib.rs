@@ -11,7 +11,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = open(&"disk.img:10G".parse::<Spec>()?)?;
 //! let mut io = Io::new(128)?;
-//! let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+//! let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
 //! let completion = match device.submit(&mut io, Request::new(7, operation)) {
 //!     Submitted::Done(completion) => Some(completion),
 //!     Submitted::Pending => io.wait(None)?, // a reactor calls kick() once per turn, then poll() until None
@@ -39,6 +39,7 @@ mod open_file;
 mod remote;
 mod request;
 mod resident;
+mod segments;
 mod size;
 mod stats;
 mod threads;
@@ -62,5 +63,6 @@ pub use open::open;
 pub use remote::Remote;
 pub use request::{After, Completion, Operation, Request};
 pub use resident::{Lent, Resident};
+pub use segments::{Segment, Segments};
 pub use stats::IoStats;
 pub use vital::Vital;

@@ -13,7 +13,8 @@ use zerocopy::IntoBytes;
 
 use crate::buffer::{PAGE_BYTES, Page, zeroed_pages};
 use crate::{
-    Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Submitted, format_size,
+    Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Segments, Submitted,
+    format_size,
 };
 
 /// Bytes per chunk. A compromise: a first write has to zero a whole one, and a large transfer takes
@@ -74,12 +75,18 @@ impl Memory {
 
     fn apply(&self, operation: &mut Operation) {
         match operation {
-            Operation::Read { offset, len, buffer } => self.read(*offset, &mut buffer.as_mut_slice()[..*len]),
-            Operation::Write { offset, len, buffer, .. } => {
-                if !self.exchange(*offset, *len, buffer) {
-                    self.write(*offset, &buffer.as_slice()[..*len]);
+            Operation::Read { offset, len, data } => match data.as_mut_buffer() {
+                Some(buffer) => self.read(*offset, &mut buffer.as_mut_slice()[..*len]),
+                None => self.read_segments(*offset, *len, data),
+            },
+            Operation::Write { offset, len, data, .. } => match data.as_mut_buffer() {
+                Some(buffer) => {
+                    if !self.exchange(*offset, *len, buffer) {
+                        self.write(*offset, &buffer.as_slice()[..*len]);
+                    }
                 }
-            }
+                None => self.write_segments(*offset, *len, data),
+            },
             Operation::WriteZeroes { offset, len, .. } => self.clear(*offset, *len),
             Operation::Deallocate { ranges } => {
                 for range in ranges {
@@ -114,6 +121,44 @@ impl Memory {
             pages.as_mut_bytes()[within.clone()].copy_from_slice(piece);
             position += length(&within);
             from = rest;
+        }
+    }
+
+    /// The same for several segments; what they have of a chunk is read at the same time.
+    fn read_segments(&self, offset: u64, len: usize, data: &mut Segments) {
+        let mut done = 0;
+        while done < len {
+            let position = offset + done as u64;
+            let within = span(position, len - done);
+            let chunk = self.chunk(position).map(read_lock);
+            let bytes = chunk.as_deref().and_then(Option::as_ref).map(|pages| &pages.as_bytes()[within.clone()]);
+            let mut at = 0;
+            data.for_each_mut(done..done + within.len(), |part| {
+                match bytes {
+                    Some(bytes) => part.copy_from_slice(&bytes[at..at + part.len()]),
+                    None => part.fill(0),
+                }
+                at += part.len();
+            });
+            done += within.len();
+        }
+    }
+
+    /// The same for several segments; what they have of a chunk is written at the same time.
+    fn write_segments(&self, offset: u64, len: usize, data: &Segments) {
+        let mut done = 0;
+        while done < len {
+            let position = offset + done as u64;
+            let within = span(position, len - done);
+            let mut chunk = write_lock(self.chunk_to_write(position));
+            let pages = chunk.get_or_insert_with(|| zeroed_pages(CHUNK_BYTES / PAGE_BYTES));
+            let mut rest = &mut pages.as_mut_bytes()[within.clone()];
+            data.for_each(done..done + within.len(), |part| {
+                let (piece, later) = std::mem::take(&mut rest).split_at_mut(part.len());
+                piece.copy_from_slice(part);
+                rest = later;
+            });
+            done += within.len();
         }
     }
 
@@ -248,16 +293,16 @@ mod tests {
     fn write(memory: &Memory, offset: u64, len: usize, byte: u8) {
         let mut buffer = Buffer::zeroed(len);
         buffer.as_mut_slice().fill(byte);
-        let operation = Operation::Write { offset, len, buffer, fua: false };
+        let operation = Operation::Write { offset, len, data: buffer.into(), fua: false };
         memory.run(Request::new(0, operation)).result.unwrap();
     }
 
     fn read(memory: &Memory, offset: u64, len: usize) -> Vec<u8> {
         let mut buffer = Buffer::zeroed(len);
         buffer.as_mut_slice().fill(0xEE);
-        let completion = memory.run(Request::new(0, Operation::Read { offset, len, buffer }));
-        completion.result.unwrap();
-        completion.buffer.unwrap().as_slice()[..len].to_vec()
+        let completion = memory.run(Request::new(0, Operation::Read { offset, len, data: buffer.into() }));
+        assert!(completion.result.is_ok());
+        completion.data.unwrap().into_buffer().unwrap().as_slice()[..len].to_vec()
     }
 
     fn deallocate(memory: &Memory, ranges: Vec<Range<u64>>) {
@@ -287,8 +332,8 @@ mod tests {
         let mut buffer = Buffer::zeroed(CHUNK_BYTES);
         buffer.as_mut_slice().fill(2);
         let bytes = buffer.as_slice().as_ptr();
-        let operation = Operation::Write { offset: CHUNK_SPAN, len: CHUNK_BYTES, buffer, fua: false };
-        let back = memory.run(Request::new(0, operation)).buffer.unwrap();
+        let operation = Operation::Write { offset: CHUNK_SPAN, len: CHUNK_BYTES, data: buffer.into(), fua: false };
+        let back = memory.run(Request::new(0, operation)).data.unwrap().into_buffer().unwrap();
         assert_ne!(back.as_slice().as_ptr(), bytes);
         assert_eq!(memory.lend(CHUNK_SPAN, 1, true).unwrap().as_ref().as_ptr(), bytes);
         let all = read(&memory, 0, 3 * CHUNK_BYTES);

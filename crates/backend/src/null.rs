@@ -30,9 +30,9 @@ impl Null {
 
     fn run(&self, mut request: Request) -> Completion {
         let result: Result<(), Error> = self.geometry.check(&request.operation);
-        if let (Ok(()), Operation::Read { len, buffer, .. }) = (&result, &mut request.operation) {
-            // The buffer may hold what another host read or wrote: it must not leave as it came.
-            buffer.as_mut_slice()[..*len].fill(0);
+        if let (Ok(()), Operation::Read { len, data, .. }) = (&result, &mut request.operation) {
+            // The memory may hold what another host read or wrote: it must not leave as it came.
+            data.for_each_mut(0..*len, |part| part.fill(0));
         }
         request.complete(result)
     }

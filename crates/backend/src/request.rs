@@ -1,33 +1,33 @@
-//! What a device is asked for, and how that ends. A request owns its buffer, and gives it back with
+//! What a device is asked for, and how that ends. A request owns its memory, and gives it back with
 //! its completion.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Action, Buffer, Error};
+use crate::{Action, Error, Segments};
 
-/// What is to be done. Offsets and lengths are in bytes; a buffer's transfer always starts at its
-/// first byte.
+/// What is to be done. Offsets and lengths are in bytes; a transfer always starts at the first byte
+/// of its memory.
 #[derive(Debug)]
 pub enum Operation {
-    /// Fills the first `len` bytes of `buffer` from the device.
+    /// Fills the first `len` bytes of `data` from the device.
     Read {
         /// Where to start on the device.
         offset: u64,
-        /// How many bytes; at most the buffer's capacity.
+        /// How many bytes; at most what fits into `data`.
         len: usize,
         /// Receives the bytes; what is behind `len` stays as it was.
-        buffer: Buffer,
+        data: Segments,
     },
-    /// Stores the first `len` bytes of `buffer`.
+    /// Stores the first `len` bytes of `data`.
     Write {
         /// Where to start on the device.
         offset: u64,
-        /// How many bytes; at most the buffer's capacity.
+        /// How many bytes; at most what fits into `data`.
         len: usize,
         /// The bytes.
-        buffer: Buffer,
+        data: Segments,
         /// Complete only when these bytes are on the medium.
         fua: bool,
     },
@@ -65,11 +65,11 @@ impl Operation {
         }
     }
 
-    /// Takes the operation apart for its buffer.
+    /// Takes the operation apart for its memory.
     #[must_use]
-    pub fn into_buffer(self) -> Option<Buffer> {
+    pub fn into_data(self) -> Option<Segments> {
         match self {
-            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
+            Operation::Read { data, .. } | Operation::Write { data, .. } => Some(data),
             Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => None,
         }
     }
@@ -104,9 +104,9 @@ impl Request {
         Request { tag, operation, after: None }
     }
 
-    /// The completion of this request, with its buffer, seen by what accompanies it.
+    /// The completion of this request, with its memory, seen by what accompanies it.
     pub fn complete(self, result: Result<(), Error>) -> Completion {
-        let mut completion = Completion { tag: self.tag, result, buffer: self.operation.into_buffer() };
+        let mut completion = Completion { tag: self.tag, result, data: self.operation.into_data() };
         if let Some(after) = self.after {
             after.finish(&mut completion);
         }
@@ -116,13 +116,13 @@ impl Request {
 
 /// How a request ended. Every accepted request has exactly one.
 #[derive(Debug)]
-#[must_use = "the buffer of the request is in here"]
+#[must_use = "the memory of the request is in here"]
 pub struct Completion {
     /// The request's.
     pub tag: u64,
     /// Success means all of it was done. After an error a write may have been done in part, and a
-    /// read's buffer holds bytes of no meaning.
+    /// read's memory holds bytes of no meaning.
     pub result: Result<(), Error>,
-    /// The buffer of a read or write always comes back; `None` for the others.
-    pub buffer: Option<Buffer>,
+    /// The memory of a read or write always comes back; `None` for the others.
+    pub data: Option<Segments>,
 }

@@ -255,6 +255,11 @@ fn perform(job: &mut Job) -> Result<usize, Errno> {
             rustix::io::pwritev2(fd, &[IoSlice::new(from)], offset, ReadWriteFlags::DSYNC)
         }
         Step::Write { offset, from, sync: false } => rustix::io::pwrite(fd, from, offset),
+        Step::ReadSegments { offset, mut into } => rustix::io::preadv(fd, &mut into, offset),
+        Step::WriteSegments { offset, from, sync: true } => {
+            rustix::io::pwritev2(fd, &from, offset, ReadWriteFlags::DSYNC)
+        }
+        Step::WriteSegments { offset, from, sync: false } => rustix::io::pwritev(fd, &from, offset),
         Step::Allocate { mode, offset, len } => rustix::fs::fallocate(fd, mode, offset, len).map(|()| 0),
         Step::Sync => rustix::fs::fdatasync(fd).map(|()| 0),
     }

@@ -1,6 +1,6 @@
 //! The engine on io_uring, and the only unsafe code of this crate: entries that point into buffers.
 //!
-//! Soundness rests on one rule. A [`Job`], and with it its buffer and its open file, sits in a slot
+//! Soundness rests on one rule. A [`Job`], and with it its memory and its open file, sits in a slot
 //! from before its entry is pushed until the kernel has completed that entry, and nobody touches it
 //! in between. When the engine is dropped it waits for the kernel; should the kernel refuse to let
 //! it wait, the slots are leaked rather than freed.
@@ -57,6 +57,8 @@ enum Watch {
 #[derive(Debug)]
 struct Slot {
     job: Option<Job>,
+    /// Where the segments of its step are, for the kernel.
+    vectors: Vec<libc::iovec>,
     /// Counts the jobs that have been here, so that a late cancel does not hit the next one.
     generation: u32,
 }
@@ -79,7 +81,7 @@ impl Ring {
         check_opcodes(&ring)?;
         let (inbox, inbox_event) = Inbox::new()?;
         // The slots never move: their number is fixed here.
-        let slots = (0..count).map(|_| Slot { job: None, generation: 0 }).collect();
+        let slots = (0..count).map(|_| Slot { job: None, vectors: Vec::new(), generation: 0 }).collect();
         Ok(Ring {
             ring,
             slots,
@@ -316,12 +318,13 @@ impl Ring {
             return;
         };
         let fd = types::Fd(job.file().fd().as_raw_fd());
-        let entry = entry_of(fd, job.step()).user_data(user_data(index, slot.generation));
-        // SAFETY: what the entry points to (the job's buffer or a static) and the file behind its
-        // descriptor (the job holds it open) live until the kernel has completed the entry: the job
-        // stays in its slot until `take_in` sees that completion, nobody reads or writes the buffer
-        // meanwhile (`cancel` only sets a flag beside it), the slots are never reallocated, a
-        // buffer's bytes do not move with it, and `drop` waits or leaks.
+        let entry = entry_of(fd, job.step(), &mut slot.vectors).user_data(user_data(index, slot.generation));
+        // SAFETY: what the entry points to (the job's memory, the slot's vectors or a static) and
+        // the file behind its descriptor (the job holds it open) live until the kernel has
+        // completed the entry: the job stays in its slot until `take_in` sees that completion,
+        // nobody reads or writes the buffer meanwhile (`cancel` only sets a flag beside it), the
+        // slots are never reallocated, a buffer's bytes do not move with it, and `drop` waits or
+        // leaks.
         // JUSTIFICATION: io_uring has no safe interface; one call per batch instead of one per
         // request is worth 4 to 7 times the requests at depth.
         let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -386,7 +389,7 @@ impl Drop for Ring {
     }
 }
 
-fn entry_of(fd: types::Fd, step: Step<'_>) -> squeue::Entry {
+fn entry_of(fd: types::Fd, step: Step<'_>, vectors: &mut Vec<libc::iovec>) -> squeue::Entry {
     match step {
         Step::Read { offset, into } => {
             opcode::Read::new(fd, into.as_mut_ptr(), transfer_len(into.len())).offset(offset).build()
@@ -395,11 +398,32 @@ fn entry_of(fd: types::Fd, step: Step<'_>) -> squeue::Entry {
             .offset(offset)
             .rw_flags(if sync { libc::RWF_DSYNC } else { 0 })
             .build(),
+        Step::ReadSegments { offset, mut into } => {
+            vectors.clear();
+            vectors.extend(into.iter_mut().map(|part| vector(part.as_mut_ptr(), part.len())));
+            opcode::Readv::new(fd, vectors.as_ptr(), vector_count(vectors)).offset(offset).build()
+        }
+        Step::WriteSegments { offset, from, sync } => {
+            vectors.clear();
+            vectors.extend(from.iter().map(|part| vector(part.as_ptr().cast_mut(), part.len())));
+            opcode::Writev::new(fd, vectors.as_ptr(), vector_count(vectors))
+                .offset(offset)
+                .rw_flags(if sync { libc::RWF_DSYNC } else { 0 })
+                .build()
+        }
         Step::Allocate { mode, offset, len } => {
             opcode::Fallocate::new(fd, len).offset(offset).mode(mode.bits().cast_signed()).build()
         }
         Step::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
     }
+}
+
+fn vector(bytes: *mut u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: bytes.cast(), iov_len: len }
+}
+
+fn vector_count(vectors: &[libc::iovec]) -> u32 {
+    u32::try_from(vectors.len()).expect("a step has at most 1024 segments")
 }
 
 fn transfer_len(len: usize) -> u32 {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Segments, Submitted};
 use ebof_initiator::{Completion, Data, Namespace, QueuePair};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::BlockRange;
@@ -82,15 +82,16 @@ impl Lane {
                 let len = block.length;
                 let buffer = block.buffer;
                 let operation = if next.write {
-                    Operation::Write { offset, len, buffer, fua: false }
+                    Operation::Write { offset, len, data: buffer.into(), fua: false }
                 } else {
-                    Operation::Read { offset, len, buffer }
+                    Operation::Read { offset, len, data: buffer.into() }
                 };
                 match device.submit(io, Request::new(slot, operation)) {
                     Submitted::Done(done) => ready.push(local_done(done, *length)),
                     Submitted::Pending => {}
                     Submitted::Busy(request) => {
-                        let buffer = request.operation.into_buffer().unwrap_or_else(|| Buffer::zeroed(*length));
+                        let data = request.operation.into_data();
+                        let buffer = data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(*length));
                         return Err(("more in flight than allowed".to_owned(), Block { buffer, length: *length }));
                     }
                 }
@@ -179,6 +180,6 @@ fn fabric_done(done: Completion<Block>) -> Done {
 }
 
 fn local_done(done: ebof_backend::Completion, length: usize) -> Done {
-    let buffer = done.buffer.unwrap_or_else(|| Buffer::zeroed(length));
+    let buffer = done.data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(length));
     Done { slot: done.tag, result: done.result.map_err(|error| error.to_string()), block: Block { buffer, length } }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Buffer, Device, Io, Operation, Request, Spec, Submitted, open};
+use ebof_backend::{Buffer, Device, Io, Operation, Request, Segments, Spec, Submitted, open};
 use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
 
 type Failure = Box<dyn std::error::Error>;
@@ -88,7 +88,7 @@ fn measure_flushes(place: &Path) -> Result<(), Failure> {
             let offset = if which == 2 { extent << 18 } else { round * 7919 % blocks * BLOCK as u64 };
             let begin = Instant::now();
             let buffer = Buffer::zeroed(BLOCK);
-            run(device, &mut io, Operation::Write { offset, len: BLOCK, buffer, fua: false })?;
+            run(device, &mut io, Operation::Write { offset, len: BLOCK, data: buffer.into(), fua: false })?;
             run(device, &mut io, Operation::Flush)?;
             times[which].push(begin.elapsed().as_secs_f64());
         }
@@ -177,7 +177,7 @@ fn fill(device: &dyn Device) -> Result<(), Failure> {
     for offset in (0..device.geometry().capacity_bytes).step_by(1 << 20) {
         let mut buffer = Buffer::zeroed(1 << 20);
         buffer.as_mut_slice().fill(0x5A);
-        let operation = Operation::Write { offset, len: 1 << 20, buffer, fua: false };
+        let operation = Operation::Write { offset, len: 1 << 20, data: buffer.into(), fua: false };
         run(device, &mut io, operation)?;
     }
     Ok(())
@@ -190,12 +190,12 @@ fn first_writes(device: &dyn Device, size: u64) -> Result<(), Failure> {
     for at in 0..extents {
         let buffer = match ready.pop() {
             Some(buffer) => buffer,
-            None => io.wait(None)?.ok_or("no completion")?.buffer.ok_or("no buffer")?,
+            None => io.wait(None)?.ok_or("no completion")?.data.and_then(Segments::into_buffer).ok_or("no buffer")?,
         };
         let offset = (at * 7919 % extents) << 18;
-        let operation = Operation::Write { offset, len: BLOCK, buffer, fua: false };
+        let operation = Operation::Write { offset, len: BLOCK, data: buffer.into(), fua: false };
         if let Submitted::Done(completion) = device.submit(&mut io, Request::new(0, operation)) {
-            ready.extend(completion.buffer);
+            ready.extend(completion.data.and_then(Segments::into_buffer));
         }
     }
     while let Some(completion) = io.wait(None)? {
@@ -215,8 +215,8 @@ fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Resul
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let offset = (random >> 20) % blocks * 4096;
             let operation = match write {
-                true => Operation::Write { offset, len: BLOCK, buffer, fua: false },
-                false => Operation::Read { offset, len: BLOCK, buffer },
+                true => Operation::Write { offset, len: BLOCK, data: buffer.into(), fua: false },
+                false => Operation::Read { offset, len: BLOCK, data: buffer.into() },
             };
             if let Submitted::Done(completion) = device.submit(io, Request::new(0, operation)) {
                 completion.result?;
@@ -226,7 +226,7 @@ fn measure(device: &dyn Device, io: &mut Io, depth: usize, write: bool) -> Resul
         let mut next = io.wait(None)?;
         while let Some(completion) = next {
             completion.result?;
-            ready.extend(completion.buffer);
+            ready.extend(completion.data.and_then(Segments::into_buffer));
             requests += 1;
             next = io.poll();
         }

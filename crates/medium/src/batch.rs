@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, Request};
+use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, Request, Segments};
 use ebof_drive::frame::Record;
 
 use crate::bad::Bad;
@@ -38,6 +38,8 @@ pub(crate) struct Item {
     patience: Patience,
     /// It is.
     waits: bool,
+    /// Its memory, where that is in several segments: it has a copy of its own meanwhile.
+    segments: Option<Segments>,
 }
 
 /// Requests that are done together.
@@ -154,10 +156,11 @@ fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion 
 
 impl<'a> Batch<'a> {
     fn new(store: &'a mut Store, requests: Vec<(Arc<Thin>, Request, Patience)>) -> Self {
-        let item = |(number, (thin, request, patience)): (usize, (Arc<Thin>, Request, Patience))| {
+        let item = |(number, (thin, mut request, patience)): (usize, (Arc<Thin>, Request, Patience))| {
+            let segments = gather(&mut request.operation);
             let result = thin.check(&request.operation);
             let (fresh, gone, pieces) = (BTreeMap::new(), Vec::new(), Vec::new());
-            Item { number, thin, request, result, fresh, gone, pieces, patience, waits: false }
+            Item { number, thin, request, result, fresh, gone, pieces, patience, waits: false, segments }
         };
         Self { items: requests.into_iter().enumerate().map(item).collect(), store }
     }
@@ -185,7 +188,10 @@ impl<'a> Batch<'a> {
             .publish(items.iter().filter(|item| item.request.operation.action().modifies()).map(|item| &item.thin));
         self.make_durable();
         self.store.extents.count();
-        let outcome = |item: Item| {
+        let outcome = |mut item: Item| {
+            if let Some(segments) = item.segments.take() {
+                scatter(&mut item.request.operation, segments);
+            }
             if item.waits {
                 Outcome::Waits(item.thin, item.request)
             } else {
@@ -312,12 +318,12 @@ impl<'a> Batch<'a> {
         }
         for ((at, into), completion) in whose.into_iter().zip(self.store.disk.run(operations)) {
             let item = &mut self.items[at];
-            match (completion.result, into, completion.buffer, &mut item.request.operation) {
+            match (completion.result, into, completion.data, &mut item.request.operation) {
                 (Err(error), ..) => item.result = Err(error),
-                (Ok(()), Some(into), Some(read), Operation::Read { offset, buffer, .. }) => {
+                (Ok(()), Some(into), Some(read), Operation::Read { offset, data, .. }) => {
                     let (len, at) = (into.len(), *offset + into.start as u64);
-                    let bytes = &mut buffer.as_mut_slice()[into];
-                    bytes.copy_from_slice(&read.as_slice()[..len]);
+                    let bytes = &mut one_mut(data).as_mut_slice()[into];
+                    read.for_each(0..len, |read| bytes.copy_from_slice(read));
                     if let Some(cipher) = &item.thin.cipher {
                         let (first, block_bytes) = item.thin.unit(at);
                         cipher.decrypt(first, block_bytes, bytes);
@@ -396,6 +402,38 @@ fn no_space(store: &mut Store, thin: &Thin, allowed: bool, cause: Option<Class>,
     store.extents.is_full(thin.instance);
     let reason = "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
     refused(operation, Class::OutOfSpace, reason)
+}
+
+/// Puts what is in several segments into one buffer; gives the segments.
+fn gather(operation: &mut Operation) -> Option<Segments> {
+    let (Operation::Read { len, data, .. } | Operation::Write { len, data, .. }) = operation else { return None };
+    if data.as_buffer().is_some() {
+        return None;
+    }
+    let one = data.gather(*len);
+    Some(std::mem::replace(data, one.into()))
+}
+
+/// Puts it back to where it was.
+fn scatter(operation: &mut Operation, mut segments: Segments) {
+    match operation {
+        Operation::Read { len, data, .. } => {
+            data.for_each(0..*len, |bytes| segments.scatter(bytes));
+            *data = segments;
+        }
+        Operation::Write { data, .. } => *data = segments,
+        Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => {}
+    }
+}
+
+/// The memory of a request in a batch.
+pub(crate) fn one(data: &Segments) -> &Buffer {
+    data.as_buffer().expect("several segments were gathered when the batch began")
+}
+
+/// The same, to be written.
+pub(crate) fn one_mut(data: &mut Segments) -> &mut Buffer {
+    data.as_mut_buffer().expect("several segments were gathered when the batch began")
 }
 
 /// The ranges that an operation writes in some way.
@@ -500,20 +538,20 @@ impl Item {
         let place = |at: u64| Some(layout.extent(thin.map.place(thin.index(at))?) + at % extent_bytes);
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         match &mut self.request.operation {
-            Operation::Read { offset, len, buffer } => {
+            Operation::Read { offset, len, data } => {
                 for (at, bytes) in parts(*offset, *len as u64) {
                     let into = size(at - *offset)..size(at - *offset + bytes);
                     match place(at) {
-                        None => buffer.as_mut_slice()[into].fill(0),
+                        None => one_mut(data).as_mut_slice()[into].fill(0),
                         Some(place) => {
                             let len = into.len();
-                            let operation = Operation::Read { offset: place, len, buffer: Buffer::zeroed(len) };
+                            let operation = Operation::Read { offset: place, len, data: Buffer::zeroed(len).into() };
                             self.pieces.push(Piece { operation, into: Some(into) });
                         }
                     }
                 }
             }
-            Operation::Write { offset, len, buffer, .. } => {
+            Operation::Write { offset, len, data, .. } => {
                 for (at, bytes) in parts(*offset, *len as u64) {
                     // It has been given its place, unless another request of the turn has
                     // deallocated it behind that.
@@ -521,12 +559,12 @@ impl Item {
                     let from = size(at - *offset)..size(at - *offset + bytes);
                     let mut part = Buffer::zeroed(from.len());
                     let len = from.len();
-                    part.as_mut_slice()[..len].copy_from_slice(&buffer.as_slice()[from]);
+                    part.as_mut_slice()[..len].copy_from_slice(&one(data).as_slice()[from]);
                     if let Some(cipher) = &thin.cipher {
                         let (first, block_bytes) = thin.unit(at);
                         cipher.encrypt(first, block_bytes, &mut part.as_mut_slice()[..len]);
                     }
-                    let operation = Operation::Write { offset: place, len, buffer: part, fua: false };
+                    let operation = Operation::Write { offset: place, len, data: part.into(), fua: false };
                     self.pieces.push(Piece { operation, into: None });
                 }
             }

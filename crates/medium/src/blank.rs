@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use ebof_backend::{Buffer, Error as DeviceError, Operation};
+use ebof_backend::{Buffer, Error as DeviceError, Operation, Segments};
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
 
 use crate::disk::Disk;
@@ -87,9 +87,9 @@ fn first_data(disk: &mut Disk) -> Result<Option<u64>, DeviceError> {
         at = next - next % PART_BYTES;
         let bytes = PART_BYTES.min(capacity_bytes - at);
         let len = usize::try_from(bytes).expect("at most 1 MiB");
-        let held = disk.one(Operation::Read { offset: at, len, buffer: Buffer::zeroed(len) });
+        let held = disk.one(Operation::Read { offset: at, len, data: Buffer::zeroed(len).into() });
         held.result?;
-        let held = held.buffer.unwrap_or_else(|| Buffer::zeroed(len));
+        let held = held.data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(len));
         if !is_zero(&held.as_slice()[..len]) {
             let within = held.as_slice()[..len].iter().position(|byte| *byte != 0);
             return Ok(Some(at + within.unwrap_or_default() as u64));

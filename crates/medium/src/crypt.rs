@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aes::Aes256;
 use aes::cipher::generic_array::GenericArray;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
-use ebof_backend::{After, Completion};
+use ebof_backend::{After, Completion, Segments};
 
 /// Bytes of a key: one for the data, one for the tweaks.
 pub(crate) const KEY_BYTES: usize = 64;
@@ -119,7 +119,9 @@ pub(crate) struct Decrypt {
 
 impl After for Decrypt {
     fn finish(&self, completion: &mut Completion) {
-        if let (Ok(()), Some(buffer)) = (&completion.result, &mut completion.buffer) {
+        // Requests with several segments are not the quick way's.
+        let buffer = completion.data.as_mut().and_then(Segments::as_mut_buffer);
+        if let (Ok(()), Some(buffer)) = (&completion.result, buffer) {
             self.cipher.decrypt(self.first, self.block_bytes, &mut buffer.as_mut_slice()[..self.len]);
         }
         self.above.finish(completion);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Completion, Device, Error, Io, IoFactory, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Completion, Device, Error, Io, IoFactory, Operation, Request, Segments, Submitted};
 use ebof_clock::Clock;
 use ebof_drive::frame::FRAME_BYTES;
 
@@ -111,9 +111,10 @@ impl Disk {
 
     /// `len` bytes from `offset`.
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Buffer, Error> {
-        let completion = self.one(Operation::Read { offset, len, buffer: Buffer::zeroed(len) });
-        completion.result?;
-        Ok(completion.buffer.unwrap_or_else(|| Buffer::zeroed(len)))
+        let completion = self.one(Operation::Read { offset, len, data: Buffer::zeroed(len).into() });
+        let Completion { result, data, .. } = completion;
+        result?;
+        Ok(data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(len)))
     }
 
     /// Writes a whole number of 4 KiB.
@@ -128,7 +129,7 @@ impl Disk {
             let mut buffer = Buffer::zeroed(part.len());
             buffer.as_mut_slice()[..part.len()].copy_from_slice(part);
             let offset = offset + at * PART_BYTES as u64;
-            operations.push(Operation::Write { offset, len: part.len(), buffer, fua });
+            operations.push(Operation::Write { offset, len: part.len(), data: buffer.into(), fua });
         }
         self.run(operations).into_iter().try_for_each(|completion| completion.result)
     }

@@ -67,7 +67,7 @@ impl Drop for Promise {
             let reason = "the drive's thread failed at it: see the log";
             let error = Error::Refused { action: self.action, offset: 0, len: 0, class: Class::Gone, reason };
             // Its buffer is lost with what the thread had.
-            remote.deliver(Completion { tag: self.tag, result: Err(error), buffer: None });
+            remote.deliver(Completion { tag: self.tag, result: Err(error), data: None });
         }
     }
 }

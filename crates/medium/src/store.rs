@@ -383,7 +383,12 @@ impl Store {
             let len = usize::try_from(piece).expect("at most 1 MiB");
             let mut buffer = Buffer::zeroed(len);
             buffer.as_mut_slice()[..len].chunks_exact_mut(4).for_each(|to| to.copy_from_slice(&pattern.to_le_bytes()));
-            operations.push(Operation::Write { offset: layout.extent(extent) + at * piece, len, buffer, fua: false });
+            operations.push(Operation::Write {
+                offset: layout.extent(extent) + at * piece,
+                len,
+                data: buffer.into(),
+                fua: false,
+            });
         }
         let written = self.disk.run(operations).into_iter().try_for_each(|completion| completion.result);
         taken.into_iter().for_each(|extent| self.extents.put_back(extent, false));

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Class, Error as DeviceError, Operation};
+use ebof_backend::{Buffer, Class, Error as DeviceError, Operation, Segments};
 use ebof_drive::frame::Record;
 use ebof_drive::tag::Tag;
 
 use crate::bad::Bad as Ranges;
-use crate::batch::{Batch, Item, JOURNAL, edges, given_back, records_of, written};
+use crate::batch::{Batch, Item, JOURNAL, edges, given_back, one, one_mut, records_of, written};
 use crate::disk::Disk;
 use crate::tags::{BYTES, Owner, Tags, page, pages_of, spot};
 use crate::{Instance, Store};
@@ -118,7 +118,7 @@ impl Tagged<'_> {
                     store.tags.made_blank(begin + thin.grid.page_at(page_no));
                 }
                 let offset = begin + thin.grid.page_at(first);
-                operations.push(Operation::Write { offset, len, buffer, fua: false });
+                operations.push(Operation::Write { offset, len, data: buffer.into(), fua: false });
                 if operations.len() * size(PART_BYTES) >= BLANK_BYTES {
                     run_all(&mut store.disk, std::mem::take(&mut operations))?;
                 }
@@ -159,12 +159,12 @@ impl Tagged<'_> {
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let read = |part: &&Part| {
             let len = size(part.count() * items[part.item].thin.grid.data_bytes);
-            Operation::Read { offset: part.at, len, buffer: Buffer::zeroed(len) }
+            Operation::Read { offset: part.at, len, data: Buffer::zeroed(len).into() }
         };
         let operations = parts.iter().map(read).collect();
         for (part, completion) in parts.into_iter().zip(store.disk.run(operations)) {
             let item = &mut items[part.item];
-            match (completion.result, completion.buffer) {
+            match (completion.result, completion.data.and_then(Segments::into_buffer)) {
                 (Ok(()), Some(data)) if item.result.is_ok() => verify(&mut store.tags, item, part, data),
                 (Err(error), _) => item.result = Err(error),
                 _ => {}
@@ -215,20 +215,20 @@ impl Tagged<'_> {
 }
 
 /// Hands out what was read, if it is what was written.
-fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut data: Buffer) {
+fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut read: Buffer) {
     let thin = Arc::clone(&item.thin);
     let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
-    let Operation::Read { offset, buffer, .. } = &mut item.request.operation else { return };
+    let Operation::Read { offset, data, .. } = &mut item.request.operation else { return };
     let mut into = size(part.blocks.start * thin.grid.block_bytes - *offset);
-    for (block, data) in part.blocks.clone().zip(data.as_mut_slice().chunks_exact_mut(data_bytes)) {
-        let Some(found) = tags.fit(&thin, block, data) else {
+    for (block, bytes) in part.blocks.clone().zip(read.as_mut_slice().chunks_exact_mut(data_bytes)) {
+        let Some(found) = tags.fit(&thin, block, bytes) else {
             let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.instance.0));
             item.result = Err(DeviceError::Corrupt { action, block, of });
             tags.tell_corrupt(&thin, block);
             return;
         };
-        let (data_part, metadata) = buffer.as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
-        data_part.copy_from_slice(data);
+        let (data_part, metadata) = one_mut(data).as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
+        data_part.copy_from_slice(bytes);
         let len = metadata.len();
         metadata.copy_from_slice(&found.metadata[..len]);
         into += block_bytes;
@@ -248,14 +248,14 @@ fn sealed(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
     let thin = &item.thin;
     let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
     let len = part.count() * thin.grid.data_bytes;
-    let Operation::Write { offset, buffer, .. } = &item.request.operation else {
+    let Operation::Write { offset, data, .. } = &item.request.operation else {
         let deallocate = !matches!(item.request.operation, Operation::WriteZeroes { deallocate: false, .. });
         let operation = Operation::WriteZeroes { offset: part.at, len, deallocate, fua: false };
         return (operation, vec![Tag::UNWRITTEN; size(part.count())]);
     };
     let from = size(part.blocks.start * thin.grid.block_bytes - offset);
     let mut sealed = Buffer::zeroed(size(len));
-    let blocks = buffer.as_slice()[from..].chunks_exact(block_bytes);
+    let blocks = one(data).as_slice()[from..].chunks_exact(block_bytes);
     let into = sealed.as_mut_slice()[..size(len)].chunks_exact_mut(data_bytes);
     let mut tags = Vec::with_capacity(size(part.count()));
     for ((number, block), into) in part.blocks.clone().zip(blocks).zip(into) {
@@ -268,7 +268,7 @@ fn sealed(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
         }
         tags.push(tag);
     }
-    (Operation::Write { offset: part.at, len: size(len), buffer: sealed, fua: false }, tags)
+    (Operation::Write { offset: part.at, len: size(len), data: sealed.into(), fua: false }, tags)
 }
 
 /// The blocks that a request reads, or changes other than by giving their extents back.
@@ -291,10 +291,10 @@ fn parts(items: &mut [Item]) -> Vec<Part> {
         for blocks in ranges(it).into_iter().flat_map(|range| it.thin.grid.pieces(range, most)) {
             if let Some((at, _)) = spot(&it.thin, blocks.start) {
                 parts.push(Part { item, blocks, at });
-            } else if let Operation::Read { offset, buffer, .. } = &mut it.request.operation {
+            } else if let Operation::Read { offset, data, .. } = &mut it.request.operation {
                 let block_bytes = it.thin.grid.block_bytes;
                 let zeros = size(blocks.start * block_bytes - *offset)..size(blocks.end * block_bytes - *offset);
-                buffer.as_mut_slice()[zeros].fill(0);
+                one_mut(data).as_mut_slice()[zeros].fill(0);
             }
         }
     }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Action, Buffer, Class, Error as DeviceError, Operation};
+use ebof_backend::{Action, Buffer, Class, Error as DeviceError, Operation, Segments};
 use ebof_drive::frame::Record;
 use ebof_drive::tag::{Tag, header};
 
@@ -225,11 +225,11 @@ impl Tags {
             let bytes = page(&owner, 0);
             self.memory.insert(at, owner, bytes);
         }
-        let read = |&offset: &u64| Operation::Read { offset, len: BYTES, buffer: Buffer::zeroed(BYTES) };
+        let read = |&offset: &u64| Operation::Read { offset, len: BYTES, data: Buffer::zeroed(BYTES).into() };
         let operations = missing.keys().map(read).collect();
         let mut failed = BTreeMap::new();
         for ((at, owner), completion) in missing.into_iter().zip(disk.run(operations)) {
-            match (completion.result, completion.buffer) {
+            match (completion.result, completion.data.and_then(Segments::into_buffer)) {
                 (Ok(()), Some(bytes)) => {
                     let bytes = if bytes.as_slice()[..16] == header_of(&owner) {
                         bytes
@@ -266,7 +266,7 @@ impl Tags {
         for some in dirty.chunks(AT_ONCE) {
             let write = |&offset: &u64| {
                 let buffer = self.memory.copy(offset)?;
-                Some(Operation::Write { offset, len: BYTES, buffer, fua: false })
+                Some(Operation::Write { offset, len: BYTES, data: buffer.into(), fua: false })
             };
             let operations = some.iter().filter_map(write).collect();
             for (&at, completion) in some.iter().zip(disk.run(operations)) {
@@ -337,11 +337,11 @@ impl Tags {
         known.retain(|(.., page)| !failed.contains_key(page));
         let read = |(thin, _, offset, _): &(Arc<Thin>, u64, u64, u64)| {
             let len = usize::try_from(thin.grid.data_bytes).unwrap_or_default();
-            Operation::Read { offset: *offset, len, buffer: Buffer::zeroed(len) }
+            Operation::Read { offset: *offset, len, data: Buffer::zeroed(len).into() }
         };
         let operations = known.iter().map(read).collect();
         for ((thin, block, ..), completion) in known.iter().zip(disk.run(operations)) {
-            if let (Ok(()), Some(mut data)) = (completion.result, completion.buffer) {
+            if let (Ok(()), Some(mut data)) = (completion.result, completion.data.and_then(Segments::into_buffer)) {
                 let len = usize::try_from(thin.grid.data_bytes).unwrap_or_default();
                 if self.fit(thin, *block, &mut data.as_mut_slice()[..len]).is_none() {
                     self.tell_corrupt(thin, *block);

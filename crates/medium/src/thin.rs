@@ -317,8 +317,8 @@ impl Thin {
     fn encrypt(&self, cipher: &Arc<Cipher>, asked: u64, request: &mut Request) {
         let (first, block_bytes) = self.unit(asked);
         match &mut request.operation {
-            Operation::Write { len, buffer, .. } => {
-                cipher.encrypt(first, block_bytes, &mut buffer.as_mut_slice()[..*len]);
+            Operation::Write { len, data, .. } => {
+                data.for_each_mut(0..*len, |bytes| cipher.encrypt(first, block_bytes, bytes));
             }
             Operation::Read { len, .. } => {
                 let (cipher, len) = (Arc::clone(cipher), *len);
@@ -333,8 +333,8 @@ impl Thin {
     #[cold]
     fn take_back(&self, cipher: &Cipher, asked: u64, request: &mut Request) {
         let (first, block_bytes) = self.unit(asked);
-        if let Operation::Write { len, buffer, .. } = &mut request.operation {
-            cipher.decrypt(first, block_bytes, &mut buffer.as_mut_slice()[..*len]);
+        if let Operation::Write { len, data, .. } = &mut request.operation {
+            data.for_each_mut(0..*len, |bytes| cipher.decrypt(first, block_bytes, bytes));
         }
     }
 
@@ -381,6 +381,15 @@ pub(crate) fn stopped(operation: &Operation) -> Error {
     refused(operation, Class::Gone, "the drive is being closed")
 }
 
+/// Whether the memory of an operation is in several segments: a block may be in two of them.
+#[cold]
+fn is_scattered(operation: &Operation) -> bool {
+    match operation {
+        Operation::Read { data, .. } | Operation::Write { data, .. } => data.as_buffer().is_none(),
+        Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => false,
+    }
+}
+
 /// What makes errors of requests where they are handed back.
 pub(crate) type Refusal = fn(&Operation) -> Error;
 
@@ -403,7 +412,7 @@ impl Device for ThinDevice {
             if thin.is_unmarked() {
                 return thin.hand_over_flush(io, request);
             }
-        } else if thin.is_tagged {
+        } else if thin.is_tagged || thin.cipher.is_some() && is_scattered(&request.operation) {
             return thin.hand_over(io, request);
         }
         // Held until the request is over. It has to be had before the map is looked at: extents
@@ -411,9 +420,9 @@ impl Device for ThinDevice {
         let epoch = thin.shared.epoch();
         let asked = offset_of(&mut request.operation).map(|offset| *offset);
         match &mut request.operation {
-            Operation::Read { offset, len, buffer } => match thin.place(*offset, *len as u64) {
+            Operation::Read { offset, len, data } => match thin.place(*offset, *len as u64) {
                 Place::Nowhere => {
-                    buffer.as_mut_slice()[..*len].fill(0);
+                    data.for_each_mut(0..*len, |part| part.fill(0));
                     return Submitted::Done(request.complete(Ok(())));
                 }
                 Place::At(at) => *offset = at,

@@ -130,8 +130,11 @@ impl Commands {
                 continue;
             };
             let Some((from, length)) = copy.piece() else { continue };
-            let operation =
-                buffer.take().map(|buffer| Operation::Read { offset: from.offset_bytes, len: length, buffer });
+            let operation = buffer.take().map(|buffer| Operation::Read {
+                offset: from.offset_bytes,
+                len: length,
+                data: buffer.into(),
+            });
             link.charge(2 * length);
             self.send_to_device(slot, from.device, operation, link, turn);
         }
@@ -176,7 +179,7 @@ impl Commands {
         let (device, fua) = (copy.target_device(), copy.plan.fua);
         let operation = copy.changed().and_then(|changed| {
             let len = usize::try_from(changed.end - changed.start).ok()?;
-            Some(Operation::Write { offset: changed.start, len, buffer: buffer.take()?, fua })
+            Some(Operation::Write { offset: changed.start, len, data: buffer.take()?.into(), fua })
         });
         self.send_to_device(slot, device, operation, link, turn);
     }

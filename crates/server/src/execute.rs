@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Class, Completion, Device, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Class, Completion, Device, Operation, Request, Segments, Submitted};
 use ebof_drive::error_log::is_severe;
 use ebof_fabrics::{DeviceId, Executing, Extent, Failure, FusedHalf, Step, Task, Transfer, TransferKind};
 use ebof_nvme::connect::ConnectData;
@@ -390,7 +390,7 @@ impl Commands {
         let slot = Turn::slot_of(completion.tag);
         self.at_device = self.at_device.saturating_sub(1);
         let Some(command) = self.slots.get_mut(slot) else { return };
-        command.buffer = completion.buffer;
+        command.buffer = completion.data.and_then(Segments::into_buffer);
         command.phase = Phase::Elsewhere;
         if link.has_ended() {
             self.forget(slot, turn);
@@ -513,12 +513,12 @@ fn operation(kind: TransferKind, extent: &Extent, buffer: Option<Buffer>) -> Opt
     let len = length_bytes as usize;
     match kind {
         TransferKind::Read | TransferKind::Compare | TransferKind::Verify => {
-            buffer.map(|buffer| Operation::Read { offset, len, buffer })
+            buffer.map(|buffer| Operation::Read { offset, len, data: buffer.into() })
         }
-        TransferKind::Write => buffer.map(|buffer| Operation::Write { offset, len, buffer, fua }),
+        TransferKind::Write => buffer.map(|buffer| Operation::Write { offset, len, data: buffer.into(), fua }),
         // With a buffer, where blocks have protection information: zeros with theirs.
         TransferKind::WriteZeroes => Some(match buffer {
-            Some(buffer) => Operation::Write { offset, len, buffer, fua },
+            Some(buffer) => Operation::Write { offset, len, data: buffer.into(), fua },
             None => Operation::WriteZeroes { offset, len: length_bytes.into(), deallocate, fua },
         }),
         // The drive's, not the device's.

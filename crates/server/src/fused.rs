@@ -245,7 +245,7 @@ impl Commands {
         };
         let operation = command.buffer.take().map(|buffer| {
             let len = extent.length_bytes as usize;
-            Operation::Read { offset: extent.offset_bytes, len, buffer }
+            Operation::Read { offset: extent.offset_bytes, len, data: buffer.into() }
         });
         self.send_to_device(slot, extent.device, operation, link, turn);
     }
@@ -304,7 +304,7 @@ impl Commands {
         let operation = buffer.map(|buffer| Operation::Write {
             offset: extent.offset_bytes,
             len: extent.length_bytes as usize,
-            buffer,
+            data: buffer.into(),
             fua: extent.fua,
         });
         self.finish(slot, Status::SUCCESS, link, turn);

@@ -376,8 +376,8 @@ impl State {
         let mut changes: Vec<Change> = self.interrupted.take().into_iter().collect();
         for Pending { number, request, .. } in pending {
             match request.operation {
-                Operation::Write { offset, len, buffer, .. } => {
-                    changes.push(Change::new(number, offset, What::Bytes(buffer.as_slice()[..len].to_vec())));
+                Operation::Write { offset, len, data, .. } => {
+                    changes.push(Change::new(number, offset, What::Bytes(data.gather(len).as_slice()[..len].to_vec())));
                 }
                 Operation::WriteZeroes { offset, len, .. } => {
                     changes.push(Change::new(number, offset, What::Zeros(len)));
@@ -394,8 +394,8 @@ impl State {
     /// The power goes while this request is at work.
     fn go_off(&mut self, request: &Request) {
         self.is_off = true;
-        if let Operation::Write { offset, len, buffer, .. } = &request.operation {
-            let what = What::Bytes(buffer.as_slice()[..*len].to_vec());
+        if let Operation::Write { offset, len, data, .. } = &request.operation {
+            let what = What::Bytes(data.gather(*len).as_slice()[..*len].to_vec());
             let number = self.number();
             self.interrupted = Some(Change::new(number, *offset, what));
         }
@@ -420,16 +420,18 @@ impl State {
         }
         *self.counts.entry(name(action)).or_default() += 1;
         match operation {
-            Operation::Read { offset, len, buffer } => {
+            Operation::Read { offset, len, data } => {
                 let sector = u64::from(profile.sector_bytes);
                 let end = *offset + *len as u64;
                 if self.unreadable.range(offset.saturating_sub(sector - 1)..end).next().is_some() {
                     return Err(refused(action, Class::MediumRead, "a sector cannot be read"));
                 }
-                self.current.read(*offset, &mut buffer.as_mut_slice()[..*len]);
+                let mut bytes = vec![0; *len];
+                self.current.read(*offset, &mut bytes);
+                data.scatter(&bytes);
             }
-            Operation::Write { offset, len, buffer, fua } => {
-                let bytes = buffer.as_slice()[..*len].to_vec();
+            Operation::Write { offset, len, data, fua } => {
+                let bytes = data.gather(*len).as_slice()[..*len].to_vec();
                 self.change(*offset, What::Bytes(bytes), *fua, profile);
             }
             Operation::WriteZeroes { offset, len, fua, .. } => self.change(*offset, What::Zeros(*len), *fua, profile),

@@ -38,11 +38,11 @@ fn job(file: &Arc<OpenFile>, operation: Operation) -> Job {
 }
 
 fn read(offset: u64, len: usize) -> Operation {
-    Operation::Read { offset, len, buffer: Buffer::zeroed(len) }
+    Operation::Read { offset, len, data: Buffer::zeroed(len).into() }
 }
 
 fn write(offset: u64, len: usize, fua: bool) -> Operation {
-    Operation::Write { offset, len, buffer: Buffer::zeroed(len), fua }
+    Operation::Write { offset, len, data: Buffer::zeroed(len).into(), fua }
 }
 
 fn zeroes(len: u64, deallocate: bool, fua: bool) -> Operation {
@@ -56,10 +56,21 @@ fn step(job: &mut Job) -> String {
         Step::Write { offset, from, sync } => {
             format!("write {offset}+{}{}", from.len(), if sync { " sync" } else { "" })
         }
+        Step::ReadSegments { offset, into } => {
+            format!("read {offset}+{:?}", lengths(into.iter().map(|part| part.len())))
+        }
+        Step::WriteSegments { offset, from, sync } => {
+            let lengths = lengths(from.iter().map(|part| part.len()));
+            format!("write {offset}+{lengths:?}{}", if sync { " sync" } else { "" })
+        }
         Step::Allocate { mode: PUNCH, offset, len } => format!("punch {offset}+{len}"),
         Step::Allocate { offset, len, .. } => format!("zero {offset}+{len}"),
         Step::Sync => "sync".to_owned(),
     }
+}
+
+fn lengths(parts: impl Iterator<Item = usize>) -> Vec<usize> {
+    parts.collect()
 }
 
 #[track_caller]

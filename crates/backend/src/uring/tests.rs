@@ -47,7 +47,7 @@ fn ring_and_pipe() -> Option<(Ring, Arc<OpenFile>, File)> {
 }
 
 fn read(file: &Arc<OpenFile>, tag: u64, len: usize) -> Job {
-    let operation = Operation::Read { offset: 0, len, buffer: Buffer::zeroed(len) };
+    let operation = Operation::Read { offset: 0, len, data: Buffer::zeroed(len).into() };
     Job::new(Arc::clone(file), Request::new(tag, operation))
 }
 
@@ -65,7 +65,7 @@ fn a_request_that_the_kernel_holds_is_taken_back() {
     let completion = ring.wait(LIMIT).unwrap().unwrap();
     assert_eq!(completion.tag, 1);
     assert_eq!(completion.result.unwrap_err().class(), Class::Aborted);
-    assert_eq!(completion.buffer.unwrap().capacity(), 4096);
+    assert_eq!(completion.data.unwrap().into_buffer().unwrap().capacity(), 4096);
     assert_eq!(ring.in_flight(), 2);
     assert!(ring.cancel(0) && ring.cancel(2));
     while let Some(completion) = ring.wait(LIMIT).unwrap() {
@@ -113,7 +113,7 @@ fn a_short_read_is_continued_without_a_kick_of_the_caller() {
         std::thread::yield_now();
     };
     completion.result.unwrap();
-    let buffer = completion.buffer.unwrap();
+    let buffer = completion.data.unwrap().into_buffer().unwrap();
     assert_eq!(buffer.as_slice()[..400], [1; 400]);
     assert_eq!(buffer.as_slice()[400..1000], [2; 600]);
 }

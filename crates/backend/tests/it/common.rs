@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Spec, Submitted, open};
+use ebof_backend::{
+    Buffer, Completion, Device, Engine, Error, Io, Operation, Request, Segment, Segments, Spec, Submitted, open,
+};
 
 /// Longer than any request takes on a busy machine; reaching it is a failure.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
@@ -40,21 +42,69 @@ pub(crate) fn read(device: &dyn Device, io: &mut Io, offset: u64, len: usize) ->
     let mut buffer = Buffer::zeroed(len);
     // What was in the buffer must not be taken for what was read.
     buffer.as_mut_slice().fill(0xEE);
-    let completion = run(device, io, Operation::Read { offset, len, buffer });
+    let completion = run(device, io, Operation::Read { offset, len, data: buffer.into() });
     completion.result?;
-    Ok(completion.buffer.expect("the buffer always comes back").as_slice()[..len].to_vec())
+    Ok(completion.data.unwrap().into_buffer().expect("the buffer always comes back").as_slice()[..len].to_vec())
 }
 
 pub(crate) fn write(device: &dyn Device, io: &mut Io, offset: u64, bytes: &[u8], fua: bool) -> Result<(), Error> {
     let completion = run(device, io, write_of(offset, bytes, fua));
-    assert!(completion.buffer.is_some());
+    assert!(completion.data.is_some());
     completion.result
 }
 
 pub(crate) fn write_of(offset: u64, bytes: &[u8], fua: bool) -> Operation {
     let mut buffer = Buffer::zeroed(bytes.len());
     buffer.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-    Operation::Write { offset, len: bytes.len(), buffer, fua }
+    Operation::Write { offset, len: bytes.len(), data: buffer.into(), fua }
+}
+
+/// Memory for `len` bytes in pieces of `piece` bytes, each in the middle of a buffer of its own;
+/// none of it is zero.
+pub(crate) fn pieces(len: usize, piece: usize) -> Segments {
+    let segment = |at: usize| {
+        let bytes = piece.min(len - at);
+        let mut buffer = Buffer::zeroed(2 * piece + bytes);
+        buffer.as_mut_slice().fill(0xEE);
+        Segment::new(buffer, piece..piece + bytes).expect("it has so many")
+    };
+    Segments::from((0..len).step_by(piece).map(segment).collect::<Vec<_>>())
+}
+
+/// Reads into such pieces.
+pub(crate) fn read_pieces(
+    device: &dyn Device,
+    io: &mut Io,
+    offset: u64,
+    len: usize,
+    piece: usize,
+) -> Result<Vec<u8>, Error> {
+    let completion = run(device, io, Operation::Read { offset, len, data: pieces(len, piece) });
+    completion.result?;
+    let segments = completion.data.expect("the memory always comes back").into_segments();
+    let bytes = segments.iter().flat_map(|segment| segment.as_ref().to_vec()).collect();
+    for segment in segments {
+        let range = segment.range();
+        let buffer = segment.into_buffer();
+        let around = buffer.as_slice()[..range.start].iter().chain(&buffer.as_slice()[range.end..]);
+        assert!(around.copied().all(|byte| byte == 0xEE), "something was read beside the pieces");
+    }
+    Ok(bytes)
+}
+
+/// Writes from such pieces.
+pub(crate) fn write_pieces(
+    device: &dyn Device,
+    io: &mut Io,
+    offset: u64,
+    (bytes, piece): (&[u8], usize),
+    fua: bool,
+) -> Result<(), Error> {
+    let (len, mut data) = (bytes.len(), pieces(bytes.len(), piece));
+    data.scatter(bytes);
+    let completion = run(device, io, Operation::Write { offset, len, data, fua });
+    assert!(completion.data.is_some());
+    completion.result
 }
 
 /// Whether the file system of `directory` does direct I/O; says so where it does not.

@@ -41,7 +41,7 @@ fn a_file_is_busy_until_the_last_completion_was_taken() {
         let (_directory, _path, device) = file(1 << 20);
         let mut io = Io::with_engine(4, engine).unwrap();
         assert!(device.file().unwrap().is_idle());
-        let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+        let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
         let submitted = device.submit(&mut io, Request::new(1, operation));
         assert!(matches!(submitted, Submitted::Pending));
         assert!(!device.file().unwrap().is_idle());
@@ -63,7 +63,7 @@ fn a_file_is_offered_as_large_as_it_has_become_and_never_smaller() {
     let error = own.look(Some(3 << 20)).unwrap_err().to_string();
     assert!(error.contains("has 2097152 bytes (2Mi), but 3145728 bytes (3Mi) were asked for"), "{error}");
     // Nothing is offered before somebody says so.
-    let read = || Operation::Read { offset: 1 << 20, len: 512, buffer: Buffer::zeroed(512) };
+    let read = || Operation::Read { offset: 1 << 20, len: 512, data: Buffer::zeroed(512).into() };
     let mut io = Io::new(4).unwrap();
     let Submitted::Done(refused) = device.submit(&mut io, Request::new(1, read())) else { panic!("behind the end") };
     assert!(refused.result.is_err());

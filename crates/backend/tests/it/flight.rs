@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::common::{LIMIT, engines, open_text, read, run, write, write_of};
+use crate::common::{LIMIT, direct_works, engines, open_text, read, read_pieces, run, write, write_of, write_pieces};
 use ebof_backend::{Buffer, Class, Device, Engine, Io, Operation, Request, Submitted};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -32,7 +32,7 @@ fn write_block(tag: u64) -> Operation {
 }
 
 fn read_block(tag: u64) -> Operation {
-    Operation::Read { offset: tag * BLOCK as u64, len: BLOCK, buffer: Buffer::zeroed(BLOCK) }
+    Operation::Read { offset: tag * BLOCK as u64, len: BLOCK, data: Buffer::zeroed(BLOCK).into() }
 }
 
 /// Takes in everything in flight and returns the tags, sorted; every result must be a success.
@@ -64,7 +64,7 @@ fn a_batch_is_handed_over_at_once_and_each_request_completes_once() {
         }
         while let Some(completion) = io.wait(LIMIT).unwrap() {
             completion.result.unwrap();
-            assert_eq!(completion.buffer.unwrap().as_slice(), block_of(completion.tag));
+            assert_eq!(completion.data.unwrap().as_buffer().unwrap().as_slice(), block_of(completion.tag));
         }
         assert_eq!((io.stats().accepted, io.stats().completed), (128, 128));
     }
@@ -147,7 +147,7 @@ fn a_cancelled_request_completes_once_and_an_unknown_one_is_not_found() {
                     assert_eq!(error.class(), Class::Aborted, "{error}");
                     assert!(completion.tag.is_multiple_of(2) || [3, 31].contains(&completion.tag));
                 }
-                assert_eq!(completion.buffer.is_some(), completion.tag % 4 != 3);
+                assert_eq!(completion.data.is_some(), completion.tag % 4 != 3);
                 tags.push(completion.tag);
             }
             tags.sort_unstable();
@@ -194,6 +194,32 @@ fn dropping_finishes_what_was_accepted() {
 }
 
 #[test]
+fn pieces_that_direct_io_cannot_use_are_refused_with_their_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    if !direct_works(directory.path()) {
+        return;
+    }
+    let device = open_text(&format!("{}/disk.img,size=64Ki,direct", directory.path().display()));
+    let block = device.geometry().block_bytes as usize;
+    for mut io in engines(4) {
+        let error = write_pieces(&*device, &mut io, 0, (&vec![1; 2 * block], block / 2), false).unwrap_err();
+        assert_eq!(error.class(), Class::Invalid);
+        assert_eq!(read_pieces(&*device, &mut io, 0, 2 * block, block).unwrap(), vec![0; 2 * block]);
+    }
+}
+
+#[test]
+fn more_pieces_than_the_system_takes_at_once_are_several_steps() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = open_text(&format!("{}/disk.img:4Mi", directory.path().display()));
+    let bytes: Vec<u8> = (0..3000 * 64_usize).map(|at| (at / 64).to_le_bytes()[0] ^ at.to_le_bytes()[0]).collect();
+    for mut io in engines(4) {
+        write_pieces(&*device, &mut io, 4096, (&bytes, 64), true).unwrap();
+        assert_eq!(read_pieces(&*device, &mut io, 4096, bytes.len(), 64).unwrap(), bytes);
+    }
+}
+
+#[test]
 fn waiting_for_nothing_returns_at_once() {
     for mut io in engines(1) {
         assert!(io.wait(None).unwrap().is_none());
@@ -235,7 +261,7 @@ fn what_lies_outside_or_is_read_only_is_refused_with_its_buffer() {
             completion.result.unwrap_err().to_string(),
             "read of 4096 bytes at offset 16384 goes beyond the end of the device, which has 16384 bytes"
         );
-        assert!(completion.buffer.is_some());
+        assert!(completion.data.is_some());
         drop(device);
         let device = open_text(&format!("{}/disk.img,readonly", directory.path().display()));
         let completion = run(&*device, &mut io, write_block(0));

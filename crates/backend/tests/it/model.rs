@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::common::{LoopDevice, direct_works, engines, open_text, read, run, write};
+use crate::common::{LoopDevice, direct_works, engines, open_text, read, read_pieces, run, write, write_pieces};
 use ebof_backend::{Device, Io, Operation, Spec, open};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::test_runner::TestCaseError;
@@ -13,6 +13,9 @@ const CAPACITY: usize = 512 << 10;
 enum Act {
     Read(Range<usize>),
     Write(Range<usize>, u8, bool),
+    /// With memory in pieces of so many bytes.
+    ReadPieces(Range<usize>, usize),
+    WritePieces(Range<usize>, u8, usize),
     Zero(Range<usize>, bool, bool),
     Deallocate(Vec<Range<usize>>),
     Flush,
@@ -25,10 +28,18 @@ fn range(block: usize) -> impl Strategy<Value = Range<usize>> {
     (0..=blocks, len).prop_map(move |(start, len)| start * block..(start + len).min(blocks) * block)
 }
 
+/// Bytes of a piece of memory: whole blocks, and not thousands of pieces in all.
+fn pieces(block: usize) -> impl Strategy<Value = usize> {
+    (CAPACITY / 32 / block..CAPACITY / 2 / block).prop_map(move |blocks| blocks * block)
+}
+
 fn acts(block: usize) -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         4 => range(block).prop_map(Act::Read),
         4 => (range(block), any::<u8>(), any::<bool>()).prop_map(|(range, seed, fua)| Act::Write(range, seed, fua)),
+        2 => (range(block), pieces(block)).prop_map(|(range, piece)| Act::ReadPieces(range, piece)),
+        2 => (range(block), any::<u8>(), pieces(block))
+            .prop_map(|(range, seed, piece)| Act::WritePieces(range, seed, piece)),
         2 => (range(block), any::<bool>(), any::<bool>())
             .prop_map(|(range, deallocate, fua)| Act::Zero(range, deallocate, fua)),
         1 => proptest::collection::vec(range(block), 0..4).prop_map(Act::Deallocate),
@@ -55,6 +66,15 @@ fn apply(device: &dyn Device, io: &mut Io, model: &mut [u8], act: &Act) -> Resul
         Act::Write(range, seed, fua) => {
             let data = pattern(range, *seed);
             write(device, io, range.start as u64, &data, *fua).unwrap();
+            model[range.clone()].copy_from_slice(&data);
+        }
+        Act::ReadPieces(range, piece) => {
+            let got = read_pieces(device, io, range.start as u64, range.len(), *piece).unwrap();
+            prop_assert!(got == model[range.clone()], "{:?} differs in pieces", range);
+        }
+        Act::WritePieces(range, seed, piece) => {
+            let data = pattern(range, *seed);
+            write_pieces(device, io, range.start as u64, (&data, *piece), seed % 2 == 0).unwrap();
             model[range.clone()].copy_from_slice(&data);
         }
         Act::Zero(range, deallocate, fua) => {

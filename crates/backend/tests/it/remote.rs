@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{LIMIT, engines, open_text, write_of};
-use ebof_backend::{After, Buffer, Class, Completion, Io, Operation, Remote, Request, Submitted};
+use ebof_backend::{After, Buffer, Class, Completion, Io, Operation, Remote, Request, Segments, Submitted};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 fn completion(tag: u64) -> Completion {
-    Completion { tag, result: Ok(()), buffer: None }
+    Completion { tag, result: Ok(()), data: None }
 }
 
 /// Delivers from another thread, `pause` after it was asked.
@@ -147,7 +147,7 @@ impl After for Spoiler {
     fn finish(&self, completion: &mut Completion) {
         self.seen.lock().expect("nobody panicked with it").push(completion.tag);
         self.held.fetch_add(1, Ordering::SeqCst);
-        if let Some(buffer) = &mut completion.buffer {
+        if let Some(buffer) = completion.data.as_mut().and_then(Segments::as_mut_buffer) {
             buffer.as_mut_slice()[0] ^= 0xff;
         }
     }
@@ -163,7 +163,7 @@ fn what_accompanies_a_request_sees_its_completion_first_and_is_dropped_with_it()
             let device = open_text(&drive);
             let after = Arc::new(Spoiler::default());
             for tag in 0..4 {
-                let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+                let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
                 let request =
                     Request { after: Some(Arc::clone(&after) as Arc<dyn After>), ..Request::new(tag, operation) };
                 let done = match device.submit(&mut io, request) {
@@ -174,7 +174,7 @@ fn what_accompanies_a_request_sees_its_completion_first_and_is_dropped_with_it()
                     }
                     Submitted::Busy(_) => panic!("nothing else is in flight"),
                 };
-                assert_eq!(done.buffer.unwrap().as_slice()[0], 0xff, "{drive}");
+                assert_eq!(done.data.unwrap().into_buffer().unwrap().as_slice()[0], 0xff, "{drive}");
                 assert_eq!(Arc::strong_count(&after), 1);
             }
             assert_eq!(*after.seen.lock().unwrap(), [0, 1, 2, 3]);

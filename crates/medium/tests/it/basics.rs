@@ -1,11 +1,11 @@
 //! Namespaces on one medium: reading and writing, space, errors, and what is there after closing
 //! and opening.
 
-use ebof_backend::{Class, Device, Engine, Io, Memory, Operation};
+use ebof_backend::{Buffer, Class, Device, Engine, Io, Memory, Operation, Segment, Segments};
 use ebof_medium::{Coding, Error, Instance, Notice, Notify, OpenError, Options, medium_bytes};
 use std::sync::{Arc, Mutex};
 
-use crate::rig::{create, deallocate, drive, flush, on, open, read, run, write};
+use crate::rig::{create, create_coded, deallocate, drive, flush, on, open, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -27,6 +27,52 @@ fn what_is_written_is_read_and_the_rest_is_zeros() {
         assert!(mixed[..256 << 10].iter().all(|byte| *byte == 3) && mixed[256 << 10..].iter().all(|byte| *byte == 0));
         assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_bytes(), 6 * EXTENT);
         assert_eq!(write(&device, &mut io, (8 << 20) - 4096, &[1; 8192]), Err(Class::OutOfRange));
+    }
+}
+
+/// Memory for `len` bytes in two pieces that meet at `cut`.
+fn halves(len: usize, cut: usize, fill: u8) -> Segments {
+    let piece = |bytes: usize| {
+        let mut buffer = Buffer::zeroed(bytes + 100);
+        buffer.as_mut_slice().fill(fill);
+        Segment::new(buffer, 100..100 + bytes).unwrap()
+    };
+    Segments::from(vec![piece(cut), piece(len - cut)])
+}
+
+#[test]
+fn memory_in_several_pieces_is_as_good_as_a_buffer() {
+    let (_, opened) = drive(32 << 20);
+    let mut io = Io::new(64).unwrap();
+    let codings = [
+        Coding::plain(12),
+        Coding { encrypted: true, ..Coding::plain(12) },
+        Coding { checked: true, metadata_bytes: 8, ..Coding::plain(9) },
+        Coding { checked: true, encrypted: true, ..Coding::plain(12) },
+    ];
+    for (instance, coding) in (1..).zip(codings) {
+        let block = usize::try_from(coding.block_bytes()).unwrap();
+        let device = create_coded(&opened.medium, instance, 2048, coding);
+        // First in nothing, then across extents with and without a place, then where there is one.
+        for (first, blocks, seed) in [(0, 2, 1_u8), (1, 200, 2), (40, 30, 3)] {
+            let (offset, len) = ((first * block) as u64, blocks * block);
+            let bytes: Vec<u8> = (0..len).map(|at| (at / 100).to_le_bytes()[0] ^ seed).collect();
+            // In the middle of a block: also that may be.
+            let mut data = halves(len, block + 13, 0);
+            data.scatter(&bytes);
+            let done = run(&device, &mut io, Operation::Write { offset, len, data, fua: seed == 2 });
+            done.result.unwrap();
+            // What was written is in the caller's memory as it was.
+            assert!(done.data.unwrap().gather(len).as_slice()[..len] == bytes);
+            assert!(read(&device, &mut io, offset, len).unwrap() == bytes, "{coding:?}");
+            let operation = Operation::Read { offset, len, data: halves(len, 3 * block / 2, 0xEE) };
+            let done = run(&device, &mut io, operation);
+            done.result.unwrap();
+            assert!(done.data.unwrap().gather(len).as_slice()[..len] == bytes, "{coding:?} in pieces");
+        }
+        let (offset, len) = ((1024 * block) as u64, 4 * block);
+        let done = run(&device, &mut io, Operation::Read { offset, len, data: halves(len, 7, 0xEE) });
+        assert!(done.data.unwrap().gather(len).as_slice()[..len].iter().all(|byte| *byte == 0));
     }
 }
 

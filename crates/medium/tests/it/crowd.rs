@@ -49,7 +49,7 @@ fn use_it(medium: &Medium, engine: Engine, thread: u64, stop: &AtomicBool) -> u6
             } else {
                 let mut buffer = Buffer::zeroed(4096);
                 buffer.as_mut_slice().copy_from_slice(&stamp.to_le_bytes().repeat(512));
-                Operation::Write { offset, len: 4096, buffer, fua: false }
+                Operation::Write { offset, len: 4096, data: buffer.into(), fua: false }
             };
             held[usize::try_from(block).unwrap()] = stamp;
             if let Some(done) = submit(block, operation) {
@@ -80,7 +80,7 @@ fn come_and_go(medium: &Medium, engine: Engine, stop: &AtomicBool, next: &Atomic
         for index in 0..16 {
             let mut buffer = Buffer::zeroed(65536);
             buffer.as_mut_slice().fill(0xA5);
-            let operation = Operation::Write { offset: index * EXTENT, len: 65536, buffer, fua: false };
+            let operation = Operation::Write { offset: index * EXTENT, len: 65536, data: buffer.into(), fua: false };
             assert!(!matches!(device.submit(&mut io, Request::new(index, operation)), Submitted::Busy(_)));
         }
         let whole = Operation::Deallocate { ranges: vec![0..EXTENT, 2 * EXTENT..4 * EXTENT] };

@@ -360,7 +360,8 @@ impl Life<'_> {
                 .collect();
             let mut buffer = Buffer::zeroed(bytes.len());
             buffer.as_mut_slice()[..bytes.len()].copy_from_slice(&bytes);
-            let write = Operation::Write { offset: self.rules.place(block), len: bytes.len(), buffer, fua };
+            let write =
+                Operation::Write { offset: self.rules.place(block), len: bytes.len(), data: buffer.into(), fua };
             let result = run(&device, &mut self.io, write).result;
             // A full drive refuses it: nothing has changed then.
             if !result.as_ref().is_err_and(|error| error.class() == Class::OutOfSpace) {

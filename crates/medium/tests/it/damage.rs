@@ -142,7 +142,7 @@ fn every_byte_that_flips_is_found_out_and_a_write_heals() {
         let offset = 2 * coding.block_bytes();
         victim.flip(victim.places(3).0);
         let len = usize::try_from(4 * coding.block_bytes()).unwrap();
-        let operation = Operation::Read { offset, len, buffer: Buffer::zeroed(len) };
+        let operation = Operation::Read { offset, len, data: Buffer::zeroed(len).into() };
         let error = run(&device, &mut victim.io, operation).result.unwrap_err();
         assert!(matches!(&error, Error::Corrupt { block: 3, .. }), "{error}");
         assert!(error.to_string().contains("block 3 of namespace 1"), "{error}");
@@ -444,7 +444,7 @@ impl Victim {
         let mut buffer = Buffer::zeroed(bytes.len());
         buffer.as_mut_slice()[..bytes.len()].copy_from_slice(&bytes);
         let offset = lba * self.coding.block_bytes();
-        let operation = Operation::Write { offset, len: bytes.len(), buffer, fua: true };
+        let operation = Operation::Write { offset, len: bytes.len(), data: buffer.into(), fua: true };
         run(&self.device(), &mut self.io, operation).result.unwrap();
     }
 

@@ -90,7 +90,7 @@ fn a_deallocation_of_a_fragmented_namespace_takes_no_ages() {
     on(&medium, move |store| {
         for at in 0..pieces {
             let operation =
-                Operation::Write { offset: at * 2 * EXTENT, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+                Operation::Write { offset: at * 2 * EXTENT, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
             store.execute(Instance(1), operation).result.unwrap();
         }
     });
@@ -143,7 +143,7 @@ fn a_full_namespace_can_write_what_it_has_just_deallocated() {
     write(&device, &mut io, 0, &vec![1; 1 << 20]).unwrap();
     let mut other = Io::new(4).unwrap();
     base.hold.store(true, Ordering::SeqCst);
-    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
     assert!(matches!(device.submit(&mut other, Request::new(9, operation)), Submitted::Pending));
     base.hold.store(false, Ordering::SeqCst);
     deallocate(&device, &mut io, EXTENT, EXTENT).unwrap();
@@ -168,15 +168,16 @@ fn a_write_that_waits_for_space_waits_alone() {
     write(&first, &mut io, 0, &vec![1; 1 << 20]).unwrap();
     let mut other = Io::new(4).unwrap();
     base.hold.store(true, Ordering::SeqCst);
-    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
     assert!(matches!(first.submit(&mut other, Request::new(9, operation)), Submitted::Pending));
     base.hold.store(false, Ordering::SeqCst);
     deallocate(&first, &mut io, 0, EXTENT).unwrap();
-    let block = |offset| Operation::Write { offset, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+    let block = |offset| Operation::Write { offset, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
     // One of the same namespace that needs space, and what needs none: it is the thread's because
     // it spans extents.
     assert!(matches!(second.submit(&mut io, Request::new(1, block(0))), Submitted::Pending));
-    let spans = Operation::Write { offset: 3 * EXTENT - 2048, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+    let spans =
+        Operation::Write { offset: 3 * EXTENT - 2048, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
     let begin = Instant::now();
     assert!(matches!(first.submit(&mut other, Request::new(2, spans)), Submitted::Pending | Submitted::Done(_)));
     let before = on(&opened.medium, |_| Instant::now());
@@ -240,7 +241,7 @@ fn others_do_not_wait_while_what_was_given_back_is_zeroed() {
     write(&second, &mut io, 0, &vec![2; 1 << 20]).unwrap();
     assert!(base.is_armed.load(Ordering::SeqCst), "it waited until the storage was taken back");
     // The rest is what is being zeroed: whoever needs it waits, and gets it.
-    let more = Operation::Write { offset: 1 << 20, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+    let more = Operation::Write { offset: 1 << 20, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
     assert!(matches!(second.submit(&mut io, Request::new(7, more)), Submitted::Pending));
     on(medium, |_| ());
     open.send(()).unwrap();
@@ -272,7 +273,7 @@ fn a_slow_request_never_sees_what_others_write() {
     write(&first, &mut io, 0, &vec![1; 1 << 20]).unwrap();
     let mut other = Io::new(4).unwrap();
     base.hold.store(true, Ordering::SeqCst);
-    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
     assert!(matches!(first.submit(&mut other, Request::new(9, operation)), Submitted::Pending));
     base.hold.store(false, Ordering::SeqCst);
     deallocate(&first, &mut io, 0, EXTENT).unwrap();
@@ -282,7 +283,7 @@ fn a_slow_request_never_sees_what_others_write() {
         remote.deliver(done);
     }
     let done = other.wait(None).unwrap().unwrap();
-    assert_eq!(done.buffer.unwrap().as_slice()[0], 1, "what was there when it began");
+    assert_eq!(done.data.unwrap().into_buffer().unwrap().as_slice()[0], 1, "what was there when it began");
     assert_eq!(write(&second, &mut io, 0, &[2; 4096]), Ok(()));
 }
 
@@ -294,7 +295,7 @@ fn stopping_does_not_wait_for_requests_of_others() {
     let device = create(&opened.medium, 1, 1 << 20);
     write(&device, &mut io, 0, &vec![1; 1 << 20]).unwrap();
     base.hold.store(true, Ordering::SeqCst);
-    let operation = Operation::Read { offset: 0, len: 4096, buffer: Buffer::zeroed(4096) };
+    let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
     assert!(matches!(device.submit(&mut io, Request::new(9, operation)), Submitted::Pending));
     base.hold.store(false, Ordering::SeqCst);
     on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
@@ -327,7 +328,7 @@ fn a_write_with_fua_survives_a_power_loss() {
     write(&first, &mut io, 0, &[1; 4096]).unwrap();
     let mut buffer = Buffer::zeroed(4096);
     buffer.as_mut_slice().fill(2);
-    run(&first, &mut io, Operation::Write { offset: 4096, len: 4096, buffer, fua: true }).result.unwrap();
+    run(&first, &mut io, Operation::Write { offset: 4096, len: 4096, data: buffer.into(), fua: true }).result.unwrap();
     std::mem::forget(opened);
     let events = base.events.lock().unwrap().clone();
     let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
@@ -471,7 +472,7 @@ fn what_accompanies_a_request_still_does() {
     let device = create(&opened.medium, 1, 2 << 20);
     let seen = Arc::new(Seen::default());
     for (at, offset) in [0, 0, EXTENT - 4096].into_iter().enumerate() {
-        let operation = Operation::Write { offset, len: 8192, buffer: Buffer::zeroed(8192), fua: false };
+        let operation = Operation::Write { offset, len: 8192, data: Buffer::zeroed(8192).into(), fua: false };
         let request = Request { after: Some(Arc::clone(&seen) as _), ..Request::new(1, operation) };
         match device.submit(&mut io, request) {
             Submitted::Pending => io.wait(None).unwrap().unwrap().result.unwrap(),
@@ -534,9 +535,14 @@ fn copy(memory: &Memory) -> Arc<dyn Device> {
     let copy = Memory::new(bytes, 512, false);
     let mut io = Io::new(1).unwrap();
     for offset in (0..bytes).step_by(128 << 10) {
-        let read = Operation::Read { offset, len: 128 << 10, buffer: Buffer::zeroed(128 << 10) };
+        let read = Operation::Read { offset, len: 128 << 10, data: Buffer::zeroed(128 << 10).into() };
         let Submitted::Done(done) = memory.submit(&mut io, Request::new(0, read)) else { panic!("memory is quick") };
-        let write = Operation::Write { offset, len: 128 << 10, buffer: done.buffer.unwrap(), fua: false };
+        let write = Operation::Write {
+            offset,
+            len: 128 << 10,
+            data: done.data.unwrap().into_buffer().unwrap().into(),
+            fua: false,
+        };
         assert!(matches!(copy.submit(&mut io, Request::new(0, write)), Submitted::Done(_)));
     }
     Arc::new(copy)

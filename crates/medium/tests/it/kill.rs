@@ -153,7 +153,7 @@ fn write_for_ever(medium: &Medium, names: &Mutex<Vec<u64>>, versions: &AtomicU64
                 let mut buffer = Buffer::zeroed(len);
                 let words = stamp(name, block, version).to_le_bytes().repeat(len / 8);
                 buffer.as_mut_slice()[..len].copy_from_slice(&words);
-                Operation::Write { offset: place(name, block), len, buffer, fua: false }
+                Operation::Write { offset: place(name, block), len, data: buffer.into(), fua: false }
             };
             batch.insert(tag, (name, block, version));
             match device.submit(&mut io, Request::new(tag, operation)) {

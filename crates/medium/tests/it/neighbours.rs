@@ -29,7 +29,7 @@ fn submit(device: &Arc<dyn Device>, io: &mut Io, tag: u64, operation: Operation)
 fn block(byte: u8) -> Operation {
     let mut buffer = Buffer::zeroed(4096);
     buffer.as_mut_slice().fill(byte);
-    Operation::Write { offset: 0, len: 4096, buffer, fua: false }
+    Operation::Write { offset: 0, len: 4096, data: buffer.into(), fua: false }
 }
 
 /// Every second extent, from the first on.
@@ -83,8 +83,8 @@ fn a_write_to_the_same_namespace_does_not_wait_for_them_either() {
         submit(&device, &mut io, tag, Operation::Deallocate { ranges: every_second(256) });
     }
     // Into the extent behind the first range.
-    let Operation::Write { buffer, .. } = block(3) else { unreachable!() };
-    submit(&device, &mut io, 100, Operation::Write { offset: EXTENT, len: 4096, buffer, fua: false });
+    let Operation::Write { data, .. } = block(3) else { unreachable!() };
+    submit(&device, &mut io, 100, Operation::Write { offset: EXTENT, len: 4096, data, fua: false });
     drop(gate);
     assert_eq!(order(&mut io, 9)[0], 100);
     assert_eq!(read(&device, &mut io, EXTENT, 4096).unwrap(), [3; 4096]);
@@ -265,7 +265,7 @@ fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
     for some in (0..extents / 2).collect::<Vec<u64>>().chunks(200) {
         for &at in some {
             let offset = (at * 2 + 1) * EXTENT - 2048;
-            let write = Operation::Write { offset, len: 4096, buffer: Buffer::zeroed(4096), fua: false };
+            let write = Operation::Write { offset, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
             submit(&device, &mut io, at, write);
         }
         order(&mut io, some.len());

@@ -63,7 +63,7 @@ impl Recorder {
                 Event::Write(offset, bytes) | Event::Durable(offset, bytes) => {
                     let mut buffer = Buffer::zeroed(bytes.len());
                     buffer.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-                    Operation::Write { offset: *offset, len: bytes.len(), buffer, fua: false }
+                    Operation::Write { offset: *offset, len: bytes.len(), data: buffer.into(), fua: false }
                 }
                 Event::Zero(offset, len) => {
                     Operation::WriteZeroes { offset: *offset, len: *len, deallocate: true, fua: false }
@@ -109,9 +109,9 @@ impl Device for Recorder {
 
     fn submit(&self, io: &mut Io, request: Request) -> Submitted {
         let event = match &request.operation {
-            Operation::Write { offset, len, buffer, fua } => {
+            Operation::Write { offset, len, data, fua } => {
                 let event = if *fua { Event::Durable } else { Event::Write };
-                Some(event(*offset, buffer.as_slice()[..*len].to_vec()))
+                Some(event(*offset, data.gather(*len).as_slice()[..*len].to_vec()))
             }
             Operation::WriteZeroes { offset, len, .. } => Some(Event::Zero(*offset, *len)),
             Operation::Flush => Some(Event::Flush),
@@ -208,16 +208,16 @@ pub(crate) fn run(device: &Arc<dyn Device>, io: &mut Io, operation: Operation) -
 pub(crate) fn write(device: &Arc<dyn Device>, io: &mut Io, offset: u64, bytes: &[u8]) -> Result<(), Class> {
     let mut buffer = Buffer::zeroed(bytes.len());
     buffer.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-    let operation = Operation::Write { offset, len: bytes.len(), buffer, fua: false };
+    let operation = Operation::Write { offset, len: bytes.len(), data: buffer.into(), fua: false };
     run(device, io, operation).result.map_err(|error| error.class())
 }
 
 pub(crate) fn read(device: &Arc<dyn Device>, io: &mut Io, offset: u64, len: usize) -> Result<Vec<u8>, Class> {
     let mut buffer = Buffer::zeroed(len);
     buffer.as_mut_slice().fill(0xEE);
-    let completion = run(device, io, Operation::Read { offset, len, buffer });
+    let completion = run(device, io, Operation::Read { offset, len, data: buffer.into() });
     completion.result.map_err(|error| error.class())?;
-    Ok(completion.buffer.expect("a read has one").as_slice()[..len].to_vec())
+    Ok(completion.data.unwrap().into_buffer().expect("a read has one").as_slice()[..len].to_vec())
 }
 
 pub(crate) fn deallocate(device: &Arc<dyn Device>, io: &mut Io, offset: u64, len: u64) -> Result<(), Class> {

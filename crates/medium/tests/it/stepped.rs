@@ -51,9 +51,9 @@ impl Disk {
     fn bytes(&self) -> Vec<u8> {
         let mut unused = Io::external(1, Box::new(|| false));
         let len = usize::try_from(self.memory.geometry().capacity_bytes).unwrap();
-        let operation = Operation::Read { offset: 0, len, buffer: Buffer::zeroed(len) };
+        let operation = Operation::Read { offset: 0, len, data: Buffer::zeroed(len).into() };
         let Submitted::Done(done) = self.memory.submit(&mut unused, Request::new(0, operation)) else { unreachable!() };
-        done.buffer.unwrap().as_slice()[..len].to_vec()
+        done.data.unwrap().into_buffer().unwrap().as_slice()[..len].to_vec()
     }
 }
 
@@ -194,7 +194,7 @@ fn story(seed: u64) -> Vec<u8> {
             let byte = clock.jitter().to_le_bytes()[0];
             let write = |&block: &usize| {
                 let offset = (block * BLOCK) as u64;
-                Operation::Write { offset, len: BLOCK, buffer: filled(byte), fua: block.is_multiple_of(5) }
+                Operation::Write { offset, len: BLOCK, data: filled(byte).into(), fua: block.is_multiple_of(5) }
             };
             for done in world.run(&device, blocks.iter().map(write).collect()) {
                 done.result.unwrap();
@@ -221,10 +221,13 @@ fn story(seed: u64) -> Vec<u8> {
     for ((instance, ..), bytes) in KINDS.iter().zip(expected) {
         let device = world.medium.device(Instance(*instance)).unwrap();
         for (block, byte) in bytes.into_iter().enumerate() {
-            let read = Operation::Read { offset: (block * BLOCK) as u64, len: BLOCK, buffer: filled(0xEE) };
+            let read = Operation::Read { offset: (block * BLOCK) as u64, len: BLOCK, data: filled(0xEE).into() };
             let done = world.run(&device, vec![read]).pop().unwrap();
             done.result.unwrap();
-            assert!(done.buffer.unwrap().as_slice().iter().all(|found| *found == byte), "{instance} {block}");
+            assert!(
+                done.data.unwrap().into_buffer().unwrap().as_slice().iter().all(|found| *found == byte),
+                "{instance} {block}"
+            );
         }
     }
     // What is dropped without being stopped is killed: nothing more is written.
@@ -247,7 +250,7 @@ fn what_waits_for_a_drive_that_is_dropped_is_refused() {
     let disk = Disk::new(&clock);
     let (mut world, _) = World::open(&clock, &disk);
     let device = world.on(|store| store.create(Instance(1), 512, 512, Coding::plain(12))).unwrap();
-    let write = || Operation::Write { offset: 0, len: BLOCK, buffer: filled(1), fua: false };
+    let write = || Operation::Write { offset: 0, len: BLOCK, data: filled(1).into(), fua: false };
     for (tag, operation) in [write(), Operation::Flush].into_iter().enumerate() {
         assert!(matches!(device.submit(&mut world.io, Request::new(tag as u64, operation)), Submitted::Pending));
     }

@@ -175,14 +175,14 @@ fn requests_for_the_same_blocks_do_not_meet() {
                 let operation = match mixed >> 60 {
                     0 => Operation::WriteZeroes { offset, len, deallocate: false, fua: false },
                     1 => Operation::Deallocate { ranges: vec![0..offset + len, offset..offset + len] },
-                    2..8 => Operation::Read { offset, len: size, buffer: Buffer::zeroed(size) },
+                    2..8 => Operation::Read { offset, len: size, data: Buffer::zeroed(size).into() },
                     _ => {
                         let byte = u8::try_from(tag + 1).unwrap();
                         let mut buffer = Buffer::zeroed(size);
                         let data = block(coding, byte).repeat(usize::try_from(count).unwrap());
                         buffer.as_mut_slice()[..size].copy_from_slice(&data);
                         (at..at + count).for_each(|at| values[usize::try_from(at).unwrap()].push(byte));
-                        Operation::Write { offset, len: size, buffer, fua: false }
+                        Operation::Write { offset, len: size, data: buffer.into(), fua: false }
                     }
                 };
                 let request = Request::new(tag << 8 | count, operation);

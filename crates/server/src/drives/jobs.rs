@@ -198,7 +198,7 @@ fn read(store: &mut Store, instance: Instance, bytes: std::ops::Range<u64>) -> R
     if len == 0 {
         return Ok(());
     }
-    let operation = Operation::Read { offset: bytes.start, len, buffer: Buffer::zeroed(len) };
+    let operation = Operation::Read { offset: bytes.start, len, data: Buffer::zeroed(len).into() };
     match store.execute(instance, operation).result.map_err(|error| error.class()) {
         // Whoever deleted it has ended the test.
         Ok(()) | Err(Class::Gone) => Ok(()),

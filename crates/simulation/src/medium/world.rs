@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Buffer, Class, Completion, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Class, Completion, Operation, Request, Segments, Submitted};
 use ebof_clock::Clock;
 use ebof_drive::{Coding, Instance};
 use ebof_medium::{Error, Store, medium_bytes};
@@ -276,7 +276,9 @@ impl World {
                 blocks.fill(lba, serial(world.next + 1), into);
             }
             let offset = range.start * block_bytes as u64;
-            world.submit(name, Kind::Write { fua }, range, Operation::Write { offset, len, buffer, fua }).map(drop)
+            world
+                .submit(name, Kind::Write { fua }, range, Operation::Write { offset, len, data: buffer.into(), fua })
+                .map(drop)
         })
     }
 
@@ -286,7 +288,7 @@ impl World {
         let mut buffer = Buffer::zeroed(len);
         buffer.as_mut_slice().fill(0xEE);
         let offset = range.start * block_bytes as u64;
-        self.submit(name, Kind::Read, range, Operation::Read { offset, len, buffer }).map(drop)
+        self.submit(name, Kind::Read, range, Operation::Read { offset, len, data: buffer.into() }).map(drop)
     }
 
     /// Zeroes, or deallocates where it is not said how.
@@ -320,7 +322,7 @@ impl World {
 
     fn complete(&mut self, completion: Completion) -> Result<(), Failure> {
         let now = self.now();
-        let Completion { tag: op, result, buffer } = completion;
+        let Completion { tag: op, result, data } = completion;
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let class = result.as_ref().err().map(ebof_backend::Error::class);
         self.digest = mix(self.digest ^ op ^ class.map_or(0, |class| 1 + class as u64));
@@ -339,7 +341,9 @@ impl World {
         let durable = kind == Kind::Write { fua: true };
         match (kind, class) {
             (Kind::Read, None) => {
-                let buffer = buffer.ok_or_else(|| Failure("a read without its buffer".to_owned()))?;
+                let buffer = data
+                    .and_then(Segments::into_buffer)
+                    .ok_or_else(|| Failure("a read without its buffer".to_owned()))?;
                 let len = blocks.block_bytes * usize::try_from(range.end - range.start).expect("few");
                 let read = blocks.read(op, range, &buffer.as_slice()[..len], now);
                 self.count("reads compared");
