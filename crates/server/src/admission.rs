@@ -61,7 +61,7 @@ pub(crate) fn loopback(shared: &Arc<Shared>, port: &Arc<PortState>) -> Port {
         let shared = shared.ok_or(ConnectError::NotListening)?;
         let address = PeerAddress::SameProcess;
         let waiting = room_for(&shared, address, &port).map_err(|NoRoom| ConnectError::TooMany)?;
-        let reactor = shared.next_reactor.fetch_add(1, Relaxed) % shared.reactors().len().max(1);
+        let reactor = shared.next_reactor();
         let peer = Peer { port: Arc::clone(&port), address };
         hand_over(&shared, reactor, Incoming::Loopback(end), peer, waiting);
         Ok(())

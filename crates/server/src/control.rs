@@ -1,5 +1,5 @@
-//! The control thread: accepts connections, gives each to the reactor on the processor where its packets arrive, and
-//! keeps the registry's time.
+//! The control thread: accepts connections, gives each to the reactor on the processor where its
+//! packets arrive, and keeps the registry's time.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,8 +30,8 @@ const ACCEPT_BATCH: usize = 64;
 /// How long accepting rests after the system ran out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
 
-/// Deadlines of controllers are seen to this much later at most, milliseconds, so that the Keep Alive Timers of many
-/// controllers take one look.
+/// Deadlines of controllers are seen to this much later at most, milliseconds, so that the Keep
+/// Alive Timers of many controllers take one look.
 const TICK_MS: u64 = 50;
 
 const BELL: u64 = u64::MAX;
@@ -40,7 +40,8 @@ const BELL: u64 = u64::MAX;
 pub(crate) enum Order {
     /// Accept connections there.
     Listen(Listening),
-    /// Accept no more at this port; whoever ordered it is told when that is so. Its connections stay.
+    /// Accept no more at this port; whoever ordered it is told when that is so. Its connections
+    /// stay.
     Release(Arc<PortState>, mpsc::Sender<()>),
     /// What is accepted at the first port from now on belongs to the second.
     Renew(Arc<PortState>, Arc<PortState>),
@@ -126,8 +127,9 @@ impl Placement {
         self.next
     }
 
-    /// As `choose`, but connections of one queue of a network card stay together: one thread polls it. A queue's first
-    /// connection goes to the reactor of its processor, or to one with fewer queues.
+    /// As `choose`, but connections of one queue of a network card stay together: one thread polls
+    /// it. A queue's first connection goes to the reactor of its processor, or to one with fewer
+    /// queues.
     fn choose_grouped(&mut self, queue: Option<u32>, processor: Option<usize>) -> usize {
         let Some(queue) = queue else { return self.choose(processor) };
         if let Some(reactor) = self.by_queue.get(&queue) {
@@ -155,7 +157,8 @@ impl Control {
         placement: Placement,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let descriptor = bell.descriptor().ok_or(io::ErrorKind::Unsupported)?;
+        epoll::add(&epoll, descriptor, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self { shared, bell, orders, epoll, listeners: HashMap::new(), next_key: 0, placement, resting: false })
     }
 
@@ -186,14 +189,7 @@ impl Control {
                     return;
                 }
             }
-            self.shared.log_limit.tell(self.shared.clock.now_us());
-            let now_ms = self.shared.clock.now_ms();
-            let mut registry = self.shared.registry();
-            let notices = registry.expire(now_ms);
-            self.shared.deliver(notices);
-            let slow = registry.take_slow_drains();
-            drop(registry);
-            slow.iter().for_each(report_slow_drain);
+            keep_time(&self.shared);
         }
     }
 
@@ -201,9 +197,7 @@ impl Control {
         if self.resting {
             return Some(REST);
         }
-        let of_registry = self.shared.registry().next_deadline();
-        let of_log = self.shared.log_limit.next_us().map(|us| us / 1000);
-        let deadline_ms = of_registry.into_iter().chain(of_log).min()?.next_multiple_of(TICK_MS);
+        let deadline_ms = next_deadline_ms(&self.shared)?;
         // One millisecond more than the rest, so that the clock has passed the deadline on waking.
         Some(Duration::from_millis(deadline_ms.saturating_sub(self.shared.clock.now_ms()) + 1))
     }
@@ -287,6 +281,25 @@ impl Control {
             }
         }
     }
+}
+
+/// Sees to the deadlines of the registry and of the log that have passed.
+pub(crate) fn keep_time(shared: &Shared) {
+    shared.log_limit.tell(shared.clock.now_us());
+    let now_ms = shared.clock.now_ms();
+    let mut registry = shared.registry();
+    let notices = registry.expire(now_ms);
+    shared.deliver(notices);
+    let slow = registry.take_slow_drains();
+    drop(registry);
+    slow.iter().for_each(report_slow_drain);
+}
+
+/// When there is something for [`keep_time`] to do, milliseconds of the target's clock.
+pub(crate) fn next_deadline_ms(shared: &Shared) -> Option<u64> {
+    let of_registry = shared.registry().next_deadline();
+    let of_log = shared.log_limit.next_us().map(|us| us / 1000);
+    Some(of_registry.into_iter().chain(of_log).min()?.next_multiple_of(TICK_MS))
 }
 
 /// Says that a device does not give back what a queue that has ended left with it.

@@ -11,7 +11,7 @@ use ebof_drive::Instance;
 use ebof_drive::health::Usage as Work;
 use ebof_fabrics::model::TableError;
 use ebof_fabrics::{Backing, DeviceId, Model, Subsystem, Usage};
-use ebof_medium::Thin;
+use ebof_medium::{Stepper, Thin};
 use ebof_nvme::Nqn;
 use ebof_nvme::event::AsyncEvent;
 
@@ -33,6 +33,20 @@ pub use keeper::KeeperError;
 pub(crate) use keeper::{Around, Event, Keeper, Told};
 pub(crate) use open::{open, settings};
 use upkeep::Observed;
+
+/// Who does what drives do by themselves.
+pub(crate) enum DriveThreads<'a> {
+    /// Threads of each drive's own.
+    Own,
+    /// Whoever has the drives that are put here.
+    Stepped(&'a mut Vec<SteppedDrive>),
+}
+
+/// A drive without threads.
+pub(crate) struct SteppedDrive {
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) stepper: Stepper,
+}
 
 /// See the module's description.
 #[derive(Default)]

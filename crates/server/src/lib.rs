@@ -39,6 +39,7 @@ mod shared;
 mod slots;
 mod sockets;
 mod stats;
+mod stepped;
 mod target;
 mod turn;
 
@@ -53,4 +54,5 @@ pub use metrics::{Exposition, MetricsDetail};
 pub use realise::StartError;
 pub use settings::Settings;
 pub use stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
+pub use stepped::SteppedTarget;
 pub use target::{Target, TextError};

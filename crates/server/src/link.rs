@@ -31,6 +31,7 @@ use std::sync::Arc;
 use ebof_backend::{Buffer, Device};
 use ebof_fabrics::Handle;
 use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe};
+use ebof_sockets::Readiness;
 
 use self::transport::Transport;
 use crate::log_limit::About;
@@ -263,6 +264,12 @@ impl Link {
     /// What the reactor waits for; `None` where the other end rings a bell.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.transport.descriptor()
+    }
+
+    /// What can be done with a simulated connection now; `None` where the reactor waits for a
+    /// descriptor, or the other end rings a bell.
+    pub(crate) fn readiness(&self) -> Option<Readiness> {
+        self.transport.readiness()
     }
 
     /// Whether both ends have agreed on how to talk.

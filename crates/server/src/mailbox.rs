@@ -1,5 +1,5 @@
-//! How other threads reach a reactor: a bounded-by-use list of messages and an eventfd that is rung only while the
-//! reactor sleeps.
+//! How other threads reach a reactor: a bounded-by-use list of messages and an eventfd that is rung
+//! only while the reactor sleeps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,7 +36,8 @@ pub(crate) enum Message {
     AbortAnswer { reply: Asker, aborted: bool },
     /// What the drive says to a request.
     Answer { reply: Asker, answer: Result<Told, Refusal> },
-    /// End the commands of the queue `handle` to a namespace; `reply` is told when nothing of them is left at a device.
+    /// End the commands of the queue `handle` to a namespace; `reply` is told when nothing of them
+    /// is left at a device.
     Preempt { handle: Handle, nsid: Nsid, reply: Asker },
     /// The answer to an earlier `Preempt`.
     Preempted { reply: Asker },
@@ -46,8 +47,8 @@ pub(crate) enum Message {
     Closed { reply: Asker },
     /// The drive's thread has nothing left of the connection `handle`, which has ended.
     DriveDone { handle: Handle },
-    /// Look whether the connection `handle` has ended; the registry is told that the Connect `reply` need not wait for that any
-    /// more, nor for what the connection has at a device now.
+    /// Look whether the connection `handle` has ended; the registry is told that the Connect
+    /// `reply` need not wait for that any more, nor for what the connection has at a device now.
     Look { handle: Handle, reply: Asker },
     /// A pair wants to know when no older change of its bytes is left at a device.
     Barrier(Barrier),
@@ -55,8 +56,8 @@ pub(crate) enum Message {
     Turn { reply: Asker, number: u64 },
     /// A port was removed: its connections end.
     PortGone(Arc<PortState>),
-    /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the target's clock)
-    /// is cut off.
+    /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the
+    /// target's clock) is cut off.
     Shutdown { deadline_ms: u64 },
     /// A mistake of ours.
     #[cfg(test)]
@@ -93,14 +94,23 @@ struct Inner {
     /// Whether there may be messages: spares the lock in the turns without.
     pending: AtomicBool,
     asleep: AtomicBool,
-    bell: OwnedFd,
+    /// `None` where nobody sleeps: whoever steps a target looks by itself.
+    bell: Option<OwnedFd>,
 }
 
 impl Mailbox {
     pub(crate) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self::with(Some(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)))
+    }
+
+    /// For a reactor that does not sleep.
+    pub(crate) fn without_bell() -> Self {
+        Self::with(None)
+    }
+
+    fn with(bell: Option<OwnedFd>) -> Self {
         let (pending, asleep) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self(Arc::new(Inner { messages: Mutex::new(Vec::new()), pending, asleep, bell })))
+        Self(Arc::new(Inner { messages: Mutex::new(Vec::new()), pending, asleep, bell }))
     }
 
     /// Leaves `message` and wakes the reactor if it sleeps.
@@ -114,8 +124,16 @@ impl Mailbox {
 
     /// Rings the bell without a message.
     pub(crate) fn ring(&self) {
-        // The counter of an eventfd overflows only after 2^64 - 1 unread rings; nothing else can fail here.
-        let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+        if let Some(bell) = &self.0.bell {
+            // The counter of an eventfd overflows only after 2^64 - 1 unread rings; nothing else
+            // can fail.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether there may be messages.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.0.pending.load(Ordering::Relaxed)
     }
 
     /// Takes all messages into `into`, which is empty. The lock is held for a pointer swap.
@@ -128,7 +146,8 @@ impl Mailbox {
         std::mem::swap(&mut *messages, into);
     }
 
-    /// Announces that the reactor is about to sleep. Returns false when messages arrived meanwhile: then it must not.
+    /// Announces that the reactor is about to sleep. Returns false when messages arrived meanwhile:
+    /// then it must not.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
         let pending = self.0.pending.load(Ordering::SeqCst);
@@ -145,15 +164,16 @@ impl Mailbox {
 
     /// Empties the bell.
     pub(crate) fn silence(&self) {
-        let mut count = [0; 8];
-        // EAGAIN means that it was silent already.
-        let _ = rustix::io::read(&self.0.bell, &mut count);
+        if let Some(bell) = &self.0.bell {
+            let mut count = [0; 8];
+            // EAGAIN means that it was silent already.
+            let _ = rustix::io::read(bell, &mut count);
+        }
     }
-}
 
-impl AsFd for Mailbox {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.bell.as_fd()
+    /// Readable when the bell was rung.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.bell.as_ref().map(AsFd::as_fd)
     }
 }
 
@@ -171,7 +191,8 @@ mod tests {
         assert_eq!(messages.len(), 1);
         assert!(mailbox.fall_asleep());
         mailbox.post(Message::Shutdown { deadline_ms: 2 });
-        let mut fds = [rustix::event::PollFd::new(&mailbox, rustix::event::PollFlags::IN)];
+        let mut fds =
+            [rustix::event::PollFd::from_borrowed_fd(mailbox.descriptor().unwrap(), rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
         mailbox.silence();
     }

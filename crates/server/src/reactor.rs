@@ -5,21 +5,22 @@
 //! kernel: an idle target costs no CPU.
 
 mod message;
+mod source;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ebof_backend::{Completion, Device, Io, Request, Submitted, Vital};
 use ebof_fabrics::Handle;
 use ebof_idle::{Idle, Step};
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::event::epoll;
 
+use self::source::{DEVICES, MAILBOX, Source, simulated_event};
 use crate::buffer::Pool;
 use crate::busy::Busy;
 use crate::connection::Connection;
@@ -32,6 +33,8 @@ use crate::share::HostBuffers;
 use crate::shared::Shared;
 use crate::turn::{Turn, place_of};
 
+pub(crate) use source::timespec;
+
 /// One read of a socket takes up to this much, bytes.
 const SCRATCH_BYTES: usize = 256 << 10;
 
@@ -41,15 +44,12 @@ const SHRINK_MS: u64 = 1_000;
 /// Of so many turns one asks the kernel which sockets have something, even while the busy ones are looked at directly.
 const ASK_EVERY: u32 = 4;
 
-const MAILBOX: u64 = u64::MAX;
-const DEVICES: u64 = u64::MAX - 1;
-
 /// One thread's worth of target.
 pub(crate) struct Reactor {
     index: usize,
     pub(crate) shared: Arc<Shared>,
     mailbox: Mailbox,
-    epoll: OwnedFd,
+    source: Source,
     io: Io,
     pool: Pool,
     /// What hosts have of it.
@@ -83,18 +83,16 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
+    /// `is_stepped`: it has no thread, and [`Reactor::step`] is called in place of [`Reactor::run`].
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
         mailbox: Mailbox,
         devices: Arc<DeviceTable>,
+        is_stepped: bool,
     ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let io = shared.settings.environment.io.make(shared.settings.device_queue_depth).map_err(io::Error::other)?;
-        epoll::add(&epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
-        if let Some(completions) = io.descriptor() {
-            epoll::add(&epoll, completions, epoll::EventData::new_u64(DEVICES), epoll::EventFlags::IN)?;
-        }
+        let source = if is_stepped { Source::Stepped } else { Source::epoll(&mailbox, &io)? };
         let settings = &shared.settings;
         let pool = Pool::new(settings.reactor_buffer_bytes).shared_by_hosts(settings.host_share_percent);
         let idle = Idle::new(settings.spin_us);
@@ -102,7 +100,7 @@ impl Reactor {
             index,
             shared,
             mailbox,
-            epoll,
+            source,
             io,
             pool,
             host_buffers: HostBuffers::default(),
@@ -165,21 +163,34 @@ impl Reactor {
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
-        let mut timeout = timespec(timeout);
-        if let Some(short) = timeout.filter(|time| time.tv_sec == 0 && (1..1_000_000).contains(&time.tv_nsec)) {
-            // epoll's own times are whole milliseconds.
-            let mut epoll = [PollFd::new(&self.epoll, PollFlags::IN)];
-            // Whatever it says: the sources are asked next.
-            let _ = ebof_idle::precisely(|| poll(&mut epoll, Some(&short)));
-            timeout = timespec(Some(Duration::ZERO));
+        if let Err(error) = self.source.wait(events, timeout) {
+            tracing::error!(reactor = self.index, "waiting for events failed: {error}");
+            std::thread::sleep(Duration::from_millis(10));
         }
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => {
-                tracing::error!(reactor = self.index, "waiting for events failed: {error}");
-                std::thread::sleep(Duration::from_millis(10));
-            }
+    }
+
+    /// One turn without a thread. Returns whether anything was done.
+    pub(crate) fn step(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        let events: Vec<_> =
+            self.connections.iter().flatten().filter_map(|connection| simulated_event(connection)).collect();
+        let now_us = self.shared.clock.now_us();
+        self.turn(now_us, false, &events, &mut Vec::new())
+    }
+
+    /// When [`Reactor::step`] has something to do although nothing happens before, milliseconds of the
+    /// target's clock: in the past where there is something to do at once.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        let ready = || self.connections.iter().flatten().any(|connection| simulated_event(connection).is_some());
+        if self.mailbox.has_messages() || !self.aborts.is_empty() || !self.dirty.is_empty() || ready() {
+            return Some(0);
         }
+        self.next_deadline_ms(self.shared.clock.now_ms())
+    }
+
+    /// Whether it was told to shut down, and nothing is left.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none)
     }
 
     /// One turn: everything that is there, with a `direct` look at the sockets that are busy. Returns whether anything was.
@@ -265,12 +276,18 @@ impl Reactor {
             return Some(Duration::ZERO);
         }
         let shrink_ms = self.last_work_us.map(|last| last / 1000 + SHRINK_MS);
-        let deadline_ms = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
-        // What could not be started is tried again soon, although nothing else may happen until then.
-        let again_ms = self.kick_failed.then_some(now_ms + 10);
-        let next = [shrink_ms, deadline_ms, self.shutdown_ms, again_ms].into_iter().flatten().min();
+        let next = self.next_deadline_ms(now_ms).into_iter().chain(shrink_ms).min();
         let next = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms).max(1)));
         [next, probe_us.map(Duration::from_micros)].into_iter().flatten().min()
+    }
+
+    /// When something is overdue or tried again, milliseconds.
+    fn next_deadline_ms(&self, now_ms: u64) -> Option<u64> {
+        let deadline_ms = self.deadlines.peek().map(|Reverse((deadline, _))| *deadline);
+        // What could not be started is tried again soon, although nothing else may happen until
+        // then.
+        let again_ms = self.kick_failed.then_some(now_ms + 10);
+        [deadline_ms, self.shutdown_ms, again_ms].into_iter().flatten().min()
     }
 
     /// Gives back what a burst left behind, once.
@@ -339,26 +356,9 @@ impl Reactor {
         self.connections[place as usize] = Some(connection);
     }
 
-    /// Sets which events of the connection's socket are of interest. An end of the stream is an input event; errors are
-    /// always told.
+    /// Sets which events of the connection are of interest.
     fn watch(&self, connection: &Connection) {
-        let Some(socket) = connection.link.descriptor() else { return };
-        let flags = match connection.link.state {
-            State::Gone => {
-                // Its end would be told again and again. It may be out of the set already.
-                let _ = epoll::delete(&self.epoll, socket);
-                return;
-            }
-            State::Closing { .. } => epoll::EventFlags::IN,
-            State::Handshake { .. } | State::Open | State::Draining => {
-                let mut flags = epoll::EventFlags::empty();
-                flags.set(epoll::EventFlags::IN, !connection.link.is_stalled());
-                flags.set(epoll::EventFlags::OUT, connection.link.is_blocked());
-                flags
-            }
-        };
-        let data = epoll::EventData::new_u64(u64::from(place_of(connection.handle)));
-        if let Err(error) = epoll::modify(&self.epoll, socket, data, flags) {
+        if let Err(error) = self.source.watch(connection) {
             let peer = connection.link.peer().address;
             if let Some(more) = self.shared.may_log(peer.about(), Kind::Unwatched) {
                 tracing::error!(%peer, "the events of a socket could not be chosen: {error}{more}");
@@ -538,11 +538,4 @@ fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
         // The control thread says so if it takes long.
         turn.shared.wake_control();
     }
-}
-
-pub(crate) fn timespec(timeout: Option<Duration>) -> Option<rustix::event::Timespec> {
-    timeout.map(|timeout| rustix::event::Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(timeout.subsec_nanos()),
-    })
 }

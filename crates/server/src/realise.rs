@@ -22,7 +22,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::control::Listening;
 use crate::device::DeviceIds;
-use crate::drives::{self, Keeper, KeeperError};
+use crate::drives::{self, DriveThreads, Keeper, KeeperError};
 use crate::environment::Environment;
 use crate::port::PortState;
 use crate::sockets;
@@ -163,7 +163,11 @@ pub(crate) fn drive_of<'c>(config: &'c Config, subsystem: &Subsystem) -> Option<
 
 impl Devices {
     /// Opens the devices of `config`.
-    pub(crate) fn open(config: &Config, environment: &Environment) -> Result<Self, StartError> {
+    pub(crate) fn open(
+        config: &Config,
+        environment: &Environment,
+        threads: &mut DriveThreads<'_>,
+    ) -> Result<Self, StartError> {
         let mut devices = Self { environment: environment.clone(), ..Self::default() };
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
@@ -171,7 +175,7 @@ impl Devices {
                 devices.open.insert((subsystem.nqn.clone(), namespace.nsid), plain);
             }
             if let Some(drive) = drive_of(config, subsystem) {
-                let kept = devices.open_drive(drive, subsystem)?;
+                let kept = devices.open_drive(drive, subsystem, threads)?;
                 devices.keepers.push(kept);
             }
         }
@@ -203,8 +207,13 @@ impl Devices {
     }
 
     /// Opens a drive for its subsystem; it is not put in its place.
-    pub(crate) fn open_drive(&self, config: &ManagedDrive, subsystem: &Subsystem) -> Result<Kept, StartError> {
-        let (keeper, backing) = drives::open(config, subsystem, &self.environment)
+    pub(crate) fn open_drive(
+        &self,
+        config: &ManagedDrive,
+        subsystem: &Subsystem,
+        threads: &mut DriveThreads<'_>,
+    ) -> Result<Kept, StartError> {
+        let (keeper, backing) = drives::open(config, subsystem, &self.environment, threads)
             .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
         Ok(Kept { config: config.clone(), subsystem: subsystem.clone(), keeper, backing })
     }

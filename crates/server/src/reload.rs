@@ -24,7 +24,7 @@ use ebof_manage::{Config, Plan};
 use ebof_nvme::Nqn;
 
 use crate::control::{Listening, Order};
-use crate::drives::Drives;
+use crate::drives::{DriveThreads, Drives};
 use crate::mailbox::Message;
 use crate::port::PortState;
 use crate::realise::{Devices, Kept, Place, Plain, StartError, listen, listen_at};
@@ -171,7 +171,7 @@ impl<'c> Reload<'c> {
             }
             Late::Drive(drive, subsystem) => {
                 let missing = missing(&drive.backing);
-                let kept = self.blank.open_drive(drive, subsystem)?;
+                let kept = self.blank.open_drive(drive, subsystem, &mut DriveThreads::Own)?;
                 self.note_made(missing, &kept.backing);
                 self.taken_drives.push(kept);
             }

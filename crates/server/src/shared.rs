@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
 use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
@@ -51,6 +51,11 @@ impl Uptime {
     pub(crate) fn now_ms(&self) -> u64 {
         self.now_us() / 1000
     }
+
+    /// The moment at which [`Uptime::now_ms`] is `ms`.
+    pub(crate) fn moment(&self, ms: u64) -> Instant {
+        self.start + Duration::from_millis(ms)
+    }
 }
 
 /// Shared by all threads of one target.
@@ -71,7 +76,7 @@ pub(crate) struct Shared {
     /// Nothing is accepted any more.
     pub(crate) stopping: AtomicBool,
     /// For connections that may go to any reactor: how many there were.
-    pub(crate) next_reactor: AtomicUsize,
+    next_reactor: AtomicUsize,
     reactors: Vec<Mailbox>,
     control: Mailbox,
 }
@@ -117,6 +122,11 @@ impl Shared {
 
     pub(crate) fn reactors(&self) -> &[Mailbox] {
         &self.reactors
+    }
+
+    /// Which reactor gets a connection that may go to any.
+    pub(crate) fn next_reactor(&self) -> usize {
+        self.next_reactor.fetch_add(1, Relaxed) % self.reactors.len().max(1)
     }
 
     /// The mailbox of the reactor that serves `handle`.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use ebof_manage::{Config, Diagnostics, Loaded, Plan};
 use crate::admission;
 use crate::control::{Control, Listening, Order, Orders, Placement};
 use crate::device::DeviceTable;
-use crate::drives::Drives;
+use crate::drives::{DriveThreads, Drives};
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics::{self, Exposition, MetricsDetail};
 use crate::port::PortState;
@@ -55,6 +56,14 @@ pub(crate) struct InForce {
     pub(crate) generation: u64,
 }
 
+/// A target that nothing runs yet.
+pub(crate) struct Assembled {
+    pub(crate) target: Target,
+    /// What the control thread is told.
+    pub(crate) orders: Receiver<Order>,
+    pub(crate) table: Arc<DeviceTable>,
+}
+
 /// Why a target could not be started from a text.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
@@ -86,8 +95,31 @@ impl Target {
     /// # Errors
     /// A drive or a port that cannot be opened, or a thread that cannot serve; nothing is left running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
-        let devices = Devices::open(&config, &settings.environment)?;
+        let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Own)?;
         let ports = config.ports.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+        let processors = place_reactors(&settings);
+        let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
+        let bell = Mailbox::new()?;
+        let Assembled { target, orders, table } =
+            Self::assemble(config, settings, devices, ports.clone(), &mailboxes, &bell)?;
+        let control = Control::new(Arc::clone(&target.shared), bell, orders, Placement::new(&processors))?;
+        target.spawn("ebof-control".to_owned(), None, move || control.run())?;
+        target.start_reactors(mailboxes, &processors, &table)?;
+        for listening in ports {
+            target.orders.give(Order::Listen(listening));
+        }
+        Ok(target)
+    }
+
+    /// Puts a target together that nothing runs yet.
+    pub(crate) fn assemble(
+        config: Config,
+        settings: Settings,
+        devices: Devices,
+        ports: Vec<Listening>,
+        mailboxes: &[Mailbox],
+        bell: &Mailbox,
+    ) -> Result<Assembled, StartError> {
         let generation = first_generation(&settings.environment.clock);
         let model = devices.model(&config, &ports, generation)?;
         let drives = Drives::new(devices.ids());
@@ -96,22 +128,13 @@ impl Target {
             .put_in_force(devices.plain(), &devices.keepers(), model, |table, model| first = Some((table, model)))
             .map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
         let (table, model) = first.expect("shown once when nothing failed");
-        let processors = place_reactors(&settings);
-        let mailboxes = (0..processors.len()).map(|_| Mailbox::new()).collect::<io::Result<Vec<_>>>()?;
-        let bell = Mailbox::new()?;
         let registry = Registry::new(limits(&settings), Arc::new(model), generation);
-        let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.clone(), bell.clone()));
+        let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.to_vec(), bell.clone()));
         Drives::connect(&shared, &devices.keepers());
         let (orders, receiver) = Orders::new(bell.clone());
-        let control = Control::new(Arc::clone(&shared), bell, receiver, Placement::new(&processors))?;
-        let state = Mutex::new(InForce { config, devices, ports: ports.clone(), generation });
+        let state = Mutex::new(InForce { config, devices, ports, generation });
         let target = Self { shared, orders, threads: Mutex::default(), state, changing: Mutex::default() };
-        target.spawn("ebof-control".to_owned(), None, move || control.run())?;
-        target.start_reactors(mailboxes, &processors, &table)?;
-        for listening in ports {
-            target.orders.give(Order::Listen(listening));
-        }
-        Ok(target)
+        Ok(Assembled { target, orders: receiver, table })
     }
 
     /// Starts the threads that serve queues. Returns when each has what it needs.
@@ -125,7 +148,7 @@ impl Target {
         for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
             let (shared, table, ready) = (Arc::clone(&self.shared), Arc::clone(table), ready.clone());
             // The ring of a reactor belongs to the thread that makes it.
-            let serve = move || match Reactor::new(index, shared, mailbox, table) {
+            let serve = move || match Reactor::new(index, shared, mailbox, table, false) {
                 Ok(reactor) => {
                     let _told = ready.send((index, Ok(())));
                     // Whoever waits for all of them is to see the end of one that panics here.
@@ -178,9 +201,13 @@ impl Target {
     /// configured now. Its hosts are offered what those on the network are.
     #[must_use]
     pub fn loopback(&self, port: &str) -> Option<ebof_loopback::Port> {
+        Some(admission::loopback(&self.shared, &self.port(port)?))
+    }
+
+    pub(crate) fn port(&self, name: &str) -> Option<Arc<PortState>> {
         let state = self.in_force();
-        let listening = state.ports.iter().find(|listening| listening.port.name == port)?;
-        Some(admission::loopback(&self.shared, &listening.port))
+        let listening = state.ports.iter().find(|listening| listening.port.name == name)?;
+        Some(Arc::clone(&listening.port))
     }
 
     /// What was counted since the start.

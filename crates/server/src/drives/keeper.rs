@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use ebof_drive::{
     Answer, Change, DecisionInput, Drive, Effect, Identity, Instance, Origin, Refusal, Request, RestoreError, Settings,
     State, View, budget, error_log,
 };
-use ebof_medium::{Damage, Medium, Notify, OpenError, Opened, Store};
+use ebof_medium::{Damage, Medium, Notify, OpenError, Opened, Stepper, Store};
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::media::SecureErase;
@@ -128,21 +129,53 @@ impl Drop for Finally {
 /// The answer to a request; the one who asked is told when it is dropped without one, too.
 struct Reply(Option<Taker>);
 
+/// Whether what a sudden end has left was put in order.
+type InOrder = Result<(), ebof_medium::Error>;
+
 type Taker = Box<dyn FnOnce(Result<Told, Refusal>) + Send>;
 
-impl Keeper {
-    /// Opens the drive and puts in order what a sudden end has left.
-    pub(crate) fn open(plan: Plan) -> Result<Arc<Self>, KeeperError> {
-        let Plan { name, backing, mut options, settings, identity, sensor, clock } = plan;
-        let itself: Arc<OnceLock<Weak<Self>>> = Arc::default();
+impl Plan {
+    /// Has what happens on the medium told to the keeper, which is to be put in what this gives.
+    fn notified(&mut self) -> Arc<OnceLock<Weak<Keeper>>> {
+        let itself: Arc<OnceLock<Weak<Keeper>>> = Arc::default();
         let told = Arc::clone(&itself);
-        options.notify = Some(Notify(Arc::new(move |notice| {
+        self.options.notify = Some(Notify(Arc::new(move |notice| {
             if let Some(keeper) = told.get().and_then(Weak::upgrade) {
                 keeper.on_notice(notice);
             }
         })));
+        itself
+    }
+}
+
+impl Keeper {
+    /// Opens the drive and puts in order what a sudden end has left.
+    pub(crate) fn open(mut plan: Plan) -> Result<Arc<Self>, KeeperError> {
+        let itself = plan.notified();
+        let opened = ebof_medium::open(Arc::clone(&plan.backing), std::mem::take(&mut plan.options))?;
+        let (keeper, outcome) = Self::of(opened, plan, &itself)?;
+        outcome.recv().unwrap_or(Err(ebof_medium::Error::Stopped))?;
+        Ok(keeper)
+    }
+
+    /// The same for a drive without threads.
+    pub(crate) fn open_stepped(mut plan: Plan) -> Result<(Arc<Self>, Stepper), KeeperError> {
+        let itself = plan.notified();
+        let (opened, mut stepper) = ebof_medium::open_stepped(Arc::clone(&plan.backing), &plan.options)?;
+        let (keeper, outcome) = Self::of(opened, plan, &itself)?;
+        step_until(&mut stepper, &outcome).unwrap_or(Err(ebof_medium::Error::Stopped))?;
+        Ok((keeper, stepper))
+    }
+
+    /// The keeper of a medium that was opened, and what tells when it has put it in order.
+    fn of(
+        opened: Opened,
+        plan: Plan,
+        itself: &OnceLock<Weak<Self>>,
+    ) -> Result<(Arc<Self>, Receiver<InOrder>), KeeperError> {
+        let Plan { name, backing, settings, identity, sensor, clock, .. } = plan;
         let below = backing.describe();
-        let Opened { medium, snapshot, changes, was_clean, created, damage } = ebof_medium::open(backing, options)?;
+        let Opened { medium, snapshot, changes, was_clean, created, damage } = opened;
         let mut state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
         trim(&mut state, &name);
         let new = state.identity == Identity::default();
@@ -177,7 +210,7 @@ impl Keeper {
             log_limit: LogLimit::default(),
         });
         let _first = itself.set(Arc::downgrade(&keeper));
-        let (done, outcome) = std::sync::mpsc::channel();
+        let (done, outcome) = channel();
         let own = Arc::clone(&keeper);
         keeper.medium.run(Box::new(move |store| {
             let snapshot = Arc::downgrade(&own);
@@ -196,8 +229,7 @@ impl Keeper {
             // Whoever opens the drive may be gone already, with a thread that could not be had.
             let _ = done.send(made.and_then(|()| own.remove_orphans(store)));
         }));
-        outcome.recv().unwrap_or(Err(ebof_medium::Error::Stopped))?;
-        Ok(keeper)
+        Ok((keeper, outcome))
     }
 
     /// What the configuration calls it, for the log.
@@ -314,7 +346,24 @@ impl Keeper {
 
     /// Ends the drive's thread when what was asked is done; the medium is marked as left in order.
     pub(crate) fn stop(self: &Arc<Self>) {
-        let (done, closed) = std::sync::mpsc::channel();
+        // An error means that the thread has ended already.
+        let _closed = self.begin_stop().recv();
+        self.end_stop();
+    }
+
+    /// The same for a drive without threads.
+    pub(crate) fn stop_stepped(self: &Arc<Self>, stepper: &mut Stepper) {
+        let closed = self.begin_stop();
+        let _closed = step_until(stepper, &closed);
+        self.end_stop();
+        while !stepper.is_over() {
+            stepper.turn();
+        }
+    }
+
+    /// Has the drive closed in order; tells when that is done.
+    fn begin_stop(self: &Arc<Self>) -> Receiver<()> {
+        let (done, closed) = channel();
         let own = Arc::clone(self);
         self.medium.run(Box::new(move |store| {
             own.upkeep(store, true);
@@ -324,8 +373,10 @@ impl Keeper {
             }
             let _waiting = done.send(());
         }));
-        // An error means that the thread has ended already.
-        let _closed = closed.recv();
+        closed
+    }
+
+    fn end_stop(&self) {
         *self.around() = None;
         self.medium.stop();
     }
@@ -510,6 +561,17 @@ impl Keeper {
             unix_ms: u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX),
             uptime_ms: u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
             entropy,
+        }
+    }
+}
+
+/// Steps a drive without threads until `receiver` has something; `None` when nothing will come.
+fn step_until<T>(stepper: &mut Stepper, receiver: &Receiver<T>) -> Option<T> {
+    loop {
+        match receiver.try_recv() {
+            Ok(told) => return Some(told),
+            Err(TryRecvError::Empty) if !stepper.is_over() => stepper.turn(),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         }
     }
 }

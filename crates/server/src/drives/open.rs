@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 
 use super::keeper::{Keeper, KeeperError, Plan};
 use super::sensor::Sensor;
+use super::{DriveThreads, SteppedDrive};
 use crate::environment::Environment;
 
 /// Opens the drive that `subsystem` offers. Gives the device that it lies on as well.
@@ -23,6 +24,7 @@ pub(crate) fn open(
     config: &ManagedDrive,
     subsystem: &Subsystem,
     environment: &Environment,
+    threads: &mut DriveThreads<'_>,
 ) -> Result<(Arc<Keeper>, Arc<dyn ebof_backend::Device>), KeeperError> {
     // `100M` is no whole number of blocks: what is made is a little larger.
     let capacity = config.size_bytes.or(config.backing.size_bytes());
@@ -68,7 +70,14 @@ pub(crate) fn open(
     let settings = settings(config, subsystem);
     let name = config.name.clone();
     let clock = environment.clock.clone();
-    let opened = Keeper::open(Plan { name, backing: Arc::clone(&backing), options, settings, identity, sensor, clock });
+    let plan = Plan { name, backing: Arc::clone(&backing), options, settings, identity, sensor, clock };
+    let opened = match threads {
+        DriveThreads::Own => Keeper::open(plan),
+        DriveThreads::Stepped(drives) => Keeper::open_stepped(plan).map(|(keeper, stepper)| {
+            drives.push(SteppedDrive { keeper: Arc::clone(&keeper), stepper });
+            keeper
+        }),
+    };
     if let (Err(_), true, Backing::File(file)) = (&opened, zeroed, &config.backing) {
         // It was made here a moment ago, is still locked, and holds nothing; what made it fail is
         // the message to give.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe};
+use ebof_sockets::Readiness;
 
 use super::loopback::Loopback;
 use super::tcp::Tcp;
@@ -35,6 +36,11 @@ impl Transport for AnyTransport {
     #[inline]
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         each!(self, transport => transport.descriptor())
+    }
+
+    #[inline]
+    fn readiness(&self) -> Option<Readiness> {
+        each!(self, transport => transport.readiness())
     }
 
     #[inline]

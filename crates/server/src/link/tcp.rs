@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe};
-use ebof_sockets::Stream;
+use ebof_sockets::{Readiness, Stream};
 use ebof_tcp::controller::{Connection, Event as CoreEvent, InCapsule};
 
 use super::outbox::Outbox;
@@ -151,6 +151,10 @@ fn within(scratch: &mut [u8], limit: usize) -> &mut [u8] {
 impl Transport for Tcp {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.stream.descriptor()
+    }
+
+    fn readiness(&self) -> Option<Readiness> {
+        self.stream.readiness()
     }
 
     fn is_initialized(&self) -> bool {

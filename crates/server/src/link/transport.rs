@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe};
+use ebof_sockets::Readiness;
 
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Peer, Received, Stopped};
 use crate::buffer::Pool;
@@ -23,6 +24,11 @@ use crate::turn::Turn;
 pub(crate) trait Transport {
     /// What the reactor waits for; `None` where the other end rings a bell.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// What can be done with a simulated connection now; `None` for all others.
+    fn readiness(&self) -> Option<Readiness> {
+        None
+    }
 
     /// Whether both ends have agreed on how to talk.
     fn is_initialized(&self) -> bool;

@@ -192,9 +192,7 @@ impl Reactor {
         let deadline_ms = now_us / 1000 + self.shared.settings.handshake_ms;
         let link = Link::new(handle, transport, peer, deadline_ms, waiting);
         let address = link.peer().address;
-        let data = epoll::EventData::new_u64(u64::from(place));
-        let added = link.descriptor().map_or(Ok(()), |fd| epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN));
-        if let Err(error) = added {
+        if let Err(error) = self.source.add(&link, place) {
             if let Some(more) = self.shared.may_log(address.about(), Kind::Unwatched) {
                 tracing::error!(peer = %address, "the connection cannot be watched: {error}{more}");
             }

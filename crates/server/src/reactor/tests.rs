@@ -22,7 +22,7 @@ use self::hosts::{Host, Load};
 use super::{ASK_EVERY, Reactor};
 use crate::control::Listening;
 use crate::device::DeviceTable;
-use crate::drives::Drives;
+use crate::drives::{DriveThreads, Drives};
 use crate::environment::Environment;
 use crate::link::{Peer, PeerAddress};
 use crate::log_limit::Network;
@@ -67,7 +67,7 @@ impl Rig {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
         let port = config.ports[0].clone();
-        let devices = Devices::open(&config, &Environment::default()).unwrap();
+        let devices = Devices::open(&config, &Environment::default(), &mut DriveThreads::Own).unwrap();
         let port = Arc::new(PortState::new(port, ([127, 0, 0, 1], 4420).into()));
         let listening = Listening { port: Arc::clone(&port), socket: None };
         let model = devices.model(&config, &[listening], 1).unwrap();
@@ -77,7 +77,7 @@ impl Rig {
         let shared =
             Arc::new(Shared::new(settings, registry, Drives::new(devices.ids()), vec![mailbox.clone()], control));
         let table = DeviceTable::new(devices.plain().into_iter().map(|(id, device)| (id, wrap(device))));
-        let reactor = Reactor::new(0, shared, mailbox, Arc::new(table)).unwrap();
+        let reactor = Reactor::new(0, shared, mailbox, Arc::new(table), false).unwrap();
         Self {
             reactor,
             admin: Vec::new(),

@@ -8,6 +8,7 @@ use ebof_manage::Config;
 
 use super::{Reload, hide, namespace_at};
 use crate::control::{Listening, Order};
+use crate::drives::DriveThreads;
 use crate::port::PortState;
 use crate::realise::listen_at;
 
@@ -47,7 +48,7 @@ impl Reload<'_> {
             }
         }
         for (drive, subsystem) in &released.drives {
-            match self.blank.open_drive(drive, subsystem) {
+            match self.blank.open_drive(drive, subsystem, &mut DriveThreads::Own) {
                 Ok(kept) => self.leaving_drives.push(kept),
                 Err(error) => {
                     config.subsystems.retain(|other| other.nqn != subsystem.nqn);

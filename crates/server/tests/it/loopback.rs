@@ -76,11 +76,17 @@ impl Queue {
         (queue, connected.cqe.dw0.get() as u16)
     }
 
+    /// An I/O queue. The target may not have seen yet that the one before it with this number is gone.
     fn io(port: &Port, controller: u16, id: u16) -> Self {
-        let mut queue = Self::new(port, 64);
         let data = raw::connect_data(controller);
-        queue.done(raw::connect(id, 64), 1024, Some(data.as_bytes().to_vec()));
-        queue
+        loop {
+            let mut queue = Self::new(port, 64);
+            let connected = queue.call(raw::connect(id, 64), 1024, Some(data.as_bytes().to_vec()));
+            match connected.cqe.status() {
+                status if status.is_success() => return queue,
+                status => assert!(status.is(Status::COMMAND_SEQUENCE_ERROR), "{status}"),
+            }
+        }
     }
 }
 

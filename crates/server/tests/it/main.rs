@@ -30,4 +30,5 @@ mod reload_rig;
 mod reservations;
 mod serve;
 mod shares;
+mod stepped;
 mod zerocopy;
