@@ -16,7 +16,7 @@ use crate::plan::{Change, Plan};
 
 mod refusal;
 
-pub use refusal::{Journal, Refusal, RefusalReason};
+pub use refusal::{ConnectionLog, Refusal, RefusalReason};
 
 /// The version of the JSON shape of [`Status`] and [`Refusal`].
 pub const STATUS_SCHEMA: u32 = 1;

@@ -387,7 +387,7 @@ impl Change {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            // Threads, tables and the journal are made for them at the start.
+            // Threads, tables and the connection log are made for them at the start.
             Self::AlterTarget { .. } => Effect::Restart,
             Self::AlterPort { differences, .. } => differences.iter().map(port_effect).max().unwrap_or(Effect::Live),
             Self::AlterDrive { differences, .. } => differences.iter().map(drive_effect).max().unwrap_or(Effect::Live),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
 use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
-use ebof_manage::api::{Journal, Refusal as JournalEntry, RefusalReason};
+use ebof_manage::api::{ConnectionLog, Refusal as LoggedRefusal, RefusalReason};
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     pub(crate) pairs: Arc<Pairs>,
     pub(crate) log_limit: LogLimit,
     registry: Mutex<Registry>,
-    journal: Mutex<Journal>,
+    connection_log: Mutex<ConnectionLog>,
     stats: Mutex<Stats>,
     /// Header and data digest of the connected queues.
     digests: Mutex<HashMap<Handle, (bool, bool)>>,
@@ -97,7 +97,7 @@ impl Shared {
         control: Mailbox,
     ) -> Self {
         Self {
-            journal: Mutex::new(Journal::new(settings.refused_journal)),
+            connection_log: Mutex::new(ConnectionLog::new(settings.refused_journal)),
             clock: Uptime::start(settings.environment.clock.clone()),
             settings,
             connections: AtomicU32::new(0),
@@ -219,11 +219,11 @@ impl Shared {
         self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).copied().unwrap_or_default()
     }
 
-    pub(crate) fn refusals(&self) -> Vec<JournalEntry> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).entries()
+    pub(crate) fn refusals(&self) -> Vec<LoggedRefusal> {
+        self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).entries()
     }
 
-    /// Books the end of a connection: its counters, the log, and the journal when it never became a queue.
+    /// Books the end of a connection: its counters, the log, and the connection log when it never became a queue.
     pub(crate) fn connection_ended(&self, connection: &Connection, end: &End) {
         let Connection { link, commands, .. } = connection;
         if !commands.stats.is_empty() {
@@ -299,8 +299,8 @@ impl Shared {
         let time_unix_ms = self.clock.unix_ms();
         let advice = advice.to_owned();
         let peer = peer.socket_address();
-        let entry = JournalEntry { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
+        let entry = LoggedRefusal { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
+        self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
     }
 }
 

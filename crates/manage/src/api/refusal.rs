@@ -1,4 +1,4 @@
-//! The journal of refused connections: who was refused, why, and what to do about it.
+//! The connection log: which connections were refused, why, and what to do about it.
 //!
 //! Bounded: the same refusal of the same peer is counted, not stored again, and the oldest entry
 //! makes room.
@@ -121,12 +121,12 @@ impl RefusalReason {
 
 /// Refusals, the latest last; at most as many as it was made for.
 #[derive(Clone, Debug)]
-pub struct Journal {
+pub struct ConnectionLog {
     entries: VecDeque<Refusal>,
     entries_max: usize,
 }
 
-impl Journal {
+impl ConnectionLog {
     /// Remembers at most `entries_max` refusals; with 0 it remembers none.
     #[must_use]
     pub fn new(entries_max: usize) -> Self {

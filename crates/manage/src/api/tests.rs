@@ -127,26 +127,26 @@ fn a_plan_keeps_its_shape() {
 }
 
 #[test]
-fn the_journal_counts_what_is_alike_and_forgets_the_oldest() {
-    let mut journal = Journal::new(2);
-    journal.record(refusal("10.0.0.1:1", RefusalReason::HostNotAllowed, 1));
-    journal.record(refusal("10.0.0.2:1", RefusalReason::HostNotAllowed, 2));
+fn the_connection_log_counts_what_is_alike_and_forgets_the_oldest() {
+    let mut log = ConnectionLog::new(2);
+    log.record(refusal("10.0.0.1:1", RefusalReason::HostNotAllowed, 1));
+    log.record(refusal("10.0.0.2:1", RefusalReason::HostNotAllowed, 2));
     // Another port of the same machine is the same peer.
-    journal.record(refusal("10.0.0.1:2", RefusalReason::HostNotAllowed, 3));
-    let seen = |journal: &Journal| journal.entries().iter().map(|r| (r.time_unix_ms, r.count)).collect::<Vec<_>>();
-    assert_eq!(seen(&journal), [(2, 1), (3, 2)]);
-    journal.record(refusal("10.0.0.1:2", RefusalReason::NotNvme, 4));
-    assert_eq!(seen(&journal), [(3, 2), (4, 1)]);
+    log.record(refusal("10.0.0.1:2", RefusalReason::HostNotAllowed, 3));
+    let seen = |log: &ConnectionLog| log.entries().iter().map(|r| (r.time_unix_ms, r.count)).collect::<Vec<_>>();
+    assert_eq!(seen(&log), [(2, 1), (3, 2)]);
+    log.record(refusal("10.0.0.1:2", RefusalReason::NotNvme, 4));
+    assert_eq!(seen(&log), [(3, 2), (4, 1)]);
 }
 
 #[test]
-fn a_peer_cannot_fill_the_journal_with_text() {
-    let mut journal = Journal::new(1);
+fn a_peer_cannot_fill_the_connection_log_with_text() {
+    let mut log = ConnectionLog::new(1);
     let mut long = refusal("10.0.0.1:1", RefusalReason::NotNvme, 1);
     long.detail = "é".repeat(10_000);
-    journal.record(long);
-    assert_eq!(journal.entries()[0].detail.len(), 512);
-    let mut none = Journal::new(0);
+    log.record(long);
+    assert_eq!(log.entries()[0].detail.len(), 512);
+    let mut none = ConnectionLog::new(0);
     none.record(refusal("10.0.0.1:1", RefusalReason::NotNvme, 1));
     assert!(none.entries().is_empty());
 }

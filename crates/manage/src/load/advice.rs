@@ -326,7 +326,7 @@ fn advice_to_who_is_refused_names_keys_that_there_are() {
     use crate::api::RefusalReason as R;
     let keys = include_str!("../../../../docs/config.md");
     let errors = include_str!("../../../../docs/errors.md");
-    let (_, errors) = errors.split_once("## What the target remembers").unwrap();
+    let (_, errors) = errors.split_once("## The connection log").unwrap();
     for reason in [
         R::NotNvme,
         R::ProtocolError,
