@@ -6,7 +6,7 @@
 #   EBOF_VM_CACHE    where setup.sh builds (default ~/.cache/ebof-vm)
 #   EBOF_VM_VERBOSE=1  show the output of every checked command, not only of those that fail
 #   EBOF_VM_KEEP=1   keep each scenario's directory also after success
-#   EBOF_VM_JOBS     how many scenarios run at once (default: two where there are four processors, else one)
+#   EBOF_VM_JOBS     how many scenarios run at once (default: two where there are two processors and 4 GiB of memory, else one)
 #
 # A scenario is a file with a function "machine", which runs here, and usually a function "guest", which machine has run in a
 # guest by boot_guest. Both are written with lib.sh. The guest can ask the machine to do something (lib.sh's ask). The status
@@ -172,7 +172,9 @@ scenarios=("$@")
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done
-jobs=${EBOF_VM_JOBS:-$(($(nproc) >= 4 ? 2 : 1))}
+# QEMU emulates a guest with one thread, and the program under test is seldom busy: a machine takes less than one processor.
+available_kib=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
+jobs=${EBOF_VM_JOBS:-$(($(nproc) >= 2 && available_kib >= 4 << 20 ? 2 : 1))}
 "$here/setup.sh" || exit 1
 mkdir -p "$EBOF_VM_CACHE/run"
 find "$EBOF_VM_CACHE/run" -mindepth 1 -maxdepth 1 -mtime +2 -exec rm -rf {} +

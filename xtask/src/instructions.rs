@@ -45,10 +45,7 @@ pub(crate) fn run(root: &Path, update: bool) -> Result<bool> {
         return Ok(true);
     }
     let compiler = compiler()?;
-    let mut now = Counts::new();
-    for (program, (_, _, _, arguments)) in build(root)?.iter().zip(PROGRAMS) {
-        now.extend(count(program, arguments)?);
-    }
+    let now = count_all(&build(root)?)?;
     let path = root.join(BASELINE);
     if update {
         std::fs::write(&path, written(&compiler, &now)).with_context(|| format!("writing {BASELINE}"))?;
@@ -106,6 +103,19 @@ fn build(root: &Path) -> Result<Vec<PathBuf>> {
         executable.map(PathBuf::from).with_context(|| format!("cargo names no executable of {name}"))
     };
     PROGRAMS.iter().map(program).collect()
+}
+
+/// Counts what the programs run, all at once: how busy a processor is changes no count.
+fn count_all(programs: &[PathBuf]) -> Result<Counts> {
+    let counts = std::thread::scope(|scope| {
+        let with_arguments = programs.iter().zip(PROGRAMS);
+        let threads: Vec<_> = with_arguments
+            .map(|(program, (_, _, _, arguments))| scope.spawn(move || count(program, arguments)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("counting panicked"))).collect()
+    });
+    let counts: Result<Vec<Counts>> = counts;
+    Ok(counts?.into_iter().flatten().collect())
 }
 
 /// Counts what one program runs.
