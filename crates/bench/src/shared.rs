@@ -1,6 +1,7 @@
 //! The way of one thread to queues that it shares with others: each operation takes the queue of
 //! its class and processor, as the operations of a block device do.
 
+use std::convert::Infallible;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -122,13 +123,15 @@ impl SharedLane {
     }
 
     fn park(&mut self, time: Duration, bound_us: Option<u64>) {
-        match bound_us.map(Duration::from_micros) {
-            Some(bound) => ebof_idle::precisely(|| std::thread::park_timeout(time.min(bound))),
-            None => std::thread::park_timeout(time),
-        }
-        ebof_idle::after_sleep();
-        let woken = !self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        self.idle.woke(self.now_us(), woken);
+        let (began, woken) = (self.began, &self.woken);
+        let Ok(_) = self.idle.sleep::<Infallible>(
+            bound_us,
+            || ebof_idle::micros_since(began),
+            |bound| {
+                std::thread::park_timeout(bound.map_or(time, |bound| time.min(bound)));
+                Ok(!woken.slots.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+            },
+        );
     }
 
     fn now_us(&self) -> u64 {

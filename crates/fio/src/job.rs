@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step, micros_since, precisely};
+use ebof_idle::{Idle, Step, micros_since};
 use ebof_initiator::{Completion, Controller, Data, Error, QueuePair};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
@@ -344,21 +344,21 @@ impl Job {
             self.idle.give_way();
             return;
         };
-        let woken = self.sleep(now, deadline, bound_us);
-        ebof_idle::after_sleep();
-        self.idle.woke(micros_since(self.began), woken);
-    }
-
-    /// Sleeps until any of several queues has something, or for `bound_us`; whether one has.
-    fn sleep(&self, now: Instant, deadline: Option<Instant>, bound_us: Option<u64>) -> bool {
         let lines = self.files.iter().filter_map(|file| file.line.as_ref().ok()).filter(|line| line.is_busy());
         let mut descriptors: Vec<PollFd<'_>> =
             lines.map(|line| PollFd::from_borrowed_fd(line.queue.as_fd(), PollFlags::IN)).collect();
         let time = deadline.map_or(LOOK_AROUND, |deadline| deadline.saturating_duration_since(now).min(LOOK_AROUND));
-        let time = bound_us.map_or(time, |bound_us| time.min(Duration::from_micros(bound_us)));
-        let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+        let began = self.began;
         // If it fails: the queues are looked at next in any case.
-        matches!(precisely(|| poll(&mut descriptors, Some(&time))), Ok(1..))
+        let _ = self.idle.sleep(
+            bound_us,
+            || micros_since(began),
+            |bound| {
+                let time = bound.map_or(time, |bound| time.min(bound));
+                let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+                poll(&mut descriptors, Some(&time)).map(|ready| ready > 0)
+            },
+        );
     }
 }
 

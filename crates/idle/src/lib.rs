@@ -75,7 +75,8 @@ pub enum Step {
 
 /// The state of one waiting thread, or of one source of work that threads wait for in turns.
 ///
-/// The order of calls: [`Idle::step`] after every [`Idle::looks_per_step`] looks that found
+/// Most threads call [`Idle::rest`] after every [`Idle::looks_per_step`] looks that found nothing. Where
+/// giving way and sleeping are places of their own, the order of calls is: [`Idle::step`] after every [`Idle::looks_per_step`] looks that found
 /// nothing, [`Idle::woke`] after every sleep, [`Idle::found`] whenever there was work, and
 /// [`Idle::stop`] by those who stop waiting without any.
 #[derive(Clone, Debug)]
@@ -200,6 +201,46 @@ impl Idle {
         let before = Instant::now();
         std::thread::yield_now();
         self.gave_way(before.elapsed());
+    }
+
+    /// What a thread does that found no work in [`Idle::looks_per_step`] looks: gives way, or sleeps as
+    /// [`Idle::sleep`] does. Whether it slept.
+    ///
+    /// # Errors
+    /// Those of `wait`.
+    pub fn rest<E>(
+        &mut self,
+        now_us: impl Fn() -> u64,
+        wait: impl FnOnce(Option<Duration>) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        match self.step(now_us()) {
+            Step::GiveWay => {
+                self.give_way();
+                Ok(false)
+            }
+            Step::Sleep(bound_us) => self.sleep(bound_us, now_us, wait).map(|_| true),
+        }
+    }
+
+    /// Sleeps as [`Step::Sleep`] asks, and learns from it. `wait` sleeps until something has come that
+    /// may be work, for the given time at most (`None`: [`Idle`] sets no bound), and says whether
+    /// something has.
+    ///
+    /// # Errors
+    /// Those of `wait`.
+    pub fn sleep<E>(
+        &mut self,
+        bound_us: Option<u64>,
+        now_us: impl Fn() -> u64,
+        wait: impl FnOnce(Option<Duration>) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let woken = match bound_us.map(Duration::from_micros) {
+            Some(bound) => precisely(|| wait(Some(bound))),
+            None => wait(None),
+        };
+        after_sleep();
+        self.woke(now_us(), matches!(woken, Ok(true)));
+        woken
     }
 
     /// As [`Idle::give_way`], where the caller gave way itself and was away for `away`.

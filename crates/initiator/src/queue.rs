@@ -24,7 +24,7 @@ use crate::maps::QueueClass;
 use crate::opened::{Bars, Binding};
 use crate::shared::{Message, Shared};
 use crate::state::State;
-use crate::wait::{Time, Waiter, Waker, run, step, wait, wait_idle};
+use crate::wait::{Time, Waiter, Waker, run, shorter, step, wait};
 use opening::{Opening, open};
 use readiness::Readiness;
 
@@ -381,7 +381,9 @@ impl<B: Buffer> QueuePair<B> {
                 let timeout = self.sleep_max(deadline);
                 let Some(readiness) = &self.readiness else { return Ok(()) };
                 let mut ready = [PollFd::new(&readiness.epoll, PollFlags::IN)];
-                wait_idle(&mut self.idle, &mut ready, timeout, bound_us, || self.time.now_us())
+                let time = &self.time;
+                self.idle
+                    .sleep(bound_us, || time.now_us(), |bound| wait(&mut ready, shorter(timeout, bound)))
                     .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
                 self.look_for_late_commands_soon();
                 Ok(())
@@ -595,7 +597,7 @@ impl<B: Buffer> QueuePair<B> {
     fn sleep_max(&mut self, deadline: Option<Instant>) -> Option<Duration> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(self.time.now()));
         let expiry = self.time.until(self.engine.next_deadline_ms());
-        [left, expiry].into_iter().flatten().min()
+        shorter(left, expiry)
     }
 
     fn look_for_late_commands_soon(&mut self) {

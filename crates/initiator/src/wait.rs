@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
-use ebof_idle::Idle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -56,7 +55,7 @@ impl Time {
         SIMULATED_MS + self.now_us() / 1000
     }
 
-    /// Microseconds, as [`Idle`] is told the time.
+    /// Microseconds, as `Idle` is told the time.
     pub(crate) fn now_us(&self) -> u64 {
         u64::try_from(self.now().saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
     }
@@ -244,22 +243,9 @@ pub(crate) fn run<F: Future>(sequence: F) -> F::Output {
     }
 }
 
-/// Sleeps as `step` of an [`Idle`] asks, until one of `fds` is ready or `timeout` is over, and
-/// tells `idle`. `now_us` is the clock that `idle` goes by.
-pub(crate) fn wait_idle(
-    idle: &mut Idle,
-    fds: &mut [PollFd<'_>],
-    timeout: Option<Duration>,
-    bound_us: Option<u64>,
-    now_us: impl Fn() -> u64,
-) -> Result<(), Errno> {
-    let woken = match bound_us.map(Duration::from_micros) {
-        Some(bound) => ebof_idle::precisely(|| wait(fds, Some(timeout.map_or(bound, |timeout| timeout.min(bound))))),
-        None => wait(fds, timeout),
-    };
-    ebof_idle::after_sleep();
-    idle.woke(now_us(), matches!(woken, Ok(true)));
-    woken.map(drop)
+/// The shorter of two times, of which either may be missing.
+pub(crate) fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
 }
 
 /// Sleeps until one of `fds` is ready or `timeout` is over (`None`: for ever). Whether one is

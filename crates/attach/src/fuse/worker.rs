@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step};
+use ebof_idle::Idle;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -146,15 +146,8 @@ impl<B: Blocks> Worker<B> {
             if !turns.is_multiple_of(idle.looks_per_step()) {
                 continue;
             }
-            match idle.step(now_us()) {
-                // Whoever shall make work for us may need this very core.
-                Step::GiveWay => idle.give_way(),
-                Step::Sleep(bound_us) => {
-                    let woken = self.sleep(sleep_max, bound_us)?;
-                    ebof_idle::after_sleep();
-                    idle.woke(now_us(), woken);
-                }
-            }
+            // Gives way first: whoever shall make work for us may need this very core.
+            idle.rest(now_us, |bound| self.sleep(sleep_max, bound))?;
         }
         Ok(())
     }
@@ -196,14 +189,12 @@ impl<B: Blocks> Worker<B> {
     }
 
     /// Sleeps until there is something, or for so long; whether there is something.
-    fn sleep(&self, sleep_max: Option<Duration>, bound_us: Option<u64>) -> io::Result<bool> {
+    fn sleep(&self, sleep_max: Option<Duration>, bound: Option<Duration>) -> io::Result<bool> {
         let set = if self.is_full() { &self.epoll_full } else { &self.epoll };
-        if let Some(bound_us) = bound_us {
+        if let Some(bound) = bound {
             // epoll's own times are whole milliseconds.
-            let bound = Duration::from_micros(bound_us);
             let time = Timespec::try_from(sleep_max.map_or(bound, |time| time.min(bound))).ok();
-            let mut epoll = [PollFd::new(set, PollFlags::IN)];
-            return match ebof_idle::precisely(|| poll(&mut epoll, time.as_ref())) {
+            return match poll(&mut [PollFd::new(set, PollFlags::IN)], time.as_ref()) {
                 Ok(ready) => Ok(ready > 0),
                 Err(Errno::INTR) => Ok(false),
                 Err(error) => Err(error.into()),

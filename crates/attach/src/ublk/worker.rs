@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step};
+use ebof_idle::Idle;
 use rustix::io::{Errno, pread, pwrite};
 
 use super::wire::{self, IoCommand, op};
@@ -113,15 +113,9 @@ impl<B: Blocks> Worker<B> {
             if !turns.is_multiple_of(idle.looks_per_step()) {
                 continue;
             }
-            match idle.step(now_us()) {
-                // Whoever shall make work for us may need this very core; and the kernel completes fetches on this way.
-                Step::GiveWay => idle.give_way(),
-                Step::Sleep(bound_us) => {
-                    let woken = self.sleep(sleep_max, bound_us)?;
-                    ebof_idle::after_sleep();
-                    idle.woke(now_us(), woken);
-                }
-            }
+            // Gives way first: whoever shall make work for us may need this very core; and the kernel
+            // completes fetches on this way.
+            idle.rest(now_us, |bound| self.sleep(sleep_max, bound))?;
         }
         Ok(())
     }
@@ -152,7 +146,7 @@ impl<B: Blocks> Worker<B> {
     }
 
     /// Sleeps until there is something, or for so long; whether there is something.
-    fn sleep(&mut self, sleep_max: Option<Duration>, bound_us: Option<u64>) -> io::Result<bool> {
+    fn sleep(&mut self, sleep_max: Option<Duration>, bound: Option<Duration>) -> io::Result<bool> {
         // A watch is answered at once when there is something already.
         if !self.watching_blocks {
             self.ring.watch(self.blocks.fd(), USER_BLOCKS)?;
@@ -162,12 +156,7 @@ impl<B: Blocks> Worker<B> {
             self.ring.watch(self.wake.as_fd(), USER_WAKE)?;
             self.watching_wake = true;
         }
-        match bound_us.map(Duration::from_micros) {
-            Some(bound) => {
-                ebof_idle::precisely(|| self.ring.wait(Some(sleep_max.map_or(bound, |time| time.min(bound)))))
-            }
-            None => self.ring.wait(sleep_max),
-        }
+        self.ring.wait(sleep_max.into_iter().chain(bound).min())
     }
 
     fn take_orders(&mut self) -> io::Result<bool> {

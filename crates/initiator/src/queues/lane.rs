@@ -26,7 +26,7 @@ use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::queue::QueuePair;
-use crate::wait::{Time, Waker, wait_idle};
+use crate::wait::{Time, Waker, shorter, wait};
 
 /// Looks at the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.
 const LOOKS_PER_YIELD: u32 = 4;
@@ -373,7 +373,8 @@ impl<B: Buffer + 'static> Lane<B> {
                         return result;
                     }
                     let mut ready = [PollFd::new(&self.ready, PollFlags::IN)];
-                    if wait_idle(&mut idle, &mut ready, Some(time), bound_us, now_us).is_err() {
+                    let slept = idle.sleep(bound_us, now_us, |bound| wait(&mut ready, shorter(Some(time), bound)));
+                    if slept.is_err() {
                         std::thread::sleep(REFUSED_PAUSE);
                     }
                     lock(&self.desk).leader_sleeps = false;
