@@ -350,15 +350,12 @@ impl Job {
         let time = deadline.map_or(LOOK_AROUND, |deadline| deadline.saturating_duration_since(now).min(LOOK_AROUND));
         let began = self.began;
         // If it fails: the queues are looked at next in any case.
-        let _ = self.idle.sleep(
-            bound_us,
-            || micros_since(began),
-            |bound| {
-                let time = bound.map_or(time, |bound| time.min(bound));
-                let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
-                poll(&mut descriptors, Some(&time)).map(|ready| ready > 0)
-            },
-        );
+        let sleep = |bound: Option<Duration>| {
+            let time = bound.map_or(time, |bound| time.min(bound));
+            let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+            poll(&mut descriptors, Some(&time)).map(|ready| ready > 0)
+        };
+        let _ = self.idle.sleep(bound_us, || micros_since(began), sleep);
     }
 }
 

@@ -75,10 +75,11 @@ pub enum Step {
 
 /// The state of one waiting thread, or of one source of work that threads wait for in turns.
 ///
-/// Most threads call [`Idle::rest`] after every [`Idle::looks_per_step`] looks that found nothing. Where
-/// giving way and sleeping are places of their own, the order of calls is: [`Idle::step`] after every [`Idle::looks_per_step`] looks that found
-/// nothing, [`Idle::woke`] after every sleep, [`Idle::found`] whenever there was work, and
-/// [`Idle::stop`] by those who stop waiting without any.
+/// Most threads call [`Idle::rest`] after every [`Idle::looks_per_step`] looks that found nothing.
+/// Where giving way and sleeping are places of their own, the order of calls is: [`Idle::step`]
+/// after every [`Idle::looks_per_step`] looks that found nothing, [`Idle::woke`] after every sleep,
+/// [`Idle::found`] whenever there was work, and [`Idle::stop`] by those who stop waiting without
+/// any.
 #[derive(Clone, Debug)]
 pub struct Idle {
     base_us: u64,
@@ -203,8 +204,8 @@ impl Idle {
         self.gave_way(before.elapsed());
     }
 
-    /// What a thread does that found no work in [`Idle::looks_per_step`] looks: gives way, or sleeps as
-    /// [`Idle::sleep`] does. Whether it slept.
+    /// What a thread does that found no work in [`Idle::looks_per_step`] looks: gives way, or
+    /// sleeps as [`Idle::sleep`] does. Whether it slept.
     ///
     /// # Errors
     /// Those of `wait`.
@@ -222,9 +223,9 @@ impl Idle {
         }
     }
 
-    /// Sleeps as [`Step::Sleep`] asks, and learns from it. `wait` sleeps until something has come that
-    /// may be work, for the given time at most (`None`: [`Idle`] sets no bound), and says whether
-    /// something has.
+    /// Sleeps as [`Step::Sleep`] asks, and learns from it. `wait` sleeps until something has come
+    /// that may be work, for the given time at most (`None`: [`Idle`] sets no bound), and says
+    /// whether something has.
     ///
     /// # Errors
     /// Those of `wait`.
