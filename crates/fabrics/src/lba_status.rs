@@ -46,9 +46,9 @@ pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe
     Ok(Decision::Go(Task::LbaStatus(query), length))
 }
 
-/// The bytes of the list for a command with so many of them: the ranges (first block, blocks) that were
-/// found, and whether all of what was asked for was looked at. What there is no room for is left out, and
-/// the host told.
+/// The bytes of the list for a command with so many of them: the ranges (first block, blocks) that
+/// were found, and whether all of what was asked for was looked at. What there is no room for is
+/// left out, and the host told.
 pub(crate) fn list(length: usize, ranges: &[(u64, u64)], complete: bool) -> Vec<u8> {
     let step = u64::from(u32::MAX);
     let pieces = ranges.iter().flat_map(|&(first, blocks)| {

@@ -116,8 +116,8 @@ impl SglRules {
     /// The bytes that the command's data pointer announces, checked for the direction in which they
     /// go.
     pub(crate) fn data_bytes(self, sqe: &Sqe, direction: Direction) -> Result<u32, Fault> {
-        // Base, Common Command Format, PSDT: message-based transports use SGLs; metadata SGLs are not
-        // supported here.
+        // Base, Common Command Format, PSDT: message-based transports use SGLs; metadata SGLs are
+        // not supported here.
         if sqe.flags & Sqe::PSDT_MASK != Sqe::PSDT_SGL {
             return Err(Fault::field(byte::FLAGS));
         }

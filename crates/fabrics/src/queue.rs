@@ -163,7 +163,7 @@ impl Queue {
             }
             Some(Live { role: Role::Admin(controller), .. }) => admin::resume(controller, &executing, data),
         };
-        self.settle(executing, outcome)
+        self.conclude(executing, outcome)
     }
 
     /// Completes a command without a result.
@@ -378,7 +378,7 @@ impl Queue {
     }
 
     /// What the registry or the command's data made of a ticket.
-    pub(crate) fn settle(&mut self, executing: Executing, outcome: Outcome) -> Step {
+    pub(crate) fn conclude(&mut self, executing: Executing, outcome: Outcome) -> Step {
         self.take(&executing);
         self.issue(executing, outcome)
     }

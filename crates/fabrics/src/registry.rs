@@ -25,7 +25,7 @@ use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
 use crate::notice::{CloseReason, Handle, Notice, Notices};
 pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
-use drain::{Draining, Held};
+use drain::{Deferred, Draining};
 use replaced::Replaced;
 
 /// A host changed the write protection of a namespace (feature 84h): to be kept by who keeps the
@@ -102,7 +102,7 @@ pub struct Registry {
     /// What queues that are gone have done.
     retired: BTreeMap<Nqn, Counts>,
     /// Connects that wait for queues that drain: of a connection one at most.
-    held: BTreeMap<Handle, Held>,
+    deferred: BTreeMap<Handle, Deferred>,
     /// Queues that drain for long, to be logged: each is noted once.
     slow_drains: Vec<Drain>,
 }
@@ -170,7 +170,7 @@ impl Registry {
             next_cntlid: BTreeMap::new(),
             errors: BTreeMap::new(),
             retired: BTreeMap::new(),
-            held: BTreeMap::new(),
+            deferred: BTreeMap::new(),
             slow_drains: Vec::new(),
         }
     }
@@ -267,7 +267,7 @@ impl Registry {
                 self.names.remove(&name);
             }
         }
-        notices.extend(self.free_held());
+        notices.extend(self.free_deferred());
         notices
     }
 
@@ -286,7 +286,7 @@ impl Registry {
                 entry.close(CloseReason::KeepAlive, &mut notices);
             }
         }
-        self.expire_held(now_ms, &mut notices);
+        self.expire_deferred(now_ms, &mut notices);
         self.watch_drains(now_ms);
         notices
     }

@@ -7,25 +7,25 @@ use crate::command::{Command, Work};
 use crate::commands::Commands;
 use crate::execute::Origin;
 use crate::link::Link;
-use crate::mailbox::{Asker, Message};
+use crate::mailbox::{CommandRef, Message};
 use crate::turn::Turn;
 
 impl Commands {
     /// Tells the registry, once, that nothing of the queue can reach the medium any more, when that is so.
-    pub(crate) fn tell_closed(&mut self, link: &Link, turn: &mut Turn<'_>) {
+    pub(crate) fn report_closed(&mut self, link: &Link, turn: &mut Turn<'_>) {
         if !link.has_ended() {
             return;
         }
         // What an Admin Queue has at devices are flushes.
         let at_device = self.at_device > 0 && !self.queue.is_admin();
-        if !(at_device || self.awaits_drive || std::mem::replace(&mut self.told_closed, true)) {
+        if !(at_device || self.awaits_drive || std::mem::replace(&mut self.reported_closed, true)) {
             turn.shared.closed(self.handle);
         }
     }
 
     /// Whether commands are waited for before the host's next queues may have any.
     pub(crate) fn drains(&self) -> bool {
-        !self.told_closed
+        !self.reported_closed
     }
 
     /// Has the I/O queues closed that a reset or shutdown of the controller names.
@@ -41,7 +41,7 @@ impl Commands {
         let command = self.command(origin, executing, work, 0, turn);
         let slot = self.slots.insert(command);
         for handle in quiesce.close {
-            let reply = Asker { handle: self.handle, slot };
+            let reply = CommandRef { handle: self.handle, slot };
             turn.shared.post(handle, Message::Close { handle, reply });
         }
         self.go_on_resetting(slot, link, turn);

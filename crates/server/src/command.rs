@@ -12,8 +12,8 @@ use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, FusedHalf, Transfer, 
 use ebof_nvme::{Cid, DataPointer, Nsid, Status};
 
 use crate::copy::Copy;
-use crate::fused::Hold;
-use crate::mailbox::{Asker, Message};
+use crate::fused::RangeLock;
+use crate::mailbox::{CommandRef, Message};
 use crate::shared::Shared;
 use crate::stats::Kind;
 
@@ -50,13 +50,13 @@ pub(crate) enum Work {
 /// `Commands::forget`.
 ///
 /// ```text
-/// submit -> Parked (no buffer) -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> AtDevice -> finish
+/// submit -> AwaitingBuffer -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> AtDevice -> finish
 ///        \_____________________________________________________________________________/^
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Waits for a buffer.
-    Parked,
+    AwaitingBuffer,
     /// Waits for data from the host.
     Receiving,
     /// Has all that it needs, and waits for its turn: for its other half, or for the end of a pair.
@@ -88,7 +88,7 @@ pub(crate) struct Command {
     /// Clock of the target when it arrived, microseconds.
     pub(crate) started_us: u64,
     /// What it holds of the blocks that it changes.
-    pub(crate) hold: Option<Box<Hold>>,
+    pub(crate) lock: Option<Box<RangeLock>>,
     /// Place of its counters in the connection's list.
     pub(crate) stats: Option<usize>,
 }
@@ -307,9 +307,9 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// Reservation Acquire with Preempt and Abort: for all commands to this namespace.
-    Preempt(Nsid, Asker),
+    Preempt(Nsid, CommandRef),
     /// A Connect of the same host: for these, by slot and time of arrival.
-    Connect(Asker, Vec<(u32, u64)>),
+    Connect(CommandRef, Vec<(u32, u64)>),
 }
 
 impl Waiter {
@@ -326,5 +326,5 @@ impl Waiter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AbortRequest {
     pub(crate) cid: Cid,
-    pub(crate) reply: Asker,
+    pub(crate) reply: CommandRef,
 }

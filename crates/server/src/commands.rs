@@ -13,7 +13,7 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::command::{AbortRequest, Command, Phase, Waiter, Work};
 use crate::link::Link;
-use crate::mailbox::{Asker, Message};
+use crate::mailbox::{CommandRef, Message};
 use crate::share::BufferUse;
 use crate::slots::Slots;
 use crate::stats::QueueStats;
@@ -31,9 +31,9 @@ pub(crate) struct Commands {
     pub(crate) queue: Queue,
     pub(crate) slots: Slots<Command>,
     /// Commands that wait for a buffer, in order of arrival.
-    pub(crate) parked: VecDeque<u32>,
+    pub(crate) awaiting_buffer: VecDeque<u32>,
     /// Copies that go on in the next turn.
-    pub(crate) later: VecDeque<u32>,
+    pub(crate) pending_copies: VecDeque<u32>,
     pub(crate) at_device: usize,
     /// The connection has ended, and the drive's thread has not said yet that it is done with what
     /// it was asked before.
@@ -42,13 +42,13 @@ pub(crate) struct Commands {
     /// as one that drains: there are no more of them, however long the drive's thread takes.
     pub(crate) asked_for_cntlid: bool,
     /// The registry knows that nothing of the queue can reach the medium any more.
-    pub(crate) told_closed: bool,
+    pub(crate) reported_closed: bool,
     /// The largest in-capsule data of a command, bytes.
     pub(crate) in_capsule_bytes: u32,
     pub(crate) buffers: BufferUse,
     pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
     /// Resets that wait until nothing of this connection is left at a device.
-    pub(crate) close_askers: Vec<Asker>,
+    pub(crate) waiting_resets: Vec<CommandRef>,
     /// Who waits until some of the commands cannot change the medium any more.
     pub(crate) waiters: Vec<Waiter>,
 }
@@ -59,28 +59,28 @@ impl Commands {
             handle,
             queue: Queue::new(),
             slots: Slots::new(1),
-            parked: VecDeque::new(),
-            later: VecDeque::new(),
+            awaiting_buffer: VecDeque::new(),
+            pending_copies: VecDeque::new(),
             at_device: 0,
             awaits_drive: false,
             asked_for_cntlid: false,
-            told_closed: false,
+            reported_closed: false,
             in_capsule_bytes,
             buffers: BufferUse::default(),
             stats: Vec::new(),
-            close_askers: Vec::new(),
+            waiting_resets: Vec::new(),
             waiters: Vec::new(),
         }
     }
 
     /// Whether copies go on in the next turn.
-    pub(crate) fn has_copies(&self) -> bool {
-        !self.later.is_empty()
+    pub(crate) fn has_pending_copies(&self) -> bool {
+        !self.pending_copies.is_empty()
     }
 
     /// Whether something goes on as soon as there is room or another turn.
     pub(crate) fn waits_for_turn(&self) -> bool {
-        !self.parked.is_empty() || self.has_copies()
+        !self.awaiting_buffer.is_empty() || self.has_pending_copies()
     }
 
     /// Whether nothing of it is left anywhere.
@@ -90,9 +90,9 @@ impl Commands {
 
     /// Goes on with what waited for a buffer, or for another turn.
     pub(crate) fn resume(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
-        self.unpark(link, turn);
-        if self.has_copies() {
-            self.go_on_copying(link, turn);
+        self.resume_awaiting_buffer(link, turn);
+        if self.has_pending_copies() {
+            self.continue_copies(link, turn);
         }
     }
 
@@ -119,7 +119,7 @@ impl Commands {
     pub(crate) fn on_abort(&mut self, request: AbortRequest, link: &mut Link, turn: &mut Turn<'_>) {
         let found = self.slots.iter().find(|(_, command)| command.cid == request.cid).map(|(slot, c)| (slot, c.phase));
         let aborted = match found {
-            Some((slot, Phase::Parked | Phase::Receiving | Phase::Waiting)) => {
+            Some((slot, Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting)) => {
                 self.stop(slot, Status::ABORT_REQUESTED, link, turn);
                 true
             }
@@ -166,8 +166,8 @@ impl Commands {
         if asked_for_cntlid || self.slots.iter().any(|(_, command)| command.is_on_drive()) {
             self.await_drive(turn);
         }
-        self.parked.clear();
-        self.later.clear();
+        self.awaiting_buffer.clear();
+        self.pending_copies.clear();
         let idle: Vec<u32> =
             self.slots.iter().filter(|(_, command)| command.phase != Phase::AtDevice).map(|(slot, _)| slot).collect();
         for slot in idle {

@@ -10,7 +10,7 @@ use crate::commands::Commands;
 use crate::execute::{CONNECT_BYTES, Origin, text};
 use crate::link::{Link, Opening};
 use crate::log_limit::Kind;
-use crate::mailbox::{Asker, Message};
+use crate::mailbox::{CommandRef, Message};
 use crate::port::PortState;
 use crate::turn::Turn;
 
@@ -69,7 +69,7 @@ impl Commands {
         link.extend_handshake(turn.now_ms + 2 * CONNECT_HOLD_MS);
         let mut command = self.command(origin, executing, Work::Connect, CONNECT_BYTES, turn);
         (command.phase, command.buffer) = (Phase::Waiting, buffer);
-        let reply = Asker { handle: self.handle, slot: self.slots.insert(command) };
+        let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
         for &handle in looks {
             turn.shared.post(handle, Message::Look { handle, reply });
         }

@@ -28,7 +28,7 @@ impl Connection {
 
     /// Whether received commands wait for the next turn.
     pub(crate) fn share_is_used_up(&self) -> bool {
-        !self.link.has_share() && (self.link.is_stalled() || self.commands.has_copies())
+        !self.link.has_share() && (self.link.is_stalled() || self.commands.has_pending_copies())
     }
 
     /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how
@@ -162,7 +162,7 @@ impl Connection {
 
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
-        (self.link.unparsed(), self.commands.parked.len())
+        (self.link.unparsed(), self.commands.awaiting_buffer.len())
     }
 
     /// Whether what is left of the connection can be dropped.

@@ -111,20 +111,20 @@ impl Copy {
 
 impl Commands {
     /// It is read on in the next turn.
-    pub(crate) fn copy_later(&mut self, slot: u32) {
+    pub(crate) fn queue_copy(&mut self, slot: u32) {
         if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::Waiting;
-            self.later.push_back(slot);
+            self.pending_copies.push_back(slot);
         }
     }
 
     /// Copies go on, as far as the share of the turn reaches.
-    pub(crate) fn go_on_copying(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
-        for _ in 0..self.later.len().min(PIECES_MAX) {
+    pub(crate) fn continue_copies(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+        for _ in 0..self.pending_copies.len().min(PIECES_MAX) {
             if !link.has_share() {
                 return;
             }
-            let Some(slot) = self.later.pop_front() else { return };
+            let Some(slot) = self.pending_copies.pop_front() else { return };
             let Some(Command { work: Work::Copy(copy), phase: Phase::Waiting, buffer, .. }) = self.slots.get_mut(slot)
             else {
                 continue;
@@ -154,7 +154,7 @@ impl Commands {
                 return self.hurry_drive(turn);
             }
             copy.writing = true;
-            if !(turn.shared.pairs.are_there() && self.is_held_up(slot, turn)) {
+            if !(turn.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, turn)) {
                 self.write_piece(slot, link, turn);
             }
             return;
@@ -162,7 +162,7 @@ impl Commands {
         if copy.advance() {
             self.finish_copy(slot, link, turn);
         } else {
-            self.copy_later(slot);
+            self.queue_copy(slot);
         }
     }
 
@@ -170,7 +170,7 @@ impl Commands {
     pub(crate) fn copy_on(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
         match self.slots.get(slot).map(|command| &command.work) {
             Some(Work::Copy(copy)) if copy.writing => self.write_piece(slot, link, turn),
-            _ => self.copy_later(slot),
+            _ => self.queue_copy(slot),
         }
     }
 

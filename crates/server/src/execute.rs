@@ -16,7 +16,7 @@ use crate::copy::Copy;
 use crate::device::status_of;
 use crate::link::{Fetch, Link};
 use crate::log_limit::{self, About};
-use crate::mailbox::{Asker, Message};
+use crate::mailbox::{CommandRef, Message};
 use crate::stats::{QueueStats, SERIES_MAX};
 use crate::turn::Turn;
 
@@ -163,7 +163,7 @@ impl Commands {
             Task::Deallocate(device, ranges) => (Work::Deallocate(device, ranges), 0),
             Task::Abort(handle, cid) => {
                 let command = self.command(origin, executing, Work::Abort, 0, turn);
-                let reply = Asker { handle: self.handle, slot: self.slots.insert(command) };
+                let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
                 return turn.shared.post(handle, Message::Abort { handle, cid, reply });
             }
             Task::Reset(quiesce) => return self.reset(origin, executing, quiesce, link, turn),
@@ -194,7 +194,7 @@ impl Commands {
             failed: None,
             failed_lba: None,
             started_us: turn.now_us,
-            hold: None,
+            lock: None,
             stats,
         }
     }
@@ -210,17 +210,20 @@ impl Commands {
         }
         let bytes = command.work.buffer_bytes(command.length);
         if bytes > 0 {
-            command.buffer =
-                if in_capsule || self.parked.is_empty() { self.take_buffer(bytes, in_capsule, turn) } else { None };
+            command.buffer = if in_capsule || self.awaiting_buffer.is_empty() {
+                self.take_buffer(bytes, in_capsule, turn)
+            } else {
+                None
+            };
             if command.buffer.is_none() {
                 if in_capsule {
                     // `can_take` saw room for twice the largest capsule a moment ago.
                     let cqe = self.queue.complete(command.executing, Status::INTERNAL_ERROR);
                     return link.respond(&cqe, turn);
                 }
-                command.phase = Phase::Parked;
+                command.phase = Phase::AwaitingBuffer;
                 let slot = self.slots.insert(command);
-                return self.parked.push_back(slot);
+                return self.awaiting_buffer.push_back(slot);
             }
         }
         let slot = self.slots.insert(command);
@@ -274,11 +277,11 @@ impl Commands {
     }
 
     /// Starts parked commands for which there is a buffer now.
-    pub(crate) fn unpark(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
-        while let Some(&slot) = self.parked.front() {
+    pub(crate) fn resume_awaiting_buffer(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+        while let Some(&slot) = self.awaiting_buffer.front() {
             let bytes = self.slots.get(slot).map_or(0, |command| command.work.buffer_bytes(command.length));
             let Some(buffer) = self.take_buffer(bytes, false, turn) else { break };
-            self.parked.pop_front();
+            self.awaiting_buffer.pop_front();
             match self.slots.get_mut(slot) {
                 Some(command) => command.buffer = Some(buffer),
                 None => self.give_buffer(buffer, turn),
@@ -297,7 +300,7 @@ impl Commands {
         if matches!(command.work, Work::Parameter | Work::Connect) {
             return self.parameters_complete(slot, link, turn);
         }
-        if !(turn.shared.pairs.are_there() && self.is_held_up(slot, turn)) {
+        if !(turn.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, turn)) {
             self.go_to_device(slot, link, turn);
         }
     }
@@ -394,7 +397,7 @@ impl Commands {
         command.phase = Phase::Elsewhere;
         if link.has_ended() {
             self.forget(slot, turn);
-            self.tell_closed(link, turn);
+            self.report_closed(link, turn);
             return;
         }
         if matches!(command.work, Work::Reset { .. }) {

@@ -1,18 +1,19 @@
 //! Compare and Write as one: who may change the blocks of a pair while it is under way, on any
 //! queue, reactor or host.
 //!
-//! Pairs take turns, device by device. Before a pair reads, every reactor says that it has no older
-//! change of those bytes at the device; from then on changes of them wait until the pair has ended.
-//! Nobody holds anything while it waits for data of a host: both halves have their data before the
-//! pair lines up. Who only reads is never held up.
+//! Pairs of one device lock their bytes one after the other. Before a pair reads, every reactor
+//! says that it has no older change of those bytes at the device; from then on changes of them wait
+//! until the pair has ended. No lock is held while data of a host are awaited: both halves have
+//! their data before the pair asks for it. Reads never wait.
 //!
 //! ```text
-//! both halves have their data -> lines up -> first in line: Barrier to all reactors -> all have answered -> Turn
-//!   -> read, compare, write -> Hold dropped -> the writes that waited, then the next pair
+//! both halves have their data -> on the wait list -> first on it: Barrier to all reactors
+//!   -> all have answered -> LockGranted -> read, compare, write -> RangeLock dropped
+//!   -> the changes that waited, then the next pair
 //! ```
 //!
-//! Others see none of it but one relaxed load: a reactor that has taken the `Barrier` out of its
-//! mailbox sees the count that was raised before (docs/adr/0019-compare-and-write.md).
+//! Other commands pay one relaxed load: a reactor that has taken the `Barrier` out of its mailbox
+//! sees the count that was raised before (docs/adr/0019-compare-and-write.md).
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -26,48 +27,48 @@ use ebof_nvme::{Cid, Status};
 use crate::command::{Command, Phase, Work, bytes_of};
 use crate::commands::Commands;
 use crate::link::{Link, Stopped};
-use crate::mailbox::{Asker, Mailbox, Message};
+use crate::mailbox::{CommandRef, Mailbox, Message};
 use crate::reactor::Reactor;
 use crate::turn::{Turn, reactor_of};
 
-/// The pairs of a target, and who waits for them.
-pub(crate) struct Pairs {
-    /// Pairs in line, those under way included.
+/// The locks of a target for pairs, and who waits for them.
+pub(crate) struct FusedLocks {
+    /// Pairs on the wait lists, those under way included.
     count: AtomicUsize,
-    lines: Mutex<Lines>,
+    wait_lists: Mutex<WaitLists>,
     reactors: Vec<Mailbox>,
 }
 
 #[derive(Default)]
-struct Lines {
-    /// The number of whoever lines up next.
+struct WaitLists {
+    /// The number of the last waiter.
     next: u64,
-    /// A line is there as long as a pair stands in it, and a pair is at its head.
-    lines: HashMap<DeviceId, VecDeque<Waiter>>,
+    /// A list is there as long as a pair is on it, and a pair is at its head.
+    by_device: HashMap<DeviceId, VecDeque<Waiter>>,
 }
 
-/// Who stands in line. Of a connection no more than its queue has entries.
+/// A command that waits, or has the lock. Of a connection no more than its queue has entries.
 struct Waiter {
     number: u64,
-    asker: Asker,
+    owner: CommandRef,
     kind: Kind,
 }
 
 enum Kind {
     /// A pair; of one at the head, so many reactors have not answered yet.
     Pair { range: Range<u64>, awaited: usize },
-    /// Something that changes what the pair at the head of the line was about.
+    /// A change of bytes that the pair at the head of the list was about.
     Change,
 }
 
-/// A place in line, and what comes with it, until it is dropped.
-pub(crate) struct Hold {
-    pairs: Arc<Pairs>,
+/// A place on a wait list, and the lock that comes with it, until it is dropped.
+pub(crate) struct RangeLock {
+    locks: Arc<FusedLocks>,
     device: DeviceId,
     number: u64,
 }
 
-/// A pair wants to be told when nothing older changes these bytes any more.
+/// A question to all reactors, answered when nothing older changes these bytes any more.
 #[derive(Clone, Debug)]
 pub(crate) struct Barrier {
     device: DeviceId,
@@ -75,76 +76,78 @@ pub(crate) struct Barrier {
     number: u64,
 }
 
-impl Pairs {
+impl FusedLocks {
     pub(crate) fn new(reactors: Vec<Mailbox>) -> Self {
-        Self { count: AtomicUsize::new(0), lines: Mutex::default(), reactors }
+        Self { count: AtomicUsize::new(0), wait_lists: Mutex::default(), reactors }
     }
 
-    /// Whether any pair is in line. If not, nothing has to be held up.
+    /// Whether any pair waits or is under way. If not, nothing has to wait.
     #[inline]
-    pub(crate) fn are_there(&self) -> bool {
+    pub(crate) fn is_any_waiting(&self) -> bool {
         self.count.load(Relaxed) != 0
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lists(&self) -> MutexGuard<'_, WaitLists> {
+        self.wait_lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pair lines up. Its command is sent [`Message::Turn`] when it may read.
-    fn enter(self: &Arc<Self>, extent: &Extent, asker: Asker) -> Hold {
-        let mut lines = self.lines();
+    /// Puts a pair on the wait list. Its first half is sent [`Message::LockGranted`] when it may
+    /// read.
+    fn lock_pair(self: &Arc<Self>, extent: &Extent, owner: CommandRef) -> RangeLock {
+        let mut lists = self.lists();
         self.count.fetch_add(1, Relaxed);
         let kind = Kind::Pair { range: bytes_of(extent), awaited: 0 };
-        let number = lines.push(extent.device, asker, kind);
-        self.go_on(&mut lines, extent.device, number);
-        Hold { pairs: Arc::clone(self), device: extent.device, number }
+        let number = lists.push(extent.device, owner, kind);
+        self.advance(&mut lists, extent.device, number);
+        RangeLock { locks: Arc::clone(self), device: extent.device, number }
     }
 
-    /// What a command must hold before it does its work; `None` if it may do so at once. It is sent
-    /// [`Message::Turn`] when it may. A half of a pair never waits here: its pair lines up itself,
-    /// and a half that stood in line as a change would let the pairs behind its own go first.
-    fn enter_change(self: &Arc<Self>, work: &Work, asker: Asker) -> Option<Hold> {
+    /// The lock that a command needs before it does its work; `None` if it may do so at once. It is
+    /// sent [`Message::LockGranted`] when it may. A half of a pair never waits here: its pair asks
+    /// for a lock itself, and a half on the list as a change would let the pairs behind its own go
+    /// first.
+    fn lock_change(self: &Arc<Self>, work: &Work, owner: CommandRef) -> Option<RangeLock> {
         if work.fused().is_some() {
             return None;
         }
         let device = work.changed_device()?;
-        let mut lines = self.lines();
-        match lines.lines.get(&device)?.front() {
+        let mut lists = self.lists();
+        match lists.by_device.get(&device)?.front() {
             Some(Waiter { kind: Kind::Pair { range, .. }, .. }) if work.changes(range) => {}
             _ => return None,
         }
-        let number = lines.push(device, asker, Kind::Change);
-        Some(Hold { pairs: Arc::clone(self), device, number })
+        let number = lists.push(device, owner, Kind::Change);
+        Some(RangeLock { locks: Arc::clone(self), device, number })
     }
 
     /// A reactor answers a [`Barrier`].
     fn answer(&self, barrier: &Barrier) {
-        let mut lines = self.lines();
-        let head = lines.lines.get_mut(&barrier.device).and_then(VecDeque::front_mut);
-        let Some(Waiter { number, asker, kind: Kind::Pair { awaited, .. } }) = head else { return };
+        let mut lists = self.lists();
+        let head = lists.by_device.get_mut(&barrier.device).and_then(VecDeque::front_mut);
+        let Some(Waiter { number, owner, kind: Kind::Pair { awaited, .. } }) = head else { return };
         if *number != barrier.number {
             return;
         }
         *awaited = awaited.saturating_sub(1);
         if *awaited == 0 {
-            let (reply, number) = (*asker, *number);
-            self.post(reply, Message::Turn { reply, number });
+            let (reply, number) = (*owner, *number);
+            self.post(reply, Message::LockGranted { reply, number });
         }
     }
 
-    /// Lets those go on whose turn it is, if `newest` stands at the head of its line now or the
-    /// head has gone.
-    fn go_on(&self, lines: &mut Lines, device: DeviceId, newest: u64) {
-        let Some(line) = lines.lines.get_mut(&device) else { return };
+    /// Grants locks to those that are next, if `newest` is at the head of its list now or the head
+    /// has gone.
+    fn advance(&self, lists: &mut WaitLists, device: DeviceId, newest: u64) {
+        let Some(list) = lists.by_device.get_mut(&device) else { return };
         // Changes first: their reactors find them in their mailboxes before the next pair's
         // barrier.
-        while let Some(&Waiter { number, asker: reply, kind: Kind::Change }) = line.front() {
-            line.pop_front();
-            self.post(reply, Message::Turn { reply, number });
+        while let Some(&Waiter { number, owner: reply, kind: Kind::Change }) = list.front() {
+            list.pop_front();
+            self.post(reply, Message::LockGranted { reply, number });
         }
-        match line.front_mut() {
+        match list.front_mut() {
             None => {
-                lines.lines.remove(&device);
+                lists.by_device.remove(&device);
             }
             Some(Waiter { number, kind: Kind::Pair { range, awaited }, .. }) if *number >= newest => {
                 let barrier = Barrier { device, range: range.clone(), number: *number };
@@ -157,50 +160,50 @@ impl Pairs {
         }
     }
 
-    fn leave(&self, device: DeviceId, number: u64) {
-        let mut lines = self.lines();
-        let Some(line) = lines.lines.get_mut(&device) else { return };
-        // Numbers rise along a line. A change that has had its turn is out of it already.
-        let Ok(at) = line.binary_search_by_key(&number, |waiter| waiter.number) else { return };
-        let left = line.remove(at);
+    fn release(&self, device: DeviceId, number: u64) {
+        let mut lists = self.lists();
+        let Some(list) = lists.by_device.get_mut(&device) else { return };
+        // Numbers rise along a list. A change that was let go is no longer on it.
+        let Ok(at) = list.binary_search_by_key(&number, |waiter| waiter.number) else { return };
+        let left = list.remove(at);
         if matches!(left, Some(Waiter { kind: Kind::Pair { .. }, .. })) {
             self.count.fetch_sub(1, Relaxed);
         }
         if at == 0 {
-            self.go_on(&mut lines, device, 0);
+            self.advance(&mut lists, device, 0);
         }
     }
 
-    fn post(&self, asker: Asker, message: Message) {
-        if let Some(reactor) = self.reactors.get(reactor_of(asker.handle)) {
+    fn post(&self, owner: CommandRef, message: Message) {
+        if let Some(reactor) = self.reactors.get(reactor_of(owner.handle)) {
             reactor.post(message);
         }
     }
 }
 
-impl Lines {
-    fn push(&mut self, device: DeviceId, asker: Asker, kind: Kind) -> u64 {
+impl WaitLists {
+    fn push(&mut self, device: DeviceId, owner: CommandRef, kind: Kind) -> u64 {
         self.next += 1;
-        self.lines.entry(device).or_default().push_back(Waiter { number: self.next, asker, kind });
+        self.by_device.entry(device).or_default().push_back(Waiter { number: self.next, owner, kind });
         self.next
     }
 }
 
-impl Drop for Hold {
+impl Drop for RangeLock {
     fn drop(&mut self) {
-        self.pairs.leave(self.device, self.number);
+        self.locks.release(self.device, self.number);
     }
 }
 
-impl std::fmt::Debug for Hold {
+impl std::fmt::Debug for RangeLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hold").field("device", &self.device).field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("RangeLock").field("device", &self.device).field("number", &self.number).finish_non_exhaustive()
     }
 }
 
 impl Reactor {
     /// Answers the barriers behind which nothing is left.
-    pub(crate) fn settle_barriers(&mut self) {
+    pub(crate) fn answer_barriers(&mut self) {
         let connections = &self.connections;
         let shared = &self.shared;
         self.barriers.retain(|barrier| {
@@ -212,7 +215,7 @@ impl Reactor {
                     && command.work.changes(&barrier.range)
             });
             if !is_left {
-                shared.pairs.answer(barrier);
+                shared.fused_locks.answer(barrier);
             }
             is_left
         });
@@ -223,24 +226,24 @@ impl Commands {
     /// Whether a command has to wait until a pair has ended before it changes what it is about; it
     /// then goes on by itself.
     #[cold]
-    pub(crate) fn is_held_up(&mut self, slot: u32, turn: &Turn<'_>) -> bool {
-        let asker = Asker { handle: self.handle, slot };
+    pub(crate) fn must_wait_for_lock(&mut self, slot: u32, turn: &Turn<'_>) -> bool {
+        let owner = CommandRef { handle: self.handle, slot };
         let Some(command) = self.slots.get_mut(slot) else { return false };
-        let Some(hold) = turn.shared.pairs.enter_change(&command.work, asker) else { return false };
-        command.hold = Some(Box::new(hold));
+        let Some(lock) = turn.shared.fused_locks.lock_change(&command.work, owner) else { return false };
+        command.lock = Some(Box::new(lock));
         command.phase = Phase::Waiting;
         true
     }
 
-    /// It is the turn of a command that stood in line.
-    pub(crate) fn on_turn(&mut self, slot: u32, number: u64, link: &mut Link, turn: &mut Turn<'_>) {
+    /// A command that waited for a lock has it.
+    pub(crate) fn on_lock_granted(&mut self, slot: u32, number: u64, link: &mut Link, turn: &mut Turn<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         // The slot may have a new command: this one was aborted.
-        if command.hold.as_ref().is_none_or(|hold| hold.number != number) {
+        if command.lock.as_ref().is_none_or(|lock| lock.number != number) {
             return;
         }
         let Some(extent) = first_half(&command.work) else {
-            command.hold = None;
+            command.lock = None;
             return self.go_to_device(slot, link, turn);
         };
         let operation = command.buffer.take().map(|buffer| {
@@ -250,7 +253,7 @@ impl Commands {
         self.send_to_device(slot, extent.device, operation, link, turn);
     }
 
-    /// A half of a pair has its data. When the other one has, too, the pair lines up.
+    /// A half of a pair has its data. When the other one has, too, the pair asks for its lock.
     pub(crate) fn half_complete(&mut self, slot: u32, turn: &Turn<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         command.phase = Phase::Waiting;
@@ -262,8 +265,8 @@ impl Commands {
             if let Some(command) = self.slots.get_mut(slot)
                 && let Some(extent) = first_half(&command.work)
             {
-                let asker = Asker { handle: self.handle, slot };
-                command.hold = Some(Box::new(turn.shared.pairs.enter(&extent, asker)));
+                let owner = CommandRef { handle: self.handle, slot };
+                command.lock = Some(Box::new(turn.shared.fused_locks.lock_pair(&extent, owner)));
             }
         }
     }
@@ -292,14 +295,14 @@ impl Commands {
         if first_half(&command.work).is_none() || !status.is_success() {
             return self.finish_half(slot, status, link, turn);
         }
-        let hold = command.hold.take();
+        let lock = command.lock.take();
         let Some(second) = self.other_half(slot) else { return self.finish_half(slot, status, link, turn) };
-        let Some(Command { work: Work::Transfer(transfer), buffer, hold: of_second, .. }) = self.slots.get_mut(second)
+        let Some(Command { work: Work::Transfer(transfer), buffer, lock: of_second, .. }) = self.slots.get_mut(second)
         else {
             return self.finish_half(slot, status, link, turn);
         };
-        // Whoever is at the device holds: the other half may be given up meanwhile.
-        *of_second = hold;
+        // The half at the device has the lock: the other one may be given up meanwhile.
+        *of_second = lock;
         let (extent, buffer) = (transfer.extent, buffer.take());
         let operation = buffer.map(|buffer| Operation::Write {
             offset: extent.offset_bytes,
@@ -343,8 +346,8 @@ impl Commands {
                 Stopped::Ended(buffer) => command.buffer = buffer,
             }
         }
-        self.parked.retain(|&parked| parked != slot);
-        self.later.retain(|&later| later != slot);
+        self.awaiting_buffer.retain(|&waiting| waiting != slot);
+        self.pending_copies.retain(|&pending| pending != slot);
         self.end(slot, status, link, turn);
     }
 
@@ -362,7 +365,7 @@ impl Commands {
     }
 
     /// The target shuts down: no second half will come any more.
-    pub(crate) fn give_up_halves(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn fail_lone_halves(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
         let lone =
             self.slots.iter().find(|(_, command)| command.work.fused() == Some(FusedHalf::First { second: None }));
         if let Some((slot, _)) = lone.filter(|_| link.is_draining()) {
@@ -394,7 +397,7 @@ mod tests {
 
     use super::*;
 
-    const ASKER: Asker = Asker { handle: Handle(0), slot: 0 };
+    const COMMAND: CommandRef = CommandRef { handle: Handle(0), slot: 0 };
 
     fn extent(offset_bytes: u64) -> Extent {
         Extent { device: DeviceId(1), nsid: Nsid(1), offset_bytes, length_bytes: 4096, fua: false, deallocate: false }
@@ -406,16 +409,16 @@ mod tests {
 
     #[test]
     fn changes_of_a_pairs_bytes_wait_and_halves_of_other_pairs_line_up_with_their_own() {
-        let pairs = Arc::new(Pairs::new(Vec::new()));
-        let pair = pairs.enter(&extent(0), ASKER);
-        assert!(pairs.enter_change(&write(0, None), ASKER).is_some());
-        assert!(pairs.enter_change(&write(4096, None), ASKER).is_none(), "other bytes");
+        let pairs = Arc::new(FusedLocks::new(Vec::new()));
+        let pair = pairs.lock_pair(&extent(0), COMMAND);
+        assert!(pairs.lock_change(&write(0, None), COMMAND).is_some());
+        assert!(pairs.lock_change(&write(4096, None), COMMAND).is_none(), "other bytes");
         assert!(
-            pairs.enter_change(&write(0, Some(FusedHalf::Second { first: Cid(1) })), ASKER).is_none(),
+            pairs.lock_change(&write(0, Some(FusedHalf::Second { first: Cid(1) })), COMMAND).is_none(),
             "a later pair's half"
         );
         drop(pair);
-        assert!(pairs.enter_change(&write(0, None), ASKER).is_none());
-        assert!(!pairs.are_there());
+        assert!(pairs.lock_change(&write(0, None), COMMAND).is_none());
+        assert!(!pairs.is_any_waiting());
     }
 }

@@ -8,8 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod ask;
-mod at_once;
 mod buffer;
 mod busy;
 mod closing;
@@ -20,6 +18,7 @@ mod connection;
 mod control;
 mod copy;
 mod device;
+mod drive_commands;
 mod drives;
 mod environment;
 mod execute;
@@ -33,6 +32,7 @@ mod protection;
 mod reactor;
 mod realise;
 mod reload;
+mod resident;
 mod settings;
 mod share;
 mod shared;

@@ -14,7 +14,7 @@ use ebof_sockets::Stream;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::DeviceTable;
-use crate::drives::Told;
+use crate::drives::DriveReply;
 use crate::fused::Barrier;
 use crate::link::Peer;
 use crate::port::PortState;
@@ -31,29 +31,29 @@ pub(crate) enum Message {
     /// The devices changed.
     Devices(Arc<DeviceTable>),
     /// Abort `cid` of the queue `handle`; the answer goes to `reply`.
-    Abort { handle: Handle, cid: Cid, reply: Asker },
+    Abort { handle: Handle, cid: Cid, reply: CommandRef },
     /// The answer to an earlier `Abort`.
-    AbortAnswer { reply: Asker, aborted: bool },
+    AbortAnswer { reply: CommandRef, aborted: bool },
     /// What the drive says to a request.
-    Answer { reply: Asker, answer: Result<Told, Refusal> },
+    Answer { reply: CommandRef, answer: Result<DriveReply, Refusal> },
     /// End the commands of the queue `handle` to a namespace; `reply` is told when nothing of them
     /// is left at a device.
-    Preempt { handle: Handle, nsid: Nsid, reply: Asker },
+    Preempt { handle: Handle, nsid: Nsid, reply: CommandRef },
     /// The answer to an earlier `Preempt`.
-    Preempted { reply: Asker },
+    Preempted { reply: CommandRef },
     /// End the connection `handle`; `reply` is told when nothing of it is left at a device.
-    Close { handle: Handle, reply: Asker },
+    Close { handle: Handle, reply: CommandRef },
     /// The answer to an earlier `Close`.
-    Closed { reply: Asker },
+    Closed { reply: CommandRef },
     /// The drive's thread has nothing left of the connection `handle`, which has ended.
     DriveDone { handle: Handle },
     /// Look whether the connection `handle` has ended; the registry is told that the Connect
     /// `reply` need not wait for that any more, nor for what the connection has at a device now.
-    Look { handle: Handle, reply: Asker },
+    Look { handle: Handle, reply: CommandRef },
     /// A pair wants to know when no older change of its bytes is left at a device.
     Barrier(Barrier),
     /// It is the turn of the command that has this number in line.
-    Turn { reply: Asker, number: u64 },
+    LockGranted { reply: CommandRef, number: u64 },
     /// A port was removed: its connections end.
     PortGone(Arc<PortState>),
     /// Complete what was accepted, then end; whatever is left at the deadline (milliseconds of the
@@ -80,7 +80,7 @@ pub(crate) enum Incoming {
 
 /// Which command waits for an answer: a slot of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct CommandRef {
     pub(crate) handle: Handle,
     pub(crate) slot: u32,
 }

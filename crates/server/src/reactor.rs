@@ -225,7 +225,7 @@ impl Reactor {
         worked |= self.resume_waiting(now_us);
         worked |= self.flush_dirty(now_us);
         if !self.barriers.is_empty() {
-            self.settle_barriers();
+            self.answer_barriers();
         }
         self.kick_failed = false;
         if let Err(error) = self.io.kick() {
@@ -322,7 +322,7 @@ impl Reactor {
             end_connection(&mut connection, &end, &mut turn);
         }
         if !connection.commands.waiters.is_empty() {
-            connection.commands.settle_waiters(&turn);
+            connection.commands.notify_waiters(&turn);
         }
         let used = connection.link.take_charged();
         if used > 0 {
@@ -335,7 +335,7 @@ impl Reactor {
             for waiter in &connection.commands.waiters {
                 waiter.tell(&self.shared);
             }
-            for &reply in &connection.commands.close_askers {
+            for &reply in &connection.commands.waiting_resets {
                 self.shared.post(reply.handle, Message::Closed { reply });
             }
             return;
@@ -432,7 +432,7 @@ impl Reactor {
             self.with(place, now_us, |connection, turn| {
                 let before = connection.backlog();
                 // A copy has a piece in every turn.
-                worked |= !connection.commands.later.is_empty();
+                worked |= !connection.commands.pending_copies.is_empty();
                 let result = connection.resume(turn);
                 // Who has used up its share goes on in the next turn: nothing else may bring that about.
                 // One that ends gives buffers back: those before it may have waited for them.
@@ -533,7 +533,7 @@ fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
         End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, turn),
         _ => connection.close(turn),
     }
-    connection.commands.tell_closed(&connection.link, turn);
+    connection.commands.report_closed(&connection.link, turn);
     if connection.commands.drains() {
         // The control thread says so if it takes long.
         turn.shared.wake_control();

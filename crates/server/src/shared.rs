@@ -16,7 +16,7 @@ use ebof_tcp::FatalStatus;
 
 use crate::connection::Connection;
 use crate::drives::Drives;
-use crate::fused::Pairs;
+use crate::fused::FusedLocks;
 use crate::link::{Counts, End, Peer, PeerAddress, State};
 use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 use crate::mailbox::{Mailbox, Message};
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(crate) unadmitted: Arc<Unadmitted>,
     pub(crate) zerocopy: Counts,
     pub(crate) drives: Drives,
-    pub(crate) pairs: Arc<Pairs>,
+    pub(crate) fused_locks: Arc<FusedLocks>,
     pub(crate) log_limit: LogLimit,
     registry: Mutex<Registry>,
     connection_log: Mutex<ConnectionLog>,
@@ -104,7 +104,7 @@ impl Shared {
             unadmitted: Arc::default(),
             zerocopy: Counts::default(),
             drives,
-            pairs: Arc::new(Pairs::new(reactors.clone())),
+            fused_locks: Arc::new(FusedLocks::new(reactors.clone())),
             log_limit: LogLimit::default(),
             registry: Mutex::new(registry),
             stats: Mutex::default(),

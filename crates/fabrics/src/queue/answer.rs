@@ -27,7 +27,7 @@ impl Queue {
             }
             Err(refusal) => Err(refusal.into()),
         };
-        self.settle(executing, outcome)
+        self.conclude(executing, outcome)
     }
 
     /// Goes on with a [`Task::LbaStatus`]: the ranges (first block, blocks) that were found, and
@@ -36,6 +36,6 @@ impl Queue {
     pub fn lba_status(&mut self, executing: Executing, ranges: &[(u64, u64)], complete: bool) -> Step {
         let length = executing.length();
         let data = lba_status::list(length as usize, ranges, complete);
-        self.settle(executing, Ok(Decision::Go(Task::Reply(data), length)))
+        self.conclude(executing, Ok(Decision::Go(Task::Reply(data), length)))
     }
 }

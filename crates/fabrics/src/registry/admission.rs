@@ -11,7 +11,7 @@ use ebof_drive::View;
 use ebof_nvme::connect::ConnectResult;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
-use super::drain::{Draining, Hold};
+use super::drain::{Deferral, Draining};
 use super::replaced::Replaced;
 use super::{Attached, Entry, Handle, Key, Registry};
 use crate::association::{Association, Counters, Identity};
@@ -34,7 +34,7 @@ struct Granted {
 enum Verdict {
     Granted(Granted),
     /// It waits; these queues are to be looked at.
-    Held(Vec<Handle>),
+    Deferred(Vec<Handle>),
 }
 
 impl Registry {
@@ -58,7 +58,7 @@ impl Registry {
             self.admit_io_queue(&request, arrival, now_ms)
         };
         match granted {
-            Ok(Verdict::Held(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
+            Ok(Verdict::Deferred(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
             Ok(Verdict::Granted(Granted { live, entries })) => {
                 // AUTHREQ 0: no authentication is asked for.
                 let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
@@ -66,7 +66,7 @@ impl Registry {
                 (queue.install(&executing, live, entries, no_flow, result), None)
             }
             Err(reason) => {
-                self.held.remove(&arrival.handle);
+                self.deferred.remove(&arrival.handle);
                 refuse(queue, executing, reason, Some(request.host), Some(request.subsystem))
             }
         }
@@ -171,8 +171,8 @@ impl Registry {
         let entries = self.queue_entries(request, &association.port, drive)?;
         self.check_entries(&subsystem.nqn, drive, entries)?;
         self.check_share(&request.host, 0)?;
-        if let Hold::Wait(looks) = self.hold(arrival.handle, key, now_ms)? {
-            return Ok(Verdict::Held(looks));
+        if let Deferral::Wait(looks) = self.defer(arrival.handle, key, now_ms)? {
+            return Ok(Verdict::Deferred(looks));
         }
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
@@ -337,5 +337,5 @@ fn refuse(
     let [_, _, low, high] = executing.cdw10().to_le_bytes();
     let id = ebof_nvme::QueueId(u16::from_le_bytes([low, high]));
     let refusal = Refusal { reason, status: fault.status, queue: id, host, subsystem };
-    (queue.settle(executing, Err(fault)), Some(refusal))
+    (queue.conclude(executing, Err(fault)), Some(refusal))
 }

@@ -3,13 +3,13 @@
 //!
 //! A queue *drains* from the moment at which its end was asked for, or its connection or
 //! association ended, until the target reports it [`closed`](super::Registry::closed). A Connect
-//! for an I/O queue is held while a queue of the same host drains in the same subsystem, for a
+//! for an I/O queue is deferred while a queue of the same host drains in the same subsystem, for a
 //! limited time: then the host is told that the controller is busy.
 //!
 //! Before that, whoever holds the Connect looks at the queues of the host's other associations: the
 //! end of their connections may have arrived, and not have been read; or it never arrives, because
 //! the network lost it. So where nothing has come from an association for longer than a living host
-//! is silent, the Connect is also held until what that has at devices is over.
+//! is silent, the Connect is also deferred until what that has at devices is over.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use super::{Attached, Entry, Handle, Key, Notice, Notices, Registry};
 use crate::association::Association;
 use crate::connect::RefusalReason;
 
-/// How long a Connect is held, milliseconds. Shorter than any host's time-out for it.
+/// How long a Connect is deferred, milliseconds. Shorter than any host's time-out for it.
 pub const CONNECT_HOLD_MS: u64 = 5_000;
 
 /// How long a host without a keep alive time-out is silent before it may be gone, milliseconds;
@@ -37,7 +37,7 @@ pub const DRAINING_MAX: usize = 64;
 
 /// A Connect that waits for queues that drain.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Deferred {
     host: Key,
     until_ms: u64,
     /// Its time was up: it has been told to try again, and is refused then.
@@ -47,9 +47,9 @@ pub(super) struct Held {
 }
 
 /// What becomes of a Connect that meets queues that drain.
-pub(super) enum Hold {
+pub(super) enum Deferral {
     /// Nothing is in its way.
-    Go,
+    None,
     /// It waits; these queues are to be looked at first.
     Wait(Vec<Handle>),
 }
@@ -98,21 +98,21 @@ fn same_host(one: &Association, other: &Association) -> bool {
 
 impl Registry {
     /// Whether a Connect for an I/O queue of the controller `key` may be granted now.
-    pub(super) fn hold(&mut self, handle: Handle, key: Key, now_ms: u64) -> Result<Hold, RefusalReason> {
-        let looks = if self.held.contains_key(&handle) { Vec::new() } else { self.others(key, now_ms) };
+    pub(super) fn defer(&mut self, handle: Handle, key: Key, now_ms: u64) -> Result<Deferral, RefusalReason> {
+        let looks = if self.deferred.contains_key(&handle) { Vec::new() } else { self.others(key, now_ms) };
         let until_ms = now_ms.saturating_add(CONNECT_HOLD_MS);
         let is_draining = self.is_draining(key);
-        let first = Held { host: key, until_ms, is_overdue: false, looks: looks.len() };
-        let held = self.held.entry(handle).or_insert(first);
-        if held.looks == 0 && !is_draining {
-            self.held.remove(&handle);
-            return Ok(Hold::Go);
+        let first = Deferred { host: key, until_ms, is_overdue: false, looks: looks.len() };
+        let deferred = self.deferred.entry(handle).or_insert(first);
+        if deferred.looks == 0 && !is_draining {
+            self.deferred.remove(&handle);
+            return Ok(Deferral::None);
         }
-        if held.until_ms <= now_ms {
-            self.held.remove(&handle);
+        if deferred.until_ms <= now_ms {
+            self.deferred.remove(&handle);
             return Err(RefusalReason::Draining);
         }
-        Ok(Hold::Wait(looks))
+        Ok(Deferral::Wait(looks))
     }
 
     /// The queues of the host's other associations that are to be looked at.
@@ -160,7 +160,7 @@ impl Registry {
     /// any more.
     pub fn ending(&mut self, handle: Handle) -> Notices {
         let mut notices = Notices::new();
-        self.held.remove(&handle);
+        self.deferred.remove(&handle);
         let entry = self.handles.get(&handle).and_then(|key| self.entries.get_mut(key));
         let Some(entry) = entry else { return notices };
         let Some(queue) = entry.queues.iter_mut().find(|queue| queue.handle == handle) else { return notices };
@@ -178,35 +178,37 @@ impl Registry {
     /// Connects that wait.
     #[must_use]
     pub fn held_connects(&self) -> usize {
-        self.held.len()
+        self.deferred.len()
     }
 
-    /// A queue of another association of the host, which a held Connect asked for, has been looked
-    /// at, and has nothing left of what it had at a device then.
-    pub fn looked(&mut self, held: Handle) -> Notices {
-        let Some(waiting) = self.held.get_mut(&held) else { return Notices::new() };
+    /// A queue of another association of the host, which a deferred Connect asked for, has been
+    /// looked at, and has nothing left of what it had at a device then.
+    pub fn looked(&mut self, deferred: Handle) -> Notices {
+        let Some(waiting) = self.deferred.get_mut(&deferred) else { return Notices::new() };
         waiting.looks = waiting.looks.saturating_sub(1);
-        self.free_held()
+        self.free_deferred()
     }
 
     /// The Connects that are to be tried again because nothing drains for their hosts any more.
-    pub(super) fn free_held(&self) -> Notices {
-        if self.held.is_empty() {
+    pub(super) fn free_deferred(&self) -> Notices {
+        if self.deferred.is_empty() {
             return Notices::new();
         }
         let draining: Vec<&Association> = self.draining().collect();
-        let waits = |held: &Held| {
-            let own = self.entries.get(&held.host);
+        let waits = |deferred: &Deferred| {
+            let own = self.entries.get(&deferred.host);
             own.is_some_and(|own| draining.iter().any(|entry| same_host(&own.association, entry)))
         };
-        let free = self.held.iter().filter(|(_, held)| held.looks == 0 && !waits(held));
+        let free = self.deferred.iter().filter(|(_, deferred)| deferred.looks == 0 && !waits(deferred));
         free.map(|(&handle, _)| (handle, Notice::Connect)).collect()
     }
 
     /// The Connects whose time is up: they are to be tried again, and are then refused.
-    pub(super) fn expire_held(&mut self, now_ms: u64, notices: &mut Notices) {
-        for (&handle, held) in self.held.iter_mut().filter(|(_, held)| !held.is_overdue && held.until_ms <= now_ms) {
-            held.is_overdue = true;
+    pub(super) fn expire_deferred(&mut self, now_ms: u64, notices: &mut Notices) {
+        for (&handle, deferred) in
+            self.deferred.iter_mut().filter(|(_, deferred)| !deferred.is_overdue && deferred.until_ms <= now_ms)
+        {
+            deferred.is_overdue = true;
             notices.push((handle, Notice::Connect));
         }
     }
@@ -231,14 +233,14 @@ impl Registry {
         }
     }
 
-    /// When a held Connect, or the report of a queue that drains, is due.
+    /// When a deferred Connect, or the report of a queue that drains, is due.
     pub(super) fn drain_deadline(&self) -> Option<u64> {
-        let held = self.held.values().filter(|held| !held.is_overdue).map(|held| held.until_ms);
+        let deferred = self.deferred.values().filter(|deferred| !deferred.is_overdue).map(|deferred| deferred.until_ms);
         let slow = self.entries.values().flat_map(|entry| {
             let draining = entry.queues.iter().filter(|queue| entry.drains(queue) && !queue.draining.reported);
             draining.map(|queue| queue.draining.since_ms.map_or(0, |since| since.saturating_add(SLOW_DRAIN_MS)))
         });
-        held.chain(slow).min()
+        deferred.chain(slow).min()
     }
 
     /// The queues that [`expire`](Self::expire) found to have been draining for [`SLOW_DRAIN_MS`]:

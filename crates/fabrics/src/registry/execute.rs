@@ -32,13 +32,13 @@ impl Registry {
         let key = queue.live().and_then(|live| self.handles.get(&live.handle)).copied();
         if let (Some(_), Some(subsystem)) = (key, queue.io_subsystem().cloned()) {
             let outcome = self.report(&subsystem, &executing);
-            return (queue.settle(executing, outcome), notices);
+            return (queue.conclude(executing, outcome), notices);
         }
         let outcome = match (key, queue.controller_mut()) {
             (Some(key), Some(controller)) => self.decide(key, controller, &executing, now_ms, &mut notices),
             _ => Err(Fault::transient(Status::ABORTED_SQ_DELETION)),
         };
-        (queue.settle(executing, outcome), notices)
+        (queue.conclude(executing, outcome), notices)
     }
 
     fn decide(

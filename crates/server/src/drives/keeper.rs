@@ -109,7 +109,7 @@ pub(crate) type Event = (Nsid, HostId, ReservationEvent);
 
 /// What a drive answers.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct DriveReply {
     pub(crate) answer: Answer,
     /// Commands of these hosts to the namespace are to be ended first.
     pub(crate) abort: Vec<(Nsid, HostId)>,
@@ -132,7 +132,7 @@ struct Reply(Option<Taker>);
 /// Whether what a sudden end has left was put in order.
 type InOrder = Result<(), ebof_medium::Error>;
 
-type Taker = Box<dyn FnOnce(Result<Told, Refusal>) + Send>;
+type Taker = Box<dyn FnOnce(Result<DriveReply, Refusal>) + Send>;
 
 impl Plan {
     /// Has what happens on the medium told to the keeper, which is to be put in what this gives.
@@ -287,7 +287,7 @@ impl Keeper {
         self: &Arc<Self>,
         request: Request,
         origin: Origin,
-        reply: impl FnOnce(Result<Told, Refusal>) + Send + 'static,
+        reply: impl FnOnce(Result<DriveReply, Refusal>) + Send + 'static,
     ) {
         let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
         self.medium.run(Box::new(move |store| {
@@ -321,7 +321,7 @@ impl Keeper {
         self: &Arc<Self>,
         instance: Instance,
         blocks: Range<u64>,
-        reply: impl FnOnce(Result<Told, Refusal>) + Send + 'static,
+        reply: impl FnOnce(Result<DriveReply, Refusal>) + Send + 'static,
     ) {
         let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
         self.medium.run(Box::new(move |store| {
@@ -332,7 +332,7 @@ impl Keeper {
                 let instance = instance.0;
                 tracing::error!(drive = own.name(), instance, "blocks cannot be marked bad: {error}{more}");
             }
-            let told = marked.map(|()| Told { answer: Answer::Done(0), abort: Vec::new() });
+            let told = marked.map(|()| DriveReply { answer: Answer::Done(0), abort: Vec::new() });
             reply.give(told.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
         }));
     }
@@ -405,7 +405,7 @@ impl Keeper {
         store: &mut Store,
         request: &Request,
         origin: &Origin,
-    ) -> (Result<Told, Refusal>, Vec<Instance>) {
+    ) -> (Result<DriveReply, Refusal>, Vec<Instance>) {
         if matches!(request, Request::Log(wish) if wish.offset == 0) {
             // What happened since the last look is in it: a host that saw a command fail with M set
             // looks for the entry.
@@ -452,7 +452,7 @@ impl Keeper {
                 // medium.
                 Err(Refusal::transient(Status::INTERNAL_ERROR))
             } else {
-                Ok(Told { answer: decision.answer, abort: decision.abort })
+                Ok(DriveReply { answer: decision.answer, abort: decision.abort })
             };
         (answer, decision.erased)
     }
@@ -615,7 +615,7 @@ fn trim(state: &mut State, drive: &str) {
 }
 
 impl Reply {
-    fn give(mut self, answer: Result<Told, Refusal>) {
+    fn give(mut self, answer: Result<DriveReply, Refusal>) {
         if let Some(reply) = self.0.take() {
             reply(answer);
         }

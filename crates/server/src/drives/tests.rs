@@ -12,7 +12,7 @@ use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use super::keeper::{Keeper, Plan, Told};
+use super::keeper::{DriveReply, Keeper, Plan};
 
 const CAPACITY: u64 = 16 << 20;
 const EVERYWHERE: Range<u64> = 0..u64::MAX;
@@ -90,7 +90,7 @@ fn keeper(device: &Arc<Faulty>, settings: Settings) -> Arc<Keeper> {
     keeper
 }
 
-fn ask(keeper: &Arc<Keeper>, request: Request) -> Result<Told, Refusal> {
+fn ask(keeper: &Arc<Keeper>, request: Request) -> Result<DriveReply, Refusal> {
     let origin = Origin {
         cntlid: ControllerId(1),
         host: Nqn::parse("nqn.2014-08.org.example:host").unwrap(),
@@ -120,7 +120,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn failed(answer: Result<Told, Refusal>) {
+fn failed(answer: Result<DriveReply, Refusal>) {
     assert_eq!(answer.unwrap_err().status, Status::INTERNAL_ERROR);
 }
 

@@ -13,7 +13,7 @@ use crate::command::AbortRequest;
 use crate::connection::Connection;
 use crate::link::{AnyTransport, End, Link, Loopback, State, Tcp};
 use crate::log_limit::Kind;
-use crate::mailbox::{Accepted, Asker, Incoming, Message};
+use crate::mailbox::{Accepted, CommandRef, Incoming, Message};
 use crate::port::PortState;
 use crate::turn::{Turn, handle, place_of};
 
@@ -63,7 +63,7 @@ impl Reactor {
                 // The connection goes away now; its end is known when no device works for it any
                 // more, also where its socket is gone already.
                 let known = self.with_known(handle, now_us, |connection, turn| {
-                    connection.commands.close_askers.push(reply);
+                    connection.commands.waiting_resets.push(reply);
                     end_connection(connection, &End::Reset, turn);
                     Ok(())
                 });
@@ -80,9 +80,9 @@ impl Reactor {
             Message::DriveDone { handle } => self.drive_done(handle, now_us),
             Message::Look { handle, reply } => self.look(handle, reply, now_us),
             Message::Barrier(barrier) => self.barriers.push(barrier),
-            Message::Turn { reply, number } => {
+            Message::LockGranted { reply, number } => {
                 self.with_handle(reply.handle, now_us, |connection, turn| {
-                    connection.commands.on_turn(reply.slot, number, &mut connection.link, turn);
+                    connection.commands.on_lock_granted(reply.slot, number, &mut connection.link, turn);
                     Ok(())
                 });
             }
@@ -105,14 +105,14 @@ impl Reactor {
     fn drive_done(&mut self, handle: Handle, now_us: u64) {
         self.with_known(handle, now_us, |connection, turn| {
             connection.commands.awaits_drive = false;
-            connection.commands.tell_closed(&connection.link, turn);
+            connection.commands.report_closed(&connection.link, turn);
             Ok(())
         });
     }
 
     /// Whether the connection of a queue has ended without anybody having read that. The answer
     /// waits for what it has at a device.
-    fn look(&mut self, handle: Handle, reply: Asker, now_us: u64) {
+    fn look(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, _| {
             connection.commands.await_changes(reply);
             let ended = connection.link.state != State::Gone && connection.link.peer_is_gone();
@@ -125,7 +125,7 @@ impl Reactor {
 
     /// Also for a connection whose socket is gone: what it has at devices can still reach the
     /// medium.
-    fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: Asker, now_us: u64) {
+    fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: CommandRef, now_us: u64) {
         let known = self.with_known(handle, now_us, |connection, turn| {
             connection.commands.on_preempt(nsid, reply, &mut connection.link, turn);
             Ok(())
@@ -228,7 +228,7 @@ impl Reactor {
             self.with(place, now_us, |connection, turn| {
                 if matches!(connection.link.state, State::Handshake { .. } | State::Open) {
                     connection.link.drain();
-                    connection.commands.give_up_halves(&mut connection.link, turn);
+                    connection.commands.fail_lone_halves(&mut connection.link, turn);
                     connection.commands.give_up_connect(&mut connection.link, turn);
                 }
                 if connection.link.is_draining() && connection.is_drained() {

@@ -14,7 +14,7 @@ use ebof_nvme::{Cid, Nsid, Sgl};
 use super::Rig;
 use super::hosts::{Load, capsule, h2c_data};
 use crate::device::DeviceTable;
-use crate::mailbox::{Asker, Message};
+use crate::mailbox::{CommandRef, Message};
 
 /// The only device of a [`Rig`].
 const DEVICE: DeviceId = DeviceId(1);
@@ -50,7 +50,7 @@ fn an_abort_finds_a_command_that_was_sent_before_it() {
     let mut first_half = BlockRange::new(0, 1).encode(nvm::COMPARE, Nsid(1));
     first_half.flags |= 1;
     host.put(&capsule(first_half, 5, Sgl::InCapsule { offset: 0, length: 512 }, &[0; 512]));
-    rig.reactor.mailbox.post(Message::Abort { handle, cid: Cid(5), reply: Asker { handle, slot: 99 } });
+    rig.reactor.mailbox.post(Message::Abort { handle, cid: Cid(5), reply: CommandRef { handle, slot: 99 } });
     let now_us = rig.now_us;
     rig.reactor.turn(now_us, false, &[], &mut rig.messages);
     for _ in 0..3 {

@@ -51,7 +51,7 @@ impl Commands {
         link: &mut Link,
         turn: &mut Turn<'_>,
     ) -> Option<Step> {
-        if turn.shared.pairs.are_there() {
+        if turn.shared.fused_locks.is_any_waiting() {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         }
         let devices = turn.devices;

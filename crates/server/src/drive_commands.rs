@@ -9,10 +9,10 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Waiter, Work};
 use crate::commands::Commands;
-use crate::drives::{Keeper, Told};
+use crate::drives::{DriveReply, Keeper};
 use crate::execute::Origin;
 use crate::link::Link;
-use crate::mailbox::{Asker, Message};
+use crate::mailbox::{CommandRef, Message};
 use crate::turn::Turn;
 
 impl Commands {
@@ -39,7 +39,13 @@ impl Commands {
     }
 
     /// The drive's answer to a request of this connection.
-    pub(crate) fn on_answer(&mut self, slot: u32, answer: Result<Told, Refusal>, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_answer(
+        &mut self,
+        slot: u32,
+        answer: Result<DriveReply, Refusal>,
+        link: &mut Link,
+        turn: &mut Turn<'_>,
+    ) {
         let (waiting, kept) = match self.slots.get_mut(slot).map(|command| &mut command.work) {
             Some(Work::Drive { waiting, answer }) => (waiting, answer),
             Some(Work::Transfer(transfer)) if transfer.kind == TransferKind::WriteUncorrectable => {
@@ -53,12 +59,12 @@ impl Commands {
             }
             _ => return,
         };
-        let Told { answer, abort } = match answer {
+        let DriveReply { answer, abort } = match answer {
             Ok(told) => told,
-            Err(refusal) => return self.settle_answer(slot, Err(refusal), link, turn),
+            Err(refusal) => return self.finish_answer(slot, Err(refusal), link, turn),
         };
         let subsystem = self.queue.association().map(|association| association.subsystem.clone());
-        let reply = Asker { handle: self.handle, slot };
+        let reply = CommandRef { handle: self.handle, slot };
         let mut preempted = Vec::new();
         for (nsid, host) in abort {
             let registry = turn.shared.registry();
@@ -66,7 +72,7 @@ impl Commands {
             preempted.extend(queues.into_iter().map(|handle| (handle, nsid)));
         }
         if preempted.is_empty() {
-            return self.settle_answer(slot, Ok(answer), link, turn);
+            return self.finish_answer(slot, Ok(answer), link, turn);
         }
         // Reservation Acquire, Preempt and Abort: it completes when those commands cannot reach the
         // medium any more.
@@ -84,11 +90,11 @@ impl Commands {
         };
         *waiting = waiting.saturating_sub(1);
         if let Some(answer) = answer.take_if(|_| *waiting == 0) {
-            self.settle_answer(slot, Ok(answer), link, turn);
+            self.finish_answer(slot, Ok(answer), link, turn);
         }
     }
 
-    fn settle_answer(&mut self, slot: u32, answer: Result<Answer, Refusal>, link: &mut Link, turn: &mut Turn<'_>) {
+    fn finish_answer(&mut self, slot: u32, answer: Result<Answer, Refusal>, link: &mut Link, turn: &mut Turn<'_>) {
         let Some(command) = self.slots.remove(slot) else { return };
         let origin = Origin::without_data(command.cid, command.nsid);
         let step = self.queue.answer(command.executing, answer);
@@ -96,7 +102,7 @@ impl Commands {
     }
 
     /// Another host has preempted this one and wants its commands to `nsid` ended.
-    pub(crate) fn on_preempt(&mut self, nsid: Nsid, reply: Asker, link: &mut Link, turn: &mut Turn<'_>) {
+    pub(crate) fn on_preempt(&mut self, nsid: Nsid, reply: CommandRef, link: &mut Link, turn: &mut Turn<'_>) {
         let concerned = self.slots.iter().filter(|(_, command)| command.nsid == nsid && command.work.is_io());
         let concerned: Vec<_> = concerned.map(|(slot, command)| (slot, command.phase)).collect();
         for (slot, phase) in concerned {
@@ -105,7 +111,9 @@ impl Commands {
                     self.fail_with(slot, Status::PREEMPT_ABORT);
                     turn.io.cancel(turn.tag(self.handle, slot));
                 }
-                Phase::Parked | Phase::Receiving | Phase::Waiting => self.stop(slot, Status::PREEMPT_ABORT, link, turn),
+                Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting => {
+                    self.stop(slot, Status::PREEMPT_ABORT, link, turn);
+                }
                 Phase::Elsewhere => {}
             }
         }
@@ -132,7 +140,7 @@ impl Commands {
     /// A host connects an I/O queue, and this one is of another association of it: what is at a
     /// device now may not land behind what comes by the new one. Commands that still wait for data
     /// do not count: their data may never come.
-    pub(crate) fn await_changes(&mut self, reply: Asker) {
+    pub(crate) fn await_changes(&mut self, reply: CommandRef) {
         let under_way = |command: &Command| {
             matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
                 || command.phase == Phase::Waiting && command.work.fused().is_none()
@@ -142,7 +150,7 @@ impl Commands {
     }
 
     /// Tells those who wait for it that nothing of what they wait for is left at a device.
-    pub(crate) fn settle_waiters(&mut self, turn: &Turn<'_>) {
+    pub(crate) fn notify_waiters(&mut self, turn: &Turn<'_>) {
         if self.awaits_drive {
             return;
         }
@@ -196,7 +204,7 @@ impl Commands {
         keeper: &Arc<Keeper>,
         turn: &Turn<'_>,
     ) {
-        let reply = Asker { handle: self.handle, slot };
+        let reply = CommandRef { handle: self.handle, slot };
         let mailbox = turn.shared.mailbox_of(self.handle).cloned();
         keeper.submit(request, association.origin(), move |answer| {
             if let Some(mailbox) = mailbox {
@@ -215,7 +223,7 @@ impl Commands {
         if let Some(command) = self.slots.get_mut(slot) {
             command.phase = Phase::Elsewhere;
         }
-        let reply = Asker { handle: self.handle, slot };
+        let reply = CommandRef { handle: self.handle, slot };
         let mailbox = turn.shared.mailbox_of(self.handle).cloned();
         let block = u64::from(device.geometry().logical_block_bytes.max(1));
         let first = extent.offset_bytes / block;
