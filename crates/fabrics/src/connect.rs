@@ -28,6 +28,23 @@ pub struct Arrival {
     pub peer: String,
 }
 
+/// What a host that is attached directly would say in a Connect: its transport has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The queue: the Admin Queue, or an I/O queue of its controller.
+    pub queue: QueueId,
+    /// Entries of the queue.
+    pub entries: u32,
+    /// The controller of an I/O queue; [`ControllerId::DYNAMIC`] for the Admin Queue.
+    pub controller: ControllerId,
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// Who the host is.
+    pub host: Nqn,
+    /// Its host identifier.
+    pub host_id: HostId,
+}
+
 /// A Connect that was refused, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -119,6 +136,15 @@ pub(crate) struct ConnectRequest {
     pub(crate) host: Nqn,
     pub(crate) nameless: bool,
     pub(crate) subsystem: Nqn,
+}
+
+impl From<&Attachment> for ConnectRequest {
+    fn from(attachment: &Attachment) -> Self {
+        let Attachment { queue, entries, controller, subsystem, host, host_id } = attachment.clone();
+        // Nobody sends Keep Alive, and who is attached sees the head of its queue by itself.
+        let connect = Connect { recfmt: 0, qid: queue, entries, cattr: Connect::CATTR_DISABLE_SQ_FLOW, kato_ms: 0 };
+        Self { connect, cntlid: controller, host_id, host, nameless: false, subsystem }
+    }
 }
 
 /// What is wrong with a Connect that was accepted nevertheless, for the log of connections.

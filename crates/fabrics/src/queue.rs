@@ -369,12 +369,17 @@ impl Queue {
         result: u64,
     ) -> Step {
         self.take(executing);
-        self.live = Some(live);
-        self.entries = entries;
-        self.flow_disabled = no_flow;
+        self.go_live(live, entries, no_flow);
         let cqe = self.succeed(executing, result);
         // Connect, response: SQHD of FFFFh says that SQ flow control is disabled.
         Step::Complete(if no_flow { cqe.with_sqhd(0xffff) } else { cqe })
+    }
+
+    /// The queue takes commands of a controller from now on.
+    pub(crate) fn go_live(&mut self, live: Live, entries: u16, no_flow: bool) {
+        self.live = Some(live);
+        self.entries = entries;
+        self.flow_disabled = no_flow;
     }
 
     /// What the registry or the command's data made of a ticket.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::pipe::Pipe;
-use crate::{Bell, Capsule, Completion};
+use crate::{Attachment, Bell, Capsule, Completion};
 
 /// What both ends share.
 #[derive(Debug)]
@@ -35,6 +35,7 @@ pub struct HostEnd {
 pub struct TargetEnd {
     shared: Arc<Shared>,
     entries: usize,
+    attachment: Option<Attachment>,
 }
 
 /// Breaks a connection from outside of it, as tests and simulations do.
@@ -65,7 +66,7 @@ pub fn pair(entries: usize) -> (HostEnd, TargetEnd) {
     });
     let entries = entries.max(1);
     let host = HostEnd { shared: Arc::clone(&shared), entries, outstanding: 0, arrived: VecDeque::new() };
-    (host, TargetEnd { shared, entries })
+    (host, TargetEnd { shared, entries, attachment: None })
 }
 
 impl HostEnd {
@@ -143,6 +144,16 @@ impl TargetEnd {
     /// not rung for.
     pub fn set_bell(&self, bell: Bell) {
         self.shared.commands.set_bell(bell);
+    }
+
+    /// Who is attached without a Connect, if that is how the host came.
+    #[must_use]
+    pub fn attachment(&self) -> Option<&Attachment> {
+        self.attachment.as_ref()
+    }
+
+    pub(crate) fn set_attachment(&mut self, attachment: Option<Attachment>) {
+        self.attachment = attachment;
     }
 
     /// Moves all commands that have come to the end of `into`.

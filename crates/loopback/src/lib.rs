@@ -13,8 +13,9 @@
 //! capsule. Data of the host are shared, and the target copies them when it has a buffer, as RDMA
 //! READ does. Data of the controller are handed over.
 //!
-//! A connection is one queue, as in NVMe/TCP: it begins with Connect. It holds at most as many
-//! commands as it was made for, counted until their completions are taken.
+//! A connection is one queue, as in NVMe/TCP: it begins with Connect, or is attached to a
+//! controller without one. It holds at most as many commands as it was made for, counted until
+//! their completions are taken.
 #![forbid(unsafe_code)]
 
 mod ends;
@@ -26,11 +27,27 @@ pub use port::{ConnectError, Port};
 
 use std::sync::Arc;
 
-use ebof_nvme::{Cqe, Sqe};
+use ebof_nvme::{ControllerId, Cqe, HostId, Nqn, QueueId, Sqe};
 
 /// Wakes one end up. Called by the other end's thread, without a lock held, when something has come
 /// to an end that had nothing, and when the connection ends. It must not block.
 pub type Bell = Arc<dyn Fn() + Send + Sync>;
+
+/// Who is attached to a target directly, in place of a Connect, see [`Port::attach`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The queue.
+    pub queue: QueueId,
+    /// The controller of an I/O queue; [`ControllerId::DYNAMIC`] for the Admin Queue, which makes
+    /// one.
+    pub controller: ControllerId,
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// The host's name, and
+    pub host: Nqn,
+    /// its identifier.
+    pub host_id: HostId,
+}
 
 /// A command on its way to the target.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bell, HostEnd, TargetEnd, pair};
+use crate::{Attachment, Bell, HostEnd, TargetEnd, pair};
 
 /// What a target does with a connection that arrives.
 type Accept = dyn Fn(TargetEnd) -> Result<(), ConnectError> + Send + Sync;
@@ -33,7 +33,22 @@ impl Port {
     /// # Errors
     /// The target does not take it.
     pub fn connect(&self, entries: usize, bell: Bell) -> Result<HostEnd, ConnectError> {
-        let (host, target) = pair(entries);
+        self.hand_over(entries, bell, None)
+    }
+
+    /// Makes a queue of a controller without a Connect, as a host has that is attached to a target
+    /// directly. Where the target refuses it, the connection ends, and the target's journal of
+    /// refusals says why.
+    ///
+    /// # Errors
+    /// The target does not take the connection.
+    pub fn attach(&self, attachment: Attachment, entries: usize, bell: Bell) -> Result<HostEnd, ConnectError> {
+        self.hand_over(entries, bell, Some(attachment))
+    }
+
+    fn hand_over(&self, entries: usize, bell: Bell, attachment: Option<Attachment>) -> Result<HostEnd, ConnectError> {
+        let (host, mut target) = pair(entries);
+        target.set_attachment(attachment);
         (self.0)(target)?;
         // Nothing has come yet: the target completes only what the host sends.
         host.set_bell(bell);

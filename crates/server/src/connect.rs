@@ -2,13 +2,13 @@
 
 use ebof_backend::Buffer;
 use ebof_fabrics::registry::CONNECT_HOLD_MS;
-use ebof_fabrics::{Arrival, Executing, Handle, Step, Task};
+use ebof_fabrics::{Arrival, Attachment, Executing, Handle, Step, Task};
 use ebof_nvme::Status;
 
 use crate::command::{Phase, Work};
 use crate::commands::Commands;
 use crate::execute::{CONNECT_BYTES, Origin, text};
-use crate::link::{Link, Opening};
+use crate::link::{End, Link, Opening, Peer};
 use crate::log_limit::Kind;
 use crate::mailbox::{CommandRef, Message};
 use crate::port::PortState;
@@ -18,14 +18,41 @@ impl Commands {
     /// Has the registry decide about Connect, and becomes the queue that it grants.
     pub(crate) fn connect(&mut self, executing: Executing, data: &[u8], link: &mut Link, turn: &mut Turn<'_>) -> Step {
         let peer = link.peer().clone();
-        let arrival =
-            Arrival { handle: self.handle, port: peer.port.id, local: peer.local(), peer: peer.address.to_string() };
+        let arrival = self.arrival(&peer);
         let (step, refusal) = turn.shared.registry().connect(&mut self.queue, executing, data, &arrival, turn.now_ms);
         if let Some(refusal) = refusal {
             turn.shared.refuse_connect(&peer, &refusal);
         } else if let Step::Execute(_, Task::DeferConnect(_)) = &step {
             tracing::debug!(peer = %peer.address, "Connect waits for the host's earlier queues");
-        } else if let Some(id) = self.queue.id() {
+        } else {
+            self.on_connected(link, turn);
+        }
+        step
+    }
+
+    /// Becomes the queue of a host that is attached directly, without a Connect.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn attach(&mut self, attachment: &Attachment, link: &mut Link, turn: &mut Turn<'_>) -> Result<(), End> {
+        let peer = link.peer().clone();
+        let arrival = self.arrival(&peer);
+        let attached = turn.shared.registry().attach(&mut self.queue, attachment, &arrival, turn.now_ms);
+        if let Err(refusal) = attached {
+            turn.shared.refuse_connect(&peer, &refusal);
+            return Err(End::NotAttached(refusal.reason));
+        }
+        self.on_connected(link, turn);
+        Ok(())
+    }
+
+    fn arrival(&self, peer: &Peer) -> Arrival {
+        Arrival { handle: self.handle, port: peer.port.id, local: peer.local(), peer: peer.address.to_string() }
+    }
+
+    /// The connection has become a queue.
+    fn on_connected(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
+        if let Some(id) = self.queue.id() {
             let entries = self.queue.entries();
             // The port may have got another limit since the controller was told its own.
             let in_capsule_bytes = self.queue.association().map(|association| association.port.in_capsule_bytes);
@@ -43,7 +70,7 @@ impl Commands {
             }
             turn.shared.wake_control();
             let (host, subsystem) = (text(self.queue.host()), text(self.queue.subsystem()));
-            let (about, peer) = (peer.about(), peer.address);
+            let (about, peer) = (link.peer().about(), link.peer().address);
             if let Some(more) = turn.shared.may_log(about.clone(), Kind::Connected) {
                 tracing::info!(%peer, host, subsystem, queue = id.0, entries, "connected{more}");
             }
@@ -53,7 +80,6 @@ impl Commands {
                 tracing::info!(%peer, host, subsystem, queue = id.0, "accepted although {tolerated}{more}");
             }
         }
-        step
     }
 
     /// Keeps a Connect, with its data, until [`ebof_fabrics::Notice::Connect`].

@@ -3,7 +3,7 @@
 //! Owns neither: it hands what the link has received to the command side, and ends both. How bytes
 //! move is [`Link`]'s, what is done with a command is [`Commands`]'.
 
-use ebof_fabrics::{Handle, Notice};
+use ebof_fabrics::{Attachment, Handle, Notice};
 
 use crate::command::AbortRequest;
 use crate::commands::Commands;
@@ -91,6 +91,14 @@ impl Connection {
                 return Ok(0);
             }
         }
+    }
+
+    /// The host is attached directly: the connection is a queue without a Connect.
+    ///
+    /// # Errors
+    /// It may not be.
+    pub(crate) fn attach(&mut self, attachment: &Attachment, turn: &mut Turn<'_>) -> Result<(), End> {
+        self.commands.attach(attachment, &mut self.link, turn)
     }
 
     /// An Abort for a command of this queue.

@@ -15,7 +15,7 @@ use super::drain::{Deferral, Draining};
 use super::replaced::Replaced;
 use super::{Attached, Entry, Handle, Key, Registry};
 use crate::association::{Association, Counters, Identity};
-use crate::connect::{self, Arrival, ConnectRequest, Refusal, RefusalReason, Tolerated};
+use crate::connect::{self, Arrival, Attachment, ConnectRequest, Refusal, RefusalReason, Tolerated};
 use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
@@ -68,6 +68,41 @@ impl Registry {
             Err(reason) => {
                 self.deferred.remove(&arrival.handle);
                 refuse(queue, executing, reason, Some(request.host), Some(request.subsystem))
+            }
+        }
+    }
+
+    /// Makes `queue` the queue of a host that is attached directly, as a Connect would: the same
+    /// hosts may, within the same limits. An I/O queue does not wait for the host's earlier ones,
+    /// as a Connect does: it is refused until they have ended.
+    ///
+    /// # Errors
+    /// It may not; for the journal.
+    pub fn attach(
+        &mut self,
+        queue: &mut Queue,
+        attachment: &Attachment,
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
+        let request = ConnectRequest::from(attachment);
+        let granted = if attachment.queue.is_admin() {
+            self.admit_controller(&request, arrival, now_ms)
+        } else {
+            self.admit_io_queue(&request, arrival, now_ms).and_then(|verdict| match verdict {
+                Verdict::Granted(granted) => Ok(granted),
+                Verdict::Held(_) => Err(RefusalReason::Draining),
+            })
+        };
+        match granted {
+            Ok(Granted { live, entries }) => {
+                queue.go_live(live, entries, request.connect.disables_sq_flow());
+                Ok(())
+            }
+            Err(reason) => {
+                self.held.remove(&arrival.handle);
+                let (host, subsystem) = (Some(request.host), Some(request.subsystem));
+                Err(Refusal { reason, status: reason.fault().status, queue: attachment.queue, host, subsystem })
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ebof_fabrics::CloseReason;
+use ebof_fabrics::{CloseReason, RefusalReason};
 use ebof_tcp::{FatalError, Termination};
 
 use super::STALLED_MS;
@@ -18,6 +18,8 @@ pub(crate) enum End {
     Fatal(#[from] FatalError),
     #[error("the host sent a TermReq: {0}")]
     TermReceived(Termination),
+    #[error("the host may not be attached: {0}")]
+    NotAttached(RefusalReason),
     #[error("no valid ICReq and Connect within {0} ms")]
     Handshake(u64),
     #[error("the host read nothing for {STALLED_MS} ms")]

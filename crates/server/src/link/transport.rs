@@ -21,6 +21,24 @@ use crate::turn::Turn;
 /// Input comes in two steps: [`receive`](Self::receive) takes what is there into memory, and
 /// [`poll`](Self::poll) takes it apart, event by event. What the command side has no room for stays
 /// with the transport (*unparsed*), and nothing more is received meanwhile.
+///
+/// # Queues of messages and queues in memory
+///
+/// A connection of TCP, RDMA or the in-memory transport brings whole commands and carries whole
+/// completions: the queue's head travels in them (SQHD), and the number of commands that the host
+/// may send bounds both directions. A front of queues in memory (vfio-user, PCI) moves heads and
+/// tails by itself:
+///
+/// - Its host is attached without a Connect (`Registry::attach`). Such a queue has no flow control
+///   by SQHD: completions have FFFFh there, and the front writes the head that it has reached in
+///   its place.
+/// - [`receive`](Self::receive) copies the entries between head and tail out of the host's memory
+///   and moves the head; [`is_stalled`](Self::is_stalled) holds while some of them are not taken.
+/// - [`flush`](Self::flush) writes as many completions as the Completion Queue has free entries,
+///   with the phase tag, and is [`Flushed::Blocked`] when there are none: the next write of the
+///   host's head doorbell is an event.
+/// - [`Fetch::pointer`] is a list of PRP entries or an SGL in the host's memory; fetching is a copy
+///   or a mapping, and sending data writes there before the completion is written.
 pub(crate) trait Transport {
     /// What the reactor waits for; `None` where the other end rings a bell.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use ebof_fabrics::{Handle, Notice};
+use ebof_fabrics::{Attachment, Handle, Notice};
 use ebof_nvme::Nsid;
 use rustix::event::epoll;
 
@@ -180,11 +180,13 @@ impl Reactor {
         });
         self.serial += 1;
         let handle = handle(self.index, self.serial, place);
+        let mut attachment = None;
         let transport = match incoming {
             Incoming::Tcp(stream) => {
                 AnyTransport::Tcp(Tcp::new(stream, &peer.port, self.shared.settings.zerocopy_copied_max))
             }
             Incoming::Loopback(end) => {
+                attachment = end.attachment().map(attachment_of(end.entries()));
                 let mailbox = self.mailbox.clone();
                 AnyTransport::Loopback(Loopback::new(end, Arc::new(move || mailbox.post(Message::Arrived { handle }))))
             }
@@ -206,6 +208,9 @@ impl Reactor {
         connection.armed_ms = Some(deadline_ms);
         self.connections[place as usize] = Some(Box::new(connection));
         self.deadlines.push(Reverse((deadline_ms, handle)));
+        if let Some(attachment) = attachment {
+            self.with(place, now_us, |connection, turn| connection.attach(&attachment, turn));
+        }
         if !has_descriptor {
             // What came before it had a bell.
             self.arrived(handle, now_us);
@@ -237,5 +242,14 @@ impl Reactor {
                 Ok(())
             });
         }
+    }
+}
+
+/// What a host says that is attached over the in-memory transport, with a queue of so many entries.
+fn attachment_of(entries: usize) -> impl FnOnce(&ebof_loopback::Attachment) -> Attachment {
+    move |attachment| {
+        let ebof_loopback::Attachment { queue, controller, subsystem, host, host_id } = attachment.clone();
+        let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+        Attachment { queue, entries, controller, subsystem, host, host_id }
     }
 }

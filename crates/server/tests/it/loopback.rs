@@ -5,15 +5,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebof_loopback::{Capsule, Closed, Completion, ConnectError, HostEnd, Port, SubmitError};
+use ebof_loopback::{Attachment, Capsule, Closed, Completion, ConnectError, HostEnd, Port, SubmitError};
+use ebof_manage::api::RefusalReason;
 use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
-use ebof_nvme::{Nsid, Sgl, Sqe, Status};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId, Sgl, Sqe, Status};
 use ebof_server::{Settings, Target};
 use zerocopy::IntoBytes;
 
-use crate::config::one_subsystem;
+use crate::config::{NQN, one_subsystem};
 use crate::raw;
 
 const READ: u8 = 0x02;
@@ -34,6 +35,13 @@ impl Queue {
         let ring = Mutex::new(ring);
         let bell = Arc::new(move || _ = ring.lock().unwrap().send(()));
         Self { end: port.connect(entries, bell).unwrap(), rung, arrived: VecDeque::new() }
+    }
+
+    fn attached(port: &Port, attachment: Attachment) -> Self {
+        let (ring, rung) = channel();
+        let ring = Mutex::new(ring);
+        let bell = Arc::new(move || _ = ring.lock().unwrap().send(()));
+        Self { end: port.attach(attachment, 64, bell).unwrap(), rung, arrived: VecDeque::new() }
     }
 
     fn send(&mut self, mut sqe: Sqe, cid: u16, length: usize, data: Option<Vec<u8>>) {
@@ -181,4 +189,34 @@ fn either_end_is_told_of_the_end() {
     assert_eq!(again.completion().unwrap_err(), Closed);
     assert_eq!(admin.completion().unwrap_err(), Closed);
     assert_eq!(port.connect(2, Arc::new(|| {})).unwrap_err(), ConnectError::NotListening);
+}
+
+#[test]
+fn a_host_is_attached_without_a_connect() {
+    let (target, port) = target("mem:16M");
+    let attachment = |queue, controller, host: &str| Attachment {
+        queue: QueueId(queue),
+        controller,
+        subsystem: Nqn::parse(NQN).unwrap(),
+        host: Nqn::parse(host).unwrap(),
+        host_id: HostId([9; 16]),
+    };
+    let direct = "nqn.2014-08.org.example:direct";
+    let mut admin = Queue::attached(&port, attachment(0, ControllerId::DYNAMIC, direct));
+    admin.done(Property::set(offset::CC, Cc::ENABLE.0), 0, None);
+    let identified = admin.done(Sqe::new(IDENTIFY).with_cdw(10, 1), 4096, None);
+    let controller = ControllerId(u16::from_le_bytes([identified.data[78], identified.data[79]]));
+    // Set Features, Number of Queues.
+    admin.done(Sqe::new(0x09).with_cdw(10, 0x07).with_cdw(11, 0), 0, None);
+    let mut queue = Queue::attached(&port, attachment(1, controller, direct));
+    queue.done(transfer(WRITE, 0, 8), 4096, Some(vec![4; 4096]));
+    assert_eq!(queue.done(transfer(READ, 0, 8), 4096, None).data, [4; 4096]);
+    let status = ebof_manage::api::Target::status(&target);
+    assert_eq!((status.controllers.len(), status.controllers[0].host_nqn.as_str()), (1, direct));
+
+    // Who may not is told by the end of the connection, and the journal says why.
+    let mut other = Queue::attached(&port, attachment(1, controller, "nqn.2014-08.org.example:other"));
+    assert_eq!(other.completion().unwrap_err(), Closed);
+    let refused = ebof_manage::api::Target::refused(&target);
+    assert_eq!(refused.last().unwrap().reason, RefusalReason::ControllerOfOtherHost);
 }
