@@ -91,7 +91,7 @@ impl Registry {
         } else {
             self.admit_io_queue(&request, arrival, now_ms).and_then(|verdict| match verdict {
                 Verdict::Granted(granted) => Ok(granted),
-                Verdict::Held(_) => Err(RefusalReason::Draining),
+                Verdict::Deferred(_) => Err(RefusalReason::Draining),
             })
         };
         match granted {
@@ -100,7 +100,7 @@ impl Registry {
                 Ok(())
             }
             Err(reason) => {
-                self.held.remove(&arrival.handle);
+                self.deferred.remove(&arrival.handle);
                 let (host, subsystem) = (Some(request.host), Some(request.subsystem));
                 Err(Refusal { reason, status: reason.fault().status, queue: attachment.queue, host, subsystem })
             }
