@@ -1,6 +1,6 @@
-//! The background thread of a controller, or what stands for it where there is none: serves the Admin Queue (commands of others, Keep Alive,
-//! asynchronous events, aborts) and reconnects. It waits until a link, the inbox or a
-//! timer has something for it.
+//! The background thread of a controller, or what stands for it where there is none: serves the
+//! Admin Queue (commands of others, Keep Alive, asynchronous events, aborts) and reconnects. It
+//! waits until a link, the inbox or a timer has something for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Loss};
 use crate::establish::{self, Info};
 use crate::event::Event;
-use crate::opened::{Looked, Settled};
+use crate::opened::{Looked, Reconciled};
 use crate::rescan::Rescan;
 use crate::shared::{AdminAnswer, Message, Shared};
 use crate::state::State;
@@ -332,7 +332,7 @@ impl Admin {
         };
         let namespaces = &self.shared.namespaces;
         let step = self.rescan.answer(answer, || namespaces.begin_look());
-        self.settle(&step.looked);
+        self.reconcile(&step.looked);
         if step.again_later {
             self.rescan_due_ms = self.time.now_ms() + RESCAN_PAUSE_MS;
         }
@@ -344,10 +344,10 @@ impl Admin {
         }
     }
 
-    /// Bars commands for namespaces that are others by now, and tells of them.
-    fn settle(&self, looked: &[Looked]) {
+    /// Restricts commands for namespaces that are others by now, and tells of them.
+    fn reconcile(&self, looked: &[Looked]) {
         for one in looked {
-            if self.shared.namespaces.settle(one) == Settled::Replaced {
+            if self.shared.namespaces.reconcile(one) == Reconciled::Replaced {
                 let address = self.shared.options.address();
                 tracing::error!(%address, nsid = one.nsid.0, "the namespace is another one now: nothing is sent to it");
                 self.shared.publish(&Event::NamespaceReplaced(one.nsid));
@@ -447,7 +447,7 @@ impl Admin {
     fn resume(&mut self, engine: Engine<Vec<u8>>, mut info: Info) {
         tracing::info!(address = %self.shared.options.address(), controller = %info.id, "reconnected");
         self.engine = engine;
-        self.settle(&std::mem::take(&mut info.looked));
+        self.reconcile(&std::mem::take(&mut info.looked));
         info.limits = info.limits.after(self.shared.info().limits);
         self.shared.set_live(info);
         self.shared.publish(&Event::Reconnected);

@@ -12,7 +12,7 @@ use ebof_nvme::{Sqe, Status};
 use crate::data::{AdminData, Completion, Data};
 use crate::error::{Error, Loss};
 use crate::link::{DataDirection, Finished, Link, Received, Transport, either};
-use crate::slots::{Place, Slots};
+use crate::slots::{Payload, Slots};
 use crate::wait::Time;
 
 /// A connection with its commands.
@@ -102,16 +102,16 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
             Data::ToHost(buffer) | Data::FromHost(buffer) => buffer.as_ref().len(),
         };
         let Ok(length) = u32::try_from(length) else { return Err((Error::TooLarge { bytes: length }, data)) };
-        let place = match data {
-            Data::None => Place::None,
-            Data::ToHost(buffer) => Place::ToHost(buffer),
-            Data::FromHost(buffer) => Place::FromHost(buffer),
+        let payload = match data {
+            Data::None => Payload::None,
+            Data::ToHost(buffer) => Payload::ToHost(buffer),
+            Data::FromHost(buffer) => Payload::FromHost(buffer),
         };
-        self.enqueue(sqe, place, length, user, timeout_ms, &AdminData::None).map_err(|place| {
-            let data = match place {
-                Place::ToHost(buffer) => Data::ToHost(buffer),
-                Place::FromHost(buffer) => Data::FromHost(buffer),
-                Place::None | Place::Lent { .. } => Data::None,
+        self.enqueue(sqe, payload, length, user, timeout_ms, &AdminData::None).map_err(|payload| {
+            let data = match payload {
+                Payload::ToHost(buffer) => Data::ToHost(buffer),
+                Payload::FromHost(buffer) => Data::FromHost(buffer),
+                Payload::None | Payload::Lent { .. } => Data::None,
             };
             (Error::QueueFull, data)
         })
@@ -128,31 +128,31 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Engine<B> {
         timeout_ms: u64,
     ) -> Result<(), Error> {
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        let place = Place::Lent { start, length: bytes };
-        self.enqueue(sqe, place, length, user, timeout_ms, lent).map_err(|_| Error::QueueFull)
+        let payload = Payload::Lent { start, length: bytes };
+        self.enqueue(sqe, payload, length, user, timeout_ms, lent).map_err(|_| Error::QueueFull)
     }
 
-    /// On failure (the queue is full) the place comes back.
+    /// On failure (the queue is full) the payload comes back.
     fn enqueue(
         &mut self,
         mut sqe: Sqe,
-        place: Place<B>,
+        payload: Payload<B>,
         length: u32,
         user: u64,
         timeout_ms: u64,
         lent: &AdminData<'_>,
-    ) -> Result<(), Place<B>> {
-        let Some(link) = &mut self.link else { return Err(place) };
+    ) -> Result<(), Payload<B>> {
+        let Some(link) = &mut self.link else { return Err(payload) };
         let now_ms = self.time.now_ms();
-        let index = self.slots.take(place, user, timeout_ms, now_ms)?;
+        let index = self.slots.take(payload, user, timeout_ms, now_ms)?;
         let slot = self.slots.at(index);
         sqe.cid = slot.cid.0.into();
         slot.expected = length;
-        let direction = match (&slot.place, lent) {
+        let direction = match (&slot.payload, lent) {
             _ if length == 0 => DataDirection::None,
-            (Place::ToHost(_), _) | (Place::Lent { .. }, AdminData::ToHost(_)) => DataDirection::ToHost,
-            (Place::FromHost(_), _) | (Place::Lent { .. }, AdminData::FromHost(_)) => DataDirection::FromHost,
-            (Place::None, _) | (Place::Lent { .. }, AdminData::None) => DataDirection::None,
+            (Payload::ToHost(_), _) | (Payload::Lent { .. }, AdminData::ToHost(_)) => DataDirection::ToHost,
+            (Payload::FromHost(_), _) | (Payload::Lent { .. }, AdminData::FromHost(_)) => DataDirection::FromHost,
+            (Payload::None, _) | (Payload::Lent { .. }, AdminData::None) => DataDirection::None,
         };
         slot.least = least::least(self.strict, &sqe, length, direction == DataDirection::ToHost);
         either!(link, link => link.submit(&mut sqe, index, direction, now_ms, &mut self.slots, lent));

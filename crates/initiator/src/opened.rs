@@ -7,7 +7,7 @@
 //! never reach the second. So whatever is found at a reconnect is compared here before the first
 //! I/O queue is connected, and at every rescan while connected.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -176,9 +176,9 @@ impl Ended {
 
 /// What is refused for one NSID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bar {
+struct Restriction {
     /// Bindings with smaller numbers are dead.
-    floor: u64,
+    ended_below: u64,
     why: Ended,
     /// Nobody has opened what is there now: commands that only name the NSID are refused too.
     unopened: bool,
@@ -188,26 +188,26 @@ struct Bar {
 
 /// What a queue pair looks at for every command: what is refused, by NSID. Nearly always empty.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bars(HashMap<u32, Bar>);
+pub(crate) struct Restrictions(BTreeMap<u32, Restriction>);
 
-impl Bars {
+impl Restrictions {
     /// Whether a command for `nsid` may be sent; with a binding, a command for just that namespace.
     pub(crate) fn check(&self, nsid: Nsid, binding: Option<Binding>) -> Result<(), Error> {
-        let Some(bar) = self.0.get(&nsid.0) else { return Ok(()) };
+        let Some(restriction) = self.0.get(&nsid.0) else { return Ok(()) };
         let ended = match binding {
-            Some(binding) => binding.number < bar.floor,
-            None => bar.unopened,
+            Some(binding) => binding.number < restriction.ended_below,
+            None => restriction.unopened,
         };
         if ended {
-            return Err(bar.why.error(nsid));
+            return Err(restriction.why.error(nsid));
         }
-        if bar.absent { Err(Error::NoSuchNamespace(nsid)) } else { Ok(()) }
+        if restriction.absent { Err(Error::NoSuchNamespace(nsid)) } else { Ok(()) }
     }
 }
 
 /// What became of an NSID's handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum Reconciled {
     /// They go on, or there are none.
     Unchanged,
     /// They are dead.
@@ -218,28 +218,28 @@ pub(crate) enum Settled {
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     inner: Mutex<Inner>,
-    /// Moves when `Inner::bars` does.
+    /// Moves when `Inner::restrictions` does.
     version: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     /// By NSID, with the number of its binding; at most as many as were ever opened.
-    opened: HashMap<u32, (u64, Weak<Opened>)>,
-    bars: Arc<Bars>,
+    opened: BTreeMap<u32, (u64, Weak<Opened>)>,
+    restrictions: Arc<Restrictions>,
     number: u64,
     /// Moves with every look at all of them.
     looks: u64,
 }
 
 impl Namespaces {
-    /// Moves whenever something else is refused: see [`Namespaces::bars`].
+    /// Moves whenever something else is refused: see [`Namespaces::restrictions`].
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    pub(crate) fn bars(&self) -> Arc<Bars> {
-        Arc::clone(&lock(&self.inner).bars)
+    pub(crate) fn restrictions(&self) -> Arc<Restrictions> {
+        Arc::clone(&lock(&self.inner).restrictions)
     }
 
     /// To be given to [`Namespaces::open`] with what was read after this call.
@@ -261,8 +261,9 @@ impl Namespaces {
         // with them.
         for (nsid, number) in closed {
             inner.opened.remove(&nsid.0);
-            let bar = Bar { floor: number + 1, why: Ended::Replaced, unopened: false, absent: false };
-            self.set_bar(&mut inner, nsid, bar);
+            let restriction =
+                Restriction { ended_below: number + 1, why: Ended::Replaced, unopened: false, absent: false };
+            self.restrict(&mut inner, nsid, restriction);
         }
         open.sort_unstable_by_key(|nsid| nsid.0);
         open
@@ -276,43 +277,48 @@ impl Namespaces {
             return None;
         }
         let nsid = looked.nsid;
-        self.settle_locked(&mut inner, &looked);
+        self.reconcile_locked(&mut inner, &looked);
         let Some((identify, identity)) = looked.found else { return Some(Err(Error::NoSuchNamespace(nsid))) };
-        let floor = inner.bars.0.get(&nsid.0).map_or(0, |bar| bar.floor);
+        let ended_below = inner.restrictions.0.get(&nsid.0).map_or(0, |restriction| restriction.ended_below);
         let known = inner.opened.get(&nsid.0).and_then(|(_, opened)| opened.upgrade());
-        if let Some(opened) = known.filter(|opened| opened.binding.number >= floor) {
+        if let Some(opened) = known.filter(|opened| opened.binding.number >= ended_below) {
             return Some(Ok(opened));
         }
-        let was_open = inner.opened.contains_key(&nsid.0) || floor > 0;
+        let was_open = inner.opened.contains_key(&nsid.0) || ended_below > 0;
         inner.number += 1;
         let binding = Binding { nsid, number: inner.number };
         let format = format_of(&identify);
         let opened = Arc::new(Opened { binding, identity, format, identify: Mutex::new(Arc::from(identify)) });
         inner.opened.insert(nsid.0, (binding.number, Arc::downgrade(&opened)));
         if was_open {
-            let why = inner.bars.0.get(&nsid.0).map_or(Ended::Replaced, |bar| bar.why);
-            self.set_bar(&mut inner, nsid, Bar { floor: binding.number, why, unopened: false, absent: false });
+            let why = inner.restrictions.0.get(&nsid.0).map_or(Ended::Replaced, |restriction| restriction.why);
+            self.restrict(
+                &mut inner,
+                nsid,
+                Restriction { ended_below: binding.number, why, unopened: false, absent: false },
+            );
         }
         Some(Ok(opened))
     }
 
     /// Compares what was found with what was opened, and refuses from now on what must not be sent
     /// any more.
-    pub(crate) fn settle(&self, looked: &Looked) -> Settled {
-        self.settle_locked(&mut lock(&self.inner), looked)
+    pub(crate) fn reconcile(&self, looked: &Looked) -> Reconciled {
+        self.reconcile_locked(&mut lock(&self.inner), looked)
     }
 
-    fn settle_locked(&self, inner: &mut Inner, looked: &Looked) -> Settled {
+    fn reconcile_locked(&self, inner: &mut Inner, looked: &Looked) -> Reconciled {
         let nsid = looked.nsid;
         let Some(opened) = inner.opened.get(&nsid.0).and_then(|(_, opened)| opened.upgrade()) else {
-            return Settled::Unchanged;
+            return Reconciled::Unchanged;
         };
         let number = opened.binding.number;
-        let bar = inner.bars.0.get(&nsid.0).copied();
-        let bar = bar.unwrap_or(Bar { floor: 0, why: Ended::Replaced, unopened: false, absent: false });
+        let restriction = inner.restrictions.0.get(&nsid.0).copied();
+        let restriction =
+            restriction.unwrap_or(Restriction { ended_below: 0, why: Ended::Replaced, unopened: false, absent: false });
         let Some((identify, identity)) = &looked.found else {
-            self.set_bar(inner, nsid, Bar { absent: true, ..bar });
-            return Settled::Unchanged;
+            self.restrict(inner, nsid, Restriction { absent: true, ..restriction });
+            return Reconciled::Unchanged;
         };
         let why = if !identity.is_same_as(&opened.identity) {
             Some(Ended::Replaced)
@@ -320,38 +326,38 @@ impl Namespaces {
             (format_of(identify) != opened.format).then_some(Ended::Reformatted)
         };
         match why {
-            Some(why) if number >= bar.floor => {
-                self.set_bar(inner, nsid, Bar { floor: number + 1, why, unopened: true, absent: false });
-                Settled::Replaced
+            Some(why) if number >= restriction.ended_below => {
+                self.restrict(inner, nsid, Restriction { ended_below: number + 1, why, unopened: true, absent: false });
+                Reconciled::Replaced
             }
             // Known already.
             Some(_) => {
-                self.set_bar(inner, nsid, Bar { absent: false, ..bar });
-                Settled::Unchanged
+                self.restrict(inner, nsid, Restriction { absent: false, ..restriction });
+                Reconciled::Unchanged
             }
             None => {
                 *lock(&opened.identify) = Arc::from(identify.clone());
-                self.set_bar(inner, nsid, Bar { absent: false, ..bar });
-                Settled::Unchanged
+                self.restrict(inner, nsid, Restriction { absent: false, ..restriction });
+                Reconciled::Unchanged
             }
         }
     }
 
     /// Whether commands with this binding would be sent.
     pub(crate) fn check(&self, binding: Binding) -> Result<(), Error> {
-        self.bars().check(binding.nsid, Some(binding))
+        self.restrictions().check(binding.nsid, Some(binding))
     }
 
-    fn set_bar(&self, inner: &mut Inner, nsid: Nsid, bar: Bar) {
-        let nothing = bar.floor == 0 && !bar.absent;
-        if inner.bars.0.get(&nsid.0).copied() == (!nothing).then_some(bar) {
+    fn restrict(&self, inner: &mut Inner, nsid: Nsid, restriction: Restriction) {
+        let nothing = restriction.ended_below == 0 && !restriction.absent;
+        if inner.restrictions.0.get(&nsid.0).copied() == (!nothing).then_some(restriction) {
             return;
         }
-        let bars = Arc::make_mut(&mut inner.bars);
+        let restrictions = Arc::make_mut(&mut inner.restrictions);
         if nothing {
-            bars.0.remove(&nsid.0);
+            restrictions.0.remove(&nsid.0);
         } else {
-            bars.0.insert(nsid.0, bar);
+            restrictions.0.insert(nsid.0, restriction);
         }
         self.version.fetch_add(1, Ordering::Release);
     }
@@ -377,31 +383,31 @@ mod tests {
         let namespaces = Namespaces::default();
         let first = open(&namespaces, looked(1, 9));
         assert_eq!(open(&namespaces, looked(1, 9)).binding(), first.binding());
-        assert_eq!(namespaces.settle(&looked(1, 9)), Settled::Unchanged);
+        assert_eq!(namespaces.reconcile(&looked(1, 9)), Reconciled::Unchanged);
         assert_eq!((namespaces.version(), namespaces.check(first.binding()).is_ok()), (0, true));
-        assert_eq!(namespaces.settle(&looked(2, 9)), Settled::Replaced);
-        assert_eq!(namespaces.settle(&looked(2, 9)), Settled::Unchanged, "told once");
-        let error = |binding| namespaces.bars().check(Nsid(1), binding).unwrap_err().kind();
+        assert_eq!(namespaces.reconcile(&looked(2, 9)), Reconciled::Replaced);
+        assert_eq!(namespaces.reconcile(&looked(2, 9)), Reconciled::Unchanged, "told once");
+        let error = |binding| namespaces.restrictions().check(Nsid(1), binding).unwrap_err().kind();
         assert_eq!((error(Some(first.binding())), error(None)), ("namespace-replaced", "namespace-replaced"));
         let second = open(&namespaces, looked(2, 9));
-        assert!(namespaces.bars().check(Nsid(1), None).is_ok() && namespaces.check(second.binding()).is_ok());
+        assert!(namespaces.restrictions().check(Nsid(1), None).is_ok() && namespaces.check(second.binding()).is_ok());
         assert_eq!(error(Some(first.binding())), "namespace-replaced");
         // Not even when the first comes back: its commands were failed meanwhile.
-        assert_eq!(namespaces.settle(&looked(1, 9)), Settled::Replaced);
+        assert_eq!(namespaces.reconcile(&looked(1, 9)), Reconciled::Replaced);
         assert_eq!(error(Some(first.binding())), "namespace-replaced");
-        assert_eq!(namespaces.settle(&looked(2, 12)), Settled::Unchanged);
+        assert_eq!(namespaces.reconcile(&looked(2, 12)), Reconciled::Unchanged);
     }
 
     #[test]
     fn what_is_away_is_refused_until_it_is_back_and_compared_then() {
         let namespaces = Namespaces::default();
         let first = open(&namespaces, looked(1, 9));
-        namespaces.settle(&Looked::absent(Nsid(1)));
+        namespaces.reconcile(&Looked::absent(Nsid(1)));
         assert!(matches!(namespaces.check(first.binding()), Err(Error::NoSuchNamespace(_))));
-        assert_eq!(namespaces.settle(&looked(1, 9)), Settled::Unchanged);
+        assert_eq!(namespaces.reconcile(&looked(1, 9)), Reconciled::Unchanged);
         assert!(namespaces.check(first.binding()).is_ok());
-        namespaces.settle(&Looked::absent(Nsid(1)));
-        assert_eq!(namespaces.settle(&looked(1, 12)), Settled::Replaced);
+        namespaces.reconcile(&Looked::absent(Nsid(1)));
+        assert_eq!(namespaces.reconcile(&looked(1, 12)), Reconciled::Replaced);
         assert_eq!(namespaces.check(first.binding()).unwrap_err().kind(), "unusable-format");
     }
 
@@ -417,7 +423,7 @@ mod tests {
         drop(opened);
         assert!(namespaces.begin_look().is_empty(), "nobody has it open");
         assert!(namespaces.check(binding).is_err(), "nobody compares it any more");
-        assert!(namespaces.bars().check(Nsid(1), None).is_ok());
+        assert!(namespaces.restrictions().check(Nsid(1), None).is_ok());
     }
 
     #[test]

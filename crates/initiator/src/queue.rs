@@ -21,7 +21,7 @@ use crate::establish::Info;
 use crate::limits::Limits;
 use crate::link::Link;
 use crate::maps::QueueClass;
-use crate::opened::{Bars, Binding};
+use crate::opened::{Binding, Restrictions};
 use crate::shared::{Message, Shared};
 use crate::state::State;
 use crate::wait::{Time, Waiter, Waker, run, shorter, step, wait};
@@ -51,9 +51,9 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
     doorbell: Option<Box<Doorbell>>,
     /// The one descriptor that others wait for; `None` where nobody does ([`crate::stepped`]).
     readiness: Option<Readiness>,
-    /// What must not be sent, as of `bars_version`.
-    bars: Arc<Bars>,
-    bars_version: u64,
+    /// What must not be sent, as of `restrictions_version`.
+    restrictions: Arc<Restrictions>,
+    restrictions_version: u64,
     /// Bytes of data that the controller takes with one command.
     transfer_max: usize,
     /// When to look for commands whose time is over.
@@ -110,8 +110,8 @@ impl<B: Buffer> QueuePair<B> {
             waker,
             doorbell,
             readiness,
-            bars: Arc::default(),
-            bars_version: 0,
+            restrictions: Arc::default(),
+            restrictions_version: 0,
             transfer_max: usize::MAX,
             next_expiry_ms: 0,
         };
@@ -444,10 +444,10 @@ impl<B: Buffer> QueuePair<B> {
     /// generation moves.
     fn admit(&mut self, binding: Option<Binding>, sqe: &Sqe, length: usize) -> Result<(), Error> {
         let version = self.shared.namespaces.version();
-        if version != self.bars_version {
-            (self.bars, self.bars_version) = (self.shared.namespaces.bars(), version);
+        if version != self.restrictions_version {
+            (self.restrictions, self.restrictions_version) = (self.shared.namespaces.restrictions(), version);
         }
-        if let Err(error) = self.bars.check(sqe.nsid(), binding) {
+        if let Err(error) = self.restrictions.check(sqe.nsid(), binding) {
             if matches!(error, Error::NoSuchNamespace(_)) {
                 // It may be back, and not every controller has events.
                 self.shared.ask_rescan();

@@ -41,12 +41,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What waits where is in `queues/lane.rs`; what is read and written is in `queues/blocks.rs`.
+//! What waits where is in `queues/shared_queue.rs`; what is read and written is in
+//! `queues/blocks.rs`.
 
 mod blocks;
-mod desk;
-mod lane;
 mod pending;
+mod shared_queue;
+mod submission;
 
 use std::sync::Arc;
 
@@ -64,16 +65,16 @@ use crate::error::Error;
 use crate::maps::{QueueClass, QueueMaps};
 use crate::opened::Binding;
 use crate::queue::QueuePair;
-use desk::Command;
-use lane::Lane;
+use shared_queue::SharedQueue;
+use submission::Command;
 
 /// The I/O queues of a controller, shared by any number of threads. Cheap to clone; all clones are
 /// the same queues.
 ///
 /// As many commands may be outstanding on a queue as it has entries, less one. Who comes when all
-/// are taken waits for its turn, in the order of coming. A future that is over keeps its place
+/// are taken waits for its turn, in the order of coming. A future that is over keeps its slot
 /// until it is awaited or dropped: don't block in a thread that holds as many of them as a queue
-/// has places.
+/// has slots.
 ///
 /// After a loss of the connection, outstanding commands end with [`Error::Lost`], and what is
 /// started while there is no connection with [`Error::NotConnected`]; [`Drive`]'s blocking calls
@@ -87,9 +88,9 @@ pub struct Queues<B: Buffer + 'static = Vec<u8>> {
 struct Inner<B: Buffer + 'static> {
     controller: Controller,
     /// By class, in the order of their identifiers.
-    default: Vec<Arc<Lane<B>>>,
-    read: Vec<Arc<Lane<B>>>,
-    poll: Vec<Arc<Lane<B>>>,
+    default: Vec<Arc<SharedQueue<B>>>,
+    read: Vec<Arc<SharedQueue<B>>>,
+    poll: Vec<Arc<SharedQueue<B>>>,
 }
 
 impl<B: Buffer + 'static> Clone for Queues<B> {
@@ -106,7 +107,7 @@ impl<B: Buffer + 'static> std::fmt::Debug for Queues<B> {
 
 impl<B: Buffer + 'static> Queues<B> {
     /// Connects every granted queue that nobody else has. Queue i of a class is connected from the
-    /// i-th processor this process may use, because targets place a connection by where its packets
+    /// i-th processor this process may use, because targets slot a connection by where its packets
     /// come from.
     ///
     /// # Errors
@@ -115,9 +116,9 @@ impl<B: Buffer + 'static> Queues<B> {
     pub fn new(controller: &Controller) -> Result<Self, Error> {
         let maps = controller.queue_maps();
         let inner = Inner {
-            default: lanes(controller, QueueClass::Default, maps)?,
-            read: lanes(controller, QueueClass::Read, maps)?,
-            poll: lanes(controller, QueueClass::Poll, maps)?,
+            default: connect_class(controller, QueueClass::Default, maps)?,
+            read: connect_class(controller, QueueClass::Read, maps)?,
+            poll: connect_class(controller, QueueClass::Poll, maps)?,
             controller: controller.clone(),
         };
         if inner.default.is_empty() {
@@ -135,7 +136,7 @@ impl<B: Buffer + 'static> Queues<B> {
     /// The queues that are connected here, by class.
     #[must_use]
     pub fn maps(&self) -> QueueMaps {
-        let count = |lanes: &Vec<_>| u16::try_from(lanes.len()).unwrap_or(u16::MAX);
+        let count = |queues: &Vec<_>| u16::try_from(queues.len()).unwrap_or(u16::MAX);
         QueueMaps { default: count(&self.inner.default), read: count(&self.inner.read), poll: count(&self.inner.poll) }
     }
 
@@ -161,13 +162,13 @@ impl<B: Buffer + 'static> Queues<B> {
     /// in it means nothing.
     #[must_use]
     pub fn execute(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
-        self.lane(&sqe).execute(Command { sqe, binding: None }, data)
+        self.queue(&sqe).execute(Command { sqe, binding: None }, data)
     }
 
     /// As [`Queues::execute`], for just one namespace: see [`QueuePair::submit_bound`].
     #[must_use]
     pub fn execute_bound(&self, binding: Binding, sqe: Sqe, data: Data<B>) -> Completion<B> {
-        self.lane(&sqe).execute(Command { sqe, binding: Some(binding) }, data)
+        self.queue(&sqe).execute(Command { sqe, binding: Some(binding) }, data)
     }
 
     /// Starts a command. It is sent at once if there is room, and when the future is first polled
@@ -183,14 +184,14 @@ impl<B: Buffer + 'static> Queues<B> {
     }
 
     fn start(&self, command: Command, data: Data<B>) -> Pending<B> {
-        Pending::new(Arc::clone(&self.inner), Arc::clone(self.lane(&command.sqe)), command, data)
+        Pending::new(Arc::clone(&self.inner), Arc::clone(self.queue(&command.sqe)), command, data)
     }
 
     /// Looks once, without waiting, at the socket of the queue that commands like `sqe` take on
     /// this processor; true when a command was over. For those who have many futures and want to
     /// poll by themselves.
     pub fn poll(&self, sqe: &Sqe) -> bool {
-        self.lane(sqe).poll()
+        self.queue(sqe).poll()
     }
 
     /// A namespace to read and write.
@@ -202,50 +203,50 @@ impl<B: Buffer + 'static> Queues<B> {
     }
 
     /// The queue for a command on this processor.
-    fn lane(&self, sqe: &Sqe) -> &Arc<Lane<B>> {
-        let lanes = match self.class_of(sqe) {
+    fn queue(&self, sqe: &Sqe) -> &Arc<SharedQueue<B>> {
+        let queues = match self.class_of(sqe) {
             QueueClass::Default => &self.inner.default,
             QueueClass::Read => &self.inner.read,
             QueueClass::Poll => &self.inner.poll,
         };
         let processor = sched_getcpu();
-        let lane = &lanes[processor % lanes.len()];
+        let queue = &queues[processor % queues.len()];
         let generation = self.inner.controller.shared().generation();
-        if !lane.is_missing(generation) {
-            return lane;
+        if !queue.is_missing(generation) {
+            return queue;
         }
         // After a reconnect fewer queues may be granted; the first of all is always there.
-        lanes.iter().find(|lane| !lane.is_missing(generation)).unwrap_or(&self.inner.default[0])
+        queues.iter().find(|queue| !queue.is_missing(generation)).unwrap_or(&self.inner.default[0])
     }
 }
 
 impl<B: Buffer + 'static> Drop for Inner<B> {
     fn drop(&mut self) {
-        for lane in self.default.iter().chain(&self.read).chain(&self.poll) {
-            lane.stop();
+        for queue in self.default.iter().chain(&self.read).chain(&self.poll) {
+            queue.stop();
         }
     }
 }
 
 /// Connects the queues of a class that are free.
-fn lanes<B: Buffer + 'static>(
+fn connect_class<B: Buffer + 'static>(
     controller: &Controller,
     class: QueueClass,
     maps: QueueMaps,
-) -> Result<Vec<Arc<Lane<B>>>, Error> {
+) -> Result<Vec<Arc<SharedQueue<B>>>, Error> {
     let spin_us = u64::from(controller.options().spin_us);
     let processors = processors();
-    let mut lanes = Vec::new();
+    let mut queues = Vec::new();
     for index in 0..usize::from(maps.count(class)) {
         let processor = processors.get(index % processors.len().max(1)).copied();
         match connect_from(controller, class, processor) {
-            Ok(queue) => lanes.push(Arc::new(Lane::new(queue, class == QueueClass::Poll, spin_us)?)),
+            Ok(queue) => queues.push(Arc::new(SharedQueue::new(queue, class == QueueClass::Poll, spin_us)?)),
             Err(Error::NoFreeQueue { .. }) => break,
             Err(error) => return Err(error),
         }
     }
-    lanes.sort_by_key(|lane| lane.id().0);
-    Ok(lanes)
+    queues.sort_by_key(|queue| queue.id().0);
+    Ok(queues)
 }
 
 /// The processors that this process may use.

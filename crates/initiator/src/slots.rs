@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// Where a command's data live.
 #[derive(Debug)]
-pub(crate) enum Place<B> {
+pub(crate) enum Payload<B> {
     /// Nowhere: it has none, or the slot is free.
     None,
     /// In a buffer that the slot owns; the controller fills it.
@@ -33,7 +33,7 @@ pub(crate) struct Slot<B> {
     /// use.
     pub(crate) cid: Cid,
     pub(crate) user: u64,
-    pub(crate) place: Place<B>,
+    pub(crate) payload: Payload<B>,
     /// Bytes that are to be transferred.
     pub(crate) expected: u32,
     /// Bytes that have to be transferred for success.
@@ -76,7 +76,7 @@ pub(crate) struct Slots<B> {
 impl<B> Slot<B> {
     /// Whether the buffer is the slot's own until the command is over.
     pub(crate) fn is_owner(&self) -> bool {
-        matches!(self.place, Place::ToHost(_) | Place::FromHost(_))
+        matches!(self.payload, Payload::ToHost(_) | Payload::FromHost(_))
     }
 }
 
@@ -98,7 +98,7 @@ impl<B> Slots<B> {
     /// them. Returns how many.
     pub(crate) fn withhold_unsent(&mut self) -> usize {
         let unsent = self.slots.iter_mut().filter(|slot| slot.unsent > 0 && slot.is_owner());
-        unsent.map(|slot| std::mem::forget(std::mem::replace(&mut slot.place, Place::None))).count()
+        unsent.map(|slot| std::mem::forget(std::mem::replace(&mut slot.payload, Payload::None))).count()
     }
 
     /// Commands that are not collected yet.
@@ -109,7 +109,7 @@ impl<B> Slots<B> {
     fn over(&mut self, index: u16) {
         let slot = self.at(index);
         slot.state = State::Over;
-        if matches!(slot.place, Place::Lent { .. }) {
+        if matches!(slot.payload, Payload::Lent { .. }) {
             let done = self.release(index);
             self.lent -= 1;
             self.lent_over.push_back((done.user, done.result));
@@ -121,10 +121,10 @@ impl<B> Slots<B> {
     fn release(&mut self, index: u16) -> Completion<B> {
         let slot = self.at(index);
         slot.state = State::Free;
-        let data = match std::mem::replace(&mut slot.place, Place::None) {
-            Place::ToHost(buffer) => Data::ToHost(buffer),
-            Place::FromHost(buffer) => Data::FromHost(buffer),
-            Place::None | Place::Lent { .. } => Data::None,
+        let data = match std::mem::replace(&mut slot.payload, Payload::None) {
+            Payload::ToHost(buffer) => Data::ToHost(buffer),
+            Payload::FromHost(buffer) => Data::FromHost(buffer),
+            Payload::None | Payload::Lent { .. } => Data::None,
         };
         let result = slot.result.take().unwrap_or(Err(Error::Malformed("a command without an end")));
         let user = slot.user;
@@ -140,7 +140,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
         let slots = (0..limit).map(|index| Slot {
             cid: Cid(index),
             user: 0,
-            place: Place::None,
+            payload: Payload::None,
             expected: 0,
             least: 0,
             unsent: 0,
@@ -180,16 +180,22 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
     }
 
     /// Takes a free slot for a command; `None` when there is none.
-    pub(crate) fn take(&mut self, place: Place<B>, user: u64, timeout_ms: u64, now_ms: u64) -> Result<u16, Place<B>> {
+    pub(crate) fn take(
+        &mut self,
+        payload: Payload<B>,
+        user: u64,
+        timeout_ms: u64,
+        now_ms: u64,
+    ) -> Result<u16, Payload<B>> {
         if self.in_flight() >= self.limit {
-            return Err(place);
+            return Err(payload);
         }
-        let Some(index) = self.free.pop() else { return Err(place) };
+        let Some(index) = self.free.pop() else { return Err(payload) };
         let slot = &mut self.slots[usize::from(index)];
         slot.cid = Cid(slot.cid.0.wrapping_add(self.step));
         slot.user = user;
-        self.lent += usize::from(matches!(place, Place::Lent { .. }));
-        slot.place = place;
+        self.lent += usize::from(matches!(payload, Payload::Lent { .. }));
+        slot.payload = payload;
         slot.expected = 0;
         slot.least = 0;
         slot.state = State::Outstanding;
@@ -207,18 +213,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Slots<B> {
 
     /// The bytes of a command's data.
     pub(crate) fn bytes<'a>(&'a self, index: u16, lent: &'a AdminData<'_>) -> Option<&'a [u8]> {
-        match (&self.slots.get(usize::from(index))?.place, lent) {
-            (Place::FromHost(buffer) | Place::ToHost(buffer), _) => Some(buffer.as_ref()),
-            (Place::Lent { start, length }, AdminData::FromHost(bytes)) => bytes.get(*start..*start + *length),
+        match (&self.slots.get(usize::from(index))?.payload, lent) {
+            (Payload::FromHost(buffer) | Payload::ToHost(buffer), _) => Some(buffer.as_ref()),
+            (Payload::Lent { start, length }, AdminData::FromHost(bytes)) => bytes.get(*start..*start + *length),
             _ => None,
         }
     }
 
     /// Where the next bytes for a command belong.
     pub(crate) fn room<'a>(&'a mut self, index: u16, lent: &'a mut AdminData<'_>) -> Option<&'a mut [u8]> {
-        match (&mut self.slots.get_mut(usize::from(index))?.place, lent) {
-            (Place::ToHost(buffer), _) => Some(buffer.as_mut()),
-            (Place::Lent { start, length }, AdminData::ToHost(bytes)) => bytes.get_mut(*start..*start + *length),
+        match (&mut self.slots.get_mut(usize::from(index))?.payload, lent) {
+            (Payload::ToHost(buffer), _) => Some(buffer.as_mut()),
+            (Payload::Lent { start, length }, AdminData::ToHost(bytes)) => bytes.get_mut(*start..*start + *length),
             _ => None,
         }
     }

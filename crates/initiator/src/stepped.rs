@@ -1,6 +1,6 @@
-//! A controller without threads: whoever calls [`Sequence::step`] is its scheduler. For simulations,
-//! which run hosts and targets in one thread and own the order of everything, and for those who
-//! embed a host in a loop of their own.
+//! A controller without threads: whoever calls [`Sequence::step`] is its scheduler. For
+//! simulations, which run hosts and targets in one thread and own the order of everything, and for
+//! those who embed a host in a loop of their own.
 //!
 //! ```no_run
 //! use ebof_initiator::{Options, stepped};

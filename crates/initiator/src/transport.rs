@@ -14,8 +14,8 @@ pub enum Transport {
     /// NVMe/TCP, over a socket to [`crate::Options::traddr`].
     #[default]
     Tcp,
-    /// A target in the same process, without sockets. Digests, zero-copy send and what else is TCP's
-    /// among the options mean nothing.
+    /// A target in the same process, without sockets. Digests, zero-copy send and what else is
+    /// TCP's among the options mean nothing.
     Loopback(Port),
     /// NVMe/TCP, over byte streams that somebody else makes: those of a simulation.
     Streams(Dialer),
@@ -28,9 +28,9 @@ pub struct Dialer(Arc<Dial>);
 type Dial = dyn Fn() -> io::Result<Stream> + Send + Sync;
 
 impl Dialer {
-    /// `dial` is called for every connection: one for the Admin Queue, one for each I/O queue, again
-    /// after a loss. It does not wait: a stream whose handshake takes time has nothing to receive
-    /// until then. Refused, unreachable and the like are its [`io::Error`]s.
+    /// `dial` is called for every connection: one for the Admin Queue, one for each I/O queue,
+    /// again after a loss. It does not wait: a stream whose handshake takes time has nothing to
+    /// receive until then. Refused, unreachable and the like are its [`io::Error`]s.
     pub fn new(dial: impl Fn() -> io::Result<Stream> + Send + Sync + 'static) -> Self {
         Self(Arc::new(dial))
     }

@@ -1,4 +1,4 @@
-//! A command as a future. Owns nothing but its place in a queue: the data are the queue pair's
+//! A command as a future. Owns nothing but its slot in a queue: the data are the queue pair's
 //! until the command is over.
 
 use std::future::Future;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Inner;
-use super::desk::{Command, Room};
-use super::lane::Lane;
+use super::shared_queue::SharedQueue;
+use super::submission::{Command, Room};
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 
@@ -18,11 +18,11 @@ use crate::error::Error;
 pub struct Pending<B: Buffer + 'static> {
     /// Keeps the queues.
     _inner: Arc<Inner<B>>,
-    lane: Arc<Lane<B>>,
+    queue: Arc<SharedQueue<B>>,
     state: State<B>,
 }
 
-/// `New` -> (`Room` while it waits for a place) -> `Sent` -> `Over`.
+/// `New` -> (`Room` while it waits for a slot) -> `Sent` -> `Over`.
 enum State<B> {
     New(Command, Data<B>),
     Room(u64, Command, Data<B>),
@@ -36,15 +36,15 @@ enum State<B> {
 impl<B: Buffer + 'static> Unpin for Pending<B> {}
 
 impl<B: Buffer + 'static> Pending<B> {
-    pub(super) fn new(inner: Arc<Inner<B>>, lane: Arc<Lane<B>>, command: Command, data: Data<B>) -> Self {
-        let state = match lane.ensure_driver() {
+    pub(super) fn new(inner: Arc<Inner<B>>, queue: Arc<SharedQueue<B>>, command: Command, data: Data<B>) -> Self {
+        let state = match queue.ensure_driver() {
             Err(error) => State::Failed(error, data),
-            Ok(()) => match lane.start(command, data) {
-                Ok(place) => State::Sent(place),
+            Ok(()) => match queue.start(command, data) {
+                Ok(slot) => State::Sent(slot),
                 Err((command, data)) => State::New(command, data),
             },
         };
-        Self { _inner: inner, lane, state }
+        Self { _inner: inner, queue, state }
     }
 }
 
@@ -55,30 +55,30 @@ impl<B: Buffer + 'static> Future for Pending<B> {
         let waker = context.waker();
         loop {
             self.state = match std::mem::replace(&mut self.state, State::Over) {
-                State::New(command, data) => match self.lane.enter_task(waker) {
-                    Room::Place(place) => {
-                        self.lane.post_task(place, command, data, Some(waker));
-                        State::Sent(place)
+                State::New(command, data) => match self.queue.enter_task(waker) {
+                    Room::Slot(slot) => {
+                        self.queue.post_task(slot, command, data, Some(waker));
+                        State::Sent(slot)
                     }
                     Room::Wait(ticket) => {
                         self.state = State::Room(ticket, command, data);
                         return Poll::Pending;
                     }
                 },
-                State::Room(ticket, command, data) => match self.lane.redeem_task(ticket, waker) {
-                    Some(place) => {
-                        self.lane.post_task(place, command, data, Some(waker));
-                        State::Sent(place)
+                State::Room(ticket, command, data) => match self.queue.redeem_task(ticket, waker) {
+                    Some(slot) => {
+                        self.queue.post_task(slot, command, data, Some(waker));
+                        State::Sent(slot)
                     }
                     None => {
                         self.state = State::Room(ticket, command, data);
                         return Poll::Pending;
                     }
                 },
-                State::Sent(place) => match self.lane.look_task(place, waker) {
+                State::Sent(slot) => match self.queue.look_task(slot, waker) {
                     Some(completion) => return Poll::Ready(completion),
                     None => {
-                        self.state = State::Sent(place);
+                        self.state = State::Sent(slot);
                         return Poll::Pending;
                     }
                 },
@@ -96,8 +96,8 @@ impl<B: Buffer + 'static> Future for Pending<B> {
 impl<B: Buffer + 'static> Drop for Pending<B> {
     fn drop(&mut self) {
         match self.state {
-            State::Room(ticket, ..) => self.lane.give_up(ticket),
-            State::Sent(place) => self.lane.abandon(place),
+            State::Room(ticket, ..) => self.queue.give_up(ticket),
+            State::Sent(slot) => self.queue.abandon(slot),
             State::New(..) | State::Failed(..) | State::Over => {}
         }
     }

@@ -1,6 +1,6 @@
-//! What the threads that share one queue tell each other: whose commands are where, who waits for
-//! room, who looks at the socket. Every function is a few instructions under one lock; nothing here
-//! waits or makes a system call.
+//! The submission state of a shared queue: queued commands, whose command is in which slot, who
+//! waits for a slot, who is the leader. Every function is a few instructions under one lock;
+//! nothing here waits or makes a system call.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -34,14 +34,14 @@ pub(super) struct Command {
     pub(super) binding: Option<Binding>,
 }
 
-/// A command on its way to the queue pair, with the place it has here.
-pub(super) struct Letter<B> {
-    pub(super) place: u16,
+/// A command on its way to the queue pair, with the slot it has here.
+pub(super) struct Submission<B> {
+    pub(super) slot: u16,
     pub(super) command: Command,
     pub(super) data: Data<B>,
 }
 
-/// Who a place belongs to.
+/// Who a slot belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A thread that blocks.
@@ -53,7 +53,7 @@ pub(super) enum Owner {
 /// `Free` -> `Waiting` -> `Done` -> `Free`; or `Waiting` -> `Abandoned` -> `Free` when the future
 /// is dropped.
 #[derive(Debug)]
-enum Place<B> {
+enum Slot<B> {
     Free,
     Waiting {
         owner: Owner,
@@ -64,22 +64,22 @@ enum Place<B> {
     Done(Completion<B>),
 }
 
-/// See the module.
-pub(super) struct Desk<B> {
-    places: Vec<Place<B>>,
+/// See the module's description.
+pub(super) struct SubmissionState<B> {
+    slots: Vec<Slot<B>>,
     free: Vec<u16>,
-    /// Commands that whoever holds the queue pair takes next. As long as there are places, at most.
-    pub(super) letters: VecDeque<Letter<B>>,
-    /// Those who wait for a place, in their order.
+    /// Commands that whoever holds the queue pair takes next. As long as there are slots, at most.
+    pub(super) queued: VecDeque<Submission<B>>,
+    /// Waiters for a slot, in order of arrival.
     room: VecDeque<(u64, Wake)>,
-    /// Places given to those who waited, and not yet taken by them.
+    /// Slots granted to waiters that have not taken them yet.
     granted: Vec<(u64, u16)>,
     next_ticket: u64,
-    /// Whether somebody looks at the socket for all.
+    /// Whether there is a leader.
     pub(super) led: bool,
-    /// The one who leads sleeps, or is about to.
+    /// The leader sleeps, or is about to.
     pub(super) leader_sleeps: bool,
-    /// Threads that sleep until their command is over, one bit by place.
+    /// Threads that sleep until their command is complete, one bit per slot.
     followers: Vec<u64>,
     /// Commands of futures, dropped ones included, that are not over.
     pub(super) tasks: usize,
@@ -88,9 +88,9 @@ pub(super) struct Desk<B> {
     pub(super) spare: Vec<Wake>,
 }
 
-/// What asking for a place gave.
+/// What asking for a slot gave.
 pub(super) enum Room {
-    Place(u16),
+    Slot(u16),
     /// Wait for it: the ticket.
     Wait(u64),
 }
@@ -104,13 +104,13 @@ pub(super) enum Look<B> {
     Lead,
 }
 
-impl<B> Desk<B> {
-    pub(super) fn new(places: u16) -> Self {
-        let count = usize::from(places);
+impl<B> SubmissionState<B> {
+    pub(super) fn new(slots: u16) -> Self {
+        let count = usize::from(slots);
         Self {
-            places: (0..count).map(|_| Place::Free).collect(),
-            free: (0..places).rev().collect(),
-            letters: VecDeque::with_capacity(count),
+            slots: (0..count).map(|_| Slot::Free).collect(),
+            free: (0..slots).rev().collect(),
+            queued: VecDeque::with_capacity(count),
             room: VecDeque::new(),
             granted: Vec::new(),
             next_ticket: 0,
@@ -123,10 +123,10 @@ impl<B> Desk<B> {
         }
     }
 
-    /// A place, or a ticket: whoever came first gets the first that is free.
+    /// A slot, or a ticket: whoever came first gets the first that is free.
     pub(super) fn enter(&mut self, wake: impl FnOnce() -> Wake) -> Room {
-        if let Some(place) = self.try_enter() {
-            return Room::Place(place);
+        if let Some(slot) = self.try_enter() {
+            return Room::Slot(slot);
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -134,13 +134,13 @@ impl<B> Desk<B> {
         Room::Wait(ticket)
     }
 
-    /// A place, if one is free and nobody waits for it: what becomes free while somebody waits is
+    /// A slot, if one is free and nobody waits for it: what becomes free while somebody waits is
     /// theirs.
     pub(super) fn try_enter(&mut self) -> Option<u16> {
         if self.room.is_empty() { self.free.pop() } else { None }
     }
 
-    /// The place for a ticket, if there is one by now; otherwise `wake` is whom to wake.
+    /// The slot for a ticket, if there is one by now; otherwise `wake` is whom to wake.
     pub(super) fn redeem(&mut self, ticket: u64, wake: impl FnOnce() -> Wake) -> Option<u16> {
         if let Some(at) = self.granted.iter().position(|(given, _)| *given == ticket) {
             return Some(self.granted.swap_remove(at).1);
@@ -155,27 +155,27 @@ impl<B> Desk<B> {
     pub(super) fn give_up(&mut self, ticket: u64) -> Option<Wake> {
         self.room.retain(|(given, _)| *given != ticket);
         let at = self.granted.iter().position(|(given, _)| *given == ticket)?;
-        let place = self.granted.swap_remove(at).1;
-        self.release(place)
+        let slot = self.granted.swap_remove(at).1;
+        self.release(slot)
     }
 
     /// A command for the queue.
-    pub(super) fn post(&mut self, letter: Letter<B>, owner: Owner, wake: Option<Wake>) {
-        self.places[usize::from(letter.place)] = Place::Waiting { owner, wake };
+    pub(super) fn post(&mut self, submission: Submission<B>, owner: Owner, wake: Option<Wake>) {
+        self.slots[usize::from(submission.slot)] = Slot::Waiting { owner, wake };
         self.tasks += usize::from(owner == Owner::Task);
-        self.letters.push_back(letter);
+        self.queued.push_back(submission);
     }
 
-    /// The place is free: the next in line gets it, and has to be woken.
-    fn release(&mut self, place: u16) -> Option<Wake> {
-        self.places[usize::from(place)] = Place::Free;
+    /// The slot is free: the next in line gets it, and has to be woken.
+    fn release(&mut self, slot: u16) -> Option<Wake> {
+        self.slots[usize::from(slot)] = Slot::Free;
         match self.room.pop_front() {
             Some((ticket, wake)) => {
-                self.granted.push((ticket, place));
+                self.granted.push((ticket, slot));
                 Some(wake)
             }
             None => {
-                self.free.push(place);
+                self.free.push(slot);
                 None
             }
         }
@@ -184,24 +184,24 @@ impl<B> Desk<B> {
     /// A command is over: puts whom to wake into `wakes`, and gives back what nobody wants any
     /// more.
     pub(super) fn complete(&mut self, completion: Completion<B>, wakes: &mut Vec<Wake>) -> Option<Completion<B>> {
-        // What was submitted with: a place.
-        let Ok(place) = u16::try_from(completion.user) else { return Some(completion) };
-        self.follow(place, false);
-        let Some(state) = self.places.get_mut(usize::from(place)) else { return Some(completion) };
-        match std::mem::replace(state, Place::Free) {
-            Place::Waiting { owner, wake } => {
-                *state = Place::Done(completion);
+        // What was submitted with: a slot.
+        let Ok(slot) = u16::try_from(completion.user) else { return Some(completion) };
+        self.follow(slot, false);
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Some(completion) };
+        match std::mem::replace(state, Slot::Free) {
+            Slot::Waiting { owner, wake } => {
+                *state = Slot::Done(completion);
                 self.tasks -= usize::from(owner == Owner::Task);
                 wakes.extend(wake);
                 None
             }
-            Place::Abandoned => {
+            Slot::Abandoned => {
                 self.tasks -= 1;
-                wakes.extend(self.release(place));
+                wakes.extend(self.release(slot));
                 Some(completion)
             }
             // A queue pair completes each command once.
-            other @ (Place::Free | Place::Done(_)) => {
+            other @ (Slot::Free | Slot::Done(_)) => {
                 *state = other;
                 Some(completion)
             }
@@ -209,16 +209,16 @@ impl<B> Desk<B> {
     }
 
     /// Looks after one's own command, and takes the lead if nobody has it and `lead` says so.
-    /// `next` is whoever gets the place, to be woken.
-    pub(super) fn look(&mut self, place: u16, lead: bool, next: &mut Option<Wake>) -> Look<B> {
-        self.follow(place, false);
-        let state = &mut self.places[usize::from(place)];
-        if let Place::Done(_) = state {
-            if let Place::Done(completion) = std::mem::replace(state, Place::Free) {
-                *next = self.release(place);
+    /// `next` is whoever gets the slot, to be woken.
+    pub(super) fn look(&mut self, slot: u16, lead: bool, next: &mut Option<Wake>) -> Look<B> {
+        self.follow(slot, false);
+        let state = &mut self.slots[usize::from(slot)];
+        if let Slot::Done(_) = state {
+            if let Slot::Done(completion) = std::mem::replace(state, Slot::Free) {
+                *next = self.release(slot);
                 return Look::Over(completion);
             }
-        } else if let Place::Waiting { wake, .. } = state {
+        } else if let Slot::Waiting { wake, .. } = state {
             *wake = None;
         }
         if lead && !self.led {
@@ -229,26 +229,26 @@ impl<B> Desk<B> {
     }
 
     /// Whom to wake when the command is over. A thread may be woken before, to lead.
-    pub(super) fn sleep(&mut self, place: u16, to_wake: Wake) {
+    pub(super) fn sleep(&mut self, slot: u16, to_wake: Wake) {
         let thread = matches!(to_wake, Wake::Thread(_));
-        if let Place::Waiting { wake, .. } = &mut self.places[usize::from(place)] {
+        if let Slot::Waiting { wake, .. } = &mut self.slots[usize::from(slot)] {
             *wake = Some(to_wake);
-            self.follow(place, thread);
+            self.follow(slot, thread);
         }
     }
 
     /// The future of the command is gone; gives whom to wake, and what is to be dropped.
-    pub(super) fn abandon(&mut self, place: u16) -> (Option<Wake>, Option<Completion<B>>) {
-        let state = &mut self.places[usize::from(place)];
-        match std::mem::replace(state, Place::Abandoned) {
-            Place::Done(completion) => (self.release(place), Some(completion)),
+    pub(super) fn abandon(&mut self, slot: u16) -> (Option<Wake>, Option<Completion<B>>) {
+        let state = &mut self.slots[usize::from(slot)];
+        match std::mem::replace(state, Slot::Abandoned) {
+            Slot::Done(completion) => (self.release(slot), Some(completion)),
             _ => (None, None),
         }
     }
 
-    fn follow(&mut self, place: u16, follows: bool) {
-        if let Some(word) = self.followers.get_mut(usize::from(place / 64)) {
-            let bit = 1 << (place % 64);
+    fn follow(&mut self, slot: u16, follows: bool) {
+        if let Some(word) = self.followers.get_mut(usize::from(slot / 64)) {
+            let bit = 1 << (slot % 64);
             *word = if follows { *word | bit } else { *word & !bit };
         }
     }
@@ -258,8 +258,8 @@ impl<B> Desk<B> {
         let word = self.followers.iter().position(|&word| word != 0)?;
         let bit = self.followers[word].trailing_zeros();
         self.followers[word] &= self.followers[word] - 1;
-        match &mut self.places[word * 64 + usize::try_from(bit).unwrap_or(0)] {
-            Place::Waiting { wake, .. } => wake.take(),
+        match &mut self.slots[word * 64 + usize::try_from(bit).unwrap_or(0)] {
+            Slot::Waiting { wake, .. } => wake.take(),
             _ => None,
         }
     }
@@ -284,69 +284,69 @@ mod tests {
         Wake::Task(Arc::clone(count).into())
     }
 
-    fn completion(place: u16) -> Completion<Vec<u8>> {
-        Completion { user: u64::from(place), result: Err(crate::Error::QueueFull), data: Data::None }
+    fn completion(slot: u16) -> Completion<Vec<u8>> {
+        Completion { user: u64::from(slot), result: Err(crate::Error::QueueFull), data: Data::None }
     }
 
-    fn letter(place: u16) -> Letter<Vec<u8>> {
+    fn submission(slot: u16) -> Submission<Vec<u8>> {
         let command = Command { sqe: Sqe::new(ebof_nvme::opcode::nvm::FLUSH), binding: None };
-        Letter { place, command, data: Data::None }
+        Submission { slot, command, data: Data::None }
     }
 
     #[test]
     fn room_goes_to_those_who_waited_in_their_order() {
-        let mut desk: Desk<Vec<u8>> = Desk::new(1);
+        let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(1);
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
-        let Room::Place(place) = desk.enter(|| wake(&counts[0])) else { panic!("a free place") };
-        desk.post(letter(place), Owner::Task, None);
-        let Room::Wait(second) = desk.enter(|| wake(&counts[1])) else { panic!("no place") };
-        let Room::Wait(third) = desk.enter(|| wake(&counts[2])) else { panic!("no place") };
-        assert!(desk.redeem(second, || wake(&counts[1])).is_none());
+        let Room::Slot(slot) = state.enter(|| wake(&counts[0])) else { panic!("a free slot") };
+        state.post(submission(slot), Owner::Task, None);
+        let Room::Wait(second) = state.enter(|| wake(&counts[1])) else { panic!("no slot") };
+        let Room::Wait(third) = state.enter(|| wake(&counts[2])) else { panic!("no slot") };
+        assert!(state.redeem(second, || wake(&counts[1])).is_none());
         let (mut wakes, mut next) = (Vec::new(), None);
-        assert!(desk.complete(completion(place), &mut wakes).is_none());
-        assert!(matches!(desk.look(place, false, &mut next), Look::Over(_)));
+        assert!(state.complete(completion(slot), &mut wakes).is_none());
+        assert!(matches!(state.look(slot, false, &mut next), Look::Over(_)));
         wakes.into_iter().chain(next).for_each(Wake::wake);
         assert_eq!((counts[1].0.load(Ordering::Relaxed), counts[2].0.load(Ordering::Relaxed)), (1, 0));
         // Whoever comes now does not overtake the one who was woken, nor the one who still waits.
-        assert!(matches!(desk.enter(|| wake(&counts[0])), Room::Wait(_)));
-        assert!(desk.redeem(third, || wake(&counts[2])).is_none());
+        assert!(matches!(state.enter(|| wake(&counts[0])), Room::Wait(_)));
+        assert!(state.redeem(third, || wake(&counts[2])).is_none());
         // The one who was woken does not want it any more: the next gets it.
-        desk.give_up(second).unwrap().wake();
+        state.give_up(second).unwrap().wake();
         assert_eq!(counts[2].0.load(Ordering::Relaxed), 1);
-        assert_eq!(desk.redeem(third, || wake(&counts[2])), Some(place));
+        assert_eq!(state.redeem(third, || wake(&counts[2])), Some(slot));
     }
 
     #[test]
     fn what_was_abandoned_gives_its_data_and_its_place_back() {
-        let mut desk: Desk<Vec<u8>> = Desk::new(2);
+        let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(2);
         let none = || Wake::Task(Waker::noop().clone());
-        let Room::Place(place) = desk.enter(none) else { panic!("a free place") };
-        desk.post(letter(place), Owner::Task, None);
-        assert_eq!(desk.tasks, 1);
-        assert!(desk.abandon(place).1.is_none());
-        assert_eq!(desk.tasks, 1, "somebody has to collect it");
-        assert!(desk.complete(completion(place), &mut Vec::new()).is_some());
-        assert_eq!((desk.tasks, desk.free.len()), (0, 2));
+        let Room::Slot(slot) = state.enter(none) else { panic!("a free slot") };
+        state.post(submission(slot), Owner::Task, None);
+        assert_eq!(state.tasks, 1);
+        assert!(state.abandon(slot).1.is_none());
+        assert_eq!(state.tasks, 1, "somebody has to collect it");
+        assert!(state.complete(completion(slot), &mut Vec::new()).is_some());
+        assert_eq!((state.tasks, state.free.len()), (0, 2));
     }
 
     #[test]
     fn one_leads_and_a_follower_is_found_when_it_leaves() {
-        let mut desk: Desk<Vec<u8>> = Desk::new(70);
+        let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(70);
         let count: Arc<Count> = Arc::default();
-        let places: Vec<u16> = (0..70)
-            .map(|_| match desk.enter(|| wake(&count)) {
-                Room::Place(place) => place,
+        let slots: Vec<u16> = (0..70)
+            .map(|_| match state.enter(|| wake(&count)) {
+                Room::Slot(slot) => slot,
                 Room::Wait(_) => panic!("there are 70"),
             })
             .collect();
-        for &place in &places {
-            desk.post(letter(place), Owner::Thread, None);
+        for &slot in &slots {
+            state.post(submission(slot), Owner::Thread, None);
         }
-        assert!(matches!(desk.look(places[0], true, &mut None), Look::Lead));
-        assert!(matches!(desk.look(places[69], true, &mut None), Look::Led));
-        desk.sleep(places[69], Wake::Thread(std::thread::current()));
-        desk.led = false;
-        assert!(matches!(desk.successor(), Some(Wake::Thread(_))));
-        assert!(desk.successor().is_none(), "it is awake");
+        assert!(matches!(state.look(slots[0], true, &mut None), Look::Lead));
+        assert!(matches!(state.look(slots[69], true, &mut None), Look::Led));
+        state.sleep(slots[69], Wake::Thread(std::thread::current()));
+        state.led = false;
+        assert!(matches!(state.successor(), Some(Wake::Thread(_))));
+        assert!(state.successor().is_none(), "it is awake");
     }
 }

@@ -1,12 +1,14 @@
-//! One queue in the hands of many threads: who sends, who looks at the socket, who sleeps.
+//! One queue pair shared by many threads: who sends, who polls the connection, who sleeps.
 //!
-//! Two locks, never held while sleeping: the queue pair's, which a thread holds while it sends or
-//! receives, and the desk's, held for a few instructions. A command is left at the desk; then
-//! whoever gets hold of the queue pair sends all that lie there in one go. A thread that does not
-//! get hold of it leaves its command to the one that has, which looks at the desk again after it
-//! let go. One of those who wait leads: it looks at the socket for all, sleeps in poll(2) with no
-//! lock held, and hands over when its own command is done. Futures have a thread lead for them when
-//! nobody else does.
+//! There are two locks, and neither is held while a thread sleeps. The queue pair's is held while a
+//! thread sends or receives. The submission state's is held for a few instructions. A thread queues
+//! its command in the submission state and then tries to lock the queue pair. If it gets it, it
+//! sends everything that is queued. If not, the thread that has it looks at the submission state
+//! again after unlocking.
+//!
+//! One of the waiting threads is the leader: it polls for all, sleeps in poll(2) with no lock held,
+//! and hands over when its own command is complete. If only futures wait, a thread started for them
+//! is the leader.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +23,7 @@ use ebof_nvme::QueueId;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::desk::{Command, Desk, Letter, Look, Owner, Room, Wake};
+use super::submission::{Command, Look, Owner, Room, Submission, SubmissionState, Wake};
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::lock::lock;
@@ -39,9 +41,9 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module.
-pub(super) struct Lane<B: Buffer> {
+pub(super) struct SharedQueue<B: Buffer> {
     core: Mutex<Core<B>>,
-    desk: Mutex<Desk<B>>,
+    state: Mutex<SubmissionState<B>>,
     /// How long whoever leads looks at the socket before it sleeps. The leader works on a copy.
     idle: Mutex<Idle>,
     /// Readable when the queue pair has something to do.
@@ -50,7 +52,7 @@ pub(super) struct Lane<B: Buffer> {
     /// Whether callers poll for their completions.
     polled: bool,
     time: Time,
-    /// The thread that leads for futures waits for them here, with the desk.
+    /// The thread that leads for futures waits for them here, with the submission state.
     tasks_wait: Condvar,
     driver: Mutex<Option<JoinHandle<()>>>,
     /// The generation of the controller that does not have this queue; 0 is none.
@@ -60,21 +62,21 @@ pub(super) struct Lane<B: Buffer> {
 /// What goes with the queue pair.
 struct Core<B: Buffer> {
     queue: QueuePair<B>,
-    /// Taken from the desk and not in the queue pair yet.
-    letters: VecDeque<Letter<B>>,
-    /// Over, and not told yet.
-    over: Vec<Completion<B>>,
+    /// Taken from the submission state, and not in the queue pair yet.
+    queued: VecDeque<Submission<B>>,
+    /// Complete, and not handed to the submission state yet.
+    completed: Vec<Completion<B>>,
 }
 
 /// What a look at the socket gave.
-enum Turn {
+enum Polled {
     Progress,
     /// Nothing; how long to sleep at most.
     Nothing(Duration),
     Refused,
 }
 
-impl<B: Buffer + 'static> Lane<B> {
+impl<B: Buffer + 'static> SharedQueue<B> {
     pub(super) fn new(queue: QueuePair<B>, polled: bool, spin_us: u64) -> Result<Self, Error> {
         let capacity = u16::try_from(queue.capacity()).unwrap_or(u16::MAX);
         let ready = queue.as_fd().try_clone_to_owned().map_err(|error| Error::System {
@@ -86,11 +88,11 @@ impl<B: Buffer + 'static> Lane<B> {
             time: queue.time().clone(),
             core: Mutex::new(Core {
                 queue,
-                letters: VecDeque::with_capacity(usize::from(capacity)),
-                over: Vec::with_capacity(usize::from(capacity)),
+                queued: VecDeque::with_capacity(usize::from(capacity)),
+                completed: Vec::with_capacity(usize::from(capacity)),
             }),
             idle: Mutex::new(Idle::new(spin_us)),
-            desk: Mutex::new(Desk::new(capacity)),
+            state: Mutex::new(SubmissionState::new(capacity)),
             ready,
             polled,
             tasks_wait: Condvar::new(),
@@ -110,37 +112,37 @@ impl<B: Buffer + 'static> Lane<B> {
 
     /// Runs a command and waits for it.
     pub(super) fn execute(&self, command: Command, data: Data<B>) -> Completion<B> {
-        let place = self.wait_for_room();
-        lock(&self.desk).post(Letter { place, command, data }, Owner::Thread, None);
+        let slot = self.wait_for_room();
+        lock(&self.state).post(Submission { slot, command, data }, Owner::Thread, None);
         self.send();
-        let polled = if self.polled { self.poll_for(place) } else { None };
-        polled.unwrap_or_else(|| self.wait_for(place))
+        let polled = if self.polled { self.poll_for(slot) } else { None };
+        polled.unwrap_or_else(|| self.wait_for(slot))
     }
 
     fn wait_for_room(&self) -> u16 {
         let this_thread = || Wake::Thread(std::thread::current());
-        let ticket = match lock(&self.desk).enter(this_thread) {
-            Room::Place(place) => return place,
+        let ticket = match lock(&self.state).enter(this_thread) {
+            Room::Slot(slot) => return slot,
             Room::Wait(ticket) => ticket,
         };
         loop {
             std::thread::park();
-            if let Some(place) = lock(&self.desk).redeem(ticket, this_thread) {
-                return place;
+            if let Some(slot) = lock(&self.state).redeem(ticket, this_thread) {
+                return slot;
             }
         }
     }
 
-    /// Sends what lies at the desk, unless somebody else has the queue pair: then it will.
+    /// Sends what is queued, unless another thread has the queue pair: then that one will.
     pub(super) fn send(&self) {
         loop {
             let Some(mut core) = self.try_core() else { return };
-            let mut wakes = self.take_letters(&mut core);
+            let mut wakes = self.take_queued(&mut core);
             // What the system refused, it will refuse whoever looks at the socket, and a loss is
             // told with the commands.
             let _ = core.queue.flush();
             core.collect();
-            self.tell(&mut core, &mut wakes, false);
+            self.deliver(&mut core, &mut wakes, false);
             drop(core);
             if !self.wake_all(wakes) {
                 return;
@@ -156,31 +158,31 @@ impl<B: Buffer + 'static> Lane<B> {
         }
     }
 
-    /// Gives the queue pair what lies at the desk. Returns an empty list for wakes.
-    fn take_letters(&self, core: &mut Core<B>) -> Vec<Wake> {
+    /// Submits what is queued to the queue pair. Returns an empty list for wakes.
+    fn take_queued(&self, core: &mut Core<B>) -> Vec<Wake> {
         let wakes = {
-            let mut desk = lock(&self.desk);
-            if core.letters.is_empty() {
-                std::mem::swap(&mut core.letters, &mut desk.letters);
+            let mut state = lock(&self.state);
+            if core.queued.is_empty() {
+                std::mem::swap(&mut core.queued, &mut state.queued);
             } else {
-                core.letters.append(&mut desk.letters);
+                core.queued.append(&mut state.queued);
             }
-            std::mem::take(&mut desk.spare)
+            std::mem::take(&mut state.spare)
         };
-        while let Some(letter) = core.letters.pop_front() {
-            if let Some(back) = self.submit(core, letter) {
+        while let Some(submission) = core.queued.pop_front() {
+            if let Some(back) = self.submit(core, submission) {
                 // Its turn comes with the next completion: there is one, for the queue is full.
-                core.letters.push_front(back);
+                core.queued.push_front(back);
                 break;
             }
         }
         wakes
     }
 
-    /// Gives the letter back when the queue is full.
-    fn submit(&self, core: &mut Core<B>, letter: Letter<B>) -> Option<Letter<B>> {
-        let Letter { place, command, data } = letter;
-        let user = u64::from(place);
+    /// Gives the submission back when the queue is full.
+    fn submit(&self, core: &mut Core<B>, submission: Submission<B>) -> Option<Submission<B>> {
+        let Submission { slot, command, data } = submission;
+        let user = u64::from(slot);
         let Err(mut refused) = core.queue.submit_for(command.binding, command.sqe, data, user) else { return None };
         if matches!(refused.reason, Error::NotConnected(_)) && core.collect() {
             // Commands that were lost were in the way of a new connection.
@@ -191,78 +193,78 @@ impl<B: Buffer + 'static> Lane<B> {
         }
         match refused.reason {
             Error::QueueFull if core.queue.in_flight() > 0 => {
-                return Some(Letter { place, command, data: refused.data });
+                return Some(Submission { slot, command, data: refused.data });
             }
             Error::NoFreeQueue { .. } => self.missing_in.store(core.queue.generation(), Ordering::Relaxed),
             _ => {}
         }
-        core.over.push(Completion { user, result: Err(refused.reason), data: refused.data });
+        core.completed.push(Completion { user, result: Err(refused.reason), data: refused.data });
         None
     }
 
-    /// Tells the desk what is over.
-    fn tell(&self, core: &mut Core<B>, wakes: &mut Vec<Wake>, leads: bool) {
-        if core.over.is_empty() {
+    /// Hands completions to the submission state.
+    fn deliver(&self, core: &mut Core<B>, wakes: &mut Vec<Wake>, leads: bool) {
+        if core.completed.is_empty() {
             return;
         }
-        let mut desk = lock(&self.desk);
-        for completion in core.over.drain(..) {
+        let mut state = lock(&self.state);
+        for completion in core.completed.drain(..) {
             // A buffer that nobody wants any more is dropped here: its drop must not come back to
             // this queue.
-            drop(desk.complete(completion, wakes));
+            drop(state.complete(completion, wakes));
         }
         // It may have been the command that the one who leads waits for.
-        if desk.leader_sleeps && !leads {
+        if state.leader_sleeps && !leads {
             self.waker.wake();
         }
     }
 
-    /// Wakes, with no lock held, and says whether something lies at the desk that came while the
+    /// Wakes, with no lock held, and says whether something was queued while the
     /// queue pair was held.
     fn wake_all(&self, mut wakes: Vec<Wake>) -> bool {
         wakes.drain(..).for_each(Wake::wake);
-        let mut desk = lock(&self.desk);
-        if desk.spare.capacity() == 0 {
-            desk.spare = wakes;
+        let mut state = lock(&self.state);
+        if state.spare.capacity() == 0 {
+            state.spare = wakes;
         }
-        !desk.letters.is_empty()
+        !state.queued.is_empty()
     }
 
     /// Sends and receives once.
-    fn turn(&self, mut core: MutexGuard<'_, Core<B>>, leads: bool) -> Turn {
-        let mut wakes = self.take_letters(&mut core);
+    fn poll_once(&self, mut core: MutexGuard<'_, Core<B>>, leads: bool) -> Polled {
+        let mut wakes = self.take_queued(&mut core);
         let polled = core.queue.poll();
         let refused = matches!(polled, Err(Error::System { .. }));
-        core.over.extend(polled.ok().flatten());
+        core.completed.extend(polled.ok().flatten());
         core.collect();
-        let turn = match (core.over.is_empty(), refused) {
-            (false, _) => Turn::Progress,
-            (true, false) => Turn::Nothing(core.queue.time_to_sleep().map_or(SLEEP_MAX, |time| time.min(SLEEP_MAX))),
-            (true, true) => Turn::Refused,
+        let found = match (core.completed.is_empty(), refused) {
+            (false, _) => Polled::Progress,
+            (true, false) => Polled::Nothing(core.queue.time_to_sleep().map_or(SLEEP_MAX, |time| time.min(SLEEP_MAX))),
+            (true, true) => Polled::Refused,
         };
-        self.tell(&mut core, &mut wakes, leads);
+        self.deliver(&mut core, &mut wakes, leads);
         drop(core);
         if self.wake_all(wakes) {
             self.send();
         }
-        turn
+        found
     }
 
     /// Looks at the socket once, for those who poll by themselves. True when something was over.
     pub(super) fn poll(&self) -> bool {
-        self.try_core().is_some_and(|core| matches!(self.turn(core, false), Turn::Progress))
+        self.try_core().is_some_and(|core| matches!(self.poll_once(core, false), Polled::Progress))
     }
 
     /// Polls for a command; `None` when that took too long.
-    fn poll_for(&self, place: u16) -> Option<Completion<B>> {
+    fn poll_for(&self, slot: u16) -> Option<Completion<B>> {
         let until = self.time.now() + POLL_TIME;
         let mut looks = 0u32;
         loop {
             looks += 1;
             if let Some(core) = self.try_core() {
-                self.turn(core, false);
+                self.poll_once(core, false);
             }
-            if let Look::Over(completion) = self.look(place, false) {
+            if let Look::Over(completion) = self.look(slot, false) {
                 return Some(completion);
             }
             if looks.is_multiple_of(LOOKS_PER_YIELD) {
@@ -276,60 +278,60 @@ impl<B: Buffer + 'static> Lane<B> {
 
     /// Looks after one's own command; sees to it that somebody leads when the caller, whose command
     /// is over, goes.
-    fn look(&self, place: u16, lead: bool) -> Look<B> {
-        let mut desk = lock(&self.desk);
+    fn look(&self, slot: u16, lead: bool) -> Look<B> {
+        let mut state = lock(&self.state);
         let mut wakes = Wakes::default();
-        let look = desk.look(place, lead, &mut wakes.next);
+        let look = state.look(slot, lead, &mut wakes.next);
         if let Look::Over(_) = look {
-            self.hand_over(&mut desk, &mut wakes);
+            self.hand_over(&mut state, &mut wakes);
         }
-        drop(desk);
+        drop(state);
         wakes.wake();
         look
     }
 
     /// If nobody leads, somebody who waits has to be woken for it.
-    fn hand_over(&self, desk: &mut Desk<B>, wakes: &mut Wakes) {
-        if desk.led {
+    fn hand_over(&self, state: &mut SubmissionState<B>, wakes: &mut Wakes) {
+        if state.led {
             return;
         }
-        match desk.successor() {
+        match state.successor() {
             Some(wake) => wakes.successor = Some(wake),
-            None if desk.tasks > 0 => self.tasks_wait.notify_one(),
+            None if state.tasks > 0 => self.tasks_wait.notify_one(),
             None => {}
         }
     }
 
     /// Waits for a command of a thread: leads, or sleeps while another does.
-    fn wait_for(&self, place: u16) -> Completion<B> {
+    fn wait_for(&self, slot: u16) -> Completion<B> {
         loop {
-            let mut desk = lock(&self.desk);
+            let mut state = lock(&self.state);
             let mut wakes = Wakes::default();
-            match desk.look(place, true, &mut wakes.next) {
+            match state.look(slot, true, &mut wakes.next) {
                 Look::Over(completion) => {
-                    self.hand_over(&mut desk, &mut wakes);
-                    drop(desk);
+                    self.hand_over(&mut state, &mut wakes);
+                    drop(state);
                     wakes.wake();
                     return completion;
                 }
                 Look::Led => {
-                    desk.sleep(place, Wake::Thread(std::thread::current()));
-                    drop(desk);
+                    state.sleep(slot, Wake::Thread(std::thread::current()));
+                    drop(state);
                     std::thread::park();
                 }
                 Look::Lead => {
-                    drop(desk);
-                    return self.lead_for(place);
+                    drop(state);
+                    return self.lead_for(slot);
                 }
             }
         }
     }
 
     /// Leads until the caller's own command is over.
-    fn lead_for(&self, place: u16) -> Completion<B> {
+    fn lead_for(&self, slot: u16) -> Completion<B> {
         let mut wakes = Wakes::default();
         let completion = self.lead(
-            |desk| match desk.look(place, false, &mut wakes.next) {
+            |state| match state.look(slot, false, &mut wakes.next) {
                 Look::Over(completion) => Some(completion),
                 Look::Led | Look::Lead => None,
             },
@@ -342,14 +344,14 @@ impl<B: Buffer + 'static> Lane<B> {
     /// Looks at the socket, spins and sleeps until `done`, which is asked after every look.
     /// `politely`: whoever was woken may need this very processor, and this thread has nothing of
     /// its own to do.
-    fn lead<T>(&self, mut done: impl FnMut(&mut Desk<B>) -> Option<T>, politely: bool) -> T {
+    fn lead<T>(&self, mut done: impl FnMut(&mut SubmissionState<B>) -> Option<T>, politely: bool) -> T {
         let mut looks = 0u32;
         let now_us = || self.time.now_us();
         let mut idle = lock(&self.idle).clone();
         loop {
             looks = looks.wrapping_add(1);
-            let turn = self.turn(lock(&self.core), true);
-            if matches!(turn, Turn::Progress) && idle.is_waiting() {
+            let polled = self.poll_once(lock(&self.core), true);
+            if matches!(polled, Polled::Progress) && idle.is_waiting() {
                 idle.found(now_us());
             }
             if let Some(result) = self.finished(&mut done, &mut idle, false) {
@@ -358,11 +360,11 @@ impl<B: Buffer + 'static> Lane<B> {
             if politely {
                 std::thread::yield_now();
             }
-            match turn {
-                Turn::Progress => {}
-                Turn::Refused => std::thread::sleep(REFUSED_PAUSE),
-                Turn::Nothing(_) if !looks.is_multiple_of(idle.looks_per_step().min(LOOKS_PER_YIELD)) => {}
-                Turn::Nothing(time) => {
+            match polled {
+                Polled::Progress => {}
+                Polled::Refused => std::thread::sleep(REFUSED_PAUSE),
+                Polled::Nothing(_) if !looks.is_multiple_of(idle.looks_per_step().min(LOOKS_PER_YIELD)) => {}
+                Polled::Nothing(time) => {
                     let Step::Sleep(bound_us) = idle.step(now_us()) else {
                         idle.give_way();
                         continue;
@@ -377,7 +379,7 @@ impl<B: Buffer + 'static> Lane<B> {
                     if slept.is_err() {
                         std::thread::sleep(REFUSED_PAUSE);
                     }
-                    lock(&self.desk).leader_sleeps = false;
+                    lock(&self.state).leader_sleeps = false;
                 }
             }
         }
@@ -386,22 +388,22 @@ impl<B: Buffer + 'static> Lane<B> {
     /// If the one who leads is done, it leads no more.
     fn finished<T>(
         &self,
-        done: &mut impl FnMut(&mut Desk<B>) -> Option<T>,
+        done: &mut impl FnMut(&mut SubmissionState<B>) -> Option<T>,
         idle: &mut Idle,
         sleeps: bool,
     ) -> Option<T> {
-        let mut desk = lock(&self.desk);
-        let Some(result) = done(&mut desk) else {
-            desk.leader_sleeps = sleeps;
+        let mut state = lock(&self.state);
+        let Some(result) = done(&mut state) else {
+            state.leader_sleeps = sleeps;
             return None;
         };
         idle.stop();
         // What was learned goes to whoever leads next.
         lock(&self.idle).clone_from(idle);
-        desk.led = false;
+        state.led = false;
         let mut wakes = Wakes::default();
-        self.hand_over(&mut desk, &mut wakes);
-        drop(desk);
+        self.hand_over(&mut state, &mut wakes);
+        drop(state);
         wakes.wake();
         Some(result)
     }
@@ -410,7 +412,7 @@ impl<B: Buffer + 'static> Lane<B> {
 /// Wakes found under a lock, to be done without it.
 #[derive(Default)]
 struct Wakes {
-    /// Who gets a place.
+    /// Who gets a slot.
     next: Option<Wake>,
     /// Who leads.
     successor: Option<Wake>,
@@ -425,70 +427,70 @@ impl Wakes {
 impl<B: Buffer> Core<B> {
     /// Takes what is over already; whether there was something.
     fn collect(&mut self) -> bool {
-        let before = self.over.len();
+        let before = self.completed.len();
         while let Some(completion) = self.queue.next_ready() {
-            self.over.push(completion);
+            self.completed.push(completion);
         }
-        self.over.len() > before
+        self.completed.len() > before
     }
 }
 
 /// Futures.
-impl<B: Buffer + 'static> Lane<B> {
+impl<B: Buffer + 'static> SharedQueue<B> {
     /// Queues a future's command if there is room; otherwise gives it back.
     pub(super) fn start(&self, command: Command, data: Data<B>) -> Result<u16, (Command, Data<B>)> {
-        let Some(place) = lock(&self.desk).try_enter() else { return Err((command, data)) };
-        self.post_task(place, command, data, None);
-        Ok(place)
+        let Some(slot) = lock(&self.state).try_enter() else { return Err((command, data)) };
+        self.post_task(slot, command, data, None);
+        Ok(slot)
     }
 
-    pub(super) fn post_task(&self, place: u16, command: Command, data: Data<B>, waker: Option<&TaskWaker>) {
+    pub(super) fn post_task(&self, slot: u16, command: Command, data: Data<B>, waker: Option<&TaskWaker>) {
         {
-            let mut desk = lock(&self.desk);
-            desk.post(Letter { place, command, data }, Owner::Task, waker.cloned().map(Wake::Task));
-            if !desk.led {
+            let mut state = lock(&self.state);
+            state.post(Submission { slot, command, data }, Owner::Task, waker.cloned().map(Wake::Task));
+            if !state.led {
                 self.tasks_wait.notify_one();
             }
         }
         self.send();
     }
 
-    /// A place or a ticket for a future.
+    /// A slot or a ticket for a future.
     pub(super) fn enter_task(&self, waker: &TaskWaker) -> Room {
-        lock(&self.desk).enter(|| Wake::Task(waker.clone()))
+        lock(&self.state).enter(|| Wake::Task(waker.clone()))
     }
 
     pub(super) fn redeem_task(&self, ticket: u64, waker: &TaskWaker) -> Option<u16> {
-        lock(&self.desk).redeem(ticket, || Wake::Task(waker.clone()))
+        lock(&self.state).redeem(ticket, || Wake::Task(waker.clone()))
     }
 
     /// The command's completion, or its future will be woken.
-    pub(super) fn look_task(&self, place: u16, waker: &TaskWaker) -> Option<Completion<B>> {
-        let mut desk = lock(&self.desk);
+    pub(super) fn look_task(&self, slot: u16, waker: &TaskWaker) -> Option<Completion<B>> {
+        let mut state = lock(&self.state);
         let mut wakes = Wakes::default();
-        let look = desk.look(place, false, &mut wakes.next);
+        let look = state.look(slot, false, &mut wakes.next);
         let completion = match look {
             Look::Over(completion) => Some(completion),
             Look::Led | Look::Lead => {
-                desk.sleep(place, Wake::Task(waker.clone()));
+                state.sleep(slot, Wake::Task(waker.clone()));
                 None
             }
         };
-        drop(desk);
+        drop(state);
         wakes.wake();
         completion
     }
 
     /// The future of a command is dropped.
-    pub(super) fn abandon(&self, place: u16) {
-        let (wake, completion) = lock(&self.desk).abandon(place);
+    pub(super) fn abandon(&self, slot: u16) {
+        let (wake, completion) = lock(&self.state).abandon(slot);
         wake.into_iter().for_each(Wake::wake);
         drop(completion);
     }
 
     /// The future that held a ticket is dropped.
     pub(super) fn give_up(&self, ticket: u64) {
-        let wake = lock(&self.desk).give_up(ticket);
+        let wake = lock(&self.state).give_up(ticket);
         wake.into_iter().for_each(Wake::wake);
     }
 
@@ -498,8 +500,8 @@ impl<B: Buffer + 'static> Lane<B> {
         if driver.is_some() {
             return Ok(());
         }
-        let lane = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("nvme-futures".to_owned()).spawn(move || lane.drive());
+        let queue = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("nvme-futures".to_owned()).spawn(move || queue.drive());
         *driver = Some(thread.map_err(|error| Error::System {
             action: "starting a thread",
             errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
@@ -511,22 +513,22 @@ impl<B: Buffer + 'static> Lane<B> {
     fn drive(&self) {
         loop {
             {
-                let mut desk = lock(&self.desk);
-                while !desk.stop && (desk.tasks == 0 || desk.led) {
-                    desk = self.tasks_wait.wait(desk).unwrap_or_else(PoisonError::into_inner);
+                let mut state = lock(&self.state);
+                while !state.stop && (state.tasks == 0 || state.led) {
+                    state = self.tasks_wait.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                if desk.stop {
+                if state.stop {
                     return;
                 }
-                desk.led = true;
+                state.led = true;
             }
-            self.lead(|desk| (desk.stop || desk.tasks == 0).then_some(()), true);
+            self.lead(|state| (state.stop || state.tasks == 0).then_some(()), true);
         }
     }
 
     /// Ends the thread that leads for futures. Nobody waits for a command any more.
     pub(super) fn stop(&self) {
-        lock(&self.desk).stop = true;
+        lock(&self.state).stop = true;
         self.tasks_wait.notify_one();
         self.waker.wake();
         let driver = lock(&self.driver).take();
