@@ -18,7 +18,7 @@ use crate::event_log::{Event, EventLog};
 use crate::firmware::Firmware;
 use crate::health::Health;
 use crate::hex;
-use crate::namespace::{Instance, Namespace, Shape};
+use crate::namespace::{Namespace, Shape, VolumeId};
 use crate::reservation::{self, Reservations};
 use crate::sanitize::Sanitize;
 use crate::self_test::SelfTest;
@@ -52,7 +52,8 @@ pub struct State {
     /// Who it is.
     pub identity: Identity,
     /// The next name on the medium.
-    pub next_instance: u64,
+    #[serde(rename = "next_instance")]
+    pub next_volume: u64,
     /// Namespaces by NSID.
     pub namespaces: BTreeMap<u32, Namespace>,
     /// Hosts by controller identifier.
@@ -158,7 +159,8 @@ pub enum Change {
         /// Which.
         nsid: u32,
         /// Its name from now on.
-        instance: Instance,
+        #[serde(rename = "instance")]
+        volume: VolumeId,
         /// Its blocks from now on.
         #[serde(flatten)]
         shape: Shape,
@@ -240,7 +242,7 @@ impl State {
         match change {
             Change::Made { identity } => self.identity = identity,
             Change::Created { nsid, namespace } => {
-                self.next_instance = self.next_instance.max(namespace.instance.0 + 1);
+                self.next_volume = self.next_volume.max(namespace.volume.0 + 1);
                 self.plaintext |= !namespace.shape.encrypted;
                 self.namespaces.insert(nsid, namespace);
             }
@@ -275,11 +277,11 @@ impl State {
             Change::Failed { errors } => self.errors.apply(errors),
             Change::Happened { event } => self.events.apply(event),
             Change::Firmware { firmware } => self.firmware = *firmware,
-            Change::Emptied { nsid, instance, shape } => {
-                self.next_instance = self.next_instance.max(instance.0 + 1);
+            Change::Emptied { nsid, volume, shape } => {
+                self.next_volume = self.next_volume.max(volume.0 + 1);
                 self.plaintext |= !shape.encrypted;
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
-                    namespace.instance = instance;
+                    namespace.volume = volume;
                     namespace.shape = shape;
                 }
             }
@@ -301,8 +303,8 @@ impl State {
     }
 
     /// The namespaces' names on the medium: whatever else the medium holds belongs to nobody.
-    pub fn instances(&self) -> impl Iterator<Item = Instance> + '_ {
-        self.namespaces.values().map(|namespace| namespace.instance)
+    pub fn volumes(&self) -> impl Iterator<Item = VolumeId> + '_ {
+        self.namespaces.values().map(|namespace| namespace.volume)
     }
 }
 
@@ -324,10 +326,16 @@ mod tests {
         let checkpoint = br#"{"next_instance":3,"seats":{"5":{"host":"b","taken_ms":2}}}"#;
         let unseated = br#"{"unseated":{"cntlids":[5]}}"#;
         let state = State::restore(checkpoint, &[seated.to_vec(), unseated.to_vec()]).unwrap();
-        assert_eq!(state.next_instance, 3);
+        assert_eq!(state.next_volume, 3);
         assert_eq!(state.assigned_cntlids.keys().collect::<Vec<_>>(), [&7]);
         let written = String::from_utf8(state.to_bytes()).unwrap();
         assert!(written.contains(r#""seats":{"7":{"host":"a","taken_ms":1}}"#), "{written}");
+        let emptied = Change::Emptied { nsid: 1, volume: VolumeId(9), shape: Shape::default() };
+        assert!(emptied.to_bytes().starts_with(br#"{"emptied":{"nsid":1,"instance":9,"#));
+        let namespace =
+            Namespace::new(Shape::default(), false, VolumeId(4), String::new(), &crate::DecisionInput::default());
+        let written = String::from_utf8(Change::Created { nsid: 1, namespace }.to_bytes()).unwrap();
+        assert!(written.contains(r#""instance":4"#), "{written}");
         for change in [seated.as_slice(), unseated] {
             let read: Change = serde_json::from_slice(change).unwrap();
             assert_eq!(read.to_bytes(), change);

@@ -26,12 +26,12 @@ use ebof_nvme::log::{Lid, ReservationEvent, SelfTestCode};
 
 use ebof_nvme::{ControllerId, HostId, Nsid, Status};
 
+use crate::block_format::BlockFormat;
 use crate::change::{Change, State};
-use crate::coding::Coding;
 use crate::event_log::Contexts;
 use crate::firmware::Download;
 use crate::health::{Condition, TEMPERATURE_KELVIN, Thresholds};
-use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
+use crate::namespace::{Namespace, NewNamespace, Shape, VolumeId};
 use crate::profile::Profile;
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::reservation;
@@ -197,7 +197,7 @@ pub struct Decision {
     pub events: Vec<AsyncEvent>,
     /// The host is answered when nothing of what is given back can be read any more, and commands
     /// to these namespaces wait until then; none of it where there are none.
-    pub erased: Vec<Instance>,
+    pub erased: Vec<VolumeId>,
 }
 
 /// Something to be done on the medium.
@@ -206,16 +206,16 @@ pub enum Effect {
     /// A name gets a size.
     Create {
         /// Which.
-        instance: Instance,
+        volume: VolumeId,
         /// Its blocks.
         blocks: u64,
         /// Blocks for which extents may be allocated.
         capacity_blocks: u64,
         /// How they are kept.
-        coding: Coding,
+        block_format: BlockFormat,
     },
     /// A name and everything under it is given back.
-    Remove(Instance),
+    Remove(VolumeId),
 }
 
 /// See the module's description.
@@ -235,7 +235,7 @@ pub struct Drive {
     facts: Facts,
     /// Namespaces whose old data are being erased, and how much of that is left to be done, in
     /// percent. By their name on the medium: an NSID that is used again is another namespace.
-    erasing: BTreeMap<Instance, u8>,
+    erasing: BTreeMap<VolumeId, u8>,
     /// Hosts have written, and the state does not say so yet.
     written: bool,
     /// How much of a sanitize pass is done.
@@ -360,7 +360,7 @@ impl Drive {
 
     fn claimed_bytes(&self, shape: &Shape) -> u64 {
         let extent_bytes = self.capacity.extent_bytes;
-        shape.coding().extents(shape.capacity_blocks, extent_bytes).saturating_mul(extent_bytes)
+        shape.block_format().extents(shape.capacity_blocks, extent_bytes).saturating_mul(extent_bytes)
     }
 
     fn find_attached(&self, nsid: Nsid, origin: &Origin) -> Result<&Namespace, Refusal> {

@@ -14,9 +14,9 @@ use alloc::vec::Vec;
 use crc_fast::CrcAlgorithm;
 pub use kind::Kind;
 
-use crate::coding::Coding;
+use crate::block_format::BlockFormat;
 use crate::mark::{FLUSHED_BYTES, Flushed};
-use crate::namespace::Instance;
+use crate::namespace::VolumeId;
 use crate::tag::Tag;
 
 /// Bytes of a frame, and of a checkpoint's header.
@@ -47,22 +47,22 @@ pub enum Record {
     /// A namespace is on the medium.
     Create {
         /// Its name.
-        instance: Instance,
+        volume: VolumeId,
         /// Its blocks.
         blocks: u64,
         /// Extents that it may have.
         quota: u32,
         /// How they are kept.
-        coding: Coding,
+        block_format: BlockFormat,
     },
     /// A namespace is not on the medium any more.
-    Remove(Instance),
+    Remove(VolumeId),
     /// A namespace has no extents and no bad blocks any more.
-    Clear(Instance),
+    Clear(VolumeId),
     /// Extents of a namespace have places.
     Map {
         /// The namespace, by its name on the medium.
-        instance: Instance,
+        volume: VolumeId,
         /// The first of them.
         first: u32,
         /// Their places.
@@ -71,7 +71,7 @@ pub enum Record {
     /// Extents of a namespace have none any more.
     Unmap {
         /// The namespace, by its name on the medium.
-        instance: Instance,
+        volume: VolumeId,
         /// The first of them.
         first: u32,
         /// How many.
@@ -80,7 +80,7 @@ pub enum Record {
     /// Blocks of a namespace are bad, or are not any more.
     Bad {
         /// The namespace, by its name on the medium.
-        instance: Instance,
+        volume: VolumeId,
         /// The first of them.
         start: u64,
         /// How many.
@@ -92,7 +92,7 @@ pub enum Record {
     /// for this one, or for one before it.
     Tags {
         /// The namespace, by its name on the medium.
-        instance: Instance,
+        volume: VolumeId,
         /// The first of them.
         first: u64,
         /// Their tags.
@@ -102,7 +102,7 @@ pub enum Record {
     /// have such records.
     OnlyTags {
         /// The namespace, by its name on the medium.
-        instance: Instance,
+        volume: VolumeId,
         /// The first of them.
         first: u64,
         /// Their tags.
@@ -160,11 +160,11 @@ struct Frames {
 impl Frames {
     fn push(&mut self, record: &Record) {
         match record {
-            Record::Map { instance, first, extents } => {
+            Record::Map { volume, first, extents } => {
                 for (at, part) in (0_u32..).zip(extents.chunks(MAP_EXTENTS_MAX)) {
                     let first = first + at * u32::try_from(MAP_EXTENTS_MAX).unwrap_or_default();
                     self.put(Kind::Map, |out| {
-                        out.extend(instance.0.to_le_bytes());
+                        out.extend(volume.0.to_le_bytes());
                         out.extend(first.to_le_bytes());
                         out.extend(length(part.len()));
                         part.iter().for_each(|extent| out.extend(extent.to_le_bytes()));
@@ -183,30 +183,30 @@ impl Frames {
                     });
                 }
             }
-            Record::Create { instance, blocks, quota, coding } => self.put(Kind::Create, |out| {
-                out.extend(instance.0.to_le_bytes());
+            Record::Create { volume, blocks, quota, block_format } => self.put(Kind::Create, |out| {
+                out.extend(volume.0.to_le_bytes());
                 out.extend(blocks.to_le_bytes());
                 out.extend(quota.to_le_bytes());
-                out.extend(coding.encode().to_le_bytes());
+                out.extend(block_format.encode().to_le_bytes());
             }),
-            Record::Remove(instance) => self.put(Kind::Remove, |out| out.extend(instance.0.to_le_bytes())),
-            Record::Clear(instance) => self.put(Kind::Clear, |out| out.extend(instance.0.to_le_bytes())),
-            Record::Unmap { instance, first, count } => self.put(Kind::Unmap, |out| {
-                out.extend(instance.0.to_le_bytes());
+            Record::Remove(volume) => self.put(Kind::Remove, |out| out.extend(volume.0.to_le_bytes())),
+            Record::Clear(volume) => self.put(Kind::Clear, |out| out.extend(volume.0.to_le_bytes())),
+            Record::Unmap { volume, first, count } => self.put(Kind::Unmap, |out| {
+                out.extend(volume.0.to_le_bytes());
                 out.extend(first.to_le_bytes());
                 out.extend(count.to_le_bytes());
             }),
-            Record::Bad { instance, start, blocks, bad } => self.put(Kind::Bad, |out| {
-                out.extend(instance.0.to_le_bytes());
+            Record::Bad { volume, start, blocks, bad } => self.put(Kind::Bad, |out| {
+                out.extend(volume.0.to_le_bytes());
                 out.extend(start.to_le_bytes());
                 out.extend(blocks.to_le_bytes());
                 out.push(u8::from(*bad));
             }),
-            Record::Tags { instance, first, tags } | Record::OnlyTags { instance, first, tags } => {
+            Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags } => {
                 let kind = if matches!(record, Record::Tags { .. }) { Kind::Tags } else { Kind::OnlyTags };
                 for (at, part) in (0_u64..).zip(tags.chunks(TAGS_MAX)) {
                     self.put(kind, |out| {
-                        out.extend(instance.0.to_le_bytes());
+                        out.extend(volume.0.to_le_bytes());
                         out.extend((first.saturating_add(at * TAGS_MAX as u64)).to_le_bytes());
                         out.extend(length(part.len()));
                         part.iter().for_each(|tag| out.extend(tag.0));
@@ -394,17 +394,17 @@ impl<'a> Reader<'a> {
         let [number] = self.array()?;
         let record = match Kind::with_number(number)? {
             Kind::Create => Record::Create {
-                instance: Instance(self.u64()?),
+                volume: VolumeId(self.u64()?),
                 blocks: self.u64()?,
                 quota: self.u32()?,
-                coding: Coding::decode(self.u32()?)?,
+                block_format: BlockFormat::decode(self.u32()?)?,
             },
-            Kind::Remove => Record::Remove(Instance(self.u64()?)),
-            Kind::Clear => Record::Clear(Instance(self.u64()?)),
-            Kind::Map => Record::Map { instance: Instance(self.u64()?), first: self.u32()?, extents: self.extents()? },
-            Kind::Unmap => Record::Unmap { instance: Instance(self.u64()?), first: self.u32()?, count: self.u32()? },
+            Kind::Remove => Record::Remove(VolumeId(self.u64()?)),
+            Kind::Clear => Record::Clear(VolumeId(self.u64()?)),
+            Kind::Map => Record::Map { volume: VolumeId(self.u64()?), first: self.u32()?, extents: self.extents()? },
+            Kind::Unmap => Record::Unmap { volume: VolumeId(self.u64()?), first: self.u32()?, count: self.u32()? },
             Kind::Bad => Record::Bad {
-                instance: Instance(self.u64()?),
+                volume: VolumeId(self.u64()?),
                 start: self.u64()?,
                 blocks: self.u64()?,
                 bad: self.array::<1>()? != [0],
@@ -416,9 +416,9 @@ impl<'a> Reader<'a> {
                 let fits = total <= CHANGE_BYTES_MAX && at.checked_add(bytes.len())? <= total;
                 return fits.then_some(Piece::Part { total, at, bytes });
             }
-            Kind::Tags => Record::Tags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? },
+            Kind::Tags => Record::Tags { volume: VolumeId(self.u64()?), first: self.u64()?, tags: self.tags()? },
             Kind::OnlyTags => {
-                Record::OnlyTags { instance: Instance(self.u64()?), first: self.u64()?, tags: self.tags()? }
+                Record::OnlyTags { volume: VolumeId(self.u64()?), first: self.u64()?, tags: self.tags()? }
             }
         };
         Some(Piece::Whole(record))

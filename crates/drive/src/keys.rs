@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::frame::{FRAME_BYTES, crc};
-use crate::namespace::Instance;
+use crate::namespace::VolumeId;
 
 /// Bytes of a key, wrapped: those of two keys for AES-256 in XTS mode, and 8 that show whether it
 /// was unwrapped by the right one.
@@ -31,7 +31,7 @@ pub struct KeyTable {
     /// Whether the keys can only be had with another one that is not on the medium.
     pub locked: bool,
     /// Wrapped keys of namespaces.
-    pub keys: BTreeMap<Instance, [u8; WRAPPED_BYTES]>,
+    pub keys: BTreeMap<VolumeId, [u8; WRAPPED_BYTES]>,
 }
 
 impl KeyTable {
@@ -45,8 +45,8 @@ impl KeyTable {
         bytes.extend(u32::try_from(self.keys.len()).unwrap_or(u32::MAX).to_le_bytes());
         bytes.push(u8::from(self.locked));
         bytes.resize(HEADER_BYTES, 0);
-        for (instance, key) in &self.keys {
-            bytes.extend(instance.0.to_le_bytes());
+        for (volume, key) in &self.keys {
+            bytes.extend(volume.0.to_le_bytes());
             bytes.extend(key);
         }
         let len = (bytes.len() + 4).next_multiple_of(FRAME_BYTES);
@@ -78,8 +78,8 @@ impl KeyTable {
         let count = usize::try_from(u32::from_le_bytes(count.try_into().ok()?)).ok()?;
         let mut keys = BTreeMap::new();
         for entry in covered[HEADER_BYTES..].chunks_exact(ENTRY_BYTES).take(count) {
-            let (instance, key) = entry.split_at(8);
-            keys.insert(Instance(u64::from_le_bytes(instance.try_into().ok()?)), key.try_into().ok()?);
+            let (volume, key) = entry.split_at(8);
+            keys.insert(VolumeId(u64::from_le_bytes(volume.try_into().ok()?)), key.try_into().ok()?);
         }
         let sequence = u64::from_le_bytes(sequence.try_into().ok()?);
         Some(Self { sequence, locked: covered[36] != 0, keys })
@@ -98,7 +98,7 @@ mod tests {
         fn a_table_is_what_was_written_and_damage_is_found(
             sequence: u64,
             locked: bool,
-            keys in proptest::collection::btree_map(any::<u64>().prop_map(Instance), any::<u8>().prop_map(|byte| [byte; WRAPPED_BYTES]), 0..120),
+            keys in proptest::collection::btree_map(any::<u64>().prop_map(VolumeId), any::<u8>().prop_map(|byte| [byte; WRAPPED_BYTES]), 0..120),
             flip in 0..10_000_usize,
         ) {
             let table = KeyTable { sequence, locked, keys };
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn as_many_keys_as_there_are_namespaces_fit() {
-        let keys = (0..KEYS_MAX as u64).map(|at| (Instance(at), [1; WRAPPED_BYTES])).collect();
+        let keys = (0..KEYS_MAX as u64).map(|at| (VolumeId(at), [1; WRAPPED_BYTES])).collect();
         let bytes = KeyTable { keys, ..KeyTable::default() }.encode(ID);
         assert!(bytes.len() as u64 <= TABLE_BYTES);
         assert_eq!(KeyTable::decode(ID, &bytes).unwrap().keys.len(), KEYS_MAX);

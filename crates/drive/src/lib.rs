@@ -11,9 +11,9 @@
 extern crate alloc;
 
 pub mod allocator;
+pub mod block_format;
 pub mod budget;
 pub mod change;
-pub mod coding;
 pub mod drive;
 pub mod error_log;
 pub mod event_log;
@@ -35,13 +35,13 @@ pub mod tag;
 pub mod telemetry;
 pub mod view;
 
+pub use block_format::BlockFormat;
 pub use change::{Change, Identity, RestoreError, State};
-pub use coding::Coding;
 pub use drive::{
     Capacity, Decision, Drive, Effect, Facts, LogQuery, Managers, Request, Sanitized, Settings, Turned, is_offered,
     keeps,
 };
-pub use namespace::{FORMATS, Format, Instance, Namespace, NewNamespace, Protection, Shape};
+pub use namespace::{FORMATS, Format, Namespace, NewNamespace, Protection, Shape, VolumeId};
 pub use profile::Profile;
 pub use request::{Answer, DecisionInput, Origin, Refusal};
 pub use view::View;

@@ -7,13 +7,13 @@ use alloc::string::String;
 use ebof_nvme::Status;
 use serde::{Deserialize, Serialize};
 
-use crate::coding::{Coding, METADATA_BYTES};
+use crate::block_format::{BlockFormat, METADATA_BYTES};
 use crate::hex;
 use crate::request::{DecisionInput, Refusal};
 
 /// A namespace's name on the medium: never used for another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Instance(pub u64);
+pub struct VolumeId(pub u64);
 
 /// An LBA format that the drive offers (Identify Namespace, LBAF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub struct Format {
 impl Format {
     /// How blocks of this format are kept on a medium.
     #[must_use]
-    pub const fn coding(self, checked: bool, encrypted: bool) -> Coding {
-        Coding { block_shift: self.block_shift, metadata_bytes: self.metadata_bytes, checked, encrypted }
+    pub const fn block_format(self, checked: bool, encrypted: bool) -> BlockFormat {
+        BlockFormat { block_shift: self.block_shift, metadata_bytes: self.metadata_bytes, checked, encrypted }
     }
 }
 
@@ -104,7 +104,8 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     /// Its name on the medium.
-    pub instance: Instance,
+    #[serde(rename = "instance")]
+    pub volume: VolumeId,
     /// Its blocks.
     #[serde(flatten)]
     pub shape: Shape,
@@ -185,8 +186,8 @@ impl Shape {
 
     /// How the blocks are kept on the medium.
     #[must_use]
-    pub fn coding(&self) -> Coding {
-        self.format().coding(self.checked, self.encrypted)
+    pub fn block_format(&self) -> BlockFormat {
+        self.format().block_format(self.checked, self.encrypted)
     }
 
     /// Bytes of all blocks, metadata aside.
@@ -197,7 +198,7 @@ impl Shape {
 }
 
 impl Namespace {
-    pub(crate) fn new(shape: Shape, shared: bool, instance: Instance, owner: String, input: &DecisionInput) -> Self {
+    pub(crate) fn new(shape: Shape, shared: bool, volume: VolumeId, owner: String, input: &DecisionInput) -> Self {
         let [mut uuid, mut rest] = [[0; 16], [0; 16]];
         uuid.copy_from_slice(&input.entropy[..16]);
         rest.copy_from_slice(&input.entropy[16..]);
@@ -210,7 +211,7 @@ impl Namespace {
         // A locally administered identifier of one device: no vendor's.
         eui64[0] = eui64[0] & 0xfc | 0x02;
         Self {
-            instance,
+            volume,
             shape,
             shared,
             for_everyone: false,

@@ -10,7 +10,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::namespace::Instance;
+use crate::namespace::VolumeId;
 
 /// The tag of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ impl Tag {
 
     /// The tag of a block with these data and metadata.
     #[must_use]
-    pub fn new(instance: Instance, block: u64, data: &[u8], metadata: [u8; 8]) -> Self {
+    pub fn new(volume: VolumeId, block: u64, data: &[u8], metadata: [u8; 8]) -> Self {
         let mut tag = [0; 16];
-        tag[..4].copy_from_slice(&sum(instance, block, data, metadata).to_le_bytes());
+        tag[..4].copy_from_slice(&sum(volume, block, data, metadata).to_le_bytes());
         tag[4] = VERSION;
         tag[8..].copy_from_slice(&metadata);
         Self(tag)
@@ -43,20 +43,20 @@ impl Tag {
 
     /// Whether this is the tag of that block with these data.
     #[must_use]
-    pub fn fits(&self, instance: Instance, block: u64, data: &[u8]) -> bool {
+    pub fn fits(&self, volume: VolumeId, block: u64, data: &[u8]) -> bool {
         if *self == Self::UNWRITTEN {
             return data.iter().all(|byte| *byte == 0);
         }
-        self.0[4..8] == [VERSION, 0, 0, 0] && *self == Self::new(instance, block, data, self.metadata())
+        self.0[4..8] == [VERSION, 0, 0, 0] && *self == Self::new(volume, block, data, self.metadata())
     }
 }
 
-fn sum(instance: Instance, block: u64, data: &[u8], metadata: [u8; 8]) -> u32 {
+fn sum(volume: VolumeId, block: u64, data: &[u8], metadata: [u8; 8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     let mut place = [0; 24];
     place[..8].copy_from_slice(&metadata);
     place[8..16].copy_from_slice(&block.to_le_bytes());
-    place[16..].copy_from_slice(&instance.0.to_le_bytes());
+    place[16..].copy_from_slice(&volume.0.to_le_bytes());
     digest.update(data);
     digest.update(&place);
     u32::try_from(digest.finalize() & 0xffff_ffff).unwrap_or_default()
@@ -64,10 +64,10 @@ fn sum(instance: Instance, block: u64, data: &[u8], metadata: [u8; 8]) -> u32 {
 
 /// What a page of tags begins with: whose it is, and which of them.
 #[must_use]
-pub fn header(instance: Instance, extent: u32, page: u64) -> [u8; 16] {
+pub fn header(volume: VolumeId, extent: u32, page: u64) -> [u8; 16] {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     let mut header = [0; 16];
-    header[..8].copy_from_slice(&instance.0.to_le_bytes());
+    header[..8].copy_from_slice(&volume.0.to_le_bytes());
     header[8..12].copy_from_slice(&extent.to_le_bytes());
     digest.update(b"EBOFTAG1");
     digest.update(&header[..12]);
@@ -87,17 +87,17 @@ mod tests {
         fn a_tag_fits_its_block_and_no_other(
             data in proptest::collection::vec(any::<u8>(), 512),
             metadata: [u8; 8],
-            (instance, block) in (0..9_u64, 0..9_u64),
+            (volume, block) in (0..9_u64, 0..9_u64),
             at in 0..528_usize,
             flip in 1..=255_u8,
         ) {
-            let instance = Instance(instance);
-            let tag = Tag::new(instance, block, &data, metadata);
-            prop_assert!(tag.fits(instance, block, &data) && tag.metadata() == metadata);
-            prop_assert!(!tag.fits(instance, block + 1, &data) && !tag.fits(Instance(instance.0 + 1), block, &data));
+            let volume = VolumeId(volume);
+            let tag = Tag::new(volume, block, &data, metadata);
+            prop_assert!(tag.fits(volume, block, &data) && tag.metadata() == metadata);
+            prop_assert!(!tag.fits(volume, block + 1, &data) && !tag.fits(VolumeId(volume.0 + 1), block, &data));
             let (mut bent, mut bent_data) = (tag, data);
             if at < 16 { bent.0[at] ^= flip } else { bent_data[at - 16] ^= flip }
-            prop_assert!(!bent.fits(instance, block, &bent_data));
+            prop_assert!(!bent.fits(volume, block, &bent_data));
         }
     }
 
@@ -105,17 +105,17 @@ mod tests {
     fn what_was_never_written_is_zeros_and_what_is_lost_is_nothing() {
         let (zeros, mut other) = ([0; 512], [0; 512]);
         other[511] = 1;
-        assert!(Tag::UNWRITTEN.fits(Instance(1), 7, &zeros) && !Tag::UNWRITTEN.fits(Instance(1), 7, &other));
-        assert!(!Tag::LOST.fits(Instance(1), 7, &zeros) && !Tag::LOST.fits(Instance(1), 7, &[0xFF; 512]));
+        assert!(Tag::UNWRITTEN.fits(VolumeId(1), 7, &zeros) && !Tag::UNWRITTEN.fits(VolumeId(1), 7, &other));
+        assert!(!Tag::LOST.fits(VolumeId(1), 7, &zeros) && !Tag::LOST.fits(VolumeId(1), 7, &[0xFF; 512]));
         // Zeros that were written are something else, and both are right for the same bytes.
-        let written = Tag::new(Instance(1), 7, &zeros, [0; 8]);
-        assert!(written != Tag::UNWRITTEN && written.fits(Instance(1), 7, &zeros));
+        let written = Tag::new(VolumeId(1), 7, &zeros, [0; 8]);
+        assert!(written != Tag::UNWRITTEN && written.fits(VolumeId(1), 7, &zeros));
     }
 
     #[test]
     fn pages_know_whose_they_are() {
-        let page = header(Instance(3), 4, 5);
-        assert!(page != header(Instance(2), 4, 5) && page != header(Instance(3), 5, 5));
-        assert!(page != header(Instance(3), 4, 4) && page != [0; 16]);
+        let page = header(VolumeId(3), 4, 5);
+        assert!(page != header(VolumeId(2), 4, 5) && page != header(VolumeId(3), 5, 5));
+        assert!(page != header(VolumeId(3), 4, 4) && page != [0; 16]);
     }
 }

@@ -269,8 +269,8 @@ fn set_formats(data: &mut IdentifyNamespace) {
 /// What fits into an extent, in each format.
 fn granularities(extent_bytes: u64) -> NamespaceGranularityList {
     let data = FORMATS.map(|format| {
-        let coding = format.coding(false, false);
-        coding.blocks_per_extent(extent_bytes) * coding.data_bytes()
+        let block_format = format.block_format(false, false);
+        block_format.blocks_per_extent(extent_bytes) * block_format.data_bytes()
     });
     NamespaceGranularityList::of_formats(data)
 }

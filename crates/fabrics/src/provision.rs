@@ -67,15 +67,18 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
     let format = namespace.shape.format();
     let protection = namespace.shape.protection;
     let extent_bytes = view.capacity.extent_bytes;
-    let claimed =
-        namespace.shape.coding().extents(namespace.shape.capacity_blocks, extent_bytes).saturating_mul(extent_bytes);
+    let claimed = namespace
+        .shape
+        .block_format()
+        .extents(namespace.shape.capacity_blocks, extent_bytes)
+        .saturating_mul(extent_bytes);
     let hosts: Option<BTreeSet<String>> = (!namespace.for_everyone).then(|| namespace.hosts.clone());
     let provision = Provision {
         capacity_blocks: namespace.shape.capacity_blocks,
         claimed_bytes: claimed,
         used,
         extent_bytes,
-        extent_blocks: namespace.shape.coding().blocks_per_extent(extent_bytes),
+        extent_blocks: namespace.shape.block_format().blocks_per_extent(extent_bytes),
         format: namespace.shape.format,
         shared: namespace.shared,
         hosts,

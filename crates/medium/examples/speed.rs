@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Device, Io, Operation, Request, Segments, Spec, Submitted, open};
-use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Options, VolumeId, medium_bytes};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -40,7 +40,7 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
     for option in ["", ",direct"] {
         let raw = open(&format!("{}/raw.img,size={SIZE}{option}", place.display()).parse::<Spec>()?)?;
         let drive = drive(place, "drive.img", SIZE, option)?;
-        let thin = namespace(&drive, 1, SIZE, Coding::plain(12))?;
+        let thin = namespace(&drive, 1, SIZE, BlockFormat::plain(12))?;
         fill(&*raw)?;
         let begin = Instant::now();
         fill(&*thin)?;
@@ -58,7 +58,7 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
         compare_codings(place, option)?;
     }
     let drive = drive(place, "first.img", SIZE * 8, "")?;
-    let thin = namespace(&drive, 1, SIZE * 8, Coding::plain(12))?;
+    let thin = namespace(&drive, 1, SIZE * 8, BlockFormat::plain(12))?;
     let begin = Instant::now();
     first_writes(&*thin, SIZE * 8)?;
     let extents = drive.capacity().used_bytes / drive.capacity().extent_bytes;
@@ -75,9 +75,9 @@ fn measure_all(place: &Path) -> Result<(), Failure> {
 fn measure_flushes(place: &Path) -> Result<(), Failure> {
     let raw = open(&format!("{}/raw.img,size={SIZE}", place.display()).parse::<Spec>()?)?;
     let drive = drive(place, "drive.img", SIZE * 8, "")?;
-    let thin = namespace(&drive, 1, SIZE, Coding::plain(12))?;
-    let empty = namespace(&drive, 2, SIZE * 4, Coding::plain(12))?;
-    let checked = namespace(&drive, 3, SIZE, Coding { checked: true, ..Coding::plain(12) })?;
+    let thin = namespace(&drive, 1, SIZE, BlockFormat::plain(12))?;
+    let empty = namespace(&drive, 2, SIZE * 4, BlockFormat::plain(12))?;
+    let checked = namespace(&drive, 3, SIZE, BlockFormat { checked: true, ..BlockFormat::plain(12) })?;
     for device in [&*raw, &*thin, &*checked] {
         fill(device)?;
     }
@@ -112,12 +112,12 @@ fn run(device: &dyn Device, io: &mut Io, operation: Operation) -> Result<(), Fai
 /// What checksums cost, and what encryption does.
 fn compare_codings(place: &Path, option: &str) -> Result<(), Failure> {
     let drive = drive(place, "coded.img", SIZE * 4, option)?;
-    let plain = namespace(&drive, 1, SIZE, Coding::plain(12))?;
+    let plain = namespace(&drive, 1, SIZE, BlockFormat::plain(12))?;
     fill(&*plain)?;
-    let checked = Coding { checked: true, ..Coding::plain(12) };
-    let encrypted = Coding { encrypted: true, ..Coding::plain(12) };
-    for (instance, name, coding) in [(2, "checked", checked), (3, "encrypted", encrypted)] {
-        let coded = namespace(&drive, instance, SIZE, coding)?;
+    let checked = BlockFormat { checked: true, ..BlockFormat::plain(12) };
+    let encrypted = BlockFormat { encrypted: true, ..BlockFormat::plain(12) };
+    for (volume, name, block_format) in [(2, "checked", checked), (3, "encrypted", encrypted)] {
+        let coded = namespace(&drive, volume, SIZE, block_format)?;
         let begin = Instant::now();
         fill(&*coded)?;
         println!("first writes of 1 MiB, {name}{option}: {:.0} MB/s", 268.4 / begin.elapsed().as_secs_f64());
@@ -163,10 +163,10 @@ fn drive(place: &Path, name: &str, size: u64, option: &str) -> Result<Medium, Fa
     Ok(ebof_medium::open(open(&spec)?, options)?.medium)
 }
 
-fn namespace(drive: &Medium, instance: u64, size: u64, coding: Coding) -> Result<Arc<dyn Device>, Failure> {
+fn namespace(drive: &Medium, volume: u64, size: u64, block_format: BlockFormat) -> Result<Arc<dyn Device>, Failure> {
     let (sender, receiver) = mpsc::channel();
     drive.run(Box::new(move |store| {
-        let _gone = sender.send(store.create(Instance(instance), size / 4096, size / 4096, coding));
+        let _gone = sender.send(store.create(VolumeId(volume), size / 4096, size / 4096, block_format));
     }));
     Ok(receiver.recv()??)
 }

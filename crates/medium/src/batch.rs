@@ -19,7 +19,7 @@ use crate::bad::Bad;
 use crate::flows::{Flows, Long};
 use crate::shared::Errand;
 use crate::thin::refused;
-use crate::{Error, Instance, Notice, Store, Thin, tagged};
+use crate::{Error, Notice, Store, Thin, VolumeId, tagged};
 
 /// A request, and what has become of it.
 pub(crate) struct Item {
@@ -134,9 +134,9 @@ pub(crate) fn serve(store: &mut Store, errands: Vec<Errand>, mut long: Vec<Long>
 impl Store {
     /// Runs one operation on a namespace, and returns when it is over. Up to a few MiB: the drive
     /// waits meanwhile.
-    pub fn execute(&mut self, instance: Instance, operation: Operation) -> Completion {
+    pub fn execute(&mut self, volume: VolumeId, operation: Operation) -> Completion {
         let request = Request::new(0, operation);
-        match self.shared.thin(instance) {
+        match self.shared.thin(volume) {
             Some(thin) => execute(self, &thin, request),
             None => {
                 let error = refused(&request.operation, Class::Gone, "the namespace was deleted");
@@ -251,18 +251,18 @@ impl<'a> Batch<'a> {
             tracing::error!("no extents can be made ready: {error}");
         }
         // What earlier requests of the same turn have taken is there for later ones.
-        let mut taken: BTreeMap<(Instance, u32), u32> = BTreeMap::new();
+        let mut taken: BTreeMap<(VolumeId, u32), u32> = BTreeMap::new();
         for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             let thin = Arc::clone(&item.thin);
             for index in item.missing() {
-                if taken.contains_key(&(thin.instance, index)) {
+                if taken.contains_key(&(thin.volume, index)) {
                     continue;
                 }
                 let allowed = thin.used.load(Ordering::Relaxed) < thin.quota;
                 match allowed.then(|| self.store.extents.take()).flatten() {
                     Some(place) => {
                         item.fresh.insert(index, place);
-                        taken.insert((thin.instance, index), place);
+                        taken.insert((thin.volume, index), place);
                         thin.used.fetch_add(1, Ordering::Relaxed);
                     }
                     None => {
@@ -279,7 +279,7 @@ impl<'a> Batch<'a> {
             }
             if item.result.is_err() {
                 for (index, place) in std::mem::take(&mut item.fresh) {
-                    taken.remove(&(thin.instance, index));
+                    taken.remove(&(thin.volume, index));
                     self.store.extents.put_back(place, true);
                     thin.used.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -349,13 +349,13 @@ impl<'a> Batch<'a> {
                     continue;
                 }
                 let range = item.thin.blocks(offset, len);
-                let (instance, start, blocks) = (item.thin.instance, range.start, range.end - range.start);
+                let (volume, start, blocks) = (item.thin.volume, range.start, range.end - range.start);
                 if self.store.bad_ranges() >= 2 * Bad::MAX {
                     let reason = "bad blocks lie in too many pieces: deallocate them, or write them in larger ones";
                     item.refuse(Class::OutOfSpace, reason);
                     continue;
                 }
-                match self.store.append(&[Record::Bad { instance, start, blocks, bad: false }], false) {
+                match self.store.append(&[Record::Bad { volume, start, blocks, bad: false }], false) {
                     Ok(()) => item.thin.change_bad(|bad| bad.remove(&range)),
                     Err(_) => item.refuse(Class::MediumWrite, JOURNAL),
                 }
@@ -386,7 +386,7 @@ impl<'a> Batch<'a> {
 /// Why there is no extent: `cause` is what came of making some ready.
 fn no_space(store: &mut Store, thin: &Thin, allowed: bool, cause: Option<Class>, operation: &Operation) -> DeviceError {
     if !allowed {
-        store.shared.tell(Notice::QuotaReached(thin.instance));
+        store.shared.tell(Notice::QuotaReached(thin.volume));
         let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
         return refused(operation, Class::OutOfSpace, reason);
     }
@@ -399,7 +399,7 @@ fn no_space(store: &mut Store, thin: &Thin, allowed: bool, cause: Option<Class>,
         let class = cause.filter(|class| *class == Class::OutOfSpace).unwrap_or(Class::MediumWrite);
         return refused(operation, class, reason);
     }
-    store.extents.is_full(thin.instance);
+    store.extents.is_full(thin.volume);
     let reason = "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
     refused(operation, Class::OutOfSpace, reason)
 }
@@ -452,18 +452,18 @@ pub(crate) fn written(operation: &Operation) -> Vec<(u64, u64)> {
 pub(crate) fn records_of(items: &[Item]) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     for item in items.iter().filter(|item| item.result.is_ok()) {
-        let instance = item.thin.instance;
+        let volume = item.thin.volume;
         for (&index, &place) in &item.fresh {
             match records.last_mut() {
-                Some(Record::Map { instance: last, first, extents })
-                    if *last == instance && u64::from(*first) + extents.len() as u64 == u64::from(index) =>
+                Some(Record::Map { volume: last, first, extents })
+                    if *last == volume && u64::from(*first) + extents.len() as u64 == u64::from(index) =>
                 {
                     extents.push(place);
                 }
-                _ => records.push(Record::Map { instance, first: index, extents: vec![place] }),
+                _ => records.push(Record::Map { volume, first: index, extents: vec![place] }),
             }
         }
-        let unmap = |range: &Range<u32>| Record::Unmap { instance, first: range.start, count: range.end - range.start };
+        let unmap = |range: &Range<u32>| Record::Unmap { volume, first: range.start, count: range.end - range.start };
         records.extend(item.gone.iter().map(unmap));
     }
     records

@@ -3,7 +3,7 @@
 use ebof_backend::Class;
 use thiserror::Error;
 
-use crate::{Damage, Instance};
+use crate::{Damage, VolumeId};
 
 /// Why the drive's thread did not do what it was asked for.
 #[derive(Debug, Error)]
@@ -13,10 +13,10 @@ pub enum Error {
     Device(#[from] ebof_backend::Error),
     /// No such namespace.
     #[error("namespace {} is not on this medium", .0.0)]
-    Unknown(Instance),
+    Unknown(VolumeId),
     /// The name is taken.
     #[error("namespace {} is on this medium already", .0.0)]
-    Exists(Instance),
+    Exists(VolumeId),
     /// Longer than the journal takes.
     #[error("changes of {bytes} bytes at once: at most {bytes_max} go into the journal together")]
     TooLarge {

@@ -16,7 +16,7 @@ use ebof_drive::allocator::Allocator;
 use crate::shared::{Epoch, Shared};
 use crate::thin::refused;
 use crate::zeroing::Load;
-use crate::{Instance, Notice, Thin};
+use crate::{Notice, Thin, VolumeId};
 
 /// Extents by which the high-water mark rises: so many are taken for each flush of it.
 const HIGH_WATER_STEP: u32 = 4096;
@@ -308,10 +308,10 @@ impl Extents {
     }
 
     /// A write found no free extent.
-    pub(crate) fn is_full(&mut self, instance: Instance) {
+    pub(crate) fn is_full(&mut self, volume: VolumeId) {
         if !self.full {
             self.full = true;
-            self.shared.tell(Notice::Full(instance));
+            self.shared.tell(Notice::Full(volume));
         }
     }
 

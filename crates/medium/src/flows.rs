@@ -19,7 +19,7 @@ use std::time::Instant;
 use ebof_backend::{Error, Operation};
 
 use crate::shared::Errand;
-use crate::{Instance, Thin};
+use crate::{Thin, VolumeId};
 
 /// Requests of one turn at most.
 pub(crate) const REQUESTS: usize = 256;
@@ -59,9 +59,9 @@ pub(crate) struct Turn {
 
 /// Queues that have their turns.
 struct RoundRobin<T> {
-    queues: BTreeMap<Instance, VecDeque<T>>,
+    queues: BTreeMap<VolumeId, VecDeque<T>>,
     /// Queues with something in them; the next one first.
-    order: VecDeque<Instance>,
+    order: VecDeque<VolumeId>,
 }
 
 impl<T> Default for RoundRobin<T> {
@@ -71,7 +71,7 @@ impl<T> Default for RoundRobin<T> {
 }
 
 impl<T> RoundRobin<T> {
-    fn push(&mut self, of: Instance, item: T) {
+    fn push(&mut self, of: VolumeId, item: T) {
         let queue = self.queues.entry(of).or_insert_with(|| {
             self.order.push_back(of);
             VecDeque::new()
@@ -80,7 +80,7 @@ impl<T> RoundRobin<T> {
     }
 
     /// Puts back what was taken and is not done: it is the first of its queue.
-    fn push_front(&mut self, of: Instance, item: T) {
+    fn push_front(&mut self, of: VolumeId, item: T) {
         let queue = self.queues.entry(of).or_insert_with(|| {
             self.order.push_back(of);
             VecDeque::new()
@@ -104,15 +104,15 @@ impl<T> RoundRobin<T> {
 impl Flows {
     pub(crate) fn push(&mut self, errand: Errand) {
         if is_long(&errand.request.operation) {
-            self.long.push(errand.thin.instance(), Long::new(errand));
+            self.long.push(errand.thin.volume(), Long::new(errand));
         } else {
-            self.requests.push(errand.thin.instance(), errand);
+            self.requests.push(errand.thin.volume(), errand);
         }
     }
 
     /// A long request goes on in one of the next turns.
     pub(crate) fn again(&mut self, long: Long) {
-        self.long.push_front(long.errand.thin.instance(), long);
+        self.long.push_front(long.errand.thin.volume(), long);
     }
 
     /// A request waits for space, until [`unpark`](Self::unpark) or its time is over.
@@ -123,7 +123,7 @@ impl Flows {
     /// Those that wait for space are tried again, before what was asked later.
     pub(crate) fn unpark(&mut self) {
         for errand in self.parked.drain(..).rev() {
-            self.requests.push_front(errand.thin.instance(), errand);
+            self.requests.push_front(errand.thin.volume(), errand);
         }
     }
 
@@ -272,15 +272,15 @@ mod tests {
     #[test]
     fn queues_have_their_turns_however_long_one_is() {
         let mut queues = RoundRobin::default();
-        (0..1000).for_each(|item| queues.push(Instance(1), item));
-        queues.push(Instance(2), 5000);
-        queues.push(Instance(3), 6000);
-        queues.push(Instance(2), 5001);
+        (0..1000).for_each(|item| queues.push(VolumeId(1), item));
+        queues.push(VolumeId(2), 5000);
+        queues.push(VolumeId(3), 6000);
+        queues.push(VolumeId(2), 5001);
         let order: Vec<_> = (0..8).map_while(|_| queues.pop()).collect();
         assert_eq!(order, [0, 5000, 6000, 1, 5001, 2, 3, 4]);
         // What is put back is the next of its queue, and has no turn before others.
-        queues.push(Instance(2), 7000);
-        queues.push_front(Instance(1), 4);
+        queues.push(VolumeId(2), 7000);
+        queues.push_front(VolumeId(1), 4);
         assert_eq!([queues.pop(), queues.pop(), queues.pop()], [Some(4), Some(7000), Some(5)]);
     }
 

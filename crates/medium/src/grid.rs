@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use ebof_drive::Coding;
-use ebof_drive::coding::{TAG_BYTES, TAG_PAGE_BYTES, TAGS_PER_PAGE};
+use ebof_drive::BlockFormat;
+use ebof_drive::block_format::{TAG_BYTES, TAG_PAGE_BYTES, TAGS_PER_PAGE};
 
 /// See the module's description. A namespace has one; it never changes.
 #[derive(Clone, Copy, Debug)]
@@ -23,10 +23,10 @@ pub(crate) struct Grid {
 
 impl Grid {
     /// `None`: no block fits into an extent.
-    pub(crate) fn new(coding: Coding, extent_bytes: u64) -> Option<Self> {
-        let blocks = coding.blocks_per_extent(extent_bytes);
-        let (data_bytes, block_bytes) = (coding.data_bytes(), coding.block_bytes());
-        let tags = coding.tags(extent_bytes).unwrap_or((extent_bytes, 0));
+    pub(crate) fn new(block_format: BlockFormat, extent_bytes: u64) -> Option<Self> {
+        let blocks = block_format.blocks_per_extent(extent_bytes);
+        let (data_bytes, block_bytes) = (block_format.data_bytes(), block_format.block_bytes());
+        let tags = block_format.tags(extent_bytes).unwrap_or((extent_bytes, 0));
         (blocks > 0).then_some(Self { blocks, span_bytes: blocks * block_bytes, data_bytes, block_bytes, tags })
     }
 
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn every_block_has_its_own_bytes_and_its_own_tag() {
         for (block_shift, metadata_bytes) in [(9, 0), (9, 8), (12, 0), (12, 8)] {
-            let coding = Coding { metadata_bytes, checked: true, ..Coding::plain(block_shift) };
+            let block_format = BlockFormat { metadata_bytes, checked: true, ..BlockFormat::plain(block_shift) };
             let extent_bytes = 256 << 10;
-            let grid = Grid::new(coding, extent_bytes).unwrap();
+            let grid = Grid::new(block_format, extent_bytes).unwrap();
             let mut tags = BTreeSet::new();
             for block in 0..3 * grid.blocks {
                 let (index, page, tag) = (grid.index(block), grid.page(block), grid.tag(block));

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::crypt::{Cipher, KEY_BYTES};
 use crate::disk::Disk;
-use crate::{Error, Instance, OpenError};
+use crate::{Error, OpenError, VolumeId};
 
 /// A key that is not on the medium: without it the keys that are cannot be had. 32 bytes; not
 /// shown, and wiped when it goes.
@@ -55,7 +55,7 @@ pub(crate) struct Keys {
     layout: Layout,
     drive_key: Option<DriveKey>,
     table: KeyTable,
-    ciphers: BTreeMap<Instance, Arc<Cipher>>,
+    ciphers: BTreeMap<VolumeId, Arc<Cipher>>,
     /// A copy on the medium may have keys that are not in the table, or not those that are.
     stale: bool,
     /// Bytes of each copy that may hold something.
@@ -108,9 +108,9 @@ impl Keys {
         let wrapper = drive_key.as_ref().filter(|_| table.locked).map(DriveKey::wrapper);
         let rewrap = drive_key.is_some() && !table.locked;
         keys.drive_key = drive_key;
-        for (instance, wrapped) in &table.keys {
+        for (volume, wrapped) in &table.keys {
             let key = unwrap(wrapper.as_ref(), wrapped).ok_or_else(|| OpenError::KeyWrong { device: name.clone() })?;
-            keys.ciphers.insert(*instance, Arc::new(Cipher::new(&key)));
+            keys.ciphers.insert(*volume, Arc::new(Cipher::new(&key)));
         }
         if rewrap {
             // The keys were on the medium as they are: from now on they are not.
@@ -129,30 +129,30 @@ impl Keys {
     }
 
     /// What encrypts the namespace, if anything does.
-    pub(crate) fn cipher(&self, instance: Instance) -> Option<Arc<Cipher>> {
-        self.ciphers.get(&instance).cloned()
+    pub(crate) fn cipher(&self, volume: VolumeId) -> Option<Arc<Cipher>> {
+        self.ciphers.get(&volume).cloned()
     }
 
     /// Makes the key of a namespace, durably.
-    pub(crate) fn make(&mut self, disk: &mut Disk, instance: Instance) -> Result<Arc<Cipher>, Error> {
+    pub(crate) fn make(&mut self, disk: &mut Disk, volume: VolumeId) -> Result<Arc<Cipher>, Error> {
         let mut key: Key = Zeroizing::new([0; KEY_BYTES]);
         disk.clock.fill(&mut *key).map_err(|_| Error::NoRandomness)?;
         let wrapped = wrap(self.drive_key.as_ref().map(DriveKey::wrapper).as_ref(), &key);
         let mut table = self.table.clone();
-        table.keys.insert(instance, wrapped);
+        table.keys.insert(volume, wrapped);
         table.locked = self.drive_key.is_some();
         self.write(disk, table)?;
         let cipher = Arc::new(Cipher::new(&key));
-        self.ciphers.insert(instance, Arc::clone(&cipher));
+        self.ciphers.insert(volume, Arc::clone(&cipher));
         Ok(cipher)
     }
 
     /// Destroys all keys but those of these namespaces, durably. After an error they may still be
     /// on the medium; the next call tries again.
-    pub(crate) fn keep(&mut self, disk: &mut Disk, known: impl Fn(Instance) -> bool) -> Result<(), DeviceError> {
-        self.ciphers.retain(|instance, _| known(*instance));
+    pub(crate) fn keep(&mut self, disk: &mut Disk, known: impl Fn(VolumeId) -> bool) -> Result<(), DeviceError> {
+        self.ciphers.retain(|volume, _| known(*volume));
         let mut table = self.table.clone();
-        table.keys.retain(|instance, _| known(*instance));
+        table.keys.retain(|volume, _| known(*volume));
         if table.keys.len() == self.table.keys.len() && !self.stale {
             return Ok(());
         }

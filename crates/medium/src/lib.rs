@@ -9,18 +9,18 @@
 //! use std::sync::{Arc, mpsc};
 //!
 //! use ebof_backend::Memory;
-//! use ebof_medium::{Coding, Instance, Options};
+//! use ebof_medium::{BlockFormat, VolumeId, Options};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let backing = Arc::new(Memory::new(ebof_medium::medium_bytes(16 << 20)?, 512, false));
 //! let opened = ebof_medium::open(backing, Options { create: Some(16 << 20), ..Options::default() })?;
 //! let (answer, answers) = mpsc::channel();
 //! opened.medium.run(Box::new(move |store| {
-//!     let made = store.create(Instance(1), 1 << 18, 1 << 11, Coding::plain(12));
+//!     let made = store.create(VolumeId(1), 1 << 18, 1 << 11, BlockFormat::plain(12));
 //!     let _gone = answer.send(made.and_then(|_device| store.commit(&[b"a namespace"])));
 //! }));
 //! answers.recv()??;
-//! let namespace = opened.medium.device(Instance(1)).ok_or("just made")?; // a backend::Device
+//! let namespace = opened.medium.device(VolumeId(1)).ok_or("just made")?; // a backend::Device
 //! # drop(namespace);
 //! opened.medium.stop(); // a checkpoint, marked clean
 //! # Ok(())
@@ -73,7 +73,7 @@ use std::sync::Arc;
 pub use damage::{Content, Damage, Part, Proof};
 use ebof_backend::{Device, IoFactory};
 use ebof_clock::Clock;
-pub use ebof_drive::{Coding, Instance};
+pub use ebof_drive::{BlockFormat, VolumeId};
 pub use error::{Error, OpenError};
 pub use jobs::{Job, Progress};
 pub use keys::DriveKey;

@@ -10,7 +10,7 @@ use ebof_backend::Device;
 use crate::shared::Shared;
 use crate::thin::ThinDevice;
 use crate::work::{OwnerWork, WorkQueue};
-use crate::{Instance, Store, Thin};
+use crate::{Store, Thin, VolumeId};
 
 /// The handle of a drive's thread. When the last one goes, the thread stops as
 /// [`stop`](Medium::stop) has it.
@@ -55,21 +55,21 @@ impl Medium {
 
     /// The namespace with this name.
     #[must_use]
-    pub fn device(&self, instance: Instance) -> Option<Arc<dyn Device>> {
-        let thin = self.thin(instance)?;
+    pub fn device(&self, volume: VolumeId) -> Option<Arc<dyn Device>> {
+        let thin = self.thin(volume)?;
         Some(Arc::new(ThinDevice(thin)))
     }
 
     /// The same, with what is particular to it.
     #[must_use]
-    pub fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {
-        self.handle.shared.thin(instance)
+    pub fn thin(&self, volume: VolumeId) -> Option<Arc<Thin>> {
+        self.handle.shared.thin(volume)
     }
 
     /// All namespaces on the medium.
     #[must_use]
-    pub fn instances(&self) -> Vec<Instance> {
-        self.handle.shared.instances()
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        self.handle.shared.volumes()
     }
 
     /// Whether a part of what it says of itself is lost: nothing is written, and what is not known

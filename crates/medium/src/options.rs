@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebof_backend::{Class, IoFactory};
 use ebof_clock::Clock;
 
-use crate::{DriveKey, Instance, Trouble};
+use crate::{DriveKey, Trouble, VolumeId};
 
 /// How a medium is opened.
 #[derive(Clone, Debug, Default)]
@@ -53,9 +53,9 @@ impl fmt::Debug for Notify {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A write was refused: the namespace has all that it may have.
-    QuotaReached(Instance),
+    QuotaReached(VolumeId),
     /// A write was refused: the drive has no free extent.
-    Full(Instance),
+    Full(VolumeId),
     /// There are free extents again, after [`Notice::Full`].
     Room,
     /// The journal could not be written: changes are refused until it can.
@@ -71,7 +71,7 @@ pub enum Notice {
     /// 16 are told in a second.
     Corrupt {
         /// Whose it is.
-        instance: Instance,
+        volume: VolumeId,
         /// Its number (LBA).
         block: u64,
     },

@@ -152,11 +152,11 @@ impl Store {
         let tags = self.tags.bring(&mut self.disk, &mut self.journal)?;
         let mut records = vec![Record::HighWater(self.extents.high_water())];
         for thin in self.shared.thins() {
-            let (instance, quota, coding) = (thin.instance, thin.quota, thin.coding);
-            records.push(Record::Create { instance, blocks: thin.blocks_of_it(), quota, coding });
-            records.extend(thin.map.runs().map(|(first, extents)| Record::Map { instance, first, extents }));
+            let (volume, quota, block_format) = (thin.volume, thin.quota, thin.block_format);
+            records.push(Record::Create { volume, blocks: thin.blocks_of_it(), quota, block_format });
+            records.extend(thin.map.runs().map(|(first, extents)| Record::Map { volume, first, extents }));
             let bad = |range: Range<u64>| Record::Bad {
-                instance,
+                volume,
                 start: range.start,
                 blocks: range.end - range.start,
                 bad: true,

@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::shared::Shared;
 use crate::tags::Tags;
-use crate::{Instance, Thin};
+use crate::{Thin, VolumeId};
 
 /// A drive as records make it, one after the other.
 pub(crate) struct Replay<'a> {
@@ -38,15 +38,15 @@ impl<'a> Replay<'a> {
                 thin.map.set(index, None);
             });
         };
-        let thin = |instance: &Instance| self.shared.thin(*instance);
+        let thin = |volume: &VolumeId| self.shared.thin(*volume);
         match record {
-            Record::Remove(instance) | Record::Clear(instance) => {
-                if let Some(thin) = thin(instance) {
+            Record::Remove(volume) | Record::Clear(volume) => {
+                if let Some(thin) = thin(volume) {
                     forget(&thin, 0..u32::MAX);
                 }
             }
-            Record::Unmap { instance, first, count } => {
-                if let Some(thin) = thin(instance) {
+            Record::Unmap { volume, first, count } => {
+                if let Some(thin) = thin(volume) {
                     forget(&thin, *first..first.saturating_add(*count));
                 }
             }
@@ -59,14 +59,14 @@ impl<'a> Replay<'a> {
                     taken.into_iter().for_each(|index| forget(&thin, index..index + 1));
                 }
             }
-            Record::Bad { instance, start, blocks, bad: true } => {
-                if let Some(thin) = thin(instance) {
+            Record::Bad { volume, start, blocks, bad: true } => {
+                if let Some(thin) = thin(volume) {
                     thin.change_bad(|kept| kept.add(*start..start.saturating_add(*blocks)));
                 }
             }
-            Record::Tags { instance, first, tags } if thin(instance).is_some_and(|thin| thin.is_tagged) => {
+            Record::Tags { volume, first, tags } if thin(volume).is_some_and(|thin| thin.is_tagged) => {
                 let tags = (*first..).zip(tags);
-                tags.for_each(|(block, &tag)| self.tags.suppose(*instance, block, tag, false));
+                tags.for_each(|(block, &tag)| self.tags.suppose(*volume, block, tag, false));
             }
             _ => {}
         }
@@ -75,55 +75,55 @@ impl<'a> Replay<'a> {
     /// Does what a record of a frame, or of the checkpoint, says.
     pub(crate) fn record(&mut self, frame: Option<u64>, record: &Record) -> Result<(), String> {
         let thin =
-            |instance: &Instance| self.shared.thin(*instance).ok_or(format!("namespace {} was never made", instance.0));
+            |volume: &VolumeId| self.shared.thin(*volume).ok_or(format!("namespace {} was never made", volume.0));
         match record {
-            Record::Create { instance, blocks, quota, coding } => {
+            Record::Create { volume, blocks, quota, block_format } => {
                 // Of a namespace that is removed further on the key is gone already.
-                let thin = Thin::new(self.shared, *instance, *blocks, *quota, *coding, self.keys.cipher(*instance));
-                let thin = thin.ok_or(format!("namespace {} cannot be", instance.0))?;
+                let thin = Thin::new(self.shared, *volume, *blocks, *quota, *block_format, self.keys.cipher(*volume));
+                let thin = thin.ok_or(format!("namespace {} cannot be", volume.0))?;
                 self.shared.insert(Arc::new(thin));
             }
-            Record::Remove(instance) => {
-                self.shared.remove(*instance);
-                self.tags.forget_all(*instance);
+            Record::Remove(volume) => {
+                self.shared.remove(*volume);
+                self.tags.forget_all(*volume);
             }
-            Record::Clear(instance) => {
-                let thin = thin(instance)?;
-                self.tags.forget_all(*instance);
+            Record::Clear(volume) => {
+                let thin = thin(volume)?;
+                self.tags.forget_all(*volume);
                 let _taken = thin.unmap(0..thin.map.len());
                 thin.change_bad(Bad::clear);
             }
-            Record::Map { instance, first, extents } => {
-                let thin = thin(instance)?;
+            Record::Map { volume, first, extents } => {
+                let thin = thin(volume)?;
                 for (index, place) in (*first..).zip(extents) {
                     if index >= thin.map.len() || *place >= self.shared.layout.extents() {
-                        return Err(format!("extent {index} of namespace {} is out of range", instance.0));
+                        return Err(format!("extent {index} of namespace {} is out of range", volume.0));
                     }
                     thin.map.set(index, Some(*place));
-                    self.tags.resolve(*instance, thin.grid.blocks_of(index..index + 1));
+                    self.tags.resolve(*volume, thin.grid.blocks_of(index..index + 1));
                 }
             }
-            Record::Unmap { instance, first, count } => {
-                let thin = thin(instance)?;
+            Record::Unmap { volume, first, count } => {
+                let thin = thin(volume)?;
                 let range = *first..first.saturating_add(*count).min(thin.map.len());
-                self.tags.resolve(*instance, thin.grid.blocks_of(range.clone()));
+                self.tags.resolve(*volume, thin.grid.blocks_of(range.clone()));
                 let _taken = thin.unmap(range);
             }
-            Record::Bad { instance, start, blocks, bad } => {
+            Record::Bad { volume, start, blocks, bad } => {
                 let range = *start..start.saturating_add(*blocks);
-                thin(instance)?.change_bad(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
+                thin(volume)?.change_bad(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
             }
-            Record::Tags { instance, first, tags } | Record::OnlyTags { instance, first, tags } => {
-                let thin = thin(instance)?;
+            Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags } => {
+                let thin = thin(volume)?;
                 let fits = first.checked_add(tags.len() as u64).is_some_and(|end| end <= thin.blocks_of_it());
                 if !thin.is_tagged || !fits {
-                    return Err(format!("block {first} of namespace {} has no tag", instance.0));
+                    return Err(format!("block {first} of namespace {} has no tag", volume.0));
                 }
                 self.tags.are_journaled(tags.len());
                 // What was flushed since cannot be older; what was not may be.
                 let is_flushed = frame.is_some_and(|frame| self.journal.is_settled(frame));
                 let only = is_flushed || matches!(record, Record::OnlyTags { .. });
-                (*first..).zip(tags).for_each(|(block, &tag)| self.tags.suppose(*instance, block, tag, only));
+                (*first..).zip(tags).for_each(|(block, &tag)| self.tags.suppose(*volume, block, tag, only));
                 if let Some(frame) = frame.filter(|_| !is_flushed) {
                     self.journal.hold(frame);
                 }
@@ -138,14 +138,14 @@ impl<'a> Replay<'a> {
     /// mark may hold anything.
     pub(crate) fn finish(self) -> Result<Extents, String> {
         let extents = Extents::new(self.shared, self.high_water)?;
-        let keyless = |thin: &Arc<Thin>| thin.coding.encrypted && thin.cipher.is_none();
+        let keyless = |thin: &Arc<Thin>| thin.block_format.encrypted && thin.cipher.is_none();
         let keyless = self.shared.thins().into_iter().filter(keyless);
         for thin in keyless {
             if !self.shared.read_only {
-                return Err(format!("the key of namespace {} is not there", thin.instance.0));
+                return Err(format!("the key of namespace {} is not there", thin.volume.0));
             }
             // Its key was destroyed, and what says so is lost.
-            self.shared.remove(thin.instance);
+            self.shared.remove(thin.volume);
         }
         extents.count();
         Ok(extents)

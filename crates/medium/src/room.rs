@@ -1,7 +1,7 @@
 //! Whether a checkpoint has room for the largest of everything that is in it. Tests only.
 
+use ebof_drive::block_format::TAGS_PER_PAGE;
 use ebof_drive::budget::STATE_BYTES_MAX;
-use ebof_drive::coding::TAGS_PER_PAGE;
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series};
 use ebof_drive::layout::{EXTENTS_MAX, Layout};
 use ebof_drive::tag::Tag;
@@ -9,18 +9,18 @@ use ebof_drive::tag::Tag;
 use crate::bad::Bad;
 use crate::store::INSTANCES_MAX;
 use crate::tags::{CARRIED_MAX, PAGES_MAX};
-use crate::{Coding, Instance};
+use crate::{BlockFormat, VolumeId};
 
 /// What a checkpoint is made of, each as much as there can be: extents that lie nowhere together,
 /// ranges of bad blocks that were split, tags of which each is one of several.
 fn largest(extents: u32) -> Checkpoint {
-    let instance = Instance(u64::MAX);
-    let tags = |first, count| Record::Tags { instance, first, tags: vec![Tag([0xfe; 16]); count] };
-    let bad = |start| Record::Bad { instance, start, blocks: 1, bad: true };
-    let create = |blocks| Record::Create { instance, blocks, quota: u32::MAX, coding: Coding::plain(9) };
+    let volume = VolumeId(u64::MAX);
+    let tags = |first, count| Record::Tags { volume, first, tags: vec![Tag([0xfe; 16]); count] };
+    let bad = |start| Record::Bad { volume, start, blocks: 1, bad: true };
+    let create = |blocks| Record::Create { volume, blocks, quota: u32::MAX, block_format: BlockFormat::plain(9) };
     let mut records = vec![Record::HighWater(u32::MAX)];
     records.extend((0..INSTANCES_MAX as u64).map(create));
-    records.extend((0..extents).map(|extent| Record::Map { instance, first: extent, extents: vec![extent] }));
+    records.extend((0..extents).map(|extent| Record::Map { volume, first: extent, extents: vec![extent] }));
     records.extend((0..2 * Bad::MAX as u64).map(bad));
     // A frame has no room for all tags of a page.
     let page = usize::try_from(TAGS_PER_PAGE).unwrap();

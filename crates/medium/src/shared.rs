@@ -14,7 +14,7 @@ use crate::journal::{Point, View};
 use crate::options::Notify;
 use crate::thin::Refusal;
 use crate::trouble::{Failure, WAITING, failure};
-use crate::{Instance, Notice, Options, Thin};
+use crate::{Notice, Options, Thin, VolumeId};
 
 /// How long more requests are waited for.
 const GATHER: Duration = Duration::from_micros(50);
@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     pub(crate) hides_unchecked: bool,
     notify: Option<Notify>,
     epoch: RwLock<Arc<Epoch>>,
-    thins: RwLock<BTreeMap<Instance, Arc<Thin>>>,
+    thins: RwLock<BTreeMap<VolumeId, Arc<Thin>>>,
     /// What the backing device has failed at, to be looked at.
     failures: Mutex<Vec<Failure>>,
     queue: Mutex<Queue>,
@@ -200,11 +200,11 @@ impl Shared {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {
-        self.thins.read().unwrap_or_else(PoisonError::into_inner).get(&instance).cloned()
+    pub(crate) fn thin(&self, volume: VolumeId) -> Option<Arc<Thin>> {
+        self.thins.read().unwrap_or_else(PoisonError::into_inner).get(&volume).cloned()
     }
 
-    pub(crate) fn instances(&self) -> Vec<Instance> {
+    pub(crate) fn volumes(&self) -> Vec<VolumeId> {
         self.thins.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
@@ -213,11 +213,11 @@ impl Shared {
     }
 
     pub(crate) fn insert(&self, thin: Arc<Thin>) {
-        self.thins.write().unwrap_or_else(PoisonError::into_inner).insert(thin.instance, thin);
+        self.thins.write().unwrap_or_else(PoisonError::into_inner).insert(thin.volume, thin);
     }
 
-    pub(crate) fn remove(&self, instance: Instance) {
-        if let Some(thin) = self.thins.write().unwrap_or_else(PoisonError::into_inner).remove(&instance) {
+    pub(crate) fn remove(&self, volume: VolumeId) {
+        if let Some(thin) = self.thins.write().unwrap_or_else(PoisonError::into_inner).remove(&volume) {
             thin.removed.store(true, Ordering::Release);
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device, Error as DeviceError, Operation};
-use ebof_drive::Coding;
+use ebof_drive::BlockFormat;
 use ebof_drive::frame::{CHANGE_BYTES_MAX, FRAME_BYTES, Record};
 use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 
@@ -20,7 +20,7 @@ use crate::replay::Replay;
 use crate::shared::Shared;
 use crate::tags::Tags;
 use crate::thin::{INDEX_MAX, ThinDevice};
-use crate::{Error, Instance, Job, OpenError, Options, Thin, recovery};
+use crate::{Error, Job, OpenError, Options, Thin, VolumeId, recovery};
 
 /// Namespaces on a medium at most.
 pub(crate) const INSTANCES_MAX: usize = 4096;
@@ -112,29 +112,29 @@ impl Store {
     /// `Exists`, `TooBig`, `TooMany`, `BlockSize` or `Device`.
     pub fn create(
         &mut self,
-        instance: Instance,
+        volume: VolumeId,
         blocks: u64,
         capacity_blocks: u64,
-        coding: Coding,
+        block_format: BlockFormat,
     ) -> Result<Arc<dyn Device>, Error> {
-        if self.shared.thin(instance).is_some() {
-            return Err(Error::Exists(instance));
+        if self.shared.thin(volume).is_some() {
+            return Err(Error::Exists(volume));
         }
-        if self.shared.instances().len() >= INSTANCES_MAX {
+        if self.shared.volumes().len() >= INSTANCES_MAX {
             return Err(Error::TooMany { what: "namespaces", max: INSTANCES_MAX });
         }
         let bytes_min = self.shared.base.geometry().block_bytes;
-        if !coding.is_legal() || coding.data_bytes() < u64::from(bytes_min) {
-            let bytes = u32::try_from(coding.data_bytes()).unwrap_or(u32::MAX);
+        if !block_format.is_legal() || block_format.data_bytes() < u64::from(bytes_min) {
+            let bytes = u32::try_from(block_format.data_bytes()).unwrap_or(u32::MAX);
             return Err(Error::BlockSize { bytes, bytes_min });
         }
         let extent_bytes = self.shared.layout.extent_bytes;
-        let quota = u32::try_from(coding.extents(capacity_blocks, extent_bytes)).unwrap_or(u32::MAX);
-        let cipher = if coding.encrypted { Some(self.keys.make(&mut self.disk, instance)?) } else { None };
-        let thin = Thin::new(&self.shared, instance, blocks, quota, coding, cipher);
-        let size_bytes = blocks.saturating_mul(coding.data_bytes());
+        let quota = u32::try_from(block_format.extents(capacity_blocks, extent_bytes)).unwrap_or(u32::MAX);
+        let cipher = if block_format.encrypted { Some(self.keys.make(&mut self.disk, volume)?) } else { None };
+        let thin = Thin::new(&self.shared, volume, blocks, quota, block_format, cipher);
+        let size_bytes = blocks.saturating_mul(block_format.data_bytes());
         let bytes_max = extent_bytes.saturating_mul(u64::from(INDEX_MAX));
-        let record = Record::Create { instance, blocks, quota, coding };
+        let record = Record::Create { volume, blocks, quota, block_format };
         let made = thin.ok_or(Error::TooBig { size_bytes, bytes_max }).and_then(|thin| {
             self.append(&[record], true)?;
             Ok(Arc::new(thin))
@@ -146,7 +146,7 @@ impl Store {
                 Ok(Arc::new(ThinDevice(thin)))
             }
             Err(error) => {
-                if coding.encrypted {
+                if block_format.encrypted {
                     // Its key is destroyed as soon as there is nothing else to do.
                     self.keys.mark_stale();
                 }
@@ -162,13 +162,13 @@ impl Store {
     ///
     /// # Errors
     /// `Unknown` or `Device`.
-    pub fn remove(&mut self, instance: Instance) -> Result<(), Error> {
-        let thin = self.shared.thin(instance).ok_or(Error::Unknown(instance))?;
-        self.append(&[Record::Remove(instance)], true)?;
-        self.shared.remove(instance);
-        self.tags.forget_all(instance);
+    pub fn remove(&mut self, volume: VolumeId) -> Result<(), Error> {
+        let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
+        self.append(&[Record::Remove(volume)], true)?;
+        self.shared.remove(volume);
+        self.tags.forget_all(volume);
         self.extents.release_all(Arc::clone(&thin));
-        if thin.coding.encrypted
+        if thin.block_format.encrypted
             && let Err(error) = self.forget_keys()
         {
             tracing::error!(
@@ -191,7 +191,7 @@ impl Store {
     /// `Device`: they may still be there; the next call tries again.
     pub fn forget_keys(&mut self) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
-        Ok(self.keys.keep(&mut self.disk, |instance| shared.thin(instance).is_some())?)
+        Ok(self.keys.keep(&mut self.disk, |volume| shared.thin(volume).is_some())?)
     }
 
     /// Takes everything out of a namespace, durably: it reads as zeros, and has no bad blocks. In
@@ -199,12 +199,12 @@ impl Store {
     ///
     /// # Errors
     /// `Unknown` or `Device`.
-    pub fn clear(&mut self, instance: Instance) -> Result<(), Error> {
-        let thin = self.shared.thin(instance).ok_or(Error::Unknown(instance))?;
-        self.append(&[Record::Clear(instance)], true)?;
+    pub fn clear(&mut self, volume: VolumeId) -> Result<(), Error> {
+        let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
+        self.append(&[Record::Clear(volume)], true)?;
         thin.change_bad(Bad::clear);
         self.release(&thin, 0..thin.map.len());
-        self.tags.forget_all(instance);
+        self.tags.forget_all(volume);
         Ok(())
     }
 
@@ -214,8 +214,8 @@ impl Store {
     ///
     /// # Errors
     /// `Unknown`, `TooMany` or `Device` (out of range).
-    pub fn mark_bad(&mut self, instance: Instance, blocks: Range<u64>) -> Result<(), Error> {
-        let thin = self.shared.thin(instance).ok_or(Error::Unknown(instance))?;
+    pub fn mark_bad(&mut self, volume: VolumeId, blocks: Range<u64>) -> Result<(), Error> {
+        let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
         if self.bad_ranges() >= Bad::MAX {
             return Err(Error::TooMany { what: "ranges of bad blocks", max: Bad::MAX });
         }
@@ -224,7 +224,7 @@ impl Store {
         let block = u64::from(geometry.logical_block_bytes);
         let (offset, len) = (blocks.start.saturating_mul(block), count.saturating_mul(block));
         geometry.check_transfer(ebof_backend::Action::Write, offset, len)?;
-        let record = Record::Bad { instance, start: blocks.start, blocks: count, bad: true };
+        let record = Record::Bad { volume, start: blocks.start, blocks: count, bad: true };
         self.append(&[record], true)?;
         thin.change_bad(|bad| bad.add(blocks));
         Ok(())
@@ -243,8 +243,8 @@ impl Store {
 
     /// The namespace with this name.
     #[must_use]
-    pub fn thin(&self, instance: Instance) -> Option<Arc<Thin>> {
-        self.shared.thin(instance)
+    pub fn thin(&self, volume: VolumeId) -> Option<Arc<Thin>> {
+        self.shared.thin(volume)
     }
 
     /// Starts background work; the works take turns, a step at a time.

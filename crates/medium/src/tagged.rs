@@ -18,7 +18,7 @@ use crate::bad::Bad as Ranges;
 use crate::batch::{Batch, Item, JOURNAL, edges, given_back, one, one_mut, records_of, written};
 use crate::disk::Disk;
 use crate::tags::{BYTES, Owner, Tags, page, pages_of, spot};
-use crate::{Instance, Store};
+use crate::{Store, VolumeId};
 
 /// Bytes of data that are moved together, parts of requests, and blocks.
 const TURN_BYTES: u64 = 8 << 20;
@@ -106,7 +106,7 @@ impl Tagged<'_> {
             let begin = layout.extent(place);
             let pages = thin.grid.tags.1 / BYTES as u64;
             let blank = |page_no: u64| {
-                let owner = Owner { instance: thin.instance, blocks: 0..0, place: (index, page_no) };
+                let owner = Owner { volume: thin.volume, blocks: 0..0, place: (index, page_no) };
                 page(&owner, 0)
             };
             for first in (0..pages).step_by(size(PART_BYTES) / BYTES) {
@@ -185,7 +185,7 @@ impl Tagged<'_> {
         for part in &parts {
             let (operation, tags) = sealed(&items[part.item], part);
             operations.push(operation);
-            records.push(Record::Tags { instance: items[part.item].thin.instance, first: part.blocks.start, tags });
+            records.push(Record::Tags { volume: items[part.item].thin.volume, first: part.blocks.start, tags });
         }
         if records.is_empty() {
             return;
@@ -194,7 +194,7 @@ impl Tagged<'_> {
             parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL));
             return;
         }
-        let mut unsure: Vec<(Instance, u64)> = Vec::new();
+        let mut unsure: Vec<(VolumeId, u64)> = Vec::new();
         for ((part, record), completion) in parts.into_iter().zip(records).zip(store.disk.run(operations)) {
             let (item, Record::Tags { tags, .. }) = (&mut items[part.item], record) else { continue };
             for (block, tag) in part.blocks.clone().zip(tags) {
@@ -203,7 +203,7 @@ impl Tagged<'_> {
                 }
             }
             if let Err(error) = completion.result {
-                unsure.extend(part.blocks.clone().map(|block| (item.thin.instance, block)));
+                unsure.extend(part.blocks.clone().map(|block| (item.thin.volume, block)));
                 item.result = Err(error);
             }
         }
@@ -222,7 +222,7 @@ fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut read: Buffer) {
     let mut into = size(part.blocks.start * thin.grid.block_bytes - *offset);
     for (block, bytes) in part.blocks.clone().zip(read.as_mut_slice().chunks_exact_mut(data_bytes)) {
         let Some(found) = tags.fit(&thin, block, bytes) else {
-            let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.instance.0));
+            let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.volume.0));
             item.result = Err(DeviceError::Corrupt { action, block, of });
             tags.tell_corrupt(&thin, block);
             return;
@@ -260,7 +260,7 @@ fn sealed(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
     let mut tags = Vec::with_capacity(size(part.count()));
     for ((number, block), into) in part.blocks.clone().zip(blocks).zip(into) {
         let (data, metadata) = block.split_at(data_bytes);
-        let mut tag = Tag::new(thin.instance, number, data, metadata.try_into().unwrap_or_default());
+        let mut tag = Tag::new(thin.volume, number, data, metadata.try_into().unwrap_or_default());
         into.copy_from_slice(data);
         if let Some(cipher) = &thin.cipher {
             cipher.encrypt_tag(number, &mut tag.0);
@@ -322,21 +322,21 @@ fn turns<'a>(items: &[Item], parts: &'a [Part]) -> Vec<&'a [Part]> {
 
 /// Changes that touch the same blocks are done one after the other.
 fn rounds(changes: Vec<Item>) -> Vec<Vec<Item>> {
-    let mut rounds: Vec<(BTreeMap<Instance, Ranges>, Vec<Item>)> = Vec::new();
+    let mut rounds: Vec<(BTreeMap<VolumeId, Ranges>, Vec<Item>)> = Vec::new();
     for item in changes {
         let ranges = match &item.result {
             Ok(()) => written(&item.request.operation),
             Err(_) => Vec::new(),
         };
         let ranges: Vec<Range<u64>> = ranges.into_iter().map(|(offset, len)| item.thin.blocks(offset, len)).collect();
-        let touches = |taken: &BTreeMap<Instance, Ranges>| {
-            taken.get(&item.thin.instance).is_some_and(|taken| ranges.iter().any(|range| taken.touches(range)))
+        let touches = |taken: &BTreeMap<VolumeId, Ranges>| {
+            taken.get(&item.thin.volume).is_some_and(|taken| ranges.iter().any(|range| taken.touches(range)))
         };
         let at = rounds.iter().position(|(taken, _)| !touches(taken)).unwrap_or(rounds.len());
         if at == rounds.len() {
             rounds.push((BTreeMap::new(), Vec::new()));
         }
-        let taken = rounds[at].0.entry(item.thin.instance).or_default();
+        let taken = rounds[at].0.entry(item.thin.volume).or_default();
         ranges.into_iter().for_each(|range| taken.add(range));
         rounds[at].1.push(item);
     }

@@ -19,7 +19,7 @@ use ebof_drive::tag::{Tag, header};
 use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::shared::Shared;
-use crate::{Error, Instance, Notice, Thin};
+use crate::{Error, Notice, Thin, VolumeId};
 pub(crate) use memory::{BYTES, Owner};
 
 use self::memory::Memory;
@@ -44,7 +44,7 @@ pub(crate) struct Tags {
     journaled: usize,
     /// From where on blocks are looked at in the background which tag is theirs; `None` when that
     /// is over.
-    cursor: Option<(Instance, u64)>,
+    cursor: Option<(VolumeId, u64)>,
     told: Told,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn pages_of(thin: &Thin, blocks: &std::ops::Range<u64>) -> Vec<(u64, 
     let owner = |page| {
         let tagged = grid.tagged(index, page);
         let blocks = tagged.start..tagged.end.min(thin.blocks_of_it());
-        (begin + grid.page_at(page), Owner { instance: thin.instance, blocks, place: (index, page) })
+        (begin + grid.page_at(page), Owner { volume: thin.volume, blocks, place: (index, page) })
     };
     (grid.page(blocks.start)..=grid.page(blocks.end - 1)).map(owner).collect()
 }
@@ -101,7 +101,7 @@ fn judge(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Ta
         // One that was never written is neither encrypted nor anything else.
         let (fits, tag) = match kept {
             Tag::UNWRITTEN => (zeros, kept),
-            kept => (clear(kept).fits(thin.instance, block, data), clear(kept)),
+            kept => (clear(kept).fits(thin.volume, block, data), clear(kept)),
         };
         fits.then(|| Found { kept, metadata: tag.metadata() })
     })
@@ -110,7 +110,7 @@ fn judge(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Ta
 impl Tags {
     /// Keeps `cache_bytes` of pages in memory; 0 for what is usual. Nobody has looked at any block.
     pub(crate) fn new(shared: &Arc<Shared>, cache_bytes: usize) -> Self {
-        let cursor = Some((Instance(0), 0));
+        let cursor = Some((VolumeId(0), 0));
         Self {
             shared: Arc::clone(shared),
             memory: Memory::new(cache_bytes),
@@ -151,18 +151,18 @@ impl Tags {
     }
 
     /// A block has this tag, or one that it could have before, unless those are ruled out.
-    pub(crate) fn suppose(&mut self, instance: Instance, block: u64, tag: Tag, only: bool) {
-        self.memory.suppose(instance, block, tag, only);
+    pub(crate) fn suppose(&mut self, volume: VolumeId, block: u64, tag: Tag, only: bool) {
+        self.memory.suppose(volume, block, tag, only);
     }
 
     /// The tags of these blocks are those on their pages.
-    pub(crate) fn resolve(&mut self, instance: Instance, blocks: Range<u64>) {
-        self.memory.resolve(instance, blocks);
+    pub(crate) fn resolve(&mut self, volume: VolumeId, blocks: Range<u64>) {
+        self.memory.resolve(volume, blocks);
     }
 
     /// No block of a namespace is of concern any more.
-    pub(crate) fn forget_all(&mut self, instance: Instance) {
-        self.memory.forget_all(instance);
+    pub(crate) fn forget_all(&mut self, volume: VolumeId) {
+        self.memory.forget_all(volume);
     }
 
     /// Some blocks are about to be looked at: their pages stay in memory until the next ones are.
@@ -180,10 +180,10 @@ impl Tags {
     pub(crate) fn was_written(&mut self, thin: &Thin, block: u64, tag: Tag, sure: bool) -> bool {
         let page = spot(thin, block).map(|(_, page)| page);
         if sure && page.is_some_and(|page| self.memory.put(page, thin.grid.tag(block), tag)) {
-            self.memory.resolve(thin.instance, block..block + 1);
+            self.memory.resolve(thin.volume, block..block + 1);
             return true;
         }
-        self.memory.suppose(thin.instance, block, tag, false);
+        self.memory.suppose(thin.volume, block, tag, false);
         false
     }
 
@@ -234,8 +234,13 @@ impl Tags {
                     let bytes = if bytes.as_slice()[..16] == header_of(&owner) {
                         bytes
                     } else {
-                        let instance = owner.instance.0;
-                        tracing::error!(instance, at, "the tags of blocks from {} on are lost", owner.blocks.start);
+                        let volume = owner.volume.0;
+                        tracing::error!(
+                            instance = volume,
+                            at,
+                            "the tags of blocks from {} on are lost",
+                            owner.blocks.start
+                        );
                         page(&owner, 0xFF)
                     };
                     self.memory.insert(at, owner, bytes);
@@ -244,7 +249,7 @@ impl Tags {
                     let error = result.err();
                     let class = error.as_ref().map_or(Class::MediumRead, DeviceError::class);
                     if !is_troubled(disk, journal) {
-                        tracing::error!(instance = owner.instance.0, ?error, "tags of blocks cannot be read");
+                        tracing::error!(instance = owner.volume.0, ?error, "tags of blocks cannot be read");
                     }
                     failed.insert(at, class);
                 }
@@ -288,11 +293,11 @@ impl Tags {
     /// not there.
     pub(crate) fn bring(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<Record>, Error> {
         if self.memory.pending() > CARRIED_MAX {
-            let mut from = (Instance(0), 0);
+            let mut from = (VolumeId(0), 0);
             while let some = self.memory.unsettled(from, AT_ONCE)
-                && let Some(&(instance, block)) = some.last()
+                && let Some(&(volume, block)) = some.last()
             {
-                from = (instance, block + 1);
+                from = (volume, block + 1);
                 self.settle_blocks(disk, journal, &some);
             }
         }
@@ -316,19 +321,19 @@ impl Tags {
         let some = self.memory.unsettled(from, AT_ONCE);
         self.settle_blocks(disk, journal, &some);
         // What cannot be read now is looked at when it is read.
-        self.cursor = some.last().map(|&(instance, block)| (instance, block + 1));
+        self.cursor = some.last().map(|&(volume, block)| (volume, block + 1));
     }
 
     /// Finds out which tag is that of blocks that may have several; what cannot be read stays as it
     /// is.
-    pub(crate) fn settle_blocks(&mut self, disk: &mut Disk, journal: &mut Journal, blocks: &[(Instance, u64)]) {
+    pub(crate) fn settle_blocks(&mut self, disk: &mut Disk, journal: &mut Journal, blocks: &[(VolumeId, u64)]) {
         self.memory.next_turn();
         let mut known: Vec<(Arc<Thin>, u64, u64, u64)> = Vec::new();
-        for &(instance, block) in blocks {
-            let thin = self.shared.thin(instance);
+        for &(volume, block) in blocks {
+            let thin = self.shared.thin(volume);
             match thin.and_then(|thin| spot(&thin, block).map(|(data, page)| (thin, block, data, page))) {
                 Some(known_one) => known.push(known_one),
-                None => self.memory.resolve(instance, block..block + 1),
+                None => self.memory.resolve(volume, block..block + 1),
             }
         }
         let pages = known.iter().flat_map(|(thin, block, ..)| pages_of(thin, &(*block..*block + 1)));
@@ -358,13 +363,13 @@ impl Tags {
     }
 
     /// Some of them, and the records that say so.
-    pub(crate) fn reverted(&self) -> (Vec<(Instance, u64)>, Vec<Record>) {
-        let record = |((instance, first), tag)| ((instance, first), Record::Tags { instance, first, tags: vec![tag] });
+    pub(crate) fn reverted(&self) -> (Vec<(VolumeId, u64)>, Vec<Record>) {
+        let record = |((volume, first), tag)| ((volume, first), Record::Tags { volume, first, tags: vec![tag] });
         self.memory.some_reverted(AT_ONCE).into_iter().map(record).unzip()
     }
 
     /// The journal has these records.
-    pub(crate) fn journaled_reverted(&mut self, blocks: Vec<(Instance, u64)>) {
+    pub(crate) fn journaled_reverted(&mut self, blocks: Vec<(VolumeId, u64)>) {
         self.memory.journaled_reverted(blocks.into_iter());
     }
 
@@ -374,7 +379,7 @@ impl Tags {
         let (_, page) = spot(thin, block)?;
         let at = thin.grid.tag(block);
         let on_page = self.memory.tag(page, &at)?;
-        let Some(supposed) = self.memory.supposed(thin.instance, block) else {
+        let Some(supposed) = self.memory.supposed(thin.volume, block) else {
             return judge(thin, block, data, std::iter::once(on_page));
         };
         let newest = supposed.tags.last().copied();
@@ -386,28 +391,28 @@ impl Tags {
         if found.kept != on_page {
             self.memory.put(page, at, found.kept);
         }
-        self.memory.resolve(thin.instance, block..block + 1);
+        self.memory.resolve(thin.volume, block..block + 1);
         if newest != Some(found.kept) {
-            self.memory.revert(thin.instance, block, found.kept);
+            self.memory.revert(thin.volume, block, found.kept);
         }
         Some(found)
     }
 
     /// None of its tags fits: it has the newest, and cannot be read before it is written.
     fn give_up(&mut self, thin: &Thin, block: u64) {
-        let newest = self.memory.supposed(thin.instance, block).and_then(|supposed| supposed.tags.last().copied());
+        let newest = self.memory.supposed(thin.volume, block).and_then(|supposed| supposed.tags.last().copied());
         if let (Some(newest), Some((_, page))) = (newest, spot(thin, block))
             && self.memory.put(page, thin.grid.tag(block), newest)
         {
-            self.memory.resolve(thin.instance, block..block + 1);
+            self.memory.resolve(thin.volume, block..block + 1);
         }
     }
 
     /// What is there of a block is not what was written.
     pub(crate) fn tell_corrupt(&mut self, thin: &Thin, block: u64) {
         if self.told.may_tell(self.shared.clock.now()) {
-            tracing::error!(instance = thin.instance.0, block, "a block is damaged: its checksum does not fit");
-            self.shared.tell(Notice::Corrupt { instance: thin.instance, block });
+            tracing::error!(instance = thin.volume.0, block, "a block is damaged: its checksum does not fit");
+            self.shared.tell(Notice::Corrupt { volume: thin.volume, block });
         }
     }
 
@@ -416,7 +421,7 @@ impl Tags {
         let layout = self.shared.layout;
         for &(index, place) in extents {
             let (blocks, begin) = (thin.grid.blocks_of(index..index + 1), layout.extent(place));
-            self.memory.forget(thin.instance, blocks, begin..begin + layout.extent_bytes);
+            self.memory.forget(thin.volume, blocks, begin..begin + layout.extent_bytes);
         }
     }
 }
@@ -438,7 +443,7 @@ fn is_troubled(disk: &Disk, journal: &Journal) -> bool {
 }
 
 fn header_of(owner: &Owner) -> [u8; 16] {
-    header(owner.instance, owner.place.0, owner.place.1)
+    header(owner.volume, owner.place.0, owner.place.1)
 }
 
 /// A page with nothing but its header, and tags that are all the same byte.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ebof_backend::{After, Class, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
-use ebof_drive::Coding;
+use ebof_drive::BlockFormat;
 use ebof_drive::map::{ExtentMap, Run as Places};
 
-use crate::Instance;
+use crate::VolumeId;
 use crate::bad::Bad;
 use crate::crypt::{Cipher, Decrypt};
 use crate::grid::Grid;
@@ -19,7 +19,7 @@ use crate::shared::{Both, Errand, Shared};
 /// A thin namespace.
 pub struct Thin {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) instance: Instance,
+    pub(crate) volume: VolumeId,
     pub(crate) map: ExtentMap,
     /// Extents that it may have.
     pub(crate) quota: u32,
@@ -28,7 +28,7 @@ pub struct Thin {
     /// It is not on the medium any more.
     pub(crate) removed: AtomicBool,
     /// How its blocks are kept, and where.
-    pub(crate) coding: Coding,
+    pub(crate) block_format: BlockFormat,
     /// What encrypts them, if anything does.
     pub(crate) cipher: Option<Arc<Cipher>>,
     pub(crate) grid: Grid,
@@ -73,41 +73,45 @@ enum Place {
 impl Thin {
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        instance: Instance,
+        volume: VolumeId,
         blocks: u64,
         quota: u32,
-        coding: Coding,
+        block_format: BlockFormat,
         cipher: Option<Arc<Cipher>>,
     ) -> Option<Self> {
         let base = shared.base.geometry();
-        let logical_block_bytes = u32::try_from(coding.block_bytes()).ok()?;
-        let extents = coding.extents(blocks, shared.layout.extent_bytes);
+        let logical_block_bytes = u32::try_from(block_format.block_bytes()).ok()?;
+        let extents = block_format.extents(blocks, shared.layout.extent_bytes);
         let extents = u32::try_from(extents).ok().filter(|&extents| extents <= INDEX_MAX)?;
-        let grid = Grid::new(coding, shared.layout.extent_bytes)?;
+        let grid = Grid::new(block_format, shared.layout.extent_bytes)?;
         let extent_bytes = u32::try_from(shared.layout.extent_bytes).unwrap_or(1 << 31);
         let unit = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX / logical_block_bytes * logical_block_bytes);
         let geometry = Geometry {
-            capacity_bytes: blocks.checked_mul(coding.block_bytes())?,
+            capacity_bytes: blocks.checked_mul(block_format.block_bytes())?,
             // A block is encrypted, and has its tag, as a whole.
-            block_bytes: if coding.is_tagged() || coding.encrypted { logical_block_bytes } else { base.block_bytes },
+            block_bytes: if block_format.is_tagged() || block_format.encrypted {
+                logical_block_bytes
+            } else {
+                base.block_bytes
+            },
             logical_block_bytes,
             read_only: shared.read_only,
             deallocates: true,
-            deallocate_granularity_bytes: if coding.is_tagged() { unit(grid.span_bytes) } else { extent_bytes },
+            deallocate_granularity_bytes: if block_format.is_tagged() { unit(grid.span_bytes) } else { extent_bytes },
             writes_zeroes: true,
             volatile_cache: base.volatile_cache,
         };
         Some(Self {
             shared: Arc::clone(shared),
-            instance,
+            volume,
             map: ExtentMap::new(extents)?,
             quota,
             used: AtomicU32::new(0),
             removed: AtomicBool::new(false),
-            coding,
+            block_format,
             cipher,
             grid,
-            is_tagged: coding.is_tagged(),
+            is_tagged: block_format.is_tagged(),
             touched: AtomicU64::new(shared.journal.position()),
             bad: RwLock::default(),
             has_bad: AtomicBool::new(false),
@@ -117,8 +121,8 @@ impl Thin {
 
     /// Its name.
     #[must_use]
-    pub fn instance(&self) -> Instance {
-        self.instance
+    pub fn volume(&self) -> VolumeId {
+        self.volume
     }
 
     /// What is allocated in a range of bytes, in order and without gaps; at most `runs_max` runs,
@@ -462,16 +466,13 @@ impl Device for ThinDevice {
 
     fn describe(&self) -> String {
         let size = format_size(self.0.geometry.capacity_bytes);
-        format!("namespace {} of a drive, {size}, on {}", self.0.instance.0, self.0.shared.base.describe())
+        format!("namespace {} of a drive, {size}, on {}", self.0.volume.0, self.0.shared.base.describe())
     }
 }
 
 impl fmt::Debug for Thin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thin")
-            .field("instance", &self.instance)
-            .field("geometry", &self.geometry)
-            .finish_non_exhaustive()
+        f.debug_struct("Thin").field("volume", &self.volume).field("geometry", &self.geometry).finish_non_exhaustive()
     }
 }
 

@@ -228,7 +228,7 @@ impl Commands {
         let block = u64::from(device.geometry().logical_block_bytes.max(1));
         let first = extent.offset_bytes / block;
         let blocks = first..first + u64::from(extent.length_bytes) / block;
-        keeper.mark_bad(thin.instance(), blocks, move |answer| {
+        keeper.mark_bad(thin.volume(), blocks, move |answer| {
             if let Some(mailbox) = mailbox {
                 mailbox.post(Message::Answer { reply, answer });
             }

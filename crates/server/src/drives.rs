@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ebof_backend::Device;
-use ebof_drive::Instance;
+use ebof_drive::VolumeId;
 use ebof_drive::health::Usage as Work;
 use ebof_fabrics::model::TableError;
 use ebof_fabrics::{Backing, DeviceId, Model, Subsystem, Usage};
@@ -68,7 +68,7 @@ pub(crate) struct Shown {
 #[derive(Clone)]
 struct Kept {
     keeper: Arc<Keeper>,
-    names: BTreeMap<Instance, (DeviceId, Arc<dyn Device>)>,
+    names: BTreeMap<VolumeId, (DeviceId, Arc<dyn Device>)>,
 }
 
 impl Drives {
@@ -86,8 +86,8 @@ impl Drives {
     pub(crate) fn thin(&self, subsystem: &Nqn, device: DeviceId) -> Option<(Arc<Keeper>, Arc<Thin>)> {
         let shown = self.shown();
         let kept = shown.keepers.get(subsystem)?;
-        let (&instance, _) = kept.names.iter().find(|(_, (named, _))| *named == device)?;
-        Some((Arc::clone(&kept.keeper), kept.keeper.medium().thin(instance)?))
+        let (&volume, _) = kept.names.iter().find(|(_, (named, _))| *named == device)?;
+        Some((Arc::clone(&kept.keeper), kept.keeper.medium().thin(volume)?))
     }
 
     /// All keepers.
@@ -193,11 +193,11 @@ impl Drives {
     fn names(
         &self,
         keeper: &Keeper,
-        before: &BTreeMap<Instance, (DeviceId, Arc<dyn Device>)>,
-    ) -> BTreeMap<Instance, (DeviceId, Arc<dyn Device>)> {
-        let named = |(instance, device): (Instance, _)| {
-            let known = before.get(&instance).cloned();
-            (instance, known.unwrap_or_else(|| (self.ids.next(), device)))
+        before: &BTreeMap<VolumeId, (DeviceId, Arc<dyn Device>)>,
+    ) -> BTreeMap<VolumeId, (DeviceId, Arc<dyn Device>)> {
+        let named = |(volume, device): (VolumeId, _)| {
+            let known = before.get(&volume).cloned();
+            (volume, known.unwrap_or_else(|| (self.ids.next(), device)))
         };
         keeper.devices().into_iter().map(named).collect()
     }
@@ -215,9 +215,9 @@ impl Kept {
     /// Makes `subsystem` that of the drive.
     fn adopt(&self, subsystem: &mut Subsystem) -> Result<(), TableError> {
         subsystem.adopt(self.keeper.view(), |namespace| {
-            let (device, backing) = self.names.get(&namespace.instance)?;
+            let (device, backing) = self.names.get(&namespace.volume)?;
             let geometry = backing.geometry();
-            let thin = self.keeper.medium().thin(namespace.instance)?;
+            let thin = self.keeper.medium().thin(namespace.volume)?;
             Some(Backing {
                 device: *device,
                 used: Usage::new(move || thin.allocated_bytes()),

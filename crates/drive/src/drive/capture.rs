@@ -17,7 +17,7 @@ use crate::change::Change;
 use crate::error_log::is_severe;
 use crate::event_log::Event;
 use crate::health::Thresholds;
-use crate::namespace::{Instance, Namespace};
+use crate::namespace::{Namespace, VolumeId};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::telemetry::{Capture, Page, Reader};
 
@@ -28,7 +28,7 @@ pub struct Facts {
     /// Bytes that are allocated, or were and are not free yet.
     pub used_bytes: u64,
     /// Extents that are allocated to each namespace.
-    pub allocated: BTreeMap<Instance, u64>,
+    pub allocated: BTreeMap<VolumeId, u64>,
     /// The journal, in words.
     pub journal: String,
 }
@@ -131,7 +131,7 @@ impl Drive {
     fn layout(&self, hosts: &mut Hosts) -> Value {
         let mut namespaces: BTreeMap<String, Value> = BTreeMap::new();
         for (nsid, namespace) in &self.state.namespaces {
-            let extents = self.facts.allocated.get(&namespace.instance).copied().unwrap_or_default();
+            let extents = self.facts.allocated.get(&namespace.volume).copied().unwrap_or_default();
             let numbered = Namespace {
                 hosts: namespace.hosts.iter().map(|host| hosts.number(host)).collect(),
                 owner: hosts.number(&namespace.owner),

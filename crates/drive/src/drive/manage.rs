@@ -13,7 +13,7 @@ use super::{Decision, Drive, Effect};
 use crate::budget::{ATTACHMENTS_BYTES_MAX, nqn_bytes};
 use crate::change::{Change, CntlidAssignment};
 use crate::event_log::Event;
-use crate::namespace::{Instance, Namespace, NewNamespace, Shape};
+use crate::namespace::{Namespace, NewNamespace, Shape, VolumeId};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 use crate::self_test::Cause;
 
@@ -40,12 +40,12 @@ impl Drive {
         }
         self.check_quota(origin, claim).map_err(|()| insufficient)?;
         let nsid = self.free_nsid().ok_or(Refusal::new(Status::NAMESPACE_ID_UNAVAILABLE))?;
-        let instance = Instance(self.state.next_instance);
-        let mut namespace = Namespace::new(shape, wanted.shared, instance, origin.host.to_string(), input);
+        let volume = VolumeId(self.state.next_volume);
+        let mut namespace = Namespace::new(shape, wanted.shared, volume, origin.host.to_string(), input);
         namespace.for_everyone = self.settings.attach_everyone;
         Ok(Decision {
             answer: Answer::Done(nsid.into()),
-            before: vec![Effect::Create { instance, blocks, capacity_blocks, coding: shape.coding() }],
+            before: vec![Effect::Create { volume, blocks, capacity_blocks, block_format: shape.block_format() }],
             changes: vec![
                 Change::Happened { event: told(0, nsid, &namespace, origin, input) },
                 Change::Created { nsid, namespace },
@@ -72,7 +72,7 @@ impl Drive {
         });
         Ok(Decision {
             changes: deleted.chain(self.interrupt_self_test(Cause::Removed(nsid))).collect(),
-            after: doomed.iter().map(|(_, namespace)| Effect::Remove(namespace.instance)).collect(),
+            after: doomed.iter().map(|(_, namespace)| Effect::Remove(namespace.volume)).collect(),
             ..Decision::nothing()
         })
     }

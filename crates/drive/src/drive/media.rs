@@ -16,7 +16,7 @@ use ebof_nvme::{ControllerId, Nsid, Status};
 use super::{Decision, Drive, Effect, NSID, Request, Settings};
 use crate::change::Change;
 use crate::event_log::Event;
-use crate::namespace::{Instance, Namespace, Protection, Shape, check_format};
+use crate::namespace::{Namespace, Protection, Shape, VolumeId, check_format};
 use crate::request::{DecisionInput, Origin, Refusal};
 use crate::sanitize::{Abilities, Circumstances, Ended, Method, Restriction, Sanitize, Work};
 use crate::self_test::{Cause, Failure, Inventory, SelfTest};
@@ -103,7 +103,7 @@ impl Drive {
         let mut next = Vec::new();
         let mut free = self.unallocated_bytes();
         for (nsid, namespace) in chosen {
-            if self.erasing.contains_key(&namespace.instance) {
+            if self.erasing.contains_key(&namespace.volume) {
                 return Err(Refusal::transient(Status::FORMAT_IN_PROGRESS));
             }
             if namespace.write_protected {
@@ -133,11 +133,11 @@ impl Drive {
             // that was a setting is erased.
             SecureErase::Cryptographic => {
                 let quick = decision.changes.iter().filter_map(|change| match change {
-                    Change::Emptied { nsid, instance, .. } if self.is_encrypted(*nsid) => Some(*instance),
+                    Change::Emptied { nsid, volume, .. } if self.is_encrypted(*nsid) => Some(*volume),
                     _ => None,
                 });
-                let quick: Vec<Instance> = quick.collect();
-                decision.erased.retain(|instance| !quick.contains(instance));
+                let quick: Vec<VolumeId> = quick.collect();
+                decision.erased.retain(|volume| !quick.contains(volume));
             }
             SecureErase::None | SecureErase::Reserved(_) => decision.erased.clear(),
         }
@@ -153,7 +153,7 @@ impl Drive {
         }
         let extent_bytes = self.capacity.extent_bytes;
         let room = self.claimed_bytes(now).saturating_add(*free);
-        let most = (room / extent_bytes).saturating_mul(wanted.coding().blocks_per_extent(extent_bytes));
+        let most = (room / extent_bytes).saturating_mul(wanted.block_format().blocks_per_extent(extent_bytes));
         let capacity_blocks = wanted.capacity_blocks.min(most);
         // Of a thin namespace the size stays; the others stay as large as their capacity.
         let thin = now.capacity_blocks < now.blocks;
@@ -165,11 +165,11 @@ impl Drive {
 
     /// The old data of these namespaces are being erased, of which so many percent are left to be
     /// done: commands to them wait. `None` is the end of it.
-    pub fn set_erasing(&mut self, namespaces: &[Instance], percent_left: Option<u8>) {
-        for &instance in namespaces {
+    pub fn set_erasing(&mut self, namespaces: &[VolumeId], percent_left: Option<u8>) {
+        for &volume in namespaces {
             match percent_left {
-                Some(percent) => self.erasing.insert(instance, percent.min(100)),
-                None => self.erasing.remove(&instance),
+                Some(percent) => self.erasing.insert(volume, percent.min(100)),
+                None => self.erasing.remove(&volume),
             };
         }
     }
@@ -181,7 +181,7 @@ impl Drive {
             return BTreeMap::new();
         }
         let namespaces = self.state.namespaces.iter();
-        namespaces.filter_map(|(&nsid, namespace)| Some((nsid, *self.erasing.get(&namespace.instance)?))).collect()
+        namespaces.filter_map(|(&nsid, namespace)| Some((nsid, *self.erasing.get(&namespace.volume)?))).collect()
     }
 
     pub(super) fn sanitize(
@@ -291,14 +291,19 @@ impl Drive {
     /// Namespaces are empty, and have another name on the medium.
     fn emptied(&self, namespaces: Vec<(u32, Shape)>) -> Decision {
         let mut decision = Decision::nothing();
-        for (next, (nsid, shape)) in (self.state.next_instance..).zip(namespaces) {
+        for (next, (nsid, shape)) in (self.state.next_volume..).zip(namespaces) {
             let Some(namespace) = self.state.namespaces.get(&nsid) else { continue };
-            let instance = Instance(next);
+            let volume = VolumeId(next);
             let Shape { blocks, capacity_blocks, .. } = shape;
-            decision.before.push(Effect::Create { instance, blocks, capacity_blocks, coding: shape.coding() });
-            decision.changes.push(Change::Emptied { nsid, instance, shape });
-            decision.after.push(Effect::Remove(namespace.instance));
-            decision.erased.push(instance);
+            decision.before.push(Effect::Create {
+                volume,
+                blocks,
+                capacity_blocks,
+                block_format: shape.block_format(),
+            });
+            decision.changes.push(Change::Emptied { nsid, volume, shape });
+            decision.after.push(Effect::Remove(namespace.volume));
+            decision.erased.push(volume);
         }
         decision
     }
@@ -323,7 +328,7 @@ impl Drive {
         let mut inventory = Inventory { extent_bytes: self.capacity.extent_bytes, ..Inventory::default() };
         for (&nsid, namespace) in &self.state.namespaces {
             if namespace.is_attached(origin.host.as_str()) {
-                let extents = self.facts.allocated.get(&namespace.instance).copied().unwrap_or_default();
+                let extents = self.facts.allocated.get(&namespace.volume).copied().unwrap_or_default();
                 inventory.active.push((Nsid(nsid), extents));
             } else {
                 inventory.inactive.push(Nsid(nsid));

@@ -71,9 +71,9 @@ fn a_namespace_is_created_attached_detached_and_deleted() {
     let wanted = NewNamespace { blocks: 0x10_0000, capacity_blocks: 0x10_0000, format: 1, ..NewNamespace::default() };
     let decision = bench.ask("a", 0, Request::Create(wanted)).unwrap();
     assert_eq!(decision.answer, Answer::Done(1));
-    let instance = Instance(0);
-    let coding = crate::Coding::plain(12);
-    let effect = Effect::Create { instance, blocks: 0x10_0000, capacity_blocks: 0x10_0000, coding };
+    let volume = VolumeId(0);
+    let block_format = crate::BlockFormat::plain(12);
+    let effect = Effect::Create { volume, blocks: 0x10_0000, capacity_blocks: 0x10_0000, block_format };
     assert_eq!(decision.before, [effect]);
     assert_eq!(bench.drive.unallocated_bytes(), 100 * GIB - 4 * GIB);
     assert!(!bench.drive.state().namespaces[&1].is_attached(host("a").as_str()));
@@ -88,11 +88,11 @@ fn a_namespace_is_created_attached_detached_and_deleted() {
     bench.ask("a", 0, Request::Detach(Nsid(1), vec![ControllerId(0)])).unwrap();
     assert_eq!(bench.refused(Request::Detach(Nsid(1), vec![ControllerId(0)])), Status::NAMESPACE_NOT_ATTACHED.dnr());
     let decision = bench.ask("a", 0, Request::Delete(Nsid(1))).unwrap();
-    assert_eq!(decision.after, [Effect::Remove(instance)]);
+    assert_eq!(decision.after, [Effect::Remove(volume)]);
     assert_eq!(bench.drive.unallocated_bytes(), 100 * GIB);
     // The identifier is used again, the name on the medium is not.
     assert_eq!(bench.create(8, false), Ok(Nsid(1)));
-    assert_eq!(bench.drive.state().namespaces[&1].instance, Instance(1));
+    assert_eq!(bench.drive.state().namespaces[&1].volume, VolumeId(1));
 }
 
 #[test]

@@ -8,33 +8,33 @@ const SERIES: Series = Series { id: [9; 16], generation: 5 };
 const FLUSHED: Flushed = Flushed { frames: 3, data: 2, previous: Some(9) };
 
 fn record() -> impl Strategy<Value = Record> {
-    let instance = any::<u64>().prop_map(Instance);
+    let volume = any::<u64>().prop_map(VolumeId);
     prop_oneof![
-        (instance.clone(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(instance, blocks, quota, checked)| {
-            Record::Create { instance, blocks, quota, coding: Coding { checked, ..Coding::plain(12) } }
+        (volume.clone(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(volume, blocks, quota, checked)| {
+            Record::Create { volume, blocks, quota, block_format: BlockFormat { checked, ..BlockFormat::plain(12) } }
         }),
-        instance.clone().prop_map(Record::Remove),
-        instance.clone().prop_map(Record::Clear),
-        (instance.clone(), 0..1_u32 << 20, proptest::collection::vec(any::<u32>(), 1..2000).no_shrink())
-            .prop_map(|(instance, first, extents)| Record::Map { instance, first, extents }),
-        (instance.clone(), any::<u32>(), any::<u32>()).prop_map(|(instance, first, count)| Record::Unmap {
-            instance,
+        volume.clone().prop_map(Record::Remove),
+        volume.clone().prop_map(Record::Clear),
+        (volume.clone(), 0..1_u32 << 20, proptest::collection::vec(any::<u32>(), 1..2000).no_shrink())
+            .prop_map(|(volume, first, extents)| Record::Map { volume, first, extents }),
+        (volume.clone(), any::<u32>(), any::<u32>()).prop_map(|(volume, first, count)| Record::Unmap {
+            volume,
             first,
             count
         }),
         (
-            instance.clone(),
+            volume.clone(),
             0..1_u64 << 60,
             proptest::collection::vec(any::<[u8; 16]>().prop_map(Tag), 1..600).no_shrink()
         )
-            .prop_map(|(instance, first, tags)| Record::Tags { instance, first, tags }),
-        (instance.clone(), any::<u64>(), any::<[u8; 16]>()).prop_map(|(instance, first, tag)| Record::OnlyTags {
-            instance,
+            .prop_map(|(volume, first, tags)| Record::Tags { volume, first, tags }),
+        (volume.clone(), any::<u64>(), any::<[u8; 16]>()).prop_map(|(volume, first, tag)| Record::OnlyTags {
+            volume,
             first,
             tags: vec![Tag(tag)]
         }),
-        (instance, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(instance, start, blocks, bad)| Record::Bad {
-            instance,
+        (volume, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(volume, start, blocks, bad)| Record::Bad {
+            volume,
             start,
             blocks,
             bad
@@ -48,17 +48,17 @@ fn record() -> impl Strategy<Value = Record> {
 fn joined(records: Vec<Record>) -> Vec<Record> {
     let mut out: Vec<Record> = Vec::new();
     for record in records {
-        if let (Some(Record::Map { instance, first, extents }), Record::Map { instance: i, first: f, extents: e }) =
+        if let (Some(Record::Map { volume, first, extents }), Record::Map { volume: i, first: f, extents: e }) =
             (out.last_mut(), &record)
-            && instance == i
+            && volume == i
             && u64::from(*first) + extents.len() as u64 == u64::from(*f)
         {
             extents.extend(e);
             continue;
         }
-        if let (Some(Record::Tags { instance, first, tags }), Record::Tags { instance: i, first: f, tags: t }) =
+        if let (Some(Record::Tags { volume, first, tags }), Record::Tags { volume: i, first: f, tags: t }) =
             (out.last_mut(), &record)
-            && instance == i
+            && volume == i
             && *first + tags.len() as u64 == *f
         {
             tags.extend(t);
@@ -142,34 +142,34 @@ fn kinds_are_numbered_from_1_on_without_holes() {
 
 /// A record of each kind, with the bytes that drives in the field have.
 fn golden() -> Vec<(Record, &'static str)> {
-    let (instance, first) = (Instance(0x1122), 0x0304);
-    let coding = Coding { block_shift: 12, metadata_bytes: 8, checked: true, encrypted: true };
+    let (volume, first) = (VolumeId(0x1122), 0x0304);
+    let block_format = BlockFormat { block_shift: 12, metadata_bytes: 8, checked: true, encrypted: true };
     let tags = vec![Tag([0x5a; 16]), Tag::UNWRITTEN];
     vec![
         (
-            Record::Create { instance, blocks: 0x0506, quota: 7, coding },
+            Record::Create { volume, blocks: 0x0506, quota: 7, block_format },
             "01 2211000000000000 0605000000000000 07000000 0c080003",
         ),
-        (Record::Remove(instance), "02 2211000000000000"),
-        (Record::Clear(instance), "03 2211000000000000"),
+        (Record::Remove(volume), "02 2211000000000000"),
+        (Record::Clear(volume), "03 2211000000000000"),
         (
-            Record::Map { instance, first, extents: vec![9, 0x0a0b] },
+            Record::Map { volume, first, extents: vec![9, 0x0a0b] },
             "04 2211000000000000 04030000 02000000 09000000 0b0a0000",
         ),
-        (Record::Unmap { instance, first, count: 3 }, "05 2211000000000000 04030000 03000000"),
+        (Record::Unmap { volume, first, count: 3 }, "05 2211000000000000 04030000 03000000"),
         (
-            Record::Bad { instance, start: 5, blocks: 6, bad: true },
+            Record::Bad { volume, start: 5, blocks: 6, bad: true },
             "06 2211000000000000 0500000000000000 0600000000000000 01",
         ),
         (Record::HighWater(0x1000), "07 00100000"),
         (Record::Change(b"{}".to_vec()), "08 02000000 00000000 02000000 7b7d"),
         (
-            Record::Tags { instance, first: 8, tags: tags.clone() },
+            Record::Tags { volume, first: 8, tags: tags.clone() },
             "09 2211000000000000 0800000000000000 02000000 \
              5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a 00000000000000000000000000000000",
         ),
         (
-            Record::OnlyTags { instance, first: 8, tags },
+            Record::OnlyTags { volume, first: 8, tags },
             "0a 2211000000000000 0800000000000000 02000000 \
              5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a 00000000000000000000000000000000",
         ),

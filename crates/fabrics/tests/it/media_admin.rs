@@ -141,8 +141,8 @@ fn a_format_changes_the_blocks_and_commands_wait_while_it_erases() {
     let io = world.io_queue(MANAGED, ALICE, cntlid, 1);
     let read = || with_data(BlockRange::new(0, 1).encode(nvm::READ, Nsid(1)), 4096);
     assert!(world.run(io, read()).step.starts_with("read"));
-    let instance = world.drive.state().namespaces[&1].instance;
-    world.drive.set_erasing(&[instance], Some(40));
+    let volume = world.drive.state().namespaces[&1].volume;
+    world.drive.set_erasing(&[volume], Some(40));
     world.tell_drive(admin, &ebof_drive::Request::AssignCntlid);
     assert_eq!(namespace(&mut world, admin).format_percent_left(), Some(40));
     let flush = || bare(Sqe::new(nvm::FLUSH).with_nsid(Nsid(1)));
@@ -150,7 +150,7 @@ fn a_format_changes_the_blocks_and_commands_wait_while_it_erases() {
         assert!(world.run(io, sqe).status().is(Status::FORMAT_IN_PROGRESS));
     }
     assert!(world.run(admin, format(|_| {}, 1)).status().is(Status::FORMAT_IN_PROGRESS));
-    world.drive.set_erasing(&[instance], None);
+    world.drive.set_erasing(&[volume], None);
     world.tell_drive(admin, &ebof_drive::Request::AssignCntlid);
     assert!(world.run(io, read()).step.starts_with("read"));
 }

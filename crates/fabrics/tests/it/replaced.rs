@@ -239,7 +239,7 @@ fn a_reset_does_not_make_a_host_forget_what_it_knew() {
 
 /// Has `by` delete namespace 1 and put another one in its place, attached to `to` and to itself.
 fn recreate(world: &mut World, by: &Host, to: &[&Host]) {
-    if instance(world).is_some() {
+    if volume(world).is_some() {
         assert!(delete(world, by.admin, Nsid(1)).status().is_success());
     }
     let shared = NewNamespace { nmic: 1, ..NewNamespace::new(8) };
@@ -273,13 +273,13 @@ fn what_one_host_replaces_comes_to_the_others_by_two_events() {
     assert_eq!(write(&mut world, &bob).0, NOT_YET);
     assert_eq!(identify(&mut world, &bob, 3, 1), Status::SUCCESS);
     let (status, step) = write(&mut world, &bob);
-    let device = format!("DeviceId({})", 1000 + instance(&world).unwrap());
+    let device = format!("DeviceId({})", 1000 + volume(&world).unwrap());
     assert!(status.is_success() && step.contains(&device), "{status} {step}");
 }
 
 /// The drive's name for namespace 1.
-fn instance(world: &World) -> Option<u64> {
-    Some(world.drive.view().namespaces.first()?.1.instance.0)
+fn volume(world: &World) -> Option<u64> {
+    Some(world.drive.view().namespaces.first()?.1.volume.0)
 }
 
 #[test]

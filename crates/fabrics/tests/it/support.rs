@@ -109,10 +109,10 @@ pub(crate) fn drive_of_model() -> Drive {
     Drive::new(State { identity, ..State::default() }, settings, capacity)
 }
 
-/// Device 1000 + instance behind every namespace.
+/// Device 1000 + volume behind every namespace.
 fn adopt(subsystem: &mut Subsystem, view: Arc<View>) {
     let backing = |namespace: &ebof_drive::Namespace| {
-        let device = DeviceId(1000 + u32::try_from(namespace.instance.0).unwrap());
+        let device = DeviceId(1000 + u32::try_from(namespace.volume.0).unwrap());
         let used = Usage::new(|| 4096);
         Some(Backing { device, used, deallocates: true, volatile_cache: true, read_only: false })
     };

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use ebof_backend::Buffer;
-use ebof_drive::coding::TAG_PAGE_BYTES;
+use ebof_drive::block_format::TAG_PAGE_BYTES;
 use ebof_drive::frame::Record;
 use ebof_drive::tag::Tag;
 
-use crate::Instance;
+use crate::VolumeId;
 
 /// Bytes of tag pages that are kept in memory, unless the owner has other wishes.
 const CACHE_BYTES: usize = 16 << 20;
@@ -26,16 +26,16 @@ pub(crate) struct Memory {
     /// Pages of extents that have just got their headers and nothing else.
     blank: BTreeSet<u64>,
     /// Tags that blocks may have instead of the one on their page.
-    pending: BTreeMap<(Instance, u64), Supposed>,
+    pending: BTreeMap<(VolumeId, u64), Supposed>,
     /// Blocks that turned out to have another tag than the newest one in the journal: it is to say
     /// so, or their data would be taken for damaged ones when the newest was to be the right one.
-    reverted: BTreeMap<(Instance, u64), Tag>,
+    reverted: BTreeMap<(VolumeId, u64), Tag>,
 }
 
 /// Which page of tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    pub(crate) instance: Instance,
+    pub(crate) volume: VolumeId,
     /// The blocks whose tags it has.
     pub(crate) blocks: Range<u64>,
     /// Extent of the namespace, and number of the page in it.
@@ -89,8 +89,8 @@ impl Memory {
     }
 
     /// A block has another tag than the newest one in the journal.
-    pub(crate) fn revert(&mut self, instance: Instance, block: u64, tag: Tag) {
-        self.reverted.insert((instance, block), tag);
+    pub(crate) fn revert(&mut self, volume: VolumeId, block: u64, tag: Tag) {
+        self.reverted.insert((volume, block), tag);
     }
 
     /// Whether there are such blocks.
@@ -99,12 +99,12 @@ impl Memory {
     }
 
     /// Some of them, with their tags.
-    pub(crate) fn some_reverted(&self, count: usize) -> Vec<((Instance, u64), Tag)> {
+    pub(crate) fn some_reverted(&self, count: usize) -> Vec<((VolumeId, u64), Tag)> {
         self.reverted.iter().take(count).map(|(&key, &tag)| (key, tag)).collect()
     }
 
     /// The journal says which tag these have.
-    pub(crate) fn journaled_reverted(&mut self, blocks: impl Iterator<Item = (Instance, u64)>) {
+    pub(crate) fn journaled_reverted(&mut self, blocks: impl Iterator<Item = (VolumeId, u64)>) {
         for block in blocks {
             self.reverted.remove(&block);
         }
@@ -201,34 +201,34 @@ impl Memory {
     }
 
     /// These blocks, and what lies there on the medium, are of no concern any more.
-    pub(crate) fn forget(&mut self, instance: Instance, blocks: Range<u64>, medium: Range<u64>) {
+    pub(crate) fn forget(&mut self, volume: VolumeId, blocks: Range<u64>, medium: Range<u64>) {
         let gone: Vec<u64> = self.pages.range(medium).map(|(&at, _)| at).collect();
         for at in gone {
             self.cleaned(at);
             self.pages.remove(&at);
         }
-        self.resolve(instance, blocks);
+        self.resolve(volume, blocks);
     }
 
     /// No block of a namespace is of concern any more.
-    pub(crate) fn forget_all(&mut self, instance: Instance) {
+    pub(crate) fn forget_all(&mut self, volume: VolumeId) {
         let dirty = &mut self.dirty;
         self.pages.retain(|_, page| {
-            let stays = page.owner.instance != instance;
+            let stays = page.owner.volume != volume;
             *dirty -= usize::from(page.dirty && !stays);
             stays
         });
-        self.resolve(instance, 0..u64::MAX);
+        self.resolve(volume, 0..u64::MAX);
     }
 
     /// The tags of these blocks are those on their pages.
-    pub(crate) fn resolve(&mut self, instance: Instance, blocks: Range<u64>) {
+    pub(crate) fn resolve(&mut self, volume: VolumeId, blocks: Range<u64>) {
         if self.is_settled() || blocks.is_empty() {
             return;
         }
-        let range = || (instance, blocks.start)..(instance, blocks.end);
+        let range = || (volume, blocks.start)..(volume, blocks.end);
         let known = self.pending.range(range()).map(|(&key, _)| key);
-        let known: Vec<(Instance, u64)> = known.chain(self.reverted.range(range()).map(|(&key, _)| key)).collect();
+        let known: Vec<(VolumeId, u64)> = known.chain(self.reverted.range(range()).map(|(&key, _)| key)).collect();
         for key in known {
             self.pending.remove(&key);
             self.reverted.remove(&key);
@@ -242,8 +242,8 @@ impl Memory {
     }
 
     /// A block has this tag, or one that it could have before, unless those are ruled out.
-    pub(crate) fn suppose(&mut self, instance: Instance, block: u64, tag: Tag, only: bool) {
-        let supposed = self.pending.entry((instance, block)).or_default();
+    pub(crate) fn suppose(&mut self, volume: VolumeId, block: u64, tag: Tag, only: bool) {
+        let supposed = self.pending.entry((volume, block)).or_default();
         if only {
             supposed.tags.clear();
             supposed.only = true;
@@ -254,11 +254,11 @@ impl Memory {
     }
 
     /// The tags that a block may have; `None` if it has the one on its page.
-    pub(crate) fn supposed(&self, instance: Instance, block: u64) -> Option<&Supposed> {
+    pub(crate) fn supposed(&self, volume: VolumeId, block: u64) -> Option<&Supposed> {
         if self.pending.is_empty() {
             return None;
         }
-        self.pending.get(&(instance, block))
+        self.pending.get(&(volume, block))
     }
 
     /// Tags of blocks that may have several.
@@ -267,7 +267,7 @@ impl Memory {
     }
 
     /// Up to `count` blocks, from one on, that may have several tags.
-    pub(crate) fn unsettled(&self, from: (Instance, u64), count: usize) -> Vec<(Instance, u64)> {
+    pub(crate) fn unsettled(&self, from: (VolumeId, u64), count: usize) -> Vec<(VolumeId, u64)> {
         self.pending.range(from..).map(|(&key, _)| key).take(count).collect()
     }
 
@@ -279,12 +279,12 @@ impl Memory {
             let tags = page.bytes.as_slice()[16..].chunks_exact(16).take(count);
             let tags = tags.map(|bytes| Tag(std::array::from_fn(|at| bytes[at]))).collect();
             // What is on the medium in its place is of an earlier time.
-            Record::OnlyTags { instance: page.owner.instance, first: page.owner.blocks.start, tags }
+            Record::OnlyTags { volume: page.owner.volume, first: page.owner.blocks.start, tags }
         });
-        let blocks = self.pending.iter().flat_map(|(&(instance, first), supposed)| {
+        let blocks = self.pending.iter().flat_map(|(&(volume, first), supposed)| {
             let record = move |(at, &tag): (usize, &Tag)| match (at, supposed.only) {
-                (0, true) => Record::OnlyTags { instance, first, tags: vec![tag] },
-                _ => Record::Tags { instance, first, tags: vec![tag] },
+                (0, true) => Record::OnlyTags { volume, first, tags: vec![tag] },
+                _ => Record::Tags { volume, first, tags: vec![tag] },
             };
             supposed.tags.iter().enumerate().map(record)
         });
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     fn owner(at: u64) -> Owner {
-        Owner { instance: Instance(at), blocks: 0..255, place: (0, 0) }
+        Owner { volume: VolumeId(at), blocks: 0..255, place: (0, 0) }
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         let left: Vec<u64> = (0..1024).filter(|&at| tags.touch(at)).collect();
         assert_eq!(left, [3, 5].into_iter().chain(131..1024).collect::<Vec<_>>());
         assert_eq!((tags.dirty(), tags.tag(3, &(16..32))), (vec![3], Some(Tag::LOST)));
-        tags.forget(Instance(3), 0..9, 3..4);
+        tags.forget(VolumeId(3), 0..9, 3..4);
         assert_eq!((tags.dirty(), tags.dirty), (vec![], 0));
     }
 
@@ -327,27 +327,27 @@ mod tests {
     fn the_tags_that_a_block_may_have_are_kept_in_order() {
         let mut tags = Memory::new(0);
         for version in 0..40 {
-            tags.suppose(Instance(1), 7, Tag([version / 2; 16]), false);
+            tags.suppose(VolumeId(1), 7, Tag([version / 2; 16]), false);
         }
         let expected: Vec<Tag> = (0..20).map(|version| Tag([version; 16])).collect();
         let supposed = Supposed { tags: expected, only: false };
-        assert_eq!((tags.supposed(Instance(1), 7), tags.pending()), (Some(&supposed), 20));
-        tags.suppose(Instance(1), 8, Tag::LOST, false);
-        tags.suppose(Instance(2), 7, Tag::UNWRITTEN, false);
+        assert_eq!((tags.supposed(VolumeId(1), 7), tags.pending()), (Some(&supposed), 20));
+        tags.suppose(VolumeId(1), 8, Tag::LOST, false);
+        tags.suppose(VolumeId(2), 7, Tag::UNWRITTEN, false);
         // A flush rules out what came before.
-        tags.suppose(Instance(2), 7, Tag::LOST, true);
-        tags.suppose(Instance(2), 7, Tag([3; 16]), false);
-        tags.revert(Instance(1), 7, Tag::LOST);
-        tags.resolve(Instance(1), 7..8);
-        assert_eq!(tags.unsettled((Instance(0), 0), 9), [(Instance(1), 8), (Instance(2), 7)]);
-        tags.forget_all(Instance(1));
-        let (instance, first) = (Instance(2), 7);
+        tags.suppose(VolumeId(2), 7, Tag::LOST, true);
+        tags.suppose(VolumeId(2), 7, Tag([3; 16]), false);
+        tags.revert(VolumeId(1), 7, Tag::LOST);
+        tags.resolve(VolumeId(1), 7..8);
+        assert_eq!(tags.unsettled((VolumeId(0), 0), 9), [(VolumeId(1), 8), (VolumeId(2), 7)]);
+        tags.forget_all(VolumeId(1));
+        let (volume, first) = (VolumeId(2), 7);
         let expected = [
-            Record::OnlyTags { instance, first, tags: vec![Tag::LOST] },
-            Record::Tags { instance, first, tags: vec![Tag([3; 16])] },
+            Record::OnlyTags { volume, first, tags: vec![Tag::LOST] },
+            Record::Tags { volume, first, tags: vec![Tag([3; 16])] },
         ];
         assert_eq!((&tags.records(&[])[..], tags.is_settled()), (&expected[..], false));
-        tags.forget_all(Instance(2));
+        tags.forget_all(VolumeId(2));
         assert!(tags.is_settled());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ebof_backend::{Class, Io};
-use ebof_medium::{Coding, Instance, Store, medium_bytes};
+use ebof_medium::{BlockFormat, Store, VolumeId, medium_bytes};
 
 use crate::rig::{Event, Recorder, create_coded, drive, flush, on, open, read, write};
 
@@ -11,12 +11,12 @@ const CAPACITY: u64 = 2 << 20;
 
 #[test]
 fn a_bad_block_whose_new_bytes_went_with_the_power_shows_no_old_ones() {
-    for coding in [Coding::plain(12), Coding { checked: true, ..Coding::plain(12) }] {
+    for block_format in [BlockFormat::plain(12), BlockFormat { checked: true, ..BlockFormat::plain(12) }] {
         let (base, opened) = drive(CAPACITY);
         let mut io = Io::new(16).unwrap();
-        let device = create_coded(&opened.medium, 1, 64, coding);
+        let device = create_coded(&opened.medium, 1, 64, block_format);
         write(&device, &mut io, 0, &[1; 4096]).unwrap();
-        on(&opened.medium, |store| store.mark_bad(Instance(1), 0..1)).unwrap();
+        on(&opened.medium, |store| store.mark_bad(VolumeId(1), 0..1)).unwrap();
         flush(&device, &mut io).unwrap();
         let begin = base.events.lock().unwrap().len();
         write(&device, &mut io, 0, &[2; 4096]).unwrap();
@@ -34,11 +34,11 @@ fn a_bad_block_whose_new_bytes_went_with_the_power_shows_no_old_ones() {
             let left: Vec<Event> =
                 events[..cut].iter().enumerate().filter(is_kept).map(|(_, event)| event.clone()).collect();
             let opened = open(&Arc::new(Recorder::with(CAPACITY, &left)), None);
-            let device = opened.medium.device(Instance(1)).unwrap();
+            let device = opened.medium.device(VolumeId(1)).unwrap();
             let found = read(&device, &mut io, 0, 4096);
             assert!(
                 found == Err(Class::MediumRead) || found == Ok(vec![2; 4096]),
-                "{coding:?}, {cut} of {}",
+                "{block_format:?}, {cut} of {}",
                 events.len()
             );
             opened.medium.stop();

@@ -2,7 +2,7 @@
 //! and opening.
 
 use ebof_backend::{Buffer, Class, Device, Engine, Io, Memory, Operation, Segment, Segments};
-use ebof_medium::{Coding, Error, Instance, Notice, Notify, OpenError, Options, medium_bytes};
+use ebof_medium::{BlockFormat, Error, Notice, Notify, OpenError, Options, VolumeId, medium_bytes};
 use std::sync::{Arc, Mutex};
 
 use crate::rig::{create, create_coded, deallocate, drive, flush, on, open, read, run, write};
@@ -25,7 +25,7 @@ fn what_is_written_is_read_and_the_rest_is_zeros() {
         // Half of it was never written.
         let mixed = read(&device, &mut io, 5 * EXTENT, 512 << 10).unwrap();
         assert!(mixed[..256 << 10].iter().all(|byte| *byte == 3) && mixed[256 << 10..].iter().all(|byte| *byte == 0));
-        assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_bytes(), 6 * EXTENT);
+        assert_eq!(opened.medium.thin(VolumeId(1)).unwrap().allocated_bytes(), 6 * EXTENT);
         assert_eq!(write(&device, &mut io, (8 << 20) - 4096, &[1; 8192]), Err(Class::OutOfRange));
     }
 }
@@ -44,15 +44,15 @@ fn halves(len: usize, cut: usize, fill: u8) -> Segments {
 fn memory_in_several_pieces_is_as_good_as_a_buffer() {
     let (_, opened) = drive(32 << 20);
     let mut io = Io::new(64).unwrap();
-    let codings = [
-        Coding::plain(12),
-        Coding { encrypted: true, ..Coding::plain(12) },
-        Coding { checked: true, metadata_bytes: 8, ..Coding::plain(9) },
-        Coding { checked: true, encrypted: true, ..Coding::plain(12) },
+    let block_formats = [
+        BlockFormat::plain(12),
+        BlockFormat { encrypted: true, ..BlockFormat::plain(12) },
+        BlockFormat { checked: true, metadata_bytes: 8, ..BlockFormat::plain(9) },
+        BlockFormat { checked: true, encrypted: true, ..BlockFormat::plain(12) },
     ];
-    for (instance, coding) in (1..).zip(codings) {
-        let block = usize::try_from(coding.block_bytes()).unwrap();
-        let device = create_coded(&opened.medium, instance, 2048, coding);
+    for (volume, block_format) in (1..).zip(block_formats) {
+        let block = usize::try_from(block_format.block_bytes()).unwrap();
+        let device = create_coded(&opened.medium, volume, 2048, block_format);
         // First in nothing, then across extents with and without a place, then where there is one.
         for (first, blocks, seed) in [(0, 2, 1_u8), (1, 200, 2), (40, 30, 3)] {
             let (offset, len) = ((first * block) as u64, blocks * block);
@@ -64,11 +64,11 @@ fn memory_in_several_pieces_is_as_good_as_a_buffer() {
             done.result.unwrap();
             // What was written is in the caller's memory as it was.
             assert!(done.data.unwrap().gather(len).as_slice()[..len] == bytes);
-            assert!(read(&device, &mut io, offset, len).unwrap() == bytes, "{coding:?}");
+            assert!(read(&device, &mut io, offset, len).unwrap() == bytes, "{block_format:?}");
             let operation = Operation::Read { offset, len, data: halves(len, 3 * block / 2, 0xEE) };
             let done = run(&device, &mut io, operation);
             done.result.unwrap();
-            assert!(done.data.unwrap().gather(len).as_slice()[..len] == bytes, "{coding:?} in pieces");
+            assert!(done.data.unwrap().gather(len).as_slice()[..len] == bytes, "{block_format:?} in pieces");
         }
         let (offset, len) = ((1024 * block) as u64, 4 * block);
         let done = run(&device, &mut io, Operation::Read { offset, len, data: halves(len, 7, 0xEE) });
@@ -88,14 +88,14 @@ fn deallocated_blocks_are_zeros_and_their_extents_go_to_others_without_their_byt
     deallocate(&first, &mut io, 0, EXTENT / 2).unwrap();
     assert_eq!(read(&first, &mut io, 0, 4096), Ok(vec![0; 4096]));
     assert_eq!(read(&first, &mut io, EXTENT / 2, 4096), Ok(vec![7; 4096]));
-    assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_bytes(), 1 << 20);
+    assert_eq!(opened.medium.thin(VolumeId(1)).unwrap().allocated_bytes(), 1 << 20);
     deallocate(&first, &mut io, EXTENT, 2 * EXTENT + 4096).unwrap();
     assert_eq!(read(&first, &mut io, EXTENT, 4096), Ok(vec![0; 4096]));
-    assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_bytes(), 2 * EXTENT);
+    assert_eq!(opened.medium.thin(VolumeId(1)).unwrap().allocated_bytes(), 2 * EXTENT);
     write(&second, &mut io, 4096, &[9; 4096]).unwrap();
     let all = read(&second, &mut io, 0, 256 << 10).unwrap();
     assert!(all.iter().enumerate().all(|(at, byte)| *byte == if at / 4096 == 1 { 9 } else { 0 }));
-    let runs = opened.medium.thin(Instance(2)).unwrap().allocated(0..1 << 20, 9);
+    let runs = opened.medium.thin(VolumeId(2)).unwrap().allocated(0..1 << 20, 9);
     assert_eq!(
         runs.iter().map(|run| (run.range.clone(), run.allocated)).collect::<Vec<_>>(),
         [(0..EXTENT, true), (EXTENT..1 << 20, false)]
@@ -112,7 +112,7 @@ fn a_namespace_has_no_more_than_its_quota_and_the_drive_says_when_it_is_full() {
     let options = Options { create: Some(1 << 20), zeroed: true, notify: Some(notify), ..Options::default() };
     let medium = ebof_medium::open(base, options).unwrap().medium;
     let mut io = Io::new(64).unwrap();
-    let small = on(&medium, |store| store.create(Instance(1), 1 << 21, EXTENT / 512, Coding::plain(9))).unwrap();
+    let small = on(&medium, |store| store.create(VolumeId(1), 1 << 21, EXTENT / 512, BlockFormat::plain(9))).unwrap();
     let large = create(&medium, 2, 1 << 30);
     write(&small, &mut io, 0, &[1; 4096]).unwrap();
     assert_eq!(write(&small, &mut io, 1 << 20, &[1; 4096]), Err(Class::OutOfSpace));
@@ -126,7 +126,7 @@ fn a_namespace_has_no_more_than_its_quota_and_the_drive_says_when_it_is_full() {
     write(&large, &mut io, 1 << 29, &[1; 4096]).unwrap();
     // Whether it was told to be full once more depends on when the extent came back.
     let told = told.lock().unwrap();
-    assert_eq!(told[..3], [Notice::QuotaReached(Instance(1)), Notice::Full(Instance(2)), Notice::Room]);
+    assert_eq!(told[..3], [Notice::QuotaReached(VolumeId(1)), Notice::Full(VolumeId(2)), Notice::Room]);
     assert_eq!(medium.capacity().used_bytes, 1 << 20);
 }
 
@@ -140,9 +140,9 @@ fn all_of_it_is_there_again_when_the_drive_is_opened_again() {
     write(&device, &mut io, EXTENT, &[5; 4096]).unwrap();
     write(&gone, &mut io, 0, &[6; 4096]).unwrap();
     on(&opened.medium, |store| store.commit(&[b"one", b"two"])).unwrap();
-    on(&opened.medium, |store| store.remove(Instance(2))).unwrap();
+    on(&opened.medium, |store| store.remove(VolumeId(2))).unwrap();
     assert_eq!(read(&gone, &mut io, 0, 4096), Err(Class::Gone));
-    on(&opened.medium, |store| store.mark_bad(Instance(1), 3..5)).unwrap();
+    on(&opened.medium, |store| store.mark_bad(VolumeId(1), 3..5)).unwrap();
     // Killed: the thread that would write to the same memory is forgotten.
     std::mem::forget(opened.medium);
     for clean in [false, true, true] {
@@ -150,8 +150,8 @@ fn all_of_it_is_there_again_when_the_drive_is_opened_again() {
         assert_eq!(again.was_clean, clean);
         let changes: Vec<Vec<u8>> = if clean { Vec::new() } else { vec![b"one".to_vec(), b"two".to_vec()] };
         assert_eq!((again.snapshot, again.changes), (clean.then(|| b"state".to_vec()), changes));
-        assert_eq!(again.medium.instances(), [Instance(1)]);
-        let device = again.medium.device(Instance(1)).unwrap();
+        assert_eq!(again.medium.volumes(), [VolumeId(1)]);
+        let device = again.medium.device(VolumeId(1)).unwrap();
         assert_eq!(read(&device, &mut io, EXTENT, 4096), Ok(vec![5; 4096]));
         assert_eq!(read(&device, &mut io, 3 * 4096, 4096), Err(Class::MediumRead));
         on(&again.medium, |store| store.set_snapshot(Box::new(|| b"state".to_vec())));
@@ -165,12 +165,12 @@ fn bad_blocks_cannot_be_read_until_they_are_written() {
     let mut io = Io::new(64).unwrap();
     let device = create(&opened.medium, 1, 8 << 20);
     write(&device, &mut io, 0, &[1; 32768]).unwrap();
-    on(&opened.medium, |store| store.mark_bad(Instance(1), 2..6)).unwrap();
+    on(&opened.medium, |store| store.mark_bad(VolumeId(1), 2..6)).unwrap();
     assert_eq!(read(&device, &mut io, 4096, 4096), Ok(vec![1; 4096]));
     assert_eq!(read(&device, &mut io, 4096, 8192), Err(Class::MediumRead));
     write(&device, &mut io, 3 * 4096, &[2; 4096]).unwrap();
     assert_eq!(read(&device, &mut io, 3 * 4096, 4096), Ok(vec![2; 4096]));
-    assert_eq!(opened.medium.thin(Instance(1)).unwrap().bad_ranges(&(0..100), 9), [2..3, 4..6]);
+    assert_eq!(opened.medium.thin(VolumeId(1)).unwrap().bad_ranges(&(0..100), 9), [2..3, 4..6]);
     deallocate(&device, &mut io, 0, 1 << 20).unwrap();
     assert_eq!(read(&device, &mut io, 0, 32768), Ok(vec![0; 32768]));
 }
@@ -193,7 +193,7 @@ fn an_error_of_the_device_is_told_and_forgotten_when_it_is_gone() {
     flush(&device, &mut io).unwrap();
     let again = open(&base, None);
     assert_eq!(again.changes, vec![b"kept".to_vec(); 2]);
-    let device = again.medium.device(Instance(1)).unwrap();
+    let device = again.medium.device(VolumeId(1)).unwrap();
     for at in 2..4 {
         assert_eq!(read(&device, &mut io, at * EXTENT, 4096), Ok(vec![3; 4096]));
     }
@@ -217,7 +217,7 @@ fn many_journals_later_everything_is_still_there() {
     let again = open(&base, None);
     assert_eq!(again.snapshot.as_deref(), Some(&b"state"[..]));
     assert!(again.changes.len() < 20 && again.changes.iter().all(|kept| *kept == change));
-    let again = again.medium.device(Instance(1)).unwrap();
+    let again = again.medium.device(VolumeId(1)).unwrap();
     for turn in 44..60_u8 {
         let offset = u64::from(turn % 16) * EXTENT;
         assert_eq!(read(&again, &mut io, offset, 4096), read(&device, &mut io, offset, 4096), "{turn}");
@@ -299,7 +299,7 @@ fn several_threads_use_namespaces_that_come_and_go() {
                 assert_eq!(read(&own, &mut io, 0, 1 << 20), Ok(vec![0; 1 << 20]));
                 write(&own, &mut io, 4096, &[0xaa; 4096]).unwrap();
                 assert_eq!(read(&own, &mut io, 0, 4096), Ok(vec![0; 4096]), "bytes of another namespace");
-                on(medium, move |store| store.remove(Instance(turn))).unwrap();
+                on(medium, move |store| store.remove(VolumeId(turn))).unwrap();
             }
         });
     });

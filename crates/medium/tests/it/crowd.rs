@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Buffer, Class, Engine, Io, Operation, Request, Submitted};
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series};
 use ebof_drive::layout::Layout;
-use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Options, VolumeId, medium_bytes};
 
 use crate::rig::{create, on, read};
 
@@ -30,7 +30,7 @@ fn place(thread: u64, block: u64) -> u64 {
 /// time.
 fn use_it(medium: &Medium, engine: Engine, thread: u64, stop: &AtomicBool) -> u64 {
     let mut io = Io::with_engine(64, engine).unwrap();
-    let device = medium.device(Instance(1)).unwrap();
+    let device = medium.device(VolumeId(1)).unwrap();
     let mut held = [0_u64; 256];
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) || rounds == 0 {
@@ -88,7 +88,7 @@ fn come_and_go(medium: &Medium, engine: Engine, stop: &AtomicBool, next: &Atomic
         // Some rounds remove it with all of that under way.
         if rounds % 2 == 0 {
             io.kick().unwrap();
-            on(medium, move |store| store.remove(Instance(name))).unwrap();
+            on(medium, move |store| store.remove(VolumeId(name))).unwrap();
         }
         while let Some(done) = io.wait(None).unwrap() {
             assert!(done.result.is_ok_or_gone(), "requests end, well or with the namespace");
@@ -96,7 +96,7 @@ fn come_and_go(medium: &Medium, engine: Engine, stop: &AtomicBool, next: &Atomic
         if rounds % 2 == 1 {
             let bytes = read(&device, &mut io, 0, 8 << 20).unwrap();
             assert!(bytes.iter().all(|byte| [0, 0xA5].contains(byte)), "bytes of others");
-            on(medium, move |store| store.remove(Instance(name))).unwrap();
+            on(medium, move |store| store.remove(VolumeId(name))).unwrap();
         }
         assert_eq!(read(&device, &mut io, 0, 4096), Err(Class::Gone));
     }
@@ -137,9 +137,9 @@ fn threads_share_a_namespace_while_others_come_and_go() {
             let gone: u64 = others.into_iter().map(|other| other.join().unwrap()).sum();
             println!("{kind:?}: {rounds} rounds, {gone} namespaces");
         });
-        assert_eq!(medium.instances(), [Instance(1)]);
+        assert_eq!(medium.volumes(), [VolumeId(1)]);
         // All that the others had is free.
-        let used = medium.thin(Instance(1)).unwrap().allocated_bytes();
+        let used = medium.thin(VolumeId(1)).unwrap().allocated_bytes();
         let end = Instant::now() + Duration::from_secs(60);
         while medium.capacity().used_bytes != used {
             assert!(Instant::now() < end, "{} used, {used} allocated", medium.capacity().used_bytes);
@@ -170,12 +170,12 @@ fn a_large_drive_opens_quickly() {
     let each = extents / 100;
     let mut records = vec![Record::HighWater(extents)];
     for number in 0..100_u32 {
-        let instance = Instance(u64::from(number) + 1);
+        let volume = VolumeId(u64::from(number) + 1);
         let blocks = u64::from(each) * 2 * layout.extent_bytes / 4096;
-        records.push(Record::Create { instance, blocks, quota: each * 2, coding: Coding::plain(12) });
+        records.push(Record::Create { volume, blocks, quota: each * 2, block_format: BlockFormat::plain(12) });
         for run in 0..each / 3 {
             let places = (0..3).map(|at| number * each + run * 3 + at).collect();
-            records.push(Record::Map { instance, first: run * 6, extents: places });
+            records.push(Record::Map { volume, first: run * 6, extents: places });
         }
     }
     let checkpoint = Checkpoint { state: vec![b' '; 1 << 20], records, clean: false };
@@ -189,7 +189,7 @@ fn a_large_drive_opens_quickly() {
     let opened = ebof_medium::open(Arc::clone(&base), options).unwrap();
     let took = begin.elapsed();
     println!("{} MiB of map and state, open after {took:?}", body.len() >> 20);
-    assert_eq!(opened.medium.instances().len(), 100);
+    assert_eq!(opened.medium.volumes().len(), 100);
     assert_eq!(opened.medium.capacity().used_bytes, u64::from(each / 3 * 300) * layout.extent_bytes);
     // What is promised holds for what users have; tests are built without most optimization, and
     // share the machine.

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Class, Device, Io, Operation};
-use ebof_medium::{Coding, Instance, Medium, Options, Store};
+use ebof_medium::{BlockFormat, Medium, Options, Store, VolumeId};
 use proptest::prelude::*;
 
 use crate::rig::{Event, Faults, Recorder, deallocate, flush, on, read, run};
-use crate::tagged::codings;
+use crate::tagged::block_formats;
 
 const CAPACITY: u64 = 2 << 20;
 const EXTENT: u64 = 256 << 10;
@@ -91,7 +91,7 @@ fn life() -> impl Strategy<Value = (Vec<Act>, End)> {
 /// What the lives have in common.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
-    coding: Coding,
+    block_format: BlockFormat,
     /// What the medium writes as a whole when the power goes.
     sector: usize,
 }
@@ -99,7 +99,7 @@ struct Rules {
 impl Rules {
     /// Blocks of an extent.
     fn extent(&self) -> u64 {
-        self.coding.blocks_per_extent(EXTENT)
+        self.block_format.blocks_per_extent(EXTENT)
     }
 
     /// Where block `block` of the history lies: two in each extent, the last of one and the first
@@ -109,7 +109,7 @@ impl Rules {
     }
 
     fn place(&self, block: u64) -> u64 {
-        self.lba(block) * self.coding.block_bytes()
+        self.lba(block) * self.block_format.block_bytes()
     }
 
     /// Blocks of a namespace.
@@ -118,12 +118,12 @@ impl Rules {
     }
 
     fn bytes(&self) -> usize {
-        usize::try_from(self.coding.block_bytes()).expect("few")
+        usize::try_from(self.block_format.block_bytes()).expect("few")
     }
 
     /// Whether a power loss may tear a block.
     fn tears(&self) -> bool {
-        self.coding.data_bytes() > self.sector as u64
+        self.block_format.data_bytes() > self.sector as u64
     }
 }
 
@@ -229,7 +229,7 @@ impl Life<'_> {
 
     fn device(&self, slot: u64) -> Option<(u64, Arc<dyn Device>)> {
         let name = *self.model.slots.get(&slot)?;
-        Some((name, self.medium.device(Instance(name)).expect("it is there")))
+        Some((name, self.medium.device(VolumeId(name)).expect("it is there")))
     }
 
     fn blocks(&mut self, name: u64, blocks: impl Iterator<Item = u64>, step: &Step<Value>) {
@@ -246,7 +246,7 @@ impl Life<'_> {
 
     /// Free and mapped are all there is, as soon as what was given back is free.
     fn counts(&self) -> Result<(), TestCaseError> {
-        let thins = self.medium.instances().into_iter().filter_map(|name| self.medium.thin(name));
+        let thins = self.medium.volumes().into_iter().filter_map(|name| self.medium.thin(name));
         let used: u64 = thins.map(|thin| u64::from(thin.allocated_extents()) * EXTENT).sum();
         let end = Instant::now() + Duration::from_secs(30);
         while self.medium.capacity().used_bytes != used {
@@ -262,7 +262,7 @@ impl Life<'_> {
             Act::Create(slot) => self.create(slot, begun),
             Act::Remove(slot) => {
                 if let Some((name, _)) = self.device(slot) {
-                    let result = on(&self.medium, move |store| store.remove(Instance(name)));
+                    let result = on(&self.medium, move |store| store.remove(VolumeId(name)));
                     if result.is_ok() {
                         self.model.slots.remove(&slot);
                     }
@@ -272,7 +272,7 @@ impl Life<'_> {
             }
             Act::Clear(slot) => {
                 if let Some((name, _)) = self.device(slot) {
-                    let result = on(&self.medium, move |store| store.clear(Instance(name)));
+                    let result = on(&self.medium, move |store| store.clear(VolumeId(name)));
                     self.blocks(name, 0..BLOCKS, &self.outcome([0; 9], begun, true, &result));
                 }
             }
@@ -282,7 +282,8 @@ impl Life<'_> {
                     let rules = self.rules;
                     let (lba, per_extent) = (rules.lba(block), rules.extent());
                     let (first, count) = if whole { (lba / per_extent * per_extent, per_extent) } else { (lba, 1) };
-                    let (offset, len) = (first * rules.coding.block_bytes(), count * rules.coding.block_bytes());
+                    let (offset, len) =
+                        (first * rules.block_format.block_bytes(), count * rules.block_format.block_bytes());
                     let result = deallocate(&device, &mut self.io, offset, len);
                     let inside = |block: &u64| (first..first + count).contains(&rules.lba(*block));
                     self.blocks(name, (0..BLOCKS).filter(inside), &self.outcome([0; 9], begun, false, &result));
@@ -318,7 +319,7 @@ impl Life<'_> {
                 self.medium = open(&self.base, &self.state)?;
                 // Closed in order, all of it is flushed; nothing that was refused is there.
                 prop_assert_eq!(self.state.load(Ordering::SeqCst), least);
-                let names: Vec<u64> = self.medium.instances().iter().map(|instance| instance.0).collect();
+                let names: Vec<u64> = self.medium.volumes().iter().map(|volume| volume.0).collect();
                 let slots: Vec<u64> = self.model.slots.values().copied().collect();
                 prop_assert!(slots.len() == names.len() && slots.iter().all(|name| names.contains(name)), "{names:?}");
             }
@@ -334,8 +335,9 @@ impl Life<'_> {
         }
         self.model.next += 1;
         let name = self.model.next;
-        let (blocks, coding) = (self.rules.size(), self.rules.coding);
-        let create = move |store: &mut Store| store.create(Instance(name), blocks, blocks, coding).map(|_device| ());
+        let (blocks, block_format) = (self.rules.size(), self.rules.block_format);
+        let create =
+            move |store: &mut Store| store.create(VolumeId(name), blocks, blocks, block_format).map(|_device| ());
         let result = on(&self.medium, create);
         if result.is_ok() {
             self.model.slots.insert(slot, name);
@@ -425,7 +427,7 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result
     let commits = life.state.load(Ordering::SeqCst);
     prop_assert!(life.model.commits.possible(cut, flushed).any(|possible| *possible == commits), "{commits} commits");
     life.model.commits = History::new(commits);
-    let names: Vec<u64> = life.medium.instances().iter().map(|instance| instance.0).collect();
+    let names: Vec<u64> = life.medium.volumes().iter().map(|volume| volume.0).collect();
     prop_assert!(names.iter().all(|name| life.model.names.contains_key(name)), "a namespace that nobody made");
     for (name, (there, mut blocks)) in std::mem::take(&mut life.model.names) {
         let is_there = names.contains(&name);
@@ -436,7 +438,7 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result
         if !is_there {
             continue;
         }
-        let device = life.medium.device(Instance(name)).expect("it is there");
+        let device = life.medium.device(VolumeId(name)).expect("it is there");
         let rules = life.rules;
         let all = read(&device, &mut life.io, 0, usize::try_from(rules.size()).expect("small") * rules.bytes());
         prop_assert!(all.is_ok() || all == Err(Class::MediumRead) && rules.tears() && power, "{:?}", all.err());
@@ -448,7 +450,7 @@ fn check(life: &mut Life<'_>, cut: usize, flushed: usize, power: bool) -> Result
             };
             let possible: Vec<Value> = history.possible(cut, flushed).copied().collect();
             let found = match bytes {
-                Ok(bytes) if rules.coding.is_tagged() => whole(&bytes, &possible, rules),
+                Ok(bytes) if rules.block_format.is_tagged() => whole(&bytes, &possible, rules),
                 Ok(bytes) => sectors(&bytes, &possible),
                 // Torn: nobody knows what it was to be.
                 Err(Class::MediumRead) if possible.len() > 1 || possible == [DAMAGED] => Ok(DAMAGED),
@@ -513,23 +515,23 @@ proptest! {
 
     #[test]
     fn nothing_that_was_acknowledged_is_lost_in_any_number_of_lives(lives in proptest::collection::vec(life(), 1..5)) {
-        live(Rules { coding: Coding::plain(12), sector: 512 }, &lives)?;
+        live(Rules { block_format: BlockFormat::plain(12), sector: 512 }, &lives)?;
     }
 
     #[test]
     fn blocks_with_tags_or_keys_are_whole_or_absent_in_any_number_of_lives(
-        coding in prop::sample::select([&codings()[..], &[Coding { encrypted: true, ..Coding::plain(12) }]].concat()),
+        block_format in prop::sample::select([&block_formats()[..], &[BlockFormat { encrypted: true, ..BlockFormat::plain(12) }]].concat()),
         lives in proptest::collection::vec(life(), 1..5),
     ) {
-        let sector = usize::try_from(coding.data_bytes()).expect("few");
-        live(Rules { coding, sector }, &lives)?;
+        let sector = usize::try_from(block_format.data_bytes()).expect("few");
+        live(Rules { block_format, sector }, &lives)?;
     }
 
     #[test]
     fn blocks_with_tags_that_were_torn_are_found_out(
-        coding in prop::sample::select(codings().to_vec()),
+        block_format in prop::sample::select(block_formats().to_vec()),
         lives in proptest::collection::vec(life(), 1..5),
     ) {
-        live(Rules { coding, sector: 512 }, &lives)?;
+        live(Rules { block_format, sector: 512 }, &lives)?;
     }
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Buffer, Class, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted};
 use ebof_drive::layout::Layout;
-use ebof_medium::{Coding, Instance, Medium, Notice, Options, Purge, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Notice, Options, Purge, VolumeId, medium_bytes};
 
 use crate::rig::{Faults, create_coded, deallocate, drive, flush, on, open, read, run, write};
-use crate::tagged::{block, codings, kill, small};
+use crate::tagged::{block, block_formats, kill, small};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -22,16 +22,16 @@ struct Victim {
     told: Arc<Mutex<Vec<Notice>>>,
     medium: Medium,
     io: Io,
-    coding: Coding,
+    block_format: BlockFormat,
 }
 
 impl Victim {
-    fn new(coding: Coding) -> Self {
+    fn new(block_format: BlockFormat) -> Self {
         let memory = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
         let told = Arc::default();
         let medium = small(&memory, &told);
-        create_coded(&medium, 1, coding.blocks_per_extent(EXTENT) * 5, coding);
-        let mut new = Self { memory, told, medium, io: Io::new(8).unwrap(), coding };
+        create_coded(&medium, 1, block_format.blocks_per_extent(EXTENT) * 5, block_format);
+        let mut new = Self { memory, told, medium, io: Io::new(8).unwrap(), block_format };
         for lba in 0..new.per_extent() * 3 {
             new.write(lba, new.byte(lba)).unwrap();
         }
@@ -39,7 +39,7 @@ impl Victim {
     }
 
     fn per_extent(&self) -> u64 {
-        self.coding.blocks_per_extent(EXTENT)
+        self.block_format.blocks_per_extent(EXTENT)
     }
 
     fn byte(&self, lba: u64) -> u8 {
@@ -47,16 +47,16 @@ impl Victim {
     }
 
     fn device(&self) -> Arc<dyn Device> {
-        self.medium.device(Instance(1)).unwrap()
+        self.medium.device(VolumeId(1)).unwrap()
     }
 
     fn write(&mut self, lba: u64, byte: u8) -> Result<(), Class> {
-        write(&self.device(), &mut self.io, lba * self.coding.block_bytes(), &block(self.coding, byte))
+        write(&self.device(), &mut self.io, lba * self.block_format.block_bytes(), &block(self.block_format, byte))
     }
 
     fn read(&mut self, lba: u64) -> Result<Vec<u8>, Class> {
-        let len = usize::try_from(self.coding.block_bytes()).unwrap();
-        read(&self.device(), &mut self.io, lba * self.coding.block_bytes(), len)
+        let len = usize::try_from(self.block_format.block_bytes()).unwrap();
+        read(&self.device(), &mut self.io, lba * self.block_format.block_bytes(), len)
     }
 
     /// Where extent `index` of the namespace is: they were given in order.
@@ -67,9 +67,9 @@ impl Victim {
     /// Where the data of a block are, and its tag.
     fn places(&self, lba: u64) -> (u64, u64) {
         let (index, slot) = (lba / self.per_extent(), lba % self.per_extent());
-        let tags = self.coding.tags(EXTENT).unwrap().0;
+        let tags = self.block_format.tags(EXTENT).unwrap().0;
         let tag = tags + slot / 255 * 4096 + (slot % 255 + 1) * 16;
-        (self.extent(index) + slot * self.coding.data_bytes(), self.extent(index) + tag)
+        (self.extent(index) + slot * self.block_format.data_bytes(), self.extent(index) + tag)
     }
 
     fn raw(&mut self, at: u64, len: u64) -> Vec<u8> {
@@ -108,21 +108,23 @@ impl Victim {
         self.told.lock().unwrap().clear();
         for lba in 0..self.per_extent() * 5 {
             let expected = match lba {
-                lba if lba < self.per_extent() * 3 => block(self.coding, self.byte(lba)),
-                _ => vec![0; usize::try_from(self.coding.block_bytes()).unwrap()],
+                lba if lba < self.per_extent() * 3 => block(self.block_format, self.byte(lba)),
+                _ => vec![0; usize::try_from(self.block_format.block_bytes()).unwrap()],
             };
             match self.read(lba) {
-                Ok(bytes) => assert!(!lost.contains(&lba) && bytes == expected, "block {lba} of {:?}", self.coding),
+                Ok(bytes) => {
+                    assert!(!lost.contains(&lba) && bytes == expected, "block {lba} of {:?}", self.block_format);
+                }
                 Err(class) => assert!(class == Class::MediumRead && lost.contains(&lba), "block {lba}: {class:?}"),
             }
         }
         let told = std::mem::take(&mut *self.told.lock().unwrap());
-        let expected = lost.iter().map(|&block| Notice::Corrupt { instance: Instance(1), block });
+        let expected = lost.iter().map(|&block| Notice::Corrupt { volume: VolumeId(1), block });
         assert_eq!(told, expected.take(16).collect::<Vec<_>>());
         for &lba in lost {
             let byte = self.byte(lba);
             self.write(lba, byte).unwrap();
-            assert!(self.read(lba) == Ok(block(self.coding, byte)), "block {lba} was written");
+            assert!(self.read(lba) == Ok(block(self.block_format, byte)), "block {lba} was written");
         }
         assert_eq!(*self.told.lock().unwrap(), []);
     }
@@ -130,18 +132,18 @@ impl Victim {
 
 #[test]
 fn every_byte_that_flips_is_found_out_and_a_write_heals() {
-    for coding in codings() {
-        let mut victim = Victim::new(coding);
+    for block_format in block_formats() {
+        let mut victim = Victim::new(block_format);
         let per_extent = victim.per_extent();
         // Of data that are read, also while the drive is open.
         victim.flip(victim.places(3).0 + 7);
-        let last = victim.places(per_extent * 2 - 1).0 + coding.data_bytes() - 1;
+        let last = victim.places(per_extent * 2 - 1).0 + block_format.data_bytes() - 1;
         victim.flip(last);
         victim.check(&[3, per_extent * 2 - 1]);
         let device = victim.device();
-        let offset = 2 * coding.block_bytes();
+        let offset = 2 * block_format.block_bytes();
         victim.flip(victim.places(3).0);
-        let len = usize::try_from(4 * coding.block_bytes()).unwrap();
+        let len = usize::try_from(4 * block_format.block_bytes()).unwrap();
         let operation = Operation::Read { offset, len, data: Buffer::zeroed(len).into() };
         let error = run(&device, &mut victim.io, operation).result.unwrap_err();
         assert!(matches!(&error, Error::Corrupt { block: 3, .. }), "{error}");
@@ -165,8 +167,8 @@ fn every_byte_that_flips_is_found_out_and_a_write_heals() {
 
 #[test]
 fn what_is_in_the_wrong_place_or_of_another_time_is_found_out() {
-    for coding in codings() {
-        let mut victim = Victim::new(coding);
+    for block_format in block_formats() {
+        let mut victim = Victim::new(block_format);
         let per_extent = victim.per_extent();
         let all: Vec<u64> = (0..per_extent).collect();
         let both: Vec<u64> = (0..per_extent * 2).collect();
@@ -184,26 +186,26 @@ fn what_is_in_the_wrong_place_or_of_another_time_is_found_out() {
         // A block with its tag, in the place of another one.
         victim = victim.between(|victim| {
             let (from, to) = (victim.places(9), victim.places(10));
-            let (data, tag) = (victim.raw(from.0, coding.data_bytes()), victim.raw(from.1, 16));
+            let (data, tag) = (victim.raw(from.0, block_format.data_bytes()), victim.raw(from.1, 16));
             victim.put(to.0, &data);
             victim.put(to.1, &tag);
         });
         victim.check(&[10]);
         // What a block was before it was written once more.
-        let data = victim.raw(victim.places(20).0, coding.data_bytes());
+        let data = victim.raw(victim.places(20).0, block_format.data_bytes());
         victim.write(20, 0).unwrap();
         let byte = victim.byte(20);
         victim.put(victim.places(20).0, &data);
         assert_eq!(victim.read(20), Err(Class::MediumRead));
         victim.write(20, byte).unwrap();
         // Bytes where nothing is: a block that was deallocated is zeros.
-        let offset = 30 * coding.block_bytes();
-        deallocate(&victim.device(), &mut victim.io, offset, coding.block_bytes()).unwrap();
-        assert_eq!(victim.read(30), Ok(vec![0; usize::try_from(coding.block_bytes()).unwrap()]));
+        let offset = 30 * block_format.block_bytes();
+        deallocate(&victim.device(), &mut victim.io, offset, block_format.block_bytes()).unwrap();
+        assert_eq!(victim.read(30), Ok(vec![0; usize::try_from(block_format.block_bytes()).unwrap()]));
         victim.flip(victim.places(30).0 + 100);
         assert_eq!(victim.read(30), Err(Class::MediumRead));
-        deallocate(&victim.device(), &mut victim.io, offset, coding.block_bytes()).unwrap();
-        assert_eq!(victim.read(30), Ok(vec![0; usize::try_from(coding.block_bytes()).unwrap()]));
+        deallocate(&victim.device(), &mut victim.io, offset, block_format.block_bytes()).unwrap();
+        assert_eq!(victim.read(30), Ok(vec![0; usize::try_from(block_format.block_bytes()).unwrap()]));
         let byte = victim.byte(30);
         victim.write(30, byte).unwrap();
         victim.check(&[]);
@@ -213,21 +215,21 @@ fn what_is_in_the_wrong_place_or_of_another_time_is_found_out() {
 /// Blocks that a host marks bad are counted as its blocks are.
 #[test]
 fn blocks_with_tags_can_be_marked_bad() {
-    for coding in codings() {
-        let mut victim = Victim::new(coding);
-        on(&victim.medium, |store| store.mark_bad(Instance(1), 2..4)).unwrap();
+    for block_format in block_formats() {
+        let mut victim = Victim::new(block_format);
+        on(&victim.medium, |store| store.mark_bad(VolumeId(1), 2..4)).unwrap();
         let last = victim.per_extent() * 5 - 1;
-        on(&victim.medium, move |store| store.mark_bad(Instance(1), last..last + 1)).unwrap();
-        assert!(on(&victim.medium, move |store| store.mark_bad(Instance(1), last..last + 2)).is_err());
+        on(&victim.medium, move |store| store.mark_bad(VolumeId(1), last..last + 1)).unwrap();
+        assert!(on(&victim.medium, move |store| store.mark_bad(VolumeId(1), last..last + 2)).is_err());
         assert_eq!(victim.read(1).map(|_| ()), Ok(()));
         for lba in [2, 3, last] {
             assert_eq!(victim.read(lba), Err(Class::MediumRead));
-            let thin = victim.medium.thin(Instance(1)).unwrap();
+            let thin = victim.medium.thin(VolumeId(1)).unwrap();
             assert!(thin.is_bad(lba..lba + 1) && !thin.is_bad(4..last));
         }
         let byte = victim.byte(2);
         victim.write(2, byte).unwrap();
-        assert_eq!(victim.read(2), Ok(block(coding, byte)));
+        assert_eq!(victim.read(2), Ok(block(block_format, byte)));
         assert_eq!(*victim.told.lock().unwrap(), [], "a host did it, not the medium");
     }
 }
@@ -276,12 +278,12 @@ fn faulty(base: &Arc<Faulty>) -> Medium {
 
 #[test]
 fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
-    let coding = Coding { checked: true, ..Coding::plain(12) };
+    let block_format = BlockFormat { checked: true, ..BlockFormat::plain(12) };
     let memory = Memory::new(medium_bytes(4 << 20).unwrap(), 512, false);
     let base = Arc::new(Faulty { memory, place: AtomicU64::new(u64::MAX), reads: AtomicBool::new(true) });
     let mut io = Io::new(8).unwrap();
     let mut medium = faulty(&base);
-    let device = create_coded(&medium, 1, 63 * 4, coding);
+    let device = create_coded(&medium, 1, 63 * 4, block_format);
     write(&device, &mut io, 0, &[1; 4096 * 63 * 3]).unwrap();
     let page = Layout::new(4 << 20, [0; 16]).unwrap().data() + EXTENT - 4096;
     drop(device);
@@ -290,7 +292,7 @@ fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
     // others can.
     base.place.store(page, Ordering::SeqCst);
     medium = faulty(&base);
-    let device = medium.device(Instance(1)).unwrap();
+    let device = medium.device(VolumeId(1)).unwrap();
     assert_eq!(read(&device, &mut io, 62 * 4096, 4096), Err(Class::MediumRead));
     assert_eq!(read(&device, &mut io, 62 * 4096, 8192), Err(Class::MediumRead));
     assert_eq!(write(&device, &mut io, 4096, &[2; 4096]), Err(Class::MediumWrite));
@@ -305,7 +307,7 @@ fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
     medium.stop();
     medium = faulty(&base);
     base.place.store(u64::MAX, Ordering::SeqCst);
-    let device = medium.device(Instance(1)).unwrap();
+    let device = medium.device(VolumeId(1)).unwrap();
     let mut expected = vec![1; 63 * 4096];
     expected[5 * 4096..6 * 4096].fill(3);
     assert_eq!(read(&device, &mut io, 0, 63 * 4096), Ok(expected.clone()));
@@ -318,29 +320,29 @@ fn tags_that_cannot_be_read_or_written_take_nothing_else_with_them() {
 /// What a new life makes of writes that failed in whatever step, and were done all the same or not.
 #[test]
 fn a_write_that_failed_is_there_or_is_not() {
-    for coding in codings() {
+    for block_format in block_formats() {
         let mut outcomes = [0, 0];
         for (after, done) in (0..4).flat_map(|after| [(after, false), (after, true)]) {
             let (base, opened) = drive(4 << 20);
             let mut io = Io::new(8).unwrap();
-            let device = create_coded(&opened.medium, 1, 100, coding);
-            write(&device, &mut io, 0, &block(coding, 1)).unwrap();
+            let device = create_coded(&opened.medium, 1, 100, block_format);
+            write(&device, &mut io, 0, &block(block_format, 1)).unwrap();
             // The record with or without a flush behind it, then the data.
             base.plan(Faults { after, count: 1, done });
-            let result = write(&device, &mut io, 0, &block(coding, 2));
+            let result = write(&device, &mut io, 0, &block(block_format, 2));
             base.plan(Faults::default());
-            let len = block(coding, 0).len();
+            let len = block(block_format, 0).len();
             let found = read(&device, &mut io, 0, len).unwrap();
-            let is_new = found == block(coding, 2);
-            assert!(is_new || result.is_err() && found == block(coding, 1), "{after} {done} {coding:?}");
+            let is_new = found == block(block_format, 2);
+            assert!(is_new || result.is_err() && found == block(block_format, 1), "{after} {done} {block_format:?}");
             outcomes[usize::from(is_new)] += u32::from(result.is_err());
             flush(&device, &mut io).unwrap();
             drop(device);
             kill(opened.medium);
             let again = open(&base, None).medium;
             assert!(
-                read(&again.device(Instance(1)).unwrap(), &mut io, 0, len) == Ok(found),
-                "{after} {done} {coding:?}"
+                read(&again.device(VolumeId(1)).unwrap(), &mut io, 0, len) == Ok(found),
+                "{after} {done} {block_format:?}"
             );
         }
         assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}");
@@ -354,11 +356,11 @@ fn pages_of_tags_are_nothing_that_others_read() {
     for after in 0..6 {
         let (base, opened) = drive(1 << 20);
         let mut io = Io::new(8).unwrap();
-        let coding = Coding { checked: true, ..Coding::plain(9) };
-        let tagged = create_coded(&opened.medium, 1, 400, coding);
-        let plain = create_coded(&opened.medium, 2, 256, Coding::plain(12));
+        let block_format = BlockFormat { checked: true, ..BlockFormat::plain(9) };
+        let tagged = create_coded(&opened.medium, 1, 400, block_format);
+        let plain = create_coded(&opened.medium, 2, 256, BlockFormat::plain(12));
         base.plan(Faults { after, count: 1, done: true });
-        let written = write(&tagged, &mut io, 0, &block(coding, 1));
+        let written = write(&tagged, &mut io, 0, &block(block_format, 1));
         base.plan(Faults::default());
         let mut expected = vec![0; 1 << 20];
         for at in (0..4).filter(|&at| at < 3 || written.is_err()) {
@@ -373,17 +375,17 @@ fn pages_of_tags_are_nothing_that_others_read() {
 #[test]
 fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quickly() {
     const CAPACITY: u64 = 1 << 30;
-    let coding = Coding { checked: true, ..Coding::plain(12) };
+    let block_format = BlockFormat { checked: true, ..BlockFormat::plain(12) };
     let base = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
     let options = || Options { create: Some(CAPACITY), zeroed: true, tag_cache_bytes: 1, ..Options::default() };
     let medium = ebof_medium::open(Arc::clone(&base) as Arc<dyn Device>, options()).unwrap().medium;
     let mut io = Io::new(8).unwrap();
     let extents = 3000_u64;
-    let device = create_coded(&medium, 1, 63 * extents, coding);
+    let device = create_coded(&medium, 1, 63 * extents, block_format);
     let mut most = 0;
     for at in 0..extents {
         let lba = at * 7919 % extents * 63 + at % 63;
-        write(&device, &mut io, lba * 4096, &block(coding, u8::try_from(at % 250).unwrap())).unwrap();
+        write(&device, &mut io, lba * 4096, &block(block_format, u8::try_from(at % 250).unwrap())).unwrap();
         if at % 64 == 0 {
             most = most.max(on(&medium, |store| store.tag_cache_bytes()));
         }
@@ -408,14 +410,14 @@ fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quick
         assert!(took.len() < 4, "{took:?}");
         kill(medium);
     };
-    let device = medium.device(Instance(1)).unwrap();
+    let device = medium.device(VolumeId(1)).unwrap();
     for at in 0..250 {
         assert!(read(&device, &mut io, at << 20, 1 << 20) == Ok(data.clone()), "{at}");
     }
     for at in 0..extents {
         let lba = at * 7919 % extents * 63 + at % 63;
         if lba * 4096 >= 250 << 20 {
-            let expected = block(coding, u8::try_from(at % 250).unwrap());
+            let expected = block(block_format, u8::try_from(at % 250).unwrap());
             assert_eq!(read(&device, &mut io, lba * 4096, 4096), Ok(expected));
         }
     }
@@ -424,12 +426,12 @@ fn tags_take_no_more_memory_than_they_may_and_many_in_the_journal_are_read_quick
 impl Victim {
     /// Killed and opened again, with something happening between.
     fn killed(self, happens: impl FnOnce(&mut Self)) -> Self {
-        let Self { memory, told, medium, io, coding } = self;
+        let Self { memory, told, medium, io, block_format } = self;
         kill(medium);
         let memory = copied(&memory);
         // Opened only when it has happened: what is here until then is another drive.
         let nothing = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
-        let mut new = Self { medium: small(&nothing, &Arc::default()), memory, told, io, coding };
+        let mut new = Self { medium: small(&nothing, &Arc::default()), memory, told, io, block_format };
         happens(&mut new);
         new.medium = small(&new.memory, &new.told);
         new
@@ -440,16 +442,16 @@ impl Victim {
     }
 
     fn write_durably(&mut self, lba: u64, byte: u8) {
-        let bytes = block(self.coding, byte);
+        let bytes = block(self.block_format, byte);
         let mut buffer = Buffer::zeroed(bytes.len());
         buffer.as_mut_slice()[..bytes.len()].copy_from_slice(&bytes);
-        let offset = lba * self.coding.block_bytes();
+        let offset = lba * self.block_format.block_bytes();
         let operation = Operation::Write { offset, len: bytes.len(), data: buffer.into(), fua: true };
         run(&self.device(), &mut self.io, operation).result.unwrap();
     }
 
     fn data(&mut self, lba: u64) -> Vec<u8> {
-        self.raw(self.places(lba).0, self.coding.data_bytes())
+        self.raw(self.places(lba).0, self.block_format.data_bytes())
     }
 }
 
@@ -472,9 +474,9 @@ fn copied(memory: &Arc<Memory>) -> Arc<Memory> {
 /// still in the journal.
 #[test]
 fn a_flush_rules_out_what_blocks_were_before() {
-    for coding in codings() {
-        let zeros = vec![0; usize::try_from(coding.data_bytes()).unwrap()];
-        let mut victim = Victim::new(coding);
+    for block_format in block_formats() {
+        let zeros = vec![0; usize::try_from(block_format.data_bytes()).unwrap()];
+        let mut victim = Victim::new(block_format);
         victim.flush();
         let older: Vec<Vec<u8>> = (5..10).map(|lba| victim.data(lba)).collect();
         victim.write(5, 0xA5).unwrap();
@@ -496,10 +498,10 @@ fn a_flush_rules_out_what_blocks_were_before() {
             }
         });
         for lba in [3, 5, 6, 7] {
-            assert_eq!(victim.read(lba), Err(Class::MediumRead), "block {lba} of {coding:?}");
+            assert_eq!(victim.read(lba), Err(Class::MediumRead), "block {lba} of {block_format:?}");
         }
         for lba in [4, 8, 9] {
-            assert!(victim.read(lba) == Ok(block(coding, victim.byte(lba))), "block {lba} of {coding:?}");
+            assert!(victim.read(lba) == Ok(block(block_format, victim.byte(lba))), "block {lba} of {block_format:?}");
         }
         // What they are now is flushed in this life: then it is what they are in the next one, too,
         // although others were written.
@@ -510,10 +512,10 @@ fn a_flush_rules_out_what_blocks_were_before() {
             victim.put(at.0, &zeros);
         });
         for lba in [3, 5, 6, 7, 10] {
-            assert_eq!(victim.read(lba), Err(Class::MediumRead), "block {lba} of {coding:?}");
+            assert_eq!(victim.read(lba), Err(Class::MediumRead), "block {lba} of {block_format:?}");
         }
         for lba in [4, 8, 9, 12] {
-            assert!(victim.read(lba) == Ok(block(coding, victim.byte(lba))), "block {lba} of {coding:?}");
+            assert!(victim.read(lba) == Ok(block(block_format, victim.byte(lba))), "block {lba} of {block_format:?}");
         }
         // A write heals, and what is closed in order is what it was.
         for lba in [3, 5, 6, 7, 10] {
@@ -525,8 +527,8 @@ fn a_flush_rules_out_what_blocks_were_before() {
             victim.put(at.0, &zeros);
         });
         for lba in 0..13 {
-            let expected = if lba == 11 { Err(Class::MediumRead) } else { Ok(block(coding, victim.byte(lba))) };
-            assert!(victim.read(lba) == expected, "block {lba} of {coding:?}");
+            let expected = if lba == 11 { Err(Class::MediumRead) } else { Ok(block(block_format, victim.byte(lba))) };
+            assert!(victim.read(lba) == expected, "block {lba} of {block_format:?}");
         }
     }
 }
@@ -534,9 +536,9 @@ fn a_flush_rules_out_what_blocks_were_before() {
 /// What was ruled out stays so when the journal that ruled it out has given way to a checkpoint.
 #[test]
 fn a_checkpoint_keeps_what_a_flush_has_ruled_out() {
-    for coding in codings() {
+    for block_format in block_formats() {
         // Its tags are on their pages before anything happens.
-        let mut victim = Victim::new(coding).between(|_| ());
+        let mut victim = Victim::new(block_format).between(|_| ());
         let older = victim.data(5);
         victim.write(5, 0xA5).unwrap();
         victim.write(6, 0xA6).unwrap();
@@ -546,9 +548,9 @@ fn a_checkpoint_keeps_what_a_flush_has_ruled_out() {
         // The first step of a purge is a checkpoint: before anybody has looked at the block.
         on(&victim.medium, |store| store.purge(&mut Purge::default())).unwrap();
         victim = victim.killed(|_| ());
-        assert_eq!(victim.read(5), Err(Class::MediumRead), "{coding:?}");
-        assert!(victim.read(6) == Ok(block(coding, 0xA6)), "{coding:?}");
+        assert_eq!(victim.read(5), Err(Class::MediumRead), "{block_format:?}");
+        assert!(victim.read(6) == Ok(block(block_format, 0xA6)), "{block_format:?}");
         let lba = 7;
-        assert!(victim.read(lba) == Ok(block(coding, victim.byte(lba))), "{coding:?}");
+        assert!(victim.read(lba) == Ok(block(block_format, victim.byte(lba))), "{block_format:?}");
     }
 }

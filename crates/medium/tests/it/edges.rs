@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{
     After, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Null, Operation, Request, Submitted,
 };
-use ebof_medium::{Coding, Instance, Options, medium_bytes};
+use ebof_medium::{BlockFormat, Options, VolumeId, medium_bytes};
 
 use crate::rig::{Event, Recorder, create, deallocate, drive, on, open, read, run, write};
 
@@ -69,12 +69,12 @@ fn frames_of_an_earlier_life_are_not_replayed() {
     assert_eq!(events[lost..].iter().filter(|event| is_frame(event)).count(), 3);
     let memory = device(2 << 20, &events, |at, _| at != lost);
     let second_life = ebof_medium::open(Arc::clone(&memory), options()).unwrap();
-    let second = second_life.medium.device(Instance(2)).unwrap();
+    let second = second_life.medium.device(VolumeId(2)).unwrap();
     // One request, one frame: behind it lies the last one of before.
     write(&second, &mut io, 0, &vec![2; 768 << 10]).unwrap();
     std::mem::forget(second_life);
     let third_life = ebof_medium::open(memory, options()).expect("a healthy drive opens");
-    let first = third_life.medium.device(Instance(1)).unwrap();
+    let first = third_life.medium.device(VolumeId(1)).unwrap();
     for index in 0..3 {
         assert!(read(&first, &mut io, index * EXTENT, 4096).unwrap()[0] != 2, "another namespace's bytes");
     }
@@ -91,11 +91,11 @@ fn a_deallocation_of_a_fragmented_namespace_takes_no_ages() {
         for at in 0..pieces {
             let operation =
                 Operation::Write { offset: at * 2 * EXTENT, len: 4096, data: Buffer::zeroed(4096).into(), fua: false };
-            store.execute(Instance(1), operation).result.unwrap();
+            store.execute(VolumeId(1), operation).result.unwrap();
         }
     });
     let start = Instant::now();
-    deallocate(&medium.device(Instance(1)).unwrap(), &mut Io::new(4).unwrap(), 0, 64 << 30).unwrap();
+    deallocate(&medium.device(VolumeId(1)).unwrap(), &mut Io::new(4).unwrap(), 0, 64 << 30).unwrap();
     assert!(start.elapsed() < Duration::from_millis(500), "{:?} for {pieces} pieces", start.elapsed());
 }
 
@@ -298,7 +298,7 @@ fn stopping_does_not_wait_for_requests_of_others() {
     let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
     assert!(matches!(device.submit(&mut io, Request::new(9, operation)), Submitted::Pending));
     base.hold.store(false, Ordering::SeqCst);
-    on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+    on(&opened.medium, |store| store.remove(VolumeId(1))).unwrap();
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         opened.medium.stop();
@@ -310,12 +310,14 @@ fn stopping_does_not_wait_for_requests_of_others() {
 /// What can be made can be opened again.
 #[test]
 fn a_namespace_that_was_made_is_there_again() {
-    for block in [Coding::plain(0), Coding::plain(13), Coding { metadata_bytes: 64, ..Coding::plain(12) }] {
+    for block in
+        [BlockFormat::plain(0), BlockFormat::plain(13), BlockFormat { metadata_bytes: 64, ..BlockFormat::plain(12) }]
+    {
         let (base, opened) = drive(2 << 20);
-        let made = on(&opened.medium, move |store| store.create(Instance(1), 256, 256, block).is_ok());
+        let made = on(&opened.medium, move |store| store.create(VolumeId(1), 256, 256, block).is_ok());
         opened.medium.stop();
         let again = ebof_medium::open(base, options());
-        assert!(again.is_ok_and(|again| again.medium.instances().len() == usize::from(made)), "{block:?}");
+        assert!(again.is_ok_and(|again| again.medium.volumes().len() == usize::from(made)), "{block:?}");
     }
 }
 
@@ -336,7 +338,7 @@ fn a_write_with_fua_survives_a_power_loss() {
     let fua = |event: &Event| matches!(event, Event::Durable(..));
     let memory = device(2 << 20, &events, |at, event| at < flushed || fua(event));
     let again = ebof_medium::open(memory, options()).unwrap();
-    let first = again.medium.device(Instance(1)).unwrap();
+    let first = again.medium.device(VolumeId(1)).unwrap();
     assert!(read(&first, &mut io, 4096, 4096) == Ok(vec![2; 4096]), "the bytes that FUA has acknowledged");
 }
 
@@ -493,7 +495,7 @@ fn a_drive_that_was_closed_lets_go_of_its_file() {
     for round in 0..3 {
         let base = ebof_backend::open(&spec).unwrap_or_else(|error| panic!("round {round}: {error}"));
         let opened = ebof_medium::open(base, Options { create: Some(1 << 20), ..options() }).unwrap();
-        let device = opened.medium.device(Instance(1)).unwrap_or_else(|| create(&opened.medium, 1, 1 << 20));
+        let device = opened.medium.device(VolumeId(1)).unwrap_or_else(|| create(&opened.medium, 1, 1 << 20));
         let mut io = Io::new(4).unwrap();
         assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![round; 4096]));
         write(&device, &mut io, 0, &[round + 1; 4096]).unwrap();
@@ -522,7 +524,7 @@ fn nothing_is_acknowledged_while_a_failed_record_may_take_it_away() {
     let killed = copy(&base.memory);
     base.bad_below.store(0, Ordering::SeqCst);
     let again = ebof_medium::open(killed, options()).unwrap().medium;
-    let found = read(&again.device(Instance(1)).unwrap(), &mut io, 4096, 4096).unwrap();
+    let found = read(&again.device(VolumeId(1)).unwrap(), &mut io, 4096, 4096).unwrap();
     assert!(!acknowledged || found == [2; 4096], "acknowledged, and lost");
     assert_eq!(write(&device, &mut io, 4096, &[3; 4096]), Ok(()));
     assert_eq!(deallocate(&device, &mut io, 0, EXTENT), Ok(()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ebof_backend::{Device, Io, Memory, Operation};
-use ebof_medium::{Coding, DriveKey, Instance, Medium, OpenError, Opened, Options, medium_bytes};
+use ebof_medium::{BlockFormat, DriveKey, Medium, OpenError, Opened, Options, VolumeId, medium_bytes};
 
 use crate::rig::{Recorder, deallocate, on, read, run, write};
 
@@ -12,8 +12,8 @@ const CAPACITY: u64 = 4 << 20;
 /// Where the layout has the tables of keys, and where it has something else again.
 const KEYS: std::ops::Range<usize> = 64 << 10..1 << 20;
 
-fn encrypted(shift: u8) -> Coding {
-    Coding { encrypted: true, ..Coding::plain(shift) }
+fn encrypted(shift: u8) -> BlockFormat {
+    BlockFormat { encrypted: true, ..BlockFormat::plain(shift) }
 }
 
 fn open(base: &Arc<dyn Device>, key: Option<[u8; 32]>) -> Result<Opened, OpenError> {
@@ -25,8 +25,8 @@ fn memory() -> Arc<dyn Device> {
     Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false))
 }
 
-fn create(medium: &Medium, instance: u64, shift: u8) -> Arc<dyn Device> {
-    on(medium, move |store| store.create(Instance(instance), 1 << (20 - shift), 1 << (20 - shift), encrypted(shift)))
+fn create(medium: &Medium, volume: u64, shift: u8) -> Arc<dyn Device> {
+    on(medium, move |store| store.create(VolumeId(volume), 1 << (20 - shift), 1 << (20 - shift), encrypted(shift)))
         .unwrap()
 }
 
@@ -82,7 +82,7 @@ fn what_is_written_is_read_and_the_medium_does_not_show_it() {
         drop(device);
         opened.medium.stop();
         let again = open(&base, None).unwrap();
-        check(&again.medium.device(Instance(1)).unwrap(), &mut io);
+        check(&again.medium.device(VolumeId(1)).unwrap(), &mut io);
     }
 }
 
@@ -95,11 +95,11 @@ fn a_key_is_nowhere_when_its_namespace_is_gone() {
     assert!(key.iter().any(|byte| *byte != 0));
     create(&opened.medium, 2, 12);
     assert!(has(&everything(&base), &key));
-    on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+    on(&opened.medium, |store| store.remove(VolumeId(1))).unwrap();
     assert!(!has(&everything(&base), &key), "the key of a removed namespace is still on the medium");
     opened.medium.stop();
     let again = open(&base, None).unwrap();
-    assert!(again.medium.device(Instance(2)).is_some());
+    assert!(again.medium.device(VolumeId(2)).is_some());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn with_a_key_of_its_own_a_drive_is_of_no_use_without_it() {
     assert!(matches!(open(&base, None), Err(OpenError::KeyMissing { .. })));
     assert!(matches!(open(&base, Some([2; 32])), Err(OpenError::KeyWrong { .. })));
     let opened = open(&base, Some([1; 32])).unwrap();
-    let device = opened.medium.device(Instance(1)).unwrap();
+    let device = opened.medium.device(VolumeId(1)).unwrap();
     assert_eq!(read(&device, &mut io, 0, 4096).unwrap(), [0x5a; 4096]);
 }
 
@@ -135,7 +135,7 @@ fn a_drive_opens_wherever_its_keys_were_cut_off() {
         let device = create(&opened.medium, name, 12);
         write(&device, &mut io, 0, &[u8::try_from(name).unwrap(); 8192]).unwrap();
         if name == 2 {
-            on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+            on(&opened.medium, |store| store.remove(VolumeId(1))).unwrap();
         }
     }
     std::mem::forget(opened);
@@ -144,7 +144,7 @@ fn a_drive_opens_wherever_its_keys_were_cut_off() {
     for cut in 0..=events.len() {
         let device: Arc<dyn Device> = Arc::new(Recorder::with(medium_bytes(CAPACITY).unwrap(), &events[..cut]));
         let opened = open(&device, None).unwrap();
-        let there = opened.medium.instances();
+        let there = opened.medium.volumes();
         for &name in &there {
             let device = opened.medium.device(name).unwrap();
             let bytes = read(&device, &mut io, 0, 8192).unwrap();

@@ -9,7 +9,7 @@ use ebof_drive::frame::FRAME_BYTES;
 use ebof_drive::keys::{KeyTable, WRAPPED_BYTES};
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES};
 use ebof_drive::tag::Tag;
-use ebof_medium::{Coding, DriveKey, Instance, Medium, OpenError, Opened, Options, Purge, Store, medium_bytes};
+use ebof_medium::{BlockFormat, DriveKey, Medium, OpenError, Opened, Options, Purge, Store, VolumeId, medium_bytes};
 
 use crate::rig::{Event, Faults, Recorder, create, create_coded, on, read, write};
 
@@ -61,8 +61,8 @@ fn has(base: &Arc<dyn Device>, wanted: &[u8]) -> bool {
 const METADATA: [u8; 8] = *b"METADATA";
 const DATA: &[u8] = b"THE DATA OF A HOST THAT NOBODY IS TO SEE ";
 
-fn coding() -> Coding {
-    Coding { metadata_bytes: 8, checked: true, ..Coding::plain(12) }
+fn block_format() -> BlockFormat {
+    BlockFormat { metadata_bytes: 8, checked: true, ..BlockFormat::plain(12) }
 }
 
 fn secret() -> Vec<u8> {
@@ -72,13 +72,13 @@ fn secret() -> Vec<u8> {
 }
 
 /// The tags of the secret's blocks of a namespace.
-fn tags(instance: u64) -> Vec<[u8; 16]> {
+fn tags(volume: u64) -> Vec<[u8; 16]> {
     let block = secret();
-    (0..BLOCKS).map(|lba| Tag::new(Instance(instance), lba, &block[..4096], METADATA).0).collect()
+    (0..BLOCKS).map(|lba| Tag::new(VolumeId(volume), lba, &block[..4096], METADATA).0).collect()
 }
 
-fn fill(medium: &Medium, instance: u64, block: &[u8]) {
-    let device = medium.device(Instance(instance)).unwrap();
+fn fill(medium: &Medium, volume: u64, block: &[u8]) {
+    let device = medium.device(VolumeId(volume)).unwrap();
     let mut io = Io::new(4).unwrap();
     for lba in 0..BLOCKS {
         write(&device, &mut io, lba * block.len() as u64, block).unwrap();
@@ -105,7 +105,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
         let mut opened = open(&base);
         on(&opened.medium, |store| store.set_snapshot(Box::new(|| vec![9; 50_000])));
-        create_coded(&opened.medium, 1, BLOCKS, coding());
+        create_coded(&opened.medium, 1, BLOCKS, block_format());
         create(&opened.medium, 2, 1 << 20);
         fill(&opened.medium, 1, &secret());
         fill(&opened.medium, 2, &[3; 4096]);
@@ -123,9 +123,9 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         let before = parts(&base);
         assert!(holds(&before, DATA) && tags.iter().step_by(20).all(|tag| holds(&before, tag)));
         if removed {
-            on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+            on(&opened.medium, |store| store.remove(VolumeId(1))).unwrap();
         } else {
-            on(&opened.medium, |store| store.clear(Instance(1))).unwrap();
+            on(&opened.medium, |store| store.clear(VolumeId(1))).unwrap();
         }
         erase(&opened.medium);
         let after = parts(&base);
@@ -135,12 +135,12 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         // What is not erased is there, now and after a sudden end.
         std::mem::forget(opened);
         let again = open(&base);
-        let device = again.medium.device(Instance(2)).unwrap();
+        let device = again.medium.device(VolumeId(2)).unwrap();
         let mut io = Io::new(4).unwrap();
         assert_eq!(read(&device, &mut io, 0, 4096 * 200).unwrap(), vec![3; 4096 * 200]);
-        assert_eq!(again.medium.device(Instance(1)).is_some(), !removed);
+        assert_eq!(again.medium.device(VolumeId(1)).is_some(), !removed);
         again.medium.stop();
-        assert_eq!(open(&base).medium.instances().len(), 1 + usize::from(!removed));
+        assert_eq!(open(&base).medium.volumes().len(), 1 + usize::from(!removed));
     }
 }
 
@@ -150,13 +150,13 @@ fn a_drive_opens_wherever_its_past_was_cut_off() {
     let base = Arc::new(Recorder::new(medium_bytes(CAPACITY).unwrap()));
     let device: Arc<dyn Device> = Arc::clone(&base) as Arc<dyn Device>;
     let opened = open(&device);
-    create_coded(&opened.medium, 1, BLOCKS, coding());
-    create_coded(&opened.medium, 2, BLOCKS, coding());
+    create_coded(&opened.medium, 1, BLOCKS, block_format());
+    create_coded(&opened.medium, 2, BLOCKS, block_format());
     fill(&opened.medium, 1, &secret());
     let mut kept = vec![3; 4096];
     kept.extend([4; 8]);
     fill(&opened.medium, 2, &kept);
-    on(&opened.medium, |store| store.remove(Instance(1))).unwrap();
+    on(&opened.medium, |store| store.remove(VolumeId(1))).unwrap();
     let begin = base.events.lock().unwrap().len();
     erase(&opened.medium);
     std::mem::forget(opened);
@@ -165,8 +165,8 @@ fn a_drive_opens_wherever_its_past_was_cut_off() {
     for cut in begin..=events.len() {
         let again = Arc::new(Recorder::with(CAPACITY, &events[..cut]));
         let again = open(&(again as Arc<dyn Device>));
-        assert_eq!(again.medium.instances(), [Instance(2)], "cut {cut}");
-        let device = again.medium.device(Instance(2)).unwrap();
+        assert_eq!(again.medium.volumes(), [VolumeId(2)], "cut {cut}");
+        let device = again.medium.device(VolumeId(2)).unwrap();
         let mut io = Io::new(4).unwrap();
         for lba in [0, 70, BLOCKS - 1] {
             assert!(read(&device, &mut io, lba * 4104, 4104) == Ok(kept.clone()), "cut {cut}: block {lba}");
@@ -175,7 +175,7 @@ fn a_drive_opens_wherever_its_past_was_cut_off() {
 }
 
 /// Keys by namespace, from the newer of the tables.
-fn keys(base: &Arc<dyn Device>) -> BTreeMap<Instance, [u8; WRAPPED_BYTES]> {
+fn keys(base: &Arc<dyn Device>) -> BTreeMap<VolumeId, [u8; WRAPPED_BYTES]> {
     let all = everything(base);
     let id = [0; 16];
     let layout = Layout::new(CAPACITY, id).unwrap();
@@ -184,8 +184,8 @@ fn keys(base: &Arc<dyn Device>) -> BTreeMap<Instance, [u8; WRAPPED_BYTES]> {
     tables.into_iter().flatten().max_by_key(|table| table.sequence).map(|table| table.keys).unwrap_or_default()
 }
 
-fn encrypted(medium: &Medium, instance: u64) {
-    create_coded(medium, instance, 16, Coding { encrypted: true, ..Coding::plain(12) });
+fn encrypted(medium: &Medium, volume: u64) {
+    create_coded(medium, volume, 16, BlockFormat { encrypted: true, ..BlockFormat::plain(12) });
 }
 
 /// A table that is cut off while a shorter one takes its place leaves no keys behind its end.
@@ -197,20 +197,20 @@ fn no_key_outlives_its_namespace_wherever_the_power_goes() {
         let opened = open(&device);
         // More than fit into a frame.
         let last = FRAME_BYTES as u64 / 80 + 2;
-        (1..=last).for_each(|instance| encrypted(&opened.medium, instance));
+        (1..=last).for_each(|volume| encrypted(&opened.medium, volume));
         let known = keys(&device);
         assert_eq!(known.len() as u64, last);
         let begin = base.events.lock().unwrap().len();
-        for instance in (last - 3..=last).rev() {
+        for volume in (last - 3..=last).rev() {
             if failing {
-                base.plan(Faults { after: 4, count: 2, done: instance == last });
+                base.plan(Faults { after: 4, count: 2, done: volume == last });
             }
-            let removed = on(&opened.medium, move |store| store.remove(Instance(instance)));
+            let removed = on(&opened.medium, move |store| store.remove(VolumeId(volume)));
             base.heal();
             // Which write it is that fails depends on what else the drive's thread has just
             // written.
             if removed.is_err() {
-                on(&opened.medium, move |store| store.remove(Instance(instance))).unwrap();
+                on(&opened.medium, move |store| store.remove(VolumeId(volume))).unwrap();
             }
         }
         std::mem::forget(opened);
@@ -222,12 +222,12 @@ fn no_key_outlives_its_namespace_wherever_the_power_goes() {
             // The thread has begun when it answers.
             let there = on(&opened.medium, |store| (store.forget_keys().unwrap(), store.owes_keys()));
             assert_eq!(there, ((), false));
-            let there = opened.medium.instances();
+            let there = opened.medium.volumes();
             let parts = parts(&again);
-            for (instance, key) in known.iter().rev().take(6) {
-                let expected = there.contains(instance);
+            for (volume, key) in known.iter().rev().take(6) {
+                let expected = there.contains(volume);
                 // Some of a key is too much of it.
-                assert_eq!(holds(&parts, &key[24..64]), expected, "cut {cut}: key of {}", instance.0);
+                assert_eq!(holds(&parts, &key[24..64]), expected, "cut {cut}: key of {}", volume.0);
             }
             found.insert(there.len());
         }
@@ -244,8 +244,8 @@ fn a_namespace_that_is_not_made_leaves_no_key() {
     encrypted(&opened.medium, 1);
     // Both tables and their flushes go well, the journal does not.
     base.plan(Faults { after: 4, count: 1, done: false });
-    let coding = Coding { encrypted: true, ..Coding::plain(12) };
-    on(&opened.medium, move |store| store.create(Instance(2), 16, 16, coding)).unwrap_err();
+    let block_format = BlockFormat { encrypted: true, ..BlockFormat::plain(12) };
+    on(&opened.medium, move |store| store.create(VolumeId(2), 16, 16, block_format)).unwrap_err();
     base.heal();
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while keys(&device).len() != 1 {
@@ -262,7 +262,7 @@ fn with_an_earlier_drive() -> (Arc<dyn Device>, Vec<Vec<u8>>) {
     let base: Arc<dyn Device> = Arc::new(Memory::new(medium_bytes(CAPACITY).unwrap(), 512, false));
     let opened = open(&base);
     encrypted(&opened.medium, 1);
-    create_coded(&opened.medium, 2, BLOCKS, coding());
+    create_coded(&opened.medium, 2, BLOCKS, block_format());
     fill(&opened.medium, 2, &secret());
     let mut secrets: Vec<Vec<u8>> = keys(&base).values().map(|key| key[..64].to_vec()).collect();
     secrets.extend(tags(2).into_iter().step_by(20).map(|tag| tag.to_vec()));
@@ -321,7 +321,7 @@ fn a_drive_made_over_an_earlier_one_keeps_nothing_of_it() {
     opened.medium.stop();
     drop(opened);
     let again = wiped(&options).unwrap();
-    assert!(!again.created && again.medium.instances() == [Instance(5)]);
+    assert!(!again.created && again.medium.volumes() == [VolumeId(5)]);
 }
 
 /// A device on which a range that is to be zeroed below a place keeps its bytes, and reads as it
@@ -403,7 +403,7 @@ fn what_is_to_be_overwritten_is_not_given_back_first() {
     let begin = base.events.lock().unwrap().len();
     on(&opened.medium, |store| {
         store.hold_unclean(true);
-        store.remove(Instance(1)).unwrap();
+        store.remove(VolumeId(1)).unwrap();
     });
     while !on(&opened.medium, Store::is_settled) {}
     // Nothing to do: the thread would have the time to zero it.

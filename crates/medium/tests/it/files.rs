@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ebof_backend::{Class, Io};
-use ebof_medium::{Instance, Notice, Notify, Opened, Options, Trouble, medium_bytes};
+use ebof_medium::{Notice, Notify, Opened, Options, Trouble, VolumeId, medium_bytes};
 
 use crate::rig::{create, deallocate, on, read, write};
 
@@ -102,5 +102,5 @@ fn a_file_that_becomes_shorter_is_an_error_until_it_is_not() {
     opened.medium.stop();
     // Whoever has a namespace, or the drive, holds the file open.
     drop((device, opened));
-    assert_eq!(open(&path, &told).medium.instances(), [Instance(1)]);
+    assert_eq!(open(&path, &told).medium.volumes(), [VolumeId(1)]);
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use ebof_backend::{Class, Device, Io};
 use ebof_drive::frame::{FRAME_BYTES, frame_head};
 use ebof_drive::layout::Layout;
-use ebof_medium::{Coding, Damage, Instance, OpenError, Opened, Options, Proof, Store, medium_bytes};
+use ebof_medium::{BlockFormat, Damage, OpenError, Opened, Options, Proof, Store, VolumeId, medium_bytes};
 
 use crate::rig::{Event, Recorder, create, create_coded, deallocate, drive, flush, on, read, write};
 use crate::tagged::kill;
 
 const CAPACITY: u64 = 4 << 20;
 const EXTENT: u64 = 256 << 10;
-const CHECKED: Coding = Coding { checked: true, ..Coding::plain(12) };
+const CHECKED: BlockFormat = BlockFormat { checked: true, ..BlockFormat::plain(12) };
 
 /// What was acknowledged and flushed: by namespace, blocks of 4 KiB and their byte; and the
 /// changes.
@@ -64,7 +64,7 @@ fn story(restarts: u64) -> Story {
     }
     flush(&plain, &mut io).unwrap();
     drop(gone);
-    on(&medium, |store| store.remove(Instance(3))).unwrap();
+    on(&medium, |store| store.remove(VolumeId(3))).unwrap();
     while !on(&medium, Store::clean).unwrap() {}
     let next = create(&medium, 4, 1 << 20);
     for block in [0, 65, 129] {
@@ -121,13 +121,13 @@ fn try_open(base: &Arc<Recorder>, read_only_if_damaged: bool) -> Result<Opened, 
 
 /// All of it is there, and nothing else.
 fn assert_whole(opened: &Opened, known: &Known, what: &str) {
-    let names: Vec<u64> = opened.medium.instances().iter().map(|instance| instance.0).collect();
+    let names: Vec<u64> = opened.medium.volumes().iter().map(|volume| volume.0).collect();
     assert_eq!(names, known.namespaces.keys().copied().collect::<Vec<_>>(), "{what}");
     assert!(opened.changes == known.changes, "{what}: {} changes", opened.changes.len());
     assert_eq!(opened.damage, None, "{what}");
     let mut io = Io::new(4).unwrap();
     for (name, blocks) in &known.namespaces {
-        let device = opened.medium.device(Instance(*name)).unwrap();
+        let device = opened.medium.device(VolumeId(*name)).unwrap();
         for block in 0..device.geometry().capacity_bytes / 4096 {
             let expected = vec![blocks.get(&block).copied().unwrap_or(0); 4096];
             assert!(read(&device, &mut io, block * 4096, 4096) == Ok(expected), "{what}: block {block} of {name}");
@@ -141,7 +141,7 @@ fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str)
     let before = base.events.lock().unwrap().len();
     let (mut io, mut count) = (Io::new(4).unwrap(), 0);
     assert!(opened.damage.is_some() && opened.medium.is_read_only(), "{what}");
-    for name in opened.medium.instances() {
+    for name in opened.medium.volumes() {
         let device = opened.medium.device(name).unwrap();
         assert!(device.geometry().read_only);
         let blocks = known.namespaces.get(&name.0).cloned().unwrap_or_default();
@@ -163,8 +163,8 @@ fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str)
         flush(&device, &mut io).unwrap();
     }
     let refused = on(&opened.medium, |store| {
-        let created = store.create(Instance(9), 64, 64, Coding::plain(12)).map(|_device| ());
-        [created, store.remove(Instance(1)), store.commit(&[b"x"]), store.sync()].map(|result| result.is_err())
+        let created = store.create(VolumeId(9), 64, 64, BlockFormat::plain(12)).map(|_device| ());
+        [created, store.remove(VolumeId(1)), store.commit(&[b"x"]), store.sync()].map(|result| result.is_err())
     });
     assert_eq!(refused[..3], [true; 3], "{what}");
     opened.medium.stop();
@@ -390,9 +390,9 @@ fn drives_of_the_version_before_marks_open_and_are_kept_safe_from_then_on() {
         let changes: &[&[u8]] = if state.is_some() { &[] } else { &[b"first", b"second", b"third"] };
         assert_eq!(opened.changes, changes);
         let check = |opened: &Opened, io: &mut Io| {
-            assert_eq!(opened.medium.instances(), [Instance(1), Instance(2)]);
+            assert_eq!(opened.medium.volumes(), [VolumeId(1), VolumeId(2)]);
             let (plain, tagged) =
-                (opened.medium.device(Instance(1)).unwrap(), opened.medium.device(Instance(2)).unwrap());
+                (opened.medium.device(VolumeId(1)).unwrap(), opened.medium.device(VolumeId(2)).unwrap());
             for (device, at, byte) in [
                 (&plain, 0, 0x11),
                 (&plain, 512 << 10, 0),

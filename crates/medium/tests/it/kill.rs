@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Completion, Io, Operation, Request, Submitted};
-use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Options, VolumeId, medium_bytes};
 
 use crate::rig::{on, read};
 
@@ -28,25 +28,26 @@ const FILE: &str = "EBOF_KILL_FILE";
 const ROUND: &str = "EBOF_KILL_ROUND";
 
 /// How a namespace is kept: in turn plainly and with tags, and every other one of each encrypted.
-fn coding(name: u64) -> Coding {
-    let tagged = |block_shift, metadata_bytes| Coding { metadata_bytes, checked: true, ..Coding::plain(block_shift) };
-    let coding = [Coding::plain(12), tagged(12, 8), tagged(9, 0)][usize::try_from(name % 3).unwrap()];
-    Coding { encrypted: name / 3 % 2 == 1, ..coding }
+fn block_format(name: u64) -> BlockFormat {
+    let tagged =
+        |block_shift, metadata_bytes| BlockFormat { metadata_bytes, checked: true, ..BlockFormat::plain(block_shift) };
+    let block_format = [BlockFormat::plain(12), tagged(12, 8), tagged(9, 0)][usize::try_from(name % 3).unwrap()];
+    BlockFormat { encrypted: name / 3 % 2 == 1, ..block_format }
 }
 
 fn bytes(name: u64) -> usize {
-    usize::try_from(coding(name).block_bytes()).unwrap()
+    usize::try_from(block_format(name).block_bytes()).unwrap()
 }
 
 /// Blocks of a namespace.
 fn blocks(name: u64) -> u64 {
-    SIZE / EXTENT * coding(name).blocks_per_extent(EXTENT)
+    SIZE / EXTENT * block_format(name).blocks_per_extent(EXTENT)
 }
 
 fn place(name: u64, block: u64) -> u64 {
-    let per_extent = coding(name).blocks_per_extent(EXTENT);
+    let per_extent = block_format(name).blocks_per_extent(EXTENT);
     let lba = block / 3 * per_extent + [0, 5, per_extent - 1][usize::try_from(block % 3).unwrap()];
-    lba * coding(name).block_bytes()
+    lba * block_format(name).block_bytes()
 }
 
 fn stamp(name: u64, block: u64, version: u64) -> u64 {
@@ -89,7 +90,7 @@ fn child() {
     let say = move |line: String| out.lock().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     say("open".to_owned());
     let versions = AtomicU64::new(round * 1_000_000 + 1);
-    let names = Mutex::new(opened.medium.instances().iter().map(|instance| instance.0).collect::<Vec<_>>());
+    let names = Mutex::new(opened.medium.volumes().iter().map(|volume| volume.0).collect::<Vec<_>>());
     let mut next = names.lock().unwrap().iter().copied().max().unwrap_or(0).max(round * 100) + 1;
     let (medium, say, versions, names) = (&opened.medium, &say, &versions, &names);
     std::thread::scope(|scope| {
@@ -107,7 +108,7 @@ fn child() {
             if count < NAMESPACES {
                 say(format!("create {next}"));
                 on(medium, move |store| {
-                    store.create(Instance(next), blocks(next), blocks(next), coding(next)).map(|_| ())
+                    store.create(VolumeId(next), blocks(next), blocks(next), block_format(next)).map(|_| ())
                 })
                 .unwrap();
                 say(format!("created {next}"));
@@ -116,7 +117,7 @@ fn child() {
             } else if random(&mut seed).is_multiple_of(16) {
                 let name = names.lock().unwrap().remove(0);
                 say(format!("remove {name}"));
-                on(medium, move |store| store.remove(Instance(name))).unwrap();
+                on(medium, move |store| store.remove(VolumeId(name))).unwrap();
                 say(format!("removed {name}"));
             }
         }
@@ -138,7 +139,7 @@ fn write_for_ever(medium: &Medium, names: &Mutex<Vec<u64>>, versions: &AtomicU64
             }
             let name = names[usize::try_from(random(&mut state)).unwrap() % names.len()];
             let block = random(&mut state) % (BLOCKS / 2) * 2 + seed % 2;
-            let Some(device) = medium.device(Instance(name)) else { continue };
+            let Some(device) = medium.device(VolumeId(name)) else { continue };
             if batch.values().any(|(other, at, _)| *other == name && *at == block) {
                 continue;
             }
@@ -231,7 +232,7 @@ impl Known {
         let found = commits(&opened);
         assert!((self.commits.0..=self.commits.1).contains(&found), "{found} of {:?} commits", self.commits);
         let mut io = Io::new(4).unwrap();
-        let there: Vec<u64> = opened.medium.instances().iter().map(|instance| instance.0).collect();
+        let there: Vec<u64> = opened.medium.volumes().iter().map(|volume| volume.0).collect();
         for name in &there {
             assert!(self.names.contains_key(name) || self.unsure.contains(name), "{name} was removed");
         }
@@ -240,7 +241,7 @@ impl Known {
         }
         self.names.retain(|name, _| there.contains(name));
         for name in there {
-            let device = opened.medium.device(Instance(name)).unwrap();
+            let device = opened.medium.device(VolumeId(name)).unwrap();
             let all = read(&device, &mut io, 0, usize::try_from(blocks(name)).unwrap() * bytes(name)).unwrap();
             let known = self.names.entry(name).or_default();
             for block in 0..BLOCKS {

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use ebof_backend::{Buffer, Class, Device, Geometry, Io, Memory, Operation, Request, Submitted};
-use ebof_medium::{Coding, Instance, Medium, Options, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Options, VolumeId, medium_bytes};
 
 use crate::rig::{create, create_coded, drive, on, read, run, write};
 
@@ -70,7 +70,7 @@ fn a_neighbours_write_does_not_wait_for_long_requests_that_came_before_it() {
     let order = order(&mut io, 25);
     assert_eq!(order[0], 100, "{order:?}");
     assert_eq!(read(&tenants[0], &mut io, 0, 4096).unwrap(), [0; 4096]);
-    assert!(tenants.iter().zip(1..).all(|(_, number)| medium.thin(Instance(number)).unwrap().allocated_extents() == 0));
+    assert!(tenants.iter().zip(1..).all(|(_, number)| medium.thin(VolumeId(number)).unwrap().allocated_extents() == 0));
 }
 
 #[test]
@@ -119,10 +119,12 @@ fn odd_ranges(size: u64) -> Vec<Range<u64>> {
 
 #[test]
 fn long_requests_do_what_short_ones_do() {
-    for (coding, name) in [(Coding::plain(12), "plain"), (Coding { checked: true, ..Coding::plain(12) }, "checksums")] {
+    for (block_format, name) in
+        [(BlockFormat::plain(12), "plain"), (BlockFormat { checked: true, ..BlockFormat::plain(12) }, "checksums")]
+    {
         let (_base, opened) = drive(256 << 20);
         let size = 48_u64 << 20;
-        let device = create_coded(&opened.medium, 1, size / 4096, coding);
+        let device = create_coded(&opened.medium, 1, size / 4096, block_format);
         let mut io = Io::new(64).unwrap();
         let fill = |io: &mut Io| {
             for at in 0..size / (1 << 20) {
@@ -152,7 +154,7 @@ fn long_requests_do_what_short_ones_do() {
         fill(&mut io);
         run(&device, &mut io, Operation::Deallocate { ranges: vec![0..size; 256] }).result.unwrap();
         check(&mut io, "all of it", &|_| true);
-        assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_extents(), 0, "{name}");
+        assert_eq!(opened.medium.thin(VolumeId(1)).unwrap().allocated_extents(), 0, "{name}");
     }
 }
 
@@ -163,7 +165,7 @@ fn the_namespace_goes_while_a_long_request_is_under_way_and_the_thread_ends_with
     let mut io = Io::new(8).unwrap();
     let gate = busy(&opened.medium);
     submit(&device, &mut io, 1, Operation::Deallocate { ranges: every_second(256) });
-    opened.medium.run(Box::new(|store| store.remove(Instance(1)).unwrap()));
+    opened.medium.run(Box::new(|store| store.remove(VolumeId(1)).unwrap()));
     drop(gate);
     let done = io.wait(None).unwrap().expect("it ends");
     assert_eq!((done.tag, done.result.unwrap_err().class()), (1, Class::Gone));
@@ -218,7 +220,7 @@ fn a_tenants_discards_of_a_tebibyte_do_not_hold_up_its_neighbour() {
     println!("the neighbour waited {waited:?}, all took {:?}", begin.elapsed());
     // Tests are built without most optimization, and share the machine.
     assert!(waited.as_secs() < 3, "{waited:?}");
-    assert_eq!(opened.medium.thin(Instance(1)).unwrap().allocated_extents(), 0);
+    assert_eq!(opened.medium.thin(VolumeId(1)).unwrap().allocated_extents(), 0);
     opened.medium.stop();
 }
 
@@ -273,7 +275,7 @@ fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
     assert_eq!(used(medium), extents);
     // What was asked for before the thread begins is done in turns, one each. A slice of a request
     // first.
-    let thin = medium.thin(Instance(1)).unwrap();
+    let thin = medium.thin(VolumeId(1)).unwrap();
     let (gate, (sender, slices)) = (busy(medium), mpsc::channel());
     let zero = Operation::WriteZeroes { offset: 0, len: 10_000 * EXTENT, deallocate: true, fua: false };
     submit(&device, &mut io, 1, zero);
@@ -291,7 +293,7 @@ fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
     let extents = extents - 10_000;
     let gate = busy(medium);
     let (sender, turns) = mpsc::channel();
-    medium.run(Box::new(|store| store.remove(Instance(1)).unwrap()));
+    medium.run(Box::new(|store| store.remove(VolumeId(1)).unwrap()));
     for _ in 0..20 {
         let (sender, medium) = (sender.clone(), medium.clone());
         medium.clone().run(Box::new(move |store| sender.send((used(&medium), store.unclean())).unwrap()));
@@ -308,7 +310,7 @@ fn a_large_namespace_is_taken_apart_in_parts_that_others_can_wait_for() {
     let again = create(medium, 1, capacity);
     submit(&again, &mut io, 1, block(1));
     order(&mut io, 1);
-    medium.run(Box::new(|store| store.remove(Instance(1)).unwrap()));
+    medium.run(Box::new(|store| store.remove(VolumeId(1)).unwrap()));
     medium.stop();
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use ebof_backend::{
     Action, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Operation, Request, Submitted,
 };
-use ebof_medium::{Coding, Instance, Medium, Opened, Options, Store, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Opened, Options, Store, VolumeId, medium_bytes};
 
 /// Where a drive says how much of its journal was flushed.
 pub(crate) const MARKS: std::ops::Range<u64> = 1016 << 10..1 << 20;
@@ -182,13 +182,13 @@ pub(crate) fn on<T: Send + 'static>(medium: &Medium, work: impl FnOnce(&mut Stor
     receiver.recv().expect("the drive's thread answers")
 }
 
-pub(crate) fn create(medium: &Medium, instance: u64, size: u64) -> Arc<dyn Device> {
-    on(medium, move |store| store.create(Instance(instance), size / 4096, size / 4096, Coding::plain(12)))
+pub(crate) fn create(medium: &Medium, volume: u64, size: u64) -> Arc<dyn Device> {
+    on(medium, move |store| store.create(VolumeId(volume), size / 4096, size / 4096, BlockFormat::plain(12)))
         .expect("room for it")
 }
 
-pub(crate) fn create_coded(medium: &Medium, instance: u64, blocks: u64, coding: Coding) -> Arc<dyn Device> {
-    on(medium, move |store| store.create(Instance(instance), blocks, blocks, coding)).expect("room for it")
+pub(crate) fn create_coded(medium: &Medium, volume: u64, blocks: u64, block_format: BlockFormat) -> Arc<dyn Device> {
+    on(medium, move |store| store.create(VolumeId(volume), blocks, blocks, block_format)).expect("room for it")
 }
 
 /// Runs one operation.

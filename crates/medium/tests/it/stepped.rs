@@ -8,7 +8,7 @@ use ebof_backend::{
     Buffer, Completion, Device, Geometry, Io, IoFactory, Memory, Operation, Remote, Request, Submitted,
 };
 use ebof_clock::Clock;
-use ebof_medium::{Coding, Instance, Medium, Opened, Options, Stepper, Store, medium_bytes, open_stepped};
+use ebof_medium::{BlockFormat, Medium, Opened, Options, Stepper, Store, VolumeId, medium_bytes, open_stepped};
 
 const CAPACITY: u64 = 16 << 20;
 const BLOCK: usize = 4096;
@@ -185,9 +185,9 @@ fn story(seed: u64) -> Vec<u8> {
     let (mut world, opened) = World::open(&clock, &disk);
     assert!(opened.created);
     let mut expected = Vec::new();
-    for (instance, encrypted, checked) in KINDS {
-        let coding = Coding { encrypted, checked, ..Coding::plain(12) };
-        let device = world.on(move |store| store.create(Instance(instance), 512, 512, coding)).unwrap();
+    for (volume, encrypted, checked) in KINDS {
+        let block_format = BlockFormat { encrypted, checked, ..BlockFormat::plain(12) };
+        let device = world.on(move |store| store.create(VolumeId(volume), 512, 512, block_format)).unwrap();
         let mut bytes = vec![0_u8; 512];
         for _ in 0..20 {
             let blocks: Vec<usize> = (0..8).map(|at| (clock.jitter() % 64) as usize * 8 + at).collect();
@@ -218,15 +218,15 @@ fn story(seed: u64) -> Vec<u8> {
     world.stop();
     let (mut world, opened) = World::open(&clock, &disk);
     assert!(opened.was_clean && !opened.created);
-    for ((instance, ..), bytes) in KINDS.iter().zip(expected) {
-        let device = world.medium.device(Instance(*instance)).unwrap();
+    for ((volume, ..), bytes) in KINDS.iter().zip(expected) {
+        let device = world.medium.device(VolumeId(*volume)).unwrap();
         for (block, byte) in bytes.into_iter().enumerate() {
             let read = Operation::Read { offset: (block * BLOCK) as u64, len: BLOCK, data: filled(0xEE).into() };
             let done = world.run(&device, vec![read]).pop().unwrap();
             done.result.unwrap();
             assert!(
                 done.data.unwrap().into_buffer().unwrap().as_slice().iter().all(|found| *found == byte),
-                "{instance} {block}"
+                "{volume} {block}"
             );
         }
     }
@@ -249,7 +249,7 @@ fn what_waits_for_a_drive_that_is_dropped_is_refused() {
     let clock = Clock::simulated(1);
     let disk = Disk::new(&clock);
     let (mut world, _) = World::open(&clock, &disk);
-    let device = world.on(|store| store.create(Instance(1), 512, 512, Coding::plain(12))).unwrap();
+    let device = world.on(|store| store.create(VolumeId(1), 512, 512, BlockFormat::plain(12))).unwrap();
     let write = || Operation::Write { offset: 0, len: BLOCK, data: filled(1).into(), fua: false };
     for (tag, operation) in [write(), Operation::Flush].into_iter().enumerate() {
         assert!(matches!(device.submit(&mut world.io, Request::new(tag as u64, operation)), Submitted::Pending));
@@ -262,6 +262,6 @@ fn what_waits_for_a_drive_that_is_dropped_is_refused() {
     }
     assert!(matches!(device.submit(&mut io, Request::new(3, write())), Submitted::Pending));
     assert_eq!(io.poll().unwrap().result.unwrap_err().class(), ebof_backend::Class::Gone);
-    assert!(medium.device(Instance(1)).is_none());
+    assert!(medium.device(VolumeId(1)).is_none());
     medium.stop();
 }

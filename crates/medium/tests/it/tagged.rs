@@ -4,26 +4,29 @@
 use std::sync::{Arc, Mutex};
 
 use ebof_backend::{Buffer, Device, Engine, Io, Memory, Operation, Request, Submitted};
-use ebof_medium::{Coding, Instance, Medium, Notice, Notify, Options, Store, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Notice, Notify, Options, Store, VolumeId, medium_bytes};
 use proptest::prelude::*;
 
 use crate::rig::{Event, Recorder, create_coded, deallocate, drive, flush, on, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 
-/// Every coding with tags.
-pub(crate) fn codings() -> [Coding; 8] {
-    let coding =
-        |block_shift, metadata_bytes, checked| Coding { metadata_bytes, checked, ..Coding::plain(block_shift) };
+/// Every block_format with tags.
+pub(crate) fn block_formats() -> [BlockFormat; 8] {
+    let block_format = |block_shift, metadata_bytes, checked| BlockFormat {
+        metadata_bytes,
+        checked,
+        ..BlockFormat::plain(block_shift)
+    };
     [
-        coding(9, 0, true),
-        coding(9, 8, false),
-        coding(9, 8, true),
-        coding(12, 0, true),
-        coding(12, 8, false),
-        coding(12, 8, true),
-        Coding { encrypted: true, ..coding(9, 8, false) },
-        Coding { encrypted: true, ..coding(12, 0, true) },
+        block_format(9, 0, true),
+        block_format(9, 8, false),
+        block_format(9, 8, true),
+        block_format(12, 0, true),
+        block_format(12, 8, false),
+        block_format(12, 8, true),
+        BlockFormat { encrypted: true, ..block_format(9, 8, false) },
+        BlockFormat { encrypted: true, ..block_format(12, 0, true) },
     ]
 }
 
@@ -36,13 +39,13 @@ pub(crate) fn small(memory: &Arc<Memory>, told: &Arc<Mutex<Vec<Notice>>>) -> Med
 }
 
 /// A block of one byte again and again; its metadata, if there are any, of another one.
-pub(crate) fn block(coding: Coding, byte: u8) -> Vec<u8> {
-    block_of(coding, byte, byte ^ 0xFF)
+pub(crate) fn block(block_format: BlockFormat, byte: u8) -> Vec<u8> {
+    block_of(block_format, byte, byte ^ 0xFF)
 }
 
-fn block_of(coding: Coding, byte: u8, metadata: u8) -> Vec<u8> {
-    let mut block = vec![byte; usize::try_from(coding.data_bytes()).unwrap()];
-    block.resize(usize::try_from(coding.block_bytes()).unwrap(), metadata);
+fn block_of(block_format: BlockFormat, byte: u8, metadata: u8) -> Vec<u8> {
+    let mut block = vec![byte; usize::try_from(block_format.data_bytes()).unwrap()];
+    block.resize(usize::try_from(block_format.block_bytes()).unwrap(), metadata);
     block
 }
 
@@ -77,23 +80,24 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn play(coding: Coding, acts: &[Act]) -> Result<(), TestCaseError> {
+fn play(block_format: BlockFormat, acts: &[Act]) -> Result<(), TestCaseError> {
     let memory = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));
     let (mut told, mut io) = (Arc::default(), Io::new(8).unwrap());
     let mut medium = small(&memory, &told);
-    let blocks = coding.blocks_per_extent(EXTENT) * 7 + 11;
-    create_coded(&medium, 1, blocks, coding);
-    let bytes = usize::try_from(coding.block_bytes()).unwrap();
+    let blocks = block_format.blocks_per_extent(EXTENT) * 7 + 11;
+    create_coded(&medium, 1, blocks, block_format);
+    let bytes = usize::try_from(block_format.block_bytes()).unwrap();
     let mut model = vec![0; usize::try_from(blocks).unwrap() * bytes];
     let range = |at: u64, count: u64| (at.min(blocks - 1), count.min(blocks - at.min(blocks - 1)));
     let of = |at: u64, count: u64| usize::try_from(at).unwrap() * bytes..usize::try_from(at + count).unwrap() * bytes;
     for act in acts {
-        let device = medium.device(Instance(1)).unwrap();
+        let device = medium.device(VolumeId(1)).unwrap();
         match *act {
             Act::Write(at, count, byte) => {
                 let (at, count) = range(at, count);
-                let data: Vec<u8> =
-                    (0..count).flat_map(|number| block(coding, byte ^ u8::try_from(number % 7).unwrap())).collect();
+                let data: Vec<u8> = (0..count)
+                    .flat_map(|number| block(block_format, byte ^ u8::try_from(number % 7).unwrap()))
+                    .collect();
                 write(&device, &mut io, at * bytes as u64, &data).unwrap();
                 model[of(at, count)].copy_from_slice(&data);
             }
@@ -114,7 +118,7 @@ fn play(coding: Coding, acts: &[Act]) -> Result<(), TestCaseError> {
                 model[of(at, count)].fill(0);
             }
             Act::Clear => {
-                on(&medium, |store| store.clear(Instance(1))).unwrap();
+                on(&medium, |store| store.clear(VolumeId(1))).unwrap();
                 model.fill(0);
             }
             Act::Flush => flush(&device, &mut io).unwrap(),
@@ -133,7 +137,7 @@ fn play(coding: Coding, acts: &[Act]) -> Result<(), TestCaseError> {
             }
         }
     }
-    let device = medium.device(Instance(1)).unwrap();
+    let device = medium.device(VolumeId(1)).unwrap();
     prop_assert!(read(&device, &mut io, 0, model.len()) == Ok(model), "all of it, at the end");
     prop_assert_eq!(&*told.lock().unwrap(), &[]);
     Ok(())
@@ -144,27 +148,27 @@ proptest! {
 
     #[test]
     fn a_namespace_with_tags_is_bytes_at_offsets(
-        coding in prop::sample::select(codings().to_vec()),
+        block_format in prop::sample::select(block_formats().to_vec()),
         acts in proptest::collection::vec(act(), 1..40),
     ) {
-        play(coding, &acts)?;
+        play(block_format, &acts)?;
     }
 }
 
 /// What came together is done in some order, block by block; no read sees half of it.
 #[test]
 fn requests_for_the_same_blocks_do_not_meet() {
-    for (coding, seed) in codings().into_iter().zip(0_u64..) {
+    for (block_format, seed) in block_formats().into_iter().zip(0_u64..) {
         // Threads do what is under way at the same time in any order.
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("drive.img");
         let spec = format!("{},size={}", file.display(), medium_bytes(4 << 20).unwrap()).parse().unwrap();
         let options = Options { create: Some(4 << 20), zeroed: true, io: Engine::Threads.into(), ..Options::default() };
         let medium = ebof_medium::open(ebof_backend::open(&spec).unwrap(), options).unwrap().medium;
-        let device = create_coded(&medium, 1, coding.blocks_per_extent(EXTENT) * 4, coding);
+        let device = create_coded(&medium, 1, block_format.blocks_per_extent(EXTENT) * 4, block_format);
         let mut io = Io::new(64).unwrap();
-        let bytes = coding.block_bytes();
-        let first = coding.blocks_per_extent(EXTENT) - 4;
+        let bytes = block_format.block_bytes();
+        let first = block_format.blocks_per_extent(EXTENT) - 4;
         for round in 0..15 {
             let mut values = vec![vec![0_u8]; 8];
             for tag in 0..40_u64 {
@@ -179,7 +183,7 @@ fn requests_for_the_same_blocks_do_not_meet() {
                     _ => {
                         let byte = u8::try_from(tag + 1).unwrap();
                         let mut buffer = Buffer::zeroed(size);
-                        let data = block(coding, byte).repeat(usize::try_from(count).unwrap());
+                        let data = block(block_format, byte).repeat(usize::try_from(count).unwrap());
                         buffer.as_mut_slice()[..size].copy_from_slice(&data);
                         (at..at + count).for_each(|at| values[usize::try_from(at).unwrap()].push(byte));
                         Operation::Write { offset, len: size, data: buffer.into(), fua: false }
@@ -194,9 +198,9 @@ fn requests_for_the_same_blocks_do_not_meet() {
             for (at, values) in (first..).zip(&values) {
                 let read = read(&device, &mut io, at * bytes, usize::try_from(bytes).unwrap()).unwrap();
                 let zeros = read.iter().all(|byte| *byte == 0);
-                let fits = values.iter().any(|&byte| byte > 0 && block(coding, byte) == read);
+                let fits = values.iter().any(|&byte| byte > 0 && block(block_format, byte) == read);
                 // Without a request that changed it, it is what it was in the round before.
-                assert!(zeros || fits || values.len() == 1, "block {at} of {coding:?}");
+                assert!(zeros || fits || values.len() == 1, "block {at} of {block_format:?}");
             }
         }
     }
@@ -206,14 +210,14 @@ fn requests_for_the_same_blocks_do_not_meet() {
 /// more, whatever the power leaves.
 #[test]
 fn extents_are_not_missed_that_were_given_back_when_the_power_went() {
-    for coding in codings().into_iter().filter(|coding| !coding.encrypted) {
+    for block_format in block_formats().into_iter().filter(|block_format| !block_format.encrypted) {
         let (base, opened) = drive(4 << 20);
         let mut io = Io::new(8).unwrap();
-        let blocks = coding.blocks_per_extent(EXTENT) * 2;
-        let device = create_coded(&opened.medium, 1, blocks, coding);
-        let (span, bytes) = (blocks / 2 * coding.block_bytes(), coding.block_bytes());
-        write(&device, &mut io, 0, &block(coding, 1)).unwrap();
-        write(&device, &mut io, span, &block(coding, 1)).unwrap();
+        let blocks = block_format.blocks_per_extent(EXTENT) * 2;
+        let device = create_coded(&opened.medium, 1, blocks, block_format);
+        let (span, bytes) = (blocks / 2 * block_format.block_bytes(), block_format.block_bytes());
+        write(&device, &mut io, 0, &block(block_format, 1)).unwrap();
+        write(&device, &mut io, span, &block(block_format, 1)).unwrap();
         flush(&device, &mut io).unwrap();
         let before = base.events.lock().unwrap().len();
         deallocate(&device, &mut io, 0, span).unwrap();
@@ -226,10 +230,10 @@ fn extents_are_not_missed_that_were_given_back_when_the_power_went() {
         let left: Vec<Event> = (0..=zeroed).filter(|&at| !lost(at)).map(|at| events[at].clone()).collect();
         let again = Arc::new(Recorder::with(4 << 20, &left));
         let medium = crate::rig::open(&again, None).medium;
-        let device = medium.device(Instance(1)).unwrap();
+        let device = medium.device(VolumeId(1)).unwrap();
         let bytes = usize::try_from(bytes).unwrap();
         assert_eq!(read(&device, &mut io, 0, bytes), Ok(vec![0; bytes]));
-        assert_eq!(read(&device, &mut io, span, bytes), Ok(block(coding, 1)));
+        assert_eq!(read(&device, &mut io, span, bytes), Ok(block(block_format, 1)));
     }
 }
 
@@ -237,16 +241,16 @@ fn extents_are_not_missed_that_were_given_back_when_the_power_went() {
 /// in the journal are at once.
 #[test]
 fn a_tag_is_durable_whatever_stands_before_it_in_the_journal() {
-    let coding = Coding { checked: true, ..Coding::plain(9) };
+    let block_format = BlockFormat { checked: true, ..BlockFormat::plain(9) };
     let (base, opened) = drive(4 << 20);
     let mut io = Io::new(8).unwrap();
-    let plain = create_coded(&opened.medium, 1, 8 * 64, Coding::plain(12));
-    let tagged = create_coded(&opened.medium, 2, 100, coding);
-    write(&tagged, &mut io, 0, &block(coding, 1)).unwrap();
+    let plain = create_coded(&opened.medium, 1, 8 * 64, BlockFormat::plain(12));
+    let tagged = create_coded(&opened.medium, 2, 100, block_format);
+    write(&tagged, &mut io, 0, &block(block_format, 1)).unwrap();
     flush(&tagged, &mut io).unwrap();
     for round in 0..6_u8 {
         write(&plain, &mut io, u64::from(round) * EXTENT, &[7; 4096]).unwrap();
-        write(&tagged, &mut io, 0, &block(coding, round + 2)).unwrap();
+        write(&tagged, &mut io, 0, &block(block_format, round + 2)).unwrap();
         let events = base.events.lock().unwrap().clone();
         let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
         // Of what was not flushed the data are there, and no frame of the journal.
@@ -254,7 +258,7 @@ fn a_tag_is_durable_whatever_stands_before_it_in_the_journal() {
             |at: usize| at > flushed && matches!(&events[at], Event::Write(_, bytes) if bytes.starts_with(b"EBOFJRN1"));
         let left: Vec<Event> = (0..events.len()).filter(|&at| !lost(at)).map(|at| events[at].clone()).collect();
         let medium = crate::rig::open(&Arc::new(Recorder::with(4 << 20, &left)), None).medium;
-        let device = medium.device(Instance(2)).unwrap();
-        assert_eq!(read(&device, &mut io, 0, 512), Ok(block(coding, round + 2)));
+        let device = medium.device(VolumeId(2)).unwrap();
+        assert_eq!(read(&device, &mut io, 0, 512), Ok(block(block_format, round + 2)));
     }
 }

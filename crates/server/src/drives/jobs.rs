@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Buffer, Class, Operation};
 use ebof_drive::sanitize::{Method, Work};
 use ebof_drive::self_test::{Failure, Step};
-use ebof_drive::{Facts, Instance, Request};
+use ebof_drive::{Facts, Request, VolumeId};
 use ebof_medium::{Job, Progress, Purge, Store};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Status};
@@ -71,7 +71,7 @@ impl Keeper {
     pub(super) fn erase(
         self: &Arc<Self>,
         store: &mut Store,
-        namespaces: Vec<Instance>,
+        namespaces: Vec<VolumeId>,
         then: Box<dyn FnOnce() + Send>,
     ) {
         let all = store.unclean().max(1);
@@ -83,11 +83,11 @@ impl Keeper {
     /// What the medium is like, for the drive to know.
     pub(super) fn facts(&self, store: &Store) -> Facts {
         let capacity = self.medium().capacity();
-        let extents = |instance: Instance| {
-            let extents = self.medium().thin(instance).map_or(0, |thin| thin.allocated_extents());
-            (instance, u64::from(extents))
+        let extents = |volume: VolumeId| {
+            let extents = self.medium().thin(volume).map_or(0, |thin| thin.allocated_extents());
+            (volume, u64::from(extents))
         };
-        let allocated: BTreeMap<_, _> = self.medium().instances().into_iter().map(extents).collect();
+        let allocated: BTreeMap<_, _> = self.medium().volumes().into_iter().map(extents).collect();
         Facts { used_bytes: capacity.used_bytes, allocated, journal: format!("{store:?}") }
     }
 }
@@ -103,7 +103,7 @@ struct SelfTest {
 /// An extent that is being read, and what is known of those before it.
 #[derive(Clone, Copy)]
 struct Reading {
-    instance: Instance,
+    volume: VolumeId,
     /// Its place among the allocated extents of the namespace.
     ordinal: u64,
     /// What of it is left to be read.
@@ -158,22 +158,22 @@ impl Job for SelfTest {
 impl SelfTest {
     /// Reads a part of an extent; the result when there is one.
     fn read(&mut self, keeper: &Keeper, store: &mut Store, nsid: Nsid, ordinal: u64) -> Option<Result<(), Failure>> {
-        let instance = keeper.drive().state().namespaces.get(&nsid.0).map(|namespace| namespace.instance);
-        let Some((instance, thin)) = instance.and_then(|instance| Some((instance, store.thin(instance)?))) else {
+        let volume = keeper.drive().state().namespaces.get(&nsid.0).map(|namespace| namespace.volume);
+        let Some((volume, thin)) = volume.and_then(|volume| Some((volume, store.thin(volume)?))) else {
             return Some(Ok(()));
         };
         let mut reading = match self.reading {
-            Some(reading) if reading.instance == instance && reading.ordinal == ordinal => reading,
+            Some(reading) if reading.volume == volume && reading.ordinal == ordinal => reading,
             before => {
-                let known = before.filter(|before| before.instance == instance && before.ordinal < ordinal);
+                let known = before.filter(|before| before.volume == volume && before.ordinal < ordinal);
                 match find(&thin, known, ordinal) {
-                    Some((next, end)) => Reading { instance, ordinal, next, end },
+                    Some((next, end)) => Reading { volume, ordinal, next, end },
                     // There are fewer by now.
                     None => return Some(Ok(())),
                 }
             }
         };
-        let block = u64::from(keeper.medium().device(instance)?.geometry().logical_block_bytes);
+        let block = u64::from(keeper.medium().device(volume)?.geometry().logical_block_bytes);
         let (first, last) = (reading.next / block, reading.end.min(reading.next + STEP_BYTES) / block);
         // What a host has marked as not to be read is not the drive's fault.
         let bad = thin.bad_ranges(&(first..last), 1).into_iter().next();
@@ -183,7 +183,7 @@ impl SelfTest {
             None => (None, last),
         };
         reading.next = skip_to.unwrap_or(last) * block;
-        let result = if skip_to.is_some() { Ok(()) } else { read(store, instance, first * block..last * block) };
+        let result = if skip_to.is_some() { Ok(()) } else { read(store, volume, first * block..last * block) };
         self.reading = Some(reading);
         match result {
             Err(status) => Some(Err(Failure::Data { nsid, lba: first, status })),
@@ -193,13 +193,13 @@ impl SelfTest {
     }
 }
 
-fn read(store: &mut Store, instance: Instance, bytes: std::ops::Range<u64>) -> Result<(), Status> {
+fn read(store: &mut Store, volume: VolumeId, bytes: std::ops::Range<u64>) -> Result<(), Status> {
     let len = usize::try_from(bytes.end - bytes.start).expect("at most 1 MiB");
     if len == 0 {
         return Ok(());
     }
     let operation = Operation::Read { offset: bytes.start, len, data: Buffer::zeroed(len).into() };
-    match store.execute(instance, operation).result.map_err(|error| error.class()) {
+    match store.execute(volume, operation).result.map_err(|error| error.class()) {
         // Whoever deleted it has ended the test.
         Ok(()) | Err(Class::Gone) => Ok(()),
         Err(Class::MediumRead) => Err(Status::UNRECOVERED_READ_ERROR),
@@ -251,7 +251,7 @@ impl Job for Remove {
 /// Erases what was given back.
 struct Erase {
     keeper: Weak<Keeper>,
-    namespaces: Vec<Instance>,
+    namespaces: Vec<VolumeId>,
     then: Option<Box<dyn FnOnce() + Send>>,
     /// Extents there were at first.
     all: u32,

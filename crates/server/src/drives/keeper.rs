@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use ebof_backend::Device;
 use ebof_clock::{Clock, NoRandomness};
 use ebof_drive::{
-    Answer, Change, DecisionInput, Drive, Effect, Identity, Instance, Origin, Refusal, Request, RestoreError, Settings,
-    State, View, budget, error_log,
+    Answer, Change, DecisionInput, Drive, Effect, Identity, Origin, Refusal, Request, RestoreError, Settings, State,
+    View, VolumeId, budget, error_log,
 };
 use ebof_medium::{Damage, Medium, Notify, OpenError, Opened, Stepper, Store};
 use ebof_nvme::event::AsyncEvent;
@@ -85,7 +85,7 @@ pub(crate) struct Keeper {
     /// A look out of turn was asked for, and has not begun.
     pub(super) hurries: AtomicBool,
     /// Names on the medium that belong to no namespace any more, and could not be removed yet.
-    leftovers: Mutex<BTreeSet<Instance>>,
+    leftovers: Mutex<BTreeSet<VolumeId>>,
     pub(super) jobs: Jobs,
     /// Of what hosts ask.
     pub(super) log_limit: LogLimit,
@@ -266,9 +266,9 @@ impl Keeper {
     }
 
     /// The namespaces' devices.
-    pub(crate) fn devices(&self) -> BTreeMap<Instance, Arc<dyn Device>> {
-        let instances = self.medium.instances();
-        instances.into_iter().filter_map(|instance| Some((instance, self.medium.device(instance)?))).collect()
+    pub(crate) fn devices(&self) -> BTreeMap<VolumeId, Arc<dyn Device>> {
+        let volumes = self.medium.volumes();
+        volumes.into_iter().filter_map(|volume| Some((volume, self.medium.device(volume)?))).collect()
     }
 
     /// From now on the drive is part of a target.
@@ -319,18 +319,18 @@ impl Keeper {
     /// written; `reply` is called on the drive's thread.
     pub(crate) fn mark_bad(
         self: &Arc<Self>,
-        instance: Instance,
+        volume: VolumeId,
         blocks: Range<u64>,
         reply: impl FnOnce(Result<DriveReply, Refusal>) + Send + 'static,
     ) {
         let (own, reply) = (Arc::clone(self), Reply(Some(Box::new(reply))));
         self.medium.run(Box::new(move |store| {
-            let marked = store.mark_bad(instance, blocks);
+            let marked = store.mark_bad(volume, blocks);
             if let Err(error) = &marked
                 && let Some(more) = own.may_log(About::Target, Kind::NotMarked)
             {
-                let instance = instance.0;
-                tracing::error!(drive = own.name(), instance, "blocks cannot be marked bad: {error}{more}");
+                let volume = volume.0;
+                tracing::error!(drive = own.name(), instance = volume, "blocks cannot be marked bad: {error}{more}");
             }
             let told = marked.map(|()| DriveReply { answer: Answer::Done(0), abort: Vec::new() });
             reply.give(told.map_err(|_logged| Refusal::transient(Status::WRITE_FAULT)));
@@ -405,7 +405,7 @@ impl Keeper {
         store: &mut Store,
         request: &Request,
         origin: &Origin,
-    ) -> (Result<DriveReply, Refusal>, Vec<Instance>) {
+    ) -> (Result<DriveReply, Refusal>, Vec<VolumeId>) {
         if matches!(request, Request::Log(wish) if wish.offset == 0) {
             // What happened since the last look is in it: a host that saw a command fail with M set
             // looks for the entry.
@@ -440,8 +440,8 @@ impl Keeper {
         // Hosts lose a namespace before its blocks are given to others.
         self.show(Some(&origin.host), &decision.notices, &decision.events);
         for effect in decision.after {
-            if let Effect::Remove(instance) = effect {
-                self.leftovers().insert(instance);
+            if let Effect::Remove(volume) = effect {
+                self.leftovers().insert(volume);
             }
         }
         let removed = self.remove_leftovers(store);
@@ -461,24 +461,24 @@ impl Keeper {
         &self,
         store: &mut Store,
         effect: Effect,
-        made: &mut Vec<Instance>,
+        made: &mut Vec<VolumeId>,
     ) -> Result<(), ebof_medium::Error> {
         match effect {
-            Effect::Create { instance, blocks, capacity_blocks, coding } => {
-                if store.thin(instance).is_some() {
+            Effect::Create { volume, blocks, capacity_blocks, block_format } => {
+                if store.thin(volume).is_some() {
                     // It was made for a request that failed, and could not be removed then.
-                    store.remove(instance)?;
-                    self.leftovers().remove(&instance);
+                    store.remove(volume)?;
+                    self.leftovers().remove(&volume);
                 }
-                store.create(instance, blocks, capacity_blocks, coding)?;
-                made.push(instance);
+                store.create(volume, blocks, capacity_blocks, block_format)?;
+                made.push(volume);
                 Ok(())
             }
-            Effect::Remove(instance) => store.remove(instance),
+            Effect::Remove(volume) => store.remove(volume),
         }
     }
 
-    fn leftovers(&self) -> MutexGuard<'_, BTreeSet<Instance>> {
+    fn leftovers(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -491,10 +491,10 @@ impl Keeper {
     /// which is tried again ([`start_jobs`](Self::start_jobs)).
     pub(super) fn remove_leftovers(&self, store: &mut Store) -> bool {
         let mut left = self.leftovers();
-        left.retain(|&instance| match store.remove(instance) {
+        left.retain(|&volume| match store.remove(volume) {
             Ok(()) | Err(ebof_medium::Error::Unknown(_)) => false,
             Err(error) => {
-                tracing::error!(drive = self.name(), instance = instance.0, "left on the medium for now: {error}");
+                tracing::error!(drive = self.name(), instance = volume.0, "left on the medium for now: {error}");
                 true
             }
         });
@@ -523,8 +523,8 @@ impl Keeper {
         if store.is_read_only() {
             return Ok(());
         }
-        let known: Vec<Instance> = self.drive().state().instances().collect();
-        for orphan in self.medium.instances().into_iter().filter(|instance| !known.contains(instance)) {
+        let known: Vec<VolumeId> = self.drive().state().volumes().collect();
+        for orphan in self.medium.volumes().into_iter().filter(|volume| !known.contains(volume)) {
             tracing::info!(
                 drive = self.name(),
                 instance = orphan.0,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Class, Device, Error, Geometry, Io, Memory, Operation, Submitted};
 use ebof_clock::Clock;
-use ebof_drive::{Answer, Identity, Instance, NewNamespace, Origin, Refusal, Request, Settings};
+use ebof_drive::{Answer, Identity, NewNamespace, Origin, Refusal, Request, Settings, VolumeId};
 use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
@@ -138,7 +138,7 @@ fn a_namespace_can_be_created_after_that_has_failed_once() {
             device.heal();
             assert_eq!(create(&keeper).unwrap(), 1, "after {after} writes");
             assert_eq!(create(&keeper).unwrap(), 2, "after {after} writes");
-            until("what was begun is still there", || keeper.medium().instances().len() == 2);
+            until("what was begun is still there", || keeper.medium().volumes().len() == 2);
             keeper.stop();
         }
     }
@@ -154,9 +154,9 @@ fn what_could_not_be_removed_is_removed_when_that_is_possible() {
     // The state says that it is gone; the medium cannot be told.
     device.fail(EVERYWHERE, 1);
     ask(&keeper, Request::Delete(Nsid(2))).unwrap();
-    assert_eq!(keeper.medium().instances().len(), 3);
+    assert_eq!(keeper.medium().volumes().len(), 3);
     device.heal();
-    until("a deleted namespace is still on the medium", || keeper.medium().instances() == [Instance(0), Instance(2)]);
+    until("a deleted namespace is still on the medium", || keeper.medium().volumes() == [VolumeId(0), VolumeId(2)]);
     assert_eq!(create(&keeper).unwrap(), 2);
     keeper.stop();
 }
@@ -190,9 +190,9 @@ fn a_key_that_was_not_destroyed_is_no_success() {
     // removed.
     device.fail(EVERYWHERE, 4);
     failed(ask(&keeper, Request::Format(Nsid(1), format)));
-    assert_eq!(keeper.medium().instances().len(), 2, "the test fails another write than it means");
+    assert_eq!(keeper.medium().volumes().len(), 2, "the test fails another write than it means");
     device.heal();
-    until("what was formatted is still on the medium", || keeper.medium().instances().len() == 1);
+    until("what was formatted is still on the medium", || keeper.medium().volumes().len() == 1);
     keeper.stop();
 }
 
@@ -203,7 +203,7 @@ fn a_drive_is_not_sanitized_before_what_was_on_it_is_removed() {
     assert_eq!(create(&keeper).unwrap(), 1);
     device.fail(EVERYWHERE, 4);
     ask(&keeper, Request::Sanitize(Sanitize::new(SanitizeAction::CryptoErase))).unwrap();
-    assert!(keeper.view().restriction.is_some() && keeper.medium().instances().len() == 2);
+    assert!(keeper.view().restriction.is_some() && keeper.medium().volumes().len() == 2);
     device.heal();
     until("sanitizing takes too long", || {
         let is_over = keeper.view().restriction.is_none();
@@ -214,7 +214,7 @@ fn a_drive_is_not_sanitized_before_what_was_on_it_is_removed() {
         is_over
     });
     // What was on the drive is gone with its key; the namespace has a new one.
-    let left = keeper.medium().instances();
-    assert!(left.len() == 1 && left[0] != Instance(0), "{left:?}");
+    let left = keeper.medium().volumes();
+    assert!(left.len() == 1 && left[0] != VolumeId(0), "{left:?}");
     keeper.stop();
 }

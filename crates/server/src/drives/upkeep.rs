@@ -281,23 +281,19 @@ impl Keeper {
     pub(super) fn on_notice(self: &Arc<Self>, notice: Notice) {
         let drive = self.name();
         match notice {
-            Notice::Full(instance) => {
-                tracing::error!(drive, instance = instance.0, "the drive is full: writes that need space are refused");
+            Notice::Full(volume) => {
+                tracing::error!(drive, instance = volume.0, "the drive is full: writes that need space are refused");
             }
-            Notice::QuotaReached(instance) => {
-                tracing::warn!(
-                    drive,
-                    instance = instance.0,
-                    "a namespace has all that it may have: writes are refused"
-                );
+            Notice::QuotaReached(volume) => {
+                tracing::warn!(drive, instance = volume.0, "a namespace has all that it may have: writes are refused");
             }
             Notice::Room => tracing::info!(drive, "there is space on the drive again"),
             Notice::JournalFailed(class) => {
                 tracing::error!(drive, ?class, "the journal cannot be written: changes are refused until it can");
             }
             Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
-            Notice::Corrupt { instance, block } => {
-                let instance = instance.0;
+            Notice::Corrupt { volume, block } => {
+                let instance = volume.0;
                 tracing::error!(
                     drive,
                     instance,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use ebof_drive::Instance;
+use ebof_drive::VolumeId;
 use ebof_drive::tag::Tag;
 use ebof_initiator::{AdminData, Controller, Error, Event};
 use ebof_manage::config::ManagedDrive;
@@ -135,25 +135,25 @@ fn nothing_of_what_was_erased_is_in_the_file() {
     let host = connect(address);
     create(&host, BYTES >> 9);
     // The namespace is made anew by each, under the next name.
-    let tags = |instance| -> Vec<[u8; 16]> {
-        let tag = |lba| Tag::new(Instance(instance), lba, &[OLD; 512], [0; 8]).0;
+    let tags = |volume| -> Vec<[u8; 16]> {
+        let tag = |lba| Tag::new(VolumeId(volume), lba, &[OLD; 512], [0; 8]).0;
         (0..BYTES >> 9).step_by(100).map(tag).collect()
     };
-    let found = |instance| {
+    let found = |volume| {
         let image = std::fs::read(directory.path().join("drive.img")).unwrap();
         let used: Vec<&[u8]> = image.chunks(4096).filter(|chunk| *chunk != [0; 4096]).collect();
         let is_there = |tag: &[u8; 16]| used.iter().any(|chunk| chunk.windows(16).any(|window| window == tag));
-        tags(instance).iter().filter(|tag| is_there(tag)).count()
+        tags(volume).iter().filter(|tag| is_there(tag)).count()
     };
     let sanitize = |action| Sanitize::new(action).encode();
     let overwrite = Sanitize { overwrite_passes: 2, ..Sanitize::new(SanitizeAction::Overwrite) }.encode();
     let format = Format { erase: SecureErase::UserData, ..Format::new(0) }.encode(Nsid(1));
-    for (instance, erase) in (0..).zip([format, sanitize(SanitizeAction::BlockErase), overwrite]) {
+    for (volume, erase) in (0..).zip([format, sanitize(SanitizeAction::BlockErase), overwrite]) {
         fill(&host, BYTES);
-        assert!(found(instance) > 0, "{instance}: the test looks for something else");
+        assert!(found(volume) > 0, "{volume}: the test looks for something else");
         assert!(admin(&host, erase).is_success());
         wait("sanitizing", || last_sanitize(&host));
-        assert_eq!(found(instance), 0, "{instance}");
+        assert_eq!(found(volume), 0, "{volume}");
         assert!(is_gone(directory.path()));
         wait("the namespace", || host.namespace(Nsid(1)).ok().filter(|namespace| namespace.verify(0, 8).is_ok()));
     }

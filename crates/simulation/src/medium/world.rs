@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Class, Completion, Operation, Request, Segments, Submitted};
 use ebof_clock::Clock;
-use ebof_drive::{Coding, Instance};
+use ebof_drive::{BlockFormat, VolumeId};
 use ebof_medium::{Error, Store, medium_bytes};
 
 use super::PATIENCE;
@@ -38,7 +38,7 @@ const WAIT_MAX: u64 = 2000;
 
 /// A namespace that was made, or was to be.
 struct Name {
-    coding: Coding,
+    block_format: BlockFormat,
     blocks: Blocks,
     /// Whether it is there is known.
     is_sure: bool,
@@ -175,7 +175,7 @@ impl World {
                 world.submit_zero(name, range, Some(deallocate))
             }),
             What::Deallocate { slot, block, extents } => self.with(slot, |world, name| {
-                let per_extent = world.names[&name].coding.blocks_per_extent(EXTENT);
+                let per_extent = world.names[&name].block_format.blocks_per_extent(EXTENT);
                 let first = world.lba(name, block) / per_extent * per_extent;
                 let end = (first + per_extent * extents.max(1)).min(per_extent * EXTENTS);
                 world.submit_zero(name, first..end, None)
@@ -219,13 +219,13 @@ impl World {
     /// Where a block of the story lies: pairs of them at both sides of the borders of extents, and
     /// some inside.
     fn lba(&self, name: u64, block: u64) -> u64 {
-        let per_extent = self.names[&name].coding.blocks_per_extent(EXTENT);
+        let per_extent = self.names[&name].block_format.blocks_per_extent(EXTENT);
         let (group, within) = (block / 6, block % 6);
         (group * per_extent + within).saturating_sub(3).min(per_extent * EXTENTS - 1)
     }
 
     fn range(&self, name: u64, block: u64, count: u64) -> Range<u64> {
-        let per_extent = self.names[&name].coding.blocks_per_extent(EXTENT);
+        let per_extent = self.names[&name].block_format.blocks_per_extent(EXTENT);
         let first = self.lba(name, block);
         first..(first + count).min(per_extent * EXTENTS)
     }
@@ -237,7 +237,7 @@ impl World {
         self.next += 1;
         self.tick += 2;
         let (op, begun, at) = (self.next, self.tick, self.clock.now());
-        let Some(device) = life.medium.device(Instance(name)) else {
+        let Some(device) = life.medium.device(VolumeId(name)) else {
             return fail(format!("namespace {name} has no device"));
         };
         let blocks = &mut self.names.get_mut(&name).expect("in the model").blocks;
@@ -305,7 +305,7 @@ impl World {
     /// Deallocates every second block of a part of a namespace, as many as a request takes ranges.
     fn submit_scattered(&mut self, name: u64) -> Result<(), Failure> {
         let block_bytes = self.names[&name].blocks.block_bytes as u64;
-        let count = self.names[&name].coding.blocks_per_extent(EXTENT) * EXTENTS;
+        let count = self.names[&name].block_format.blocks_per_extent(EXTENT) * EXTENTS;
         let first = self.chances.below(count);
         let lbas: Vec<u64> = (first..count).step_by(2).take(RANGES).collect();
         let bytes = |lba: &u64| lba * block_bytes..(lba + 1) * block_bytes;

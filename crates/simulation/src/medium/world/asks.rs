@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ebof_drive::{Coding, Instance};
+use ebof_drive::{BlockFormat, VolumeId};
 use ebof_medium::Store;
 
 use super::{EXTENT, EXTENTS, Name, World};
@@ -12,8 +12,8 @@ use crate::model::{BlockValue, Blocks};
 use crate::story::Failure;
 
 impl World {
-    pub(super) fn kinds(&self) -> Vec<Coding> {
-        let coding = |block_shift, metadata_bytes, checked, encrypted| Coding {
+    pub(super) fn kinds(&self) -> Vec<BlockFormat> {
+        let block_format = |block_shift, metadata_bytes, checked, encrypted| BlockFormat {
             block_shift,
             metadata_bytes,
             checked,
@@ -22,14 +22,15 @@ impl World {
         let all = [9, 12].into_iter().flat_map(|shift| {
             [0, 8].into_iter().flat_map(move |metadata| {
                 [(false, false), (true, false), (false, true), (true, true)]
-                    .map(|(checked, encrypted)| coding(shift, metadata, checked, encrypted))
+                    .map(|(checked, encrypted)| block_format(shift, metadata, checked, encrypted))
             })
         });
         let sector = u64::from(self.profile.sector_bytes);
         // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
         // that nobody wrote.
-        let fits = |coding: &Coding| {
-            coding.data_bytes() >= sector && (coding.is_tagged() || !coding.encrypted || coding.data_bytes() == sector)
+        let fits = |block_format: &BlockFormat| {
+            block_format.data_bytes() >= sector
+                && (block_format.is_tagged() || !block_format.encrypted || block_format.data_bytes() == sector)
         };
         all.filter(fits).collect()
     }
@@ -40,16 +41,17 @@ impl World {
         }
         let kinds = self.kinds();
         // Half of them plain.
-        let coding = kinds[if kind.is_multiple_of(2) { 0 } else { kind / 2 % kinds.len() }];
+        let block_format = kinds[if kind.is_multiple_of(2) { 0 } else { kind / 2 % kinds.len() }];
         self.next += 1;
         let name = self.next & 0xffff;
-        let blocks = coding.blocks_per_extent(EXTENT) * EXTENTS;
-        let bytes = usize::try_from(coding.block_bytes()).expect("few");
+        let blocks = block_format.blocks_per_extent(EXTENT) * EXTENTS;
+        let bytes = usize::try_from(block_format.block_bytes()).expect("few");
         let owner = u16::try_from(name).expect("16 bits");
-        let model = Blocks::new(owner, bytes, coding.is_tagged());
-        self.names.insert(name, Name { coding, blocks: model, is_sure: false });
-        let made =
-            self.done("create", move |store| store.create(Instance(name), blocks, blocks, coding).map(|_device| ()))?;
+        let model = Blocks::new(owner, bytes, block_format.is_tagged());
+        self.names.insert(name, Name { block_format, blocks: model, is_sure: false });
+        let made = self.done("create", move |store| {
+            store.create(VolumeId(name), blocks, blocks, block_format).map(|_device| ())
+        })?;
         if made.is_some() {
             self.names.get_mut(&name).expect("just made").is_sure = true;
             self.slots.insert(slot, name);
@@ -60,7 +62,7 @@ impl World {
     pub(super) fn remove(&mut self, slot: u64) -> Result<(), Failure> {
         self.with(slot, |world, name| {
             world.names.get_mut(&name).expect("in the model").is_sure = false;
-            let removed = world.done("remove", move |store| store.remove(Instance(name)))?;
+            let removed = world.done("remove", move |store| store.remove(VolumeId(name)))?;
             if removed.is_some() {
                 world.slots.remove(&slot);
                 world.names.remove(&name);
@@ -75,7 +77,7 @@ impl World {
             if !world.until("requests to a namespace", |world| !world.flights.values().any(|one| one.name == name))? {
                 return Ok(());
             }
-            let cleared = world.done("clear", move |store| store.clear(Instance(name)))?;
+            let cleared = world.done("clear", move |store| store.clear(VolumeId(name)))?;
             let now = world.now();
             world.names.get_mut(&name).expect("in the model").blocks.cleared(cleared.is_some(), now);
             Ok(())
@@ -89,7 +91,7 @@ impl World {
             let (op, begun) = (world.next, world.now());
             world.names.get_mut(&name).expect("in the model").blocks.begin(op, range.clone(), BlockValue::Bad, begun);
             let marks = range.clone();
-            let marked = world.done("mark bad", move |store| store.mark_bad(Instance(name), marks))?;
+            let marked = world.done("mark bad", move |store| store.mark_bad(VolumeId(name), marks))?;
             let now = world.now();
             let blocks = &mut world.names.get_mut(&name).expect("in the model").blocks;
             match marked {

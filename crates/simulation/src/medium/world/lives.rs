@@ -30,7 +30,7 @@ impl World {
     /// Which namespaces there are.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         let Some(life) = &self.life else { return Ok(()) };
-        let there: Vec<u64> = life.medium.instances().iter().map(|instance| instance.0).collect();
+        let there: Vec<u64> = life.medium.volumes().iter().map(|volume| volume.0).collect();
         if let Some(name) = there.iter().find(|name| !self.names.contains_key(name)) {
             return fail(format!("namespace {name} is there, and should not be"));
         }
@@ -101,7 +101,7 @@ impl World {
     /// Whether what is mapped is what is used.
     pub(super) fn is_balanced(&mut self) -> bool {
         let Some(life) = &self.life else { return true };
-        let thins = life.medium.instances().into_iter().filter_map(|name| life.medium.thin(name));
+        let thins = life.medium.volumes().into_iter().filter_map(|name| life.medium.thin(name));
         let mapped: u64 = thins.map(|thin| u64::from(thin.allocated_extents()) * EXTENT).sum();
         life.medium.capacity().used_bytes == mapped
     }

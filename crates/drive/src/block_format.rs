@@ -19,7 +19,7 @@ pub const METADATA_BYTES: u16 = 8;
 
 /// How the blocks of a namespace are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Coding {
+pub struct BlockFormat {
     /// Bytes of a block's data as a power of two: 9 or 12.
     pub block_shift: u8,
     /// Bytes of metadata that go with each block, at its end (an extended block): 0 or
@@ -31,7 +31,7 @@ pub struct Coding {
     pub encrypted: bool,
 }
 
-impl Coding {
+impl BlockFormat {
     /// Blocks of `1 << block_shift` bytes and nothing else.
     #[must_use]
     pub const fn plain(block_shift: u8) -> Self {
@@ -92,20 +92,20 @@ impl Coding {
         blocks.div_ceil(self.blocks_per_extent(extent_bytes).max(1))
     }
 
-    /// The coding as a record keeps it.
+    /// The format as a record keeps it.
     #[must_use]
     pub fn encode(&self) -> u32 {
         let flags = u32::from(self.checked) | u32::from(self.encrypted) << 1;
         u32::from(self.block_shift) | u32::from(self.metadata_bytes) << 8 | flags << 24
     }
 
-    /// The coding that a record keeps; `None` for what this version does not know.
+    /// The format that a record keeps; `None` for what this version does not know.
     #[must_use]
     pub fn decode(record: u32) -> Option<Self> {
         let [block_shift, low, high, flags] = record.to_le_bytes();
         let metadata_bytes = u16::from_le_bytes([low, high]);
-        let coding = Self { block_shift, metadata_bytes, checked: flags & 1 != 0, encrypted: flags & 2 != 0 };
-        (coding.is_legal() && coding.encode() == record).then_some(coding)
+        let block_format = Self { block_shift, metadata_bytes, checked: flags & 1 != 0, encrypted: flags & 2 != 0 };
+        (block_format.is_legal() && block_format.encode() == record).then_some(block_format)
     }
 }
 
@@ -118,48 +118,48 @@ fn tags_bytes(blocks: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn all() -> impl Iterator<Item = Coding> {
+    fn all() -> impl Iterator<Item = BlockFormat> {
         let flags = [(false, false), (false, true), (true, false), (true, true)];
         [9, 12].into_iter().flat_map(move |block_shift| {
             [0, METADATA_BYTES].into_iter().flat_map(move |metadata_bytes| {
-                flags.map(|(checked, encrypted)| Coding { block_shift, metadata_bytes, checked, encrypted })
+                flags.map(|(checked, encrypted)| BlockFormat { block_shift, metadata_bytes, checked, encrypted })
             })
         })
     }
 
     #[test]
     fn data_and_tags_fit_into_an_extent_and_no_block_more_does() {
-        for coding in all() {
+        for block_format in all() {
             for shift in 18..=38 {
                 let extent_bytes = 1_u64 << shift;
-                let blocks = coding.blocks_per_extent(extent_bytes);
-                let data = blocks << coding.block_shift;
-                match coding.tags(extent_bytes) {
+                let blocks = block_format.blocks_per_extent(extent_bytes);
+                let data = blocks << block_format.block_shift;
+                match block_format.tags(extent_bytes) {
                     None => assert_eq!(data, extent_bytes),
                     Some((at, bytes)) => {
                         assert!(data <= at && at + bytes == extent_bytes && at.is_multiple_of(TAG_PAGE_BYTES));
                         assert!(blocks <= bytes / TAG_PAGE_BYTES * TAGS_PER_PAGE);
-                        let more = ((blocks + 1) << coding.block_shift) + tags_bytes(blocks + 1);
-                        assert!(more > extent_bytes, "{coding:?} {extent_bytes}");
+                        let more = ((blocks + 1) << block_format.block_shift) + tags_bytes(blocks + 1);
+                        assert!(more > extent_bytes, "{block_format:?} {extent_bytes}");
                     }
                 }
-                assert_eq!(coding.extents(blocks, extent_bytes), 1);
-                assert_eq!(coding.extents(blocks + 1, extent_bytes), 2);
+                assert_eq!(block_format.extents(blocks, extent_bytes), 1);
+                assert_eq!(block_format.extents(blocks + 1, extent_bytes), 2);
             }
         }
-        let tagged = Coding { checked: true, ..Coding::plain(12) };
+        let tagged = BlockFormat { checked: true, ..BlockFormat::plain(12) };
         assert_eq!((tagged.blocks_per_extent(256 << 10), tagged.tags(256 << 10)), (63, Some((258_048, 4096))));
-        let tagged = Coding { metadata_bytes: 8, ..Coding::plain(9) };
+        let tagged = BlockFormat { metadata_bytes: 8, ..BlockFormat::plain(9) };
         assert_eq!((tagged.blocks_per_extent(256 << 10), tagged.tags(256 << 10)), (496, Some((253_952, 8192))));
     }
 
     #[test]
-    fn a_coding_is_what_its_record_says_and_unknown_ones_are_told() {
-        for coding in all() {
-            assert_eq!(Coding::decode(coding.encode()), Some(coding));
+    fn a_format_is_what_its_record_says_and_unknown_ones_are_told() {
+        for block_format in all() {
+            assert_eq!(BlockFormat::decode(block_format.encode()), Some(block_format));
         }
         for unknown in [0, 10, 9 | 1 << 8, 9 | 16 << 8, 9 | 4 << 24, u32::MAX] {
-            assert_eq!(Coding::decode(unknown), None, "{unknown:x}");
+            assert_eq!(BlockFormat::decode(unknown), None, "{unknown:x}");
         }
     }
 }
