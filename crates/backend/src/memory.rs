@@ -11,7 +11,7 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 
 use zerocopy::IntoBytes;
 
-use crate::buffer::{PAGE_BYTES, Page, zeroed_pages};
+use crate::page::{PAGE_BYTES, Page, zeroed_pages};
 use crate::{
     Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Segments, Submitted,
     format_size,
@@ -169,10 +169,7 @@ impl Memory {
             return false;
         }
         match write_lock(self.chunk_to_write(offset)).as_mut() {
-            Some(pages) => {
-                buffer.exchange(pages);
-                true
-            }
+            Some(pages) => buffer.exchange(pages),
             None => false,
         }
     }

@@ -12,7 +12,7 @@ use std::sync::RwLockReadGuard;
 use zerocopy::IntoBytes;
 
 use crate::Error;
-use crate::buffer::Page;
+use crate::page::Page;
 
 /// What an unwritten or imaginary device is made of.
 pub(crate) static ZEROS: [Page; 32] = [Page::ZERO; 32];

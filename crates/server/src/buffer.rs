@@ -1,12 +1,21 @@
 //! Payload buffers of one reactor: taken when a command needs one, given back when its bytes have left.
 //!
-//! Bounded: a reactor never holds more than its budget, and commands wait for a buffer instead. Not shared between
-//! threads.
+//! Bounded: no more than the budget is ever in use, and commands wait for a buffer instead. Small
+//! buffers are cut out of regions; what of a region is not in use stays as long as a part of it is.
+//! Not shared between threads.
 
-use ebof_backend::Buffer;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Region};
 
 /// Sizes in which buffers are handed out, bytes.
 const CLASSES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
+
+/// Buffers of sizes up to this are cut out of regions of [`REGION_BYTES`]; the others are regions by
+/// themselves, of which those of a memory drive's chunk can be given to it.
+const PIECE_BYTES_MAX: usize = 16 << 10;
+const REGION_BYTES: usize = 256 << 10;
 
 /// A bounded pool of page-aligned buffers.
 #[derive(Debug)]
@@ -49,11 +58,21 @@ impl Pool {
             self.free_bytes -= bytes;
             return Some(buffer);
         }
-        if self.outstanding_bytes + self.free_bytes > self.budget_bytes {
+        let region_bytes = if bytes <= PIECE_BYTES_MAX { REGION_BYTES } else { bytes };
+        let more = region_bytes - bytes;
+        if self.outstanding_bytes + self.free_bytes + more > self.budget_bytes {
             // Those of other sizes: the budget holds for both together.
             self.shrink();
         }
-        Some(Buffer::zeroed(bytes))
+        match class {
+            Some(class) if more > 0 && self.outstanding_bytes + self.free_bytes + more <= self.budget_bytes => {
+                let count = u32::try_from(region_bytes / bytes).expect("a region has 16 or 64 buffers");
+                self.free[class].extend(Buffer::zeroed_together(bytes, count));
+                self.free_bytes += more;
+                self.free[class].pop()
+            }
+            _ => Some(Buffer::zeroed(bytes)),
+        }
     }
 
     /// Bytes that a buffer for `len` bytes takes.
@@ -94,10 +113,17 @@ impl Pool {
         self.budget_bytes = bytes;
     }
 
-    /// Frees what is not in use.
+    /// Frees the regions of which nothing is in use.
     pub(crate) fn shrink(&mut self) {
-        self.free = Default::default();
-        self.free_bytes = 0;
+        for (free, bytes) in self.free.iter_mut().zip(CLASSES) {
+            let mut free_bytes: BTreeMap<*const Region, usize> = BTreeMap::new();
+            for buffer in &*free {
+                *free_bytes.entry(Arc::as_ptr(buffer.region())).or_default() += bytes;
+            }
+            free.retain(|buffer| free_bytes[&Arc::as_ptr(buffer.region())] < buffer.region().capacity());
+            free.shrink_to_fit();
+        }
+        self.free_bytes = self.free.iter().zip(CLASSES).map(|(free, bytes)| free.len() * bytes).sum();
     }
 }
 
@@ -127,9 +153,35 @@ mod tests {
         busiest.into_iter().for_each(|buffer| pool.put(buffer));
         assert_eq!(pool.free_bytes, 64 << 20);
         let small: Vec<Buffer> = (0..16).map(|_| pool.take(4096).unwrap()).collect();
-        assert_eq!(pool.free_bytes, 0, "the memory of large buffers was needed");
+        assert!(pool.free_bytes < REGION_BYTES, "the memory of large buffers was needed");
         small.into_iter().for_each(|buffer| pool.put(buffer));
         pool.shrink();
         assert_eq!(pool.free_bytes, 0);
+    }
+
+    #[test]
+    fn a_region_is_freed_when_none_of_its_buffers_is_in_use() {
+        let mut pool = Pool::new(4 << 20);
+        let mut small: Vec<Buffer> = (0..2 * REGION_BYTES / 4096).map(|_| pool.take(1000).unwrap()).collect();
+        assert_eq!(pool.free_bytes, 0, "there are two regions");
+        let kept = small.swap_remove(5);
+        small.into_iter().for_each(|buffer| pool.put(buffer));
+        pool.shrink();
+        assert_eq!((pool.free_bytes, pool.outstanding_bytes()), (REGION_BYTES - 4096, 4096));
+        pool.put(kept);
+        pool.shrink();
+        assert_eq!((pool.free_bytes, pool.outstanding_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_budget_that_is_nearly_used_up_has_no_room_for_a_region_but_for_a_buffer() {
+        let mut pool = Pool::new((1 << 20) + 4096);
+        let large = pool.take(1 << 20).unwrap();
+        let small = pool.take(4096).unwrap();
+        assert!(pool.take(1).is_none() && pool.free_bytes == 0);
+        assert_eq!(small.region().capacity(), 4096);
+        pool.put(large);
+        pool.put(small);
+        assert_eq!(pool.free_bytes, (1 << 20) + 4096);
     }
 }

@@ -1,0 +1,231 @@
+//! The memory of transfers: regions, which can be registered as a whole with whoever moves the
+//! bytes (a ring of the kernel, an adapter), and the buffers cut out of them. Buffers are owned,
+//! page-aligned, and zeroed when they are made. It does not pool: whoever owns the queue does.
+//!
+//! Soundness rests on one rule. The pages of a region are reached through its buffers only; these
+//! are made once, together with the region and without overlap, and cannot be copied. So whoever
+//! has a buffer has its pages for himself, and they are freed when the last buffer and the last
+//! registration of the region are gone.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use crate::page::{PAGE_BYTES, Page, zeroed_pages};
+
+/// Memory that buffers are cut out of. See the module's description.
+pub struct Region {
+    pages: NonNull<Page>,
+    count: usize,
+}
+
+// SAFETY: a region owns its pages, as the box that they were made in did; what may be done with
+// them is up to its buffers.
+// JUSTIFICATION: pages are behind a pointer, because several buffers have parts of them.
+unsafe impl Send for Region {}
+// SAFETY: a shared region gives no access to its pages.
+// JUSTIFICATION: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    fn new(pages: Box<[Page]>) -> Region {
+        let count = pages.len();
+        Region { pages: NonNull::from(Box::leak(pages)).cast(), count }
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.count * PAGE_BYTES
+    }
+
+    /// Takes the pages out, as they were put in.
+    fn take(&mut self) -> Box<[Page]> {
+        let pages = NonNull::slice_from_raw_parts(self.pages, self.count);
+        (self.pages, self.count) = (NonNull::dangling(), 0);
+        // SAFETY: pointer and length are those of the box that was leaked in `new`, or of no pages
+        // at all, and from here on the region has none. No buffer has any of them: the region is
+        // borrowed exclusively, by its only buffer (`exchange`) or by its own end.
+        // JUSTIFICATION: pages are behind a pointer, because several buffers have parts of them.
+        unsafe { Box::from_raw(pages.as_ptr()) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl fmt::Debug for Region {
+    /// The size only: the bytes are hosts' data and belong in no log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("capacity", &self.capacity()).finish_non_exhaustive()
+    }
+}
+
+/// An owned, page-aligned run of bytes: a piece of a [`Region`]. Moving the `Buffer` never moves
+/// the bytes.
+pub struct Buffer {
+    region: Arc<Region>,
+    /// Pages of the region, from this one on. Two small numbers, so that a buffer is no larger than
+    /// a boxed slice.
+    first: u32,
+    count: u32,
+}
+
+impl Buffer {
+    /// A buffer of at least `len` bytes, all zero, in a region of its own. The capacity is `len`
+    /// rounded up to whole pages.
+    ///
+    /// Aborts the process when memory is exhausted, as every allocation of the standard library
+    /// does: `len` has to be bounded by the caller, below 16 TiB.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Buffer {
+        let pages = zeroed_pages(len.div_ceil(PAGE_BYTES));
+        let count = u32::try_from(pages.len()).expect("less than 16 TiB");
+        Buffer { region: Arc::new(Region::new(pages)), first: 0, count }
+    }
+
+    /// `count` such buffers in one region: it is freed when all of them are gone.
+    #[must_use]
+    pub fn zeroed_together(len: usize, count: u32) -> Vec<Buffer> {
+        let pages = u32::try_from(len.div_ceil(PAGE_BYTES)).expect("less than 16 TiB");
+        let all = pages.checked_mul(count).expect("less than 16 TiB");
+        let region = Arc::new(Region::new(zeroed_pages(all as usize)));
+        let buffer = |at: u32| Buffer { region: Arc::clone(&region), first: at * pages, count: pages };
+        (0..count).map(buffer).collect()
+    }
+
+    /// The region that it is a piece of.
+    #[must_use]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Where in its region it begins, in bytes.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.first as usize * PAGE_BYTES
+    }
+
+    /// How many bytes fit: a multiple of [`PAGE_BYTES`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.count as usize * PAGE_BYTES
+    }
+
+    /// All bytes, up to the capacity.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `first` and `count` are within the region, whose pages were initialised when it
+        // was made and live as long as this buffer holds it; no other buffer has them, and nobody
+        // changes them while this one is borrowed.
+        // JUSTIFICATION: safe code cannot give parts of one allocation to several owners.
+        unsafe { slice::from_raw_parts(self.region.pages.add(self.first as usize).as_ptr(), self.count as usize) }
+            .as_bytes()
+    }
+
+    /// All bytes, up to the capacity, to be written.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`; this buffer is borrowed exclusively.
+        // JUSTIFICATION: as in `as_slice`.
+        unsafe { slice::from_raw_parts_mut(self.region.pages.add(self.first as usize).as_ptr(), self.count as usize) }
+            .as_mut_bytes()
+    }
+
+    /// Takes `pages` for its own and leaves its own there; `false` if it has another number of
+    /// them, or a region that is not its own alone.
+    pub(crate) fn exchange(&mut self, pages: &mut Box<[Page]>) -> bool {
+        if pages.len() != self.count as usize {
+            return false;
+        }
+        match Arc::get_mut(&mut self.region) {
+            Some(region) if region.count == pages.len() => {
+                let own = region.take();
+                *region = Region::new(std::mem::replace(pages, own));
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    /// The size only: the bytes are a host's data and belong in no log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("capacity", &self.capacity()).finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(size_of::<Buffer>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacity_is_whole_pages_and_the_bytes_are_aligned_and_zero() {
+        for (len, capacity) in [(0, 0), (1, 4096), (4096, 4096), (4097, 8192), (1 << 20, 1 << 20)] {
+            let buffer = Buffer::zeroed(len);
+            assert_eq!(buffer.capacity(), capacity);
+            assert_eq!(buffer.as_slice().len(), capacity);
+            assert_eq!(buffer.as_slice().as_ptr().align_offset(PAGE_BYTES), 0);
+            assert!(buffer.as_slice().iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn moving_a_buffer_leaves_its_bytes_where_they_are() {
+        let mut buffer = Buffer::zeroed(4096);
+        buffer.as_mut_slice()[17] = 3;
+        let before = buffer.as_slice().as_ptr();
+        let moved = Box::new(buffer);
+        assert_eq!(moved.as_slice().as_ptr(), before);
+        assert_eq!(moved.as_slice()[17], 3);
+    }
+
+    #[test]
+    fn buffers_of_a_region_do_not_overlap_and_outlive_each_other() {
+        let mut buffers = Buffer::zeroed_together(5000, 8);
+        assert_eq!(buffers[0].region().capacity(), 8 * 8192);
+        for (byte, buffer) in (1..).zip(&mut buffers) {
+            assert_eq!((buffer.capacity(), buffer.offset()), (8192, usize::from(byte - 1) * 8192));
+            buffer.as_mut_slice().fill(byte);
+        }
+        // On other threads, and when their neighbours are gone.
+        let threads: Vec<_> = (1_u8..)
+            .zip(buffers)
+            .filter(|(byte, _)| byte % 2 == 0)
+            .map(|(byte, mut buffer)| {
+                std::thread::spawn(move || {
+                    assert!(buffer.as_slice().iter().all(|found| *found == byte));
+                    buffer.as_mut_slice().fill(0);
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(Buffer::zeroed_together(4096, 0).is_empty());
+    }
+
+    #[test]
+    fn pages_are_exchanged_with_a_whole_region_only() {
+        let mut pages = zeroed_pages(2);
+        pages.as_mut_bytes().fill(7);
+        let mut alone = Buffer::zeroed(8192);
+        alone.as_mut_slice().fill(1);
+        assert!(alone.exchange(&mut pages));
+        assert!(alone.as_slice() == [7; 8192] && pages.as_bytes() == [1; 8192]);
+        assert!(!Buffer::zeroed(4096).exchange(&mut pages));
+        let mut piece = Buffer::zeroed_together(8192, 2).swap_remove(0);
+        assert!(!piece.exchange(&mut pages) && pages.as_bytes() == [1; 8192]);
+        let registered = Arc::clone(alone.region());
+        assert!(!alone.exchange(&mut pages));
+        drop(registered);
+        assert!(alone.exchange(&mut pages));
+    }
+}
