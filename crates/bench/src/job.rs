@@ -133,7 +133,7 @@ pub struct Job {
     pub offset_bytes: u64,
     /// Bytes of that part; `None` is all that follows.
     pub size_bytes: Option<u64>,
-    /// How long to run; `None` goes once over the part (sequential) or as many operations as that
+    /// How long to run; `None` covers the part once (sequential), or runs as many operations as it
     /// has blocks (random).
     pub runtime: Option<Duration>,
     /// How long to run before measuring begins.

@@ -1,5 +1,4 @@
-//! The way of one thread to the medium: a queue pair or a local device, with the same calls for
-//! both.
+//! One thread's access to the medium: a queue pair or a local device behind the same calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use crate::plan::Next;
 use crate::shared::SharedLane;
 use crate::source::{Opened, SourceError};
 
-/// An operation that is over.
+/// A completed operation.
 pub(crate) struct Done {
     pub(crate) slot: u64,
     pub(crate) result: Result<(), String>,
@@ -100,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// Sends what was submitted and waits for the next operation that is over.
+    /// Sends submitted operations and waits for the next completed one.
     pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Option<Done>, String> {
         match self {
             Self::Fabric { queue, .. } => {
@@ -119,7 +118,7 @@ impl Lane {
         }
     }
 
-    /// The next operation that is known to be over.
+    /// The next completed operation, without waiting.
     pub(crate) fn next_ready(&mut self) -> Option<Done> {
         match self {
             Self::Fabric { queue, .. } => queue.next_ready().map(fabric_done),
@@ -166,7 +165,7 @@ const fn engine(ioengine: Ioengine) -> Engine {
     }
 }
 
-/// On shared queues a completion does not say whose it is.
+/// Completions of shared queues do not contain the slot.
 fn shared_done((slot, done): (u64, Completion<Block>)) -> Done {
     Done { slot, ..fabric_done(done) }
 }

@@ -1,6 +1,6 @@
 //! Bytes that depend on their address, so that a read shows whether it got what was written there.
 
-/// Unit in which the pattern says where it belongs, in bytes.
+/// The pattern contains its own address once per this many bytes.
 const UNIT: usize = 512;
 
 /// Fills `bytes`, which belong at `offset` of the medium. The offset is a multiple of 512.

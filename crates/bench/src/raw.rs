@@ -171,7 +171,7 @@ impl<'a> End<'a> {
         Self { stream, takes, sends, partial: 0, owed: 0, first: sends * depth, incoming, outgoing, idle: 0 }
     }
 
-    /// Sends what is owed, in one call where the socket takes it.
+    /// Sends all pending messages, in one call if the socket takes them.
     fn flush(&mut self) -> io::Result<()> {
         while self.owed > 0 {
             match self.stream.write(&self.outgoing[..self.owed.min(self.outgoing.len())]) {

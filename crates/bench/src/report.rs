@@ -1,4 +1,4 @@
-//! What a load came to, in numbers that people and programs can compare. The schema is versioned:
+//! The results of a load, in numbers that people and programs can compare. The schema is versioned:
 //! fields are added, never changed or removed, within one number.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::worker::{Measured, Stats};
 /// The name and version of the report's schema.
 pub const REPORT_SCHEMA: &str = "ebof-bench/1";
 
-/// What a load came to.
+/// The results of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`REPORT_SCHEMA`].

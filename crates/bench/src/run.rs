@@ -29,7 +29,7 @@ pub enum BenchError {
     Thread(#[from] std::io::Error),
 }
 
-/// Where a job is.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not measuring yet.
@@ -38,7 +38,7 @@ pub enum Phase {
     Measure,
 }
 
-/// What the live line shows.
+/// The progress of a job, for a live display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     /// Where the job is.
@@ -63,7 +63,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Runs `job` against `source`; `progress` is called about four times a second, and ends the job
 /// early by `Break`.
 ///
-/// Operations that fail are no error here: the report counts them and tells the first.
+/// Failed operations are no error here: the report counts them and contains the first.
 ///
 /// # Errors
 /// The job does not fit the medium, or the medium cannot be opened.

@@ -1,5 +1,5 @@
-//! The way of one thread to queues that it shares with others: each operation takes the queue of
-//! its class and processor, as the operations of a block device do.
+//! One thread's access to queues that it shares with others: each operation takes the queue of its
+//! class and processor, as the operations of a block device do.
 
 use std::convert::Infallible;
 use std::future::Future as _;
@@ -32,11 +32,11 @@ pub(crate) struct SharedLane {
     /// Which of `woken` are looked at, taken all at once.
     batch: Vec<usize>,
     over: Vec<(u64, Completion<Block>)>,
-    /// A command of each kind that was started: it says which queues to look at.
+    /// A command of each kind that was started; selects the queues to poll.
     kinds: [Option<Sqe>; 2],
 }
 
-/// The slots whose futures want to be polled, and who polls them.
+/// The slots whose futures were woken, and the thread that polls them.
 struct Woken {
     slots: Mutex<Vec<usize>>,
     thread: Thread,
@@ -89,7 +89,7 @@ impl SharedLane {
         self.kinds[usize::from(write)] = Some(sqe);
         let index = usize::try_from(slot).unwrap_or(0);
         self.pending[index] = Some(self.queues.submit(sqe, data));
-        // It says where it wants to be woken only when it is polled.
+        // A future registers its waker only when it is polled.
         self.poll(index);
     }
 

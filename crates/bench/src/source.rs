@@ -1,4 +1,4 @@
-//! What a load runs against, opened: a namespace of a target, or a local device.
+//! The source that a load runs against: a namespace of a target, or a local device.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum Source {
     Local(Spec),
 }
 
-/// Why it cannot be used.
+/// Why a source cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Connecting failed.
@@ -48,18 +48,18 @@ pub struct QueueUse {
     pub size: Option<u16>,
 }
 
-/// A source that is open.
+/// An open source.
 pub(crate) enum Opened {
     Fabric { controller: Controller, namespace: Namespace, queues: Option<Queues<Block>> },
     Local(Arc<dyn Device>),
 }
 
 impl Source {
-    /// A medium of this machine in the words of `ebof serve`. `direct` says whether to bypass the
-    /// page cache, where the words don't and there is one; `None` does where that is possible.
+    /// A local device in the syntax of `ebof serve`. `direct` sets whether to bypass the page
+    /// cache, unless `text` does; `None` bypasses it if that is possible.
     ///
     /// # Errors
-    /// What is wrong with the words.
+    /// What is wrong with `text`.
     pub fn local(text: &str, direct: Option<bool>) -> Result<Self, ebof_backend::BackingError> {
         let mut spec: Spec = text.parse()?;
         if let ebof_backend::Source::Path { direct: said, .. } = &mut spec.source {
@@ -124,7 +124,7 @@ impl Opened {
             }
             Self::Local(device) => {
                 let geometry = device.geometry();
-                // Verification and reports think in 512 bytes at least.
+                // Verification and reports use units of at least 512 bytes.
                 (geometry.capacity_bytes, geometry.block_bytes.max(512), u64::MAX)
             }
         }

@@ -52,7 +52,7 @@ pub(crate) struct Times {
     pub(crate) stop_at: Option<Instant>,
 }
 
-/// The longest latency that is told apart: 100 s. Three digits are kept.
+/// The longest latency that is recorded: 100 s, with three significant digits.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// How long a wait lasts at most, so that a request to stop is seen.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -95,7 +95,7 @@ pub(crate) struct Worker<'a> {
     idle: Vec<(u64, Block)>,
     /// Was planned, and is not due yet.
     held: Option<Next>,
-    /// By slot: what is outstanding, and since when.
+    /// By slot: the outstanding operation, and when it was started.
     outstanding: Vec<(Next, Instant)>,
     in_flight: usize,
     written: Written,

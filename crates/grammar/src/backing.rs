@@ -110,7 +110,7 @@ pub enum BackingError {
     /// The size is not one.
     #[error("the size `{text}` {source}")]
     Size {
-        /// What stands where the size should.
+        /// The text in place of the size.
         text: String,
         /// What is wrong with it.
         source: SizeError,

@@ -1,9 +1,8 @@
-//! What people write on command lines and in configurations where a value is more than a word:
-//! numbers, sizes, durations, and what a drive stores its data in. Reading, writing, and what is
-//! wrong with a text, so that all programs and files of ebof take the same.
+//! The syntax of values on command lines and in configurations: numbers, sizes, durations, and what
+//! a drive stores its data in. Parsing, formatting, and error messages, so that all programs and
+//! files of ebof accept the same.
 //!
-//! Text only: whether a file exists is for whoever opens it, which values make sense for whoever
-//! asked.
+//! Text only: no file is accessed, and ranges are checked by the caller.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The management API: what a running target can be asked and told. The command line, metrics and
-//! Redfish sit on it.
+//! The management API: what a running target reports, and what can be changed. The command line,
+//! metrics and Redfish sit on it.
 //!
 //! Owns the trait and the types that travel; their JSON shape is a promise (see `docs/config.md`,
 //! "What a target reports"), guarded by snapshots. Adding a field is allowed, renaming or removing
@@ -23,7 +23,7 @@ pub const STATUS_SCHEMA: u32 = 1;
 
 /// A running target.
 pub trait Target: Send + Sync {
-    /// What it is doing now.
+    /// The current status.
     fn status(&self) -> Status;
 
     /// The connections it refused, the latest last.
@@ -85,7 +85,7 @@ pub enum ApplyError {
     },
 }
 
-/// What a target is doing.
+/// The status of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// [`STATUS_SCHEMA`].
@@ -211,12 +211,12 @@ pub struct DriveStatus {
     /// What is written to, in whole units of allocation, in bytes.
     #[serde(default)]
     pub allocated_bytes: u64,
-    /// How it fares.
+    /// Its health.
     #[serde(default)]
     pub health: DriveHealth,
 }
 
-/// How a drive fares, as SMART / Health Information tells it.
+/// The health of a drive, as in SMART / Health Information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DriveHealth {
@@ -257,7 +257,7 @@ pub struct ControllerStatus {
     pub host_nqn: String,
     /// The host's identifier, as a UUID.
     pub host_id: String,
-    /// The name of the port it came through.
+    /// The name of the port that it connected to.
     pub port: String,
     /// The host's address, of the admin queue's connection.
     pub peer: SocketAddr,

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-/// Where something stands in a text: byte offsets.
+/// A range of byte offsets in a text.
 pub(crate) type Span = Range<usize>;
 
 /// How bad it is.

@@ -2,8 +2,8 @@
 //! `disk.img`, `disk.img:10Gi`, `disk.img,size=10Gi,direct,readonly`, `/dev/nvme0n1`, `mem:1Gi`,
 //! `null:1Ti`.
 //!
-//! The words are those of [`ebof_grammar::backing`], without what is said beside a drive in a
-//! configuration. Whether a file exists and can be opened is for whoever opens it.
+//! The syntax is that of [`ebof_grammar::backing`], without options that a configuration has keys
+//! for. Files are not accessed here.
 
 use std::fmt;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub enum Drive {
         /// Capacity in bytes.
         size_bytes: u64,
     },
-    /// Reads zeros and forgets what is written, for measuring. `null:SIZE`
+    /// Reads zeros and discards writes, for benchmarks. `null:SIZE`
     Null {
         /// Capacity in bytes.
         size_bytes: u64,
@@ -46,7 +46,7 @@ pub struct FileDrive {
     pub direct: Option<bool>,
     /// Whether to open it for reading only; its namespace is write-protected then.
     pub read_only: bool,
-    /// Whether what is in it may be a drive of ebof's: one that a host keeps in its namespace.
+    /// Whether it may contain a drive of ebof's, which a host keeps in its namespace.
     pub nested: bool,
 }
 
@@ -57,7 +57,7 @@ impl Drive {
         Self::File(FileDrive { path: path.into(), ..FileDrive::default() })
     }
 
-    /// The capacity in bytes where the description says it.
+    /// The capacity in bytes, if it is given.
     #[must_use]
     pub fn size_bytes(&self) -> Option<u64> {
         match self {

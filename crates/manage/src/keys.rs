@@ -1,4 +1,4 @@
-//! What a row of the configuration's keys says: name, accepted values, default, meaning.
+//! Rows that describe the keys of a configuration: name, accepted values, default, meaning.
 //!
 //! Each table has its rows beside its type (`TargetOptions::KEYS` and the others). From them come
 //! the names that its reader knows, the checks of ranges, where a value goes, and the tables of
@@ -18,7 +18,7 @@ pub(crate) struct Key<T: 'static> {
     pub(crate) text: &'static str,
 }
 
-/// What is accepted, and where it goes. Without a setter the reader of the table reads the key
+/// The accepted values, and a setter. Without a setter the reader of the table reads the key
 /// itself, because it depends on other keys.
 pub(crate) enum Form<T: 'static> {
     /// An integer within a range.
@@ -35,29 +35,29 @@ pub(crate) enum Form<T: 'static> {
     Printable { chars_max: usize, set: Option<fn(&mut T, String)> },
     /// An NQN.
     Nqn { set: Option<fn(&mut T, Nqn)> },
-    /// A text that the setter understands, or refuses.
+    /// A text that the setter parses.
     Text { set: fn(&mut T, &str) -> Result<(), Refused> },
-    /// Something else, with what the manual calls its type.
+    /// Another type, as the manual calls it.
     Other(&'static str),
 }
 
-/// What holds without the key.
+/// The default of a key.
 pub(crate) enum Absent {
-    /// Nothing: it is required.
+    /// The key is required.
     Required,
     /// The value that a new `T` has.
     Value,
-    /// What these words say.
+    /// A default that depends on something else, in words for the manual.
     Words(&'static str),
 }
 
-/// Why a text is no value of a key, and what is.
+/// Why a text is not accepted, and what is.
 pub(crate) struct Refused {
     pub(crate) message: String,
     pub(crate) help: &'static str,
 }
 
-/// Stores a number of which the range of its key is known to fit into the field.
+/// Stores a number; the range of its key fits into the field.
 pub(crate) fn store<N: TryFrom<u64>>(field: &mut N, number: u64) {
     if let Ok(number) = N::try_from(number) {
         *field = number;

@@ -1,4 +1,4 @@
-//! What a target should be, what it is, and how to get from one to the other.
+//! The configuration of a target, its status, and the changes from one configuration to another.
 //!
 //! This crate owns the declarative configuration ([`config`], [`load`](mod@load)), the importer of
 //! the Linux target's saved state ([`nvmetcli`]), the difference of two configurations ([`plan`])

@@ -43,7 +43,7 @@ pub enum ListenError {
     /// Something else in front.
     #[error("`{scheme}` is not a transport")]
     UnknownScheme {
-        /// What stands in front of the colon.
+        /// The text before the colon.
         scheme: String,
     },
     /// A name instead of an address.
@@ -57,7 +57,7 @@ pub enum ListenError {
     /// Not an address.
     #[error("`{text}` is not an IP address")]
     Address {
-        /// What stands where the address should.
+        /// The text in place of the address.
         text: String,
     },
     /// An IPv6 address without brackets.
@@ -72,13 +72,13 @@ pub enum ListenError {
     /// Not a port number.
     #[error("`{text}` is not a TCP port")]
     Port {
-        /// What stands where the port should.
+        /// The text in place of the port.
         text: String,
     },
     /// Something behind the address.
     #[error("nothing may follow the address, and `{text}` does")]
     Trailing {
-        /// What follows.
+        /// The text after it.
         text: String,
     },
 }
@@ -88,7 +88,7 @@ impl ListenError {
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
-            // What would be wrong with it once the transport stands there is said at once.
+            // Report also what would be wrong once the transport is added.
             Self::NoScheme { text } if !text.is_empty() => {
                 let whole = format!("tcp://{text}");
                 whole.parse::<Listen>().map_or_else(|error| error.advice(), |_legal| format!("write \"{whole}\""))
@@ -131,7 +131,7 @@ impl Listen {
         Self { address, interface: None, port }
     }
 
-    /// What a target listens on when nobody says anything else: this machine only.
+    /// The default: port 4420 of the loopback interface.
     #[must_use]
     pub fn loopback() -> Self {
         Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT)

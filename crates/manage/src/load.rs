@@ -34,7 +34,7 @@ pub struct Loaded {
     pub config: Config,
     /// Warnings and notes.
     pub remarks: Diagnostics,
-    /// What tells a configuration that means to take something away from one that was cut short.
+    /// Distinguishes a configuration that removes something on purpose from a truncated one.
     whole: Whole,
 }
 

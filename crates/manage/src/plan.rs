@@ -31,7 +31,7 @@ pub enum Change {
         /// What differs.
         differences: Vec<Difference>,
     },
-    /// A namespace goes.
+    /// A namespace is removed.
     RemoveNamespace {
         /// Its subsystem.
         subsystem: String,
@@ -43,17 +43,17 @@ pub enum Change {
         /// Its NQN.
         nqn: String,
     },
-    /// A drive goes; what is on its backing stays there.
+    /// A drive is removed; its backing stays as it is.
     RemoveDrive {
         /// Its name.
         name: String,
     },
-    /// A port goes.
+    /// A port is removed.
     RemovePort {
         /// Its name.
         name: String,
     },
-    /// A host appears.
+    /// A host is added.
     AddHost {
         /// The host.
         host: Host,
@@ -65,7 +65,7 @@ pub enum Change {
         /// What differs.
         differences: Vec<Difference>,
     },
-    /// A port appears.
+    /// A port is added.
     AddPort {
         /// The port.
         port: Port,
@@ -77,7 +77,7 @@ pub enum Change {
         /// What differs.
         differences: Vec<Difference>,
     },
-    /// A drive appears.
+    /// A drive is added.
     AddDrive {
         /// The drive.
         drive: ManagedDrive,
@@ -116,14 +116,14 @@ pub enum Change {
         /// Its capacity from now on.
         to_bytes: u64,
     },
-    /// A namespace appears.
+    /// A namespace is added.
     AddNamespace {
         /// Its subsystem.
         subsystem: String,
         /// The namespace.
         namespace: Namespace,
     },
-    /// A host goes.
+    /// A host is removed.
     RemoveHost {
         /// Its NQN.
         nqn: String,
@@ -145,7 +145,7 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Nothing, or an event that tells them.
+    /// Nothing, or an event.
     Live,
     /// Nothing; connections made from now on see it.
     NewConnections,
@@ -418,7 +418,7 @@ impl Change {
 
 fn port_effect(difference: &Difference) -> Effect {
     match difference.key.as_str() {
-        // What discovery says; hosts are told.
+        // Part of the discovery log; hosts receive an event.
         "name" | "advertise" => Effect::Live,
         // A controller belongs to a PORTID. One that serves discovery only has no subsystem any
         // more.
@@ -481,7 +481,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// In words, as what is done: `add port ...`.
+/// As an imperative: `add port ...`.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

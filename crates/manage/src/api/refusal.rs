@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 pub struct Refusal {
     /// When it happened last, in milliseconds since 1970-01-01T00:00:00Z.
     pub time_unix_ms: u64,
-    /// Who was refused.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// The host NQN it gave, if it came that far.
+    /// The host NQN of its Connect, if it sent one.
     pub host_nqn: Option<String>,
-    /// The subsystem NQN it asked for, if it came that far.
+    /// The subsystem NQN of its Connect, if it sent one.
     pub subsystem_nqn: Option<String>,
-    /// Why, for programs.
+    /// The reason, for programs.
     pub reason: RefusalReason,
     /// Why, for people: what was received and what was expected.
     pub detail: String,

@@ -1,4 +1,4 @@
-//! Drives whose hosts cut namespaces from them: what the configuration says about one.
+//! Drives whose hosts create namespaces on them, as configured.
 //!
 //! Owns the types and how they are written; [`words`] reads the form of the command line. What a
 //! drive remembers is not here.
@@ -22,7 +22,7 @@ mod words;
 pub use words::WordsError;
 pub(crate) use words::{FORGETFUL, READ_ONLY, WITHOUT_SIZE};
 
-/// A drive whose hosts cut namespaces from it. A [`Subsystem`](super::Subsystem) names it.
+/// A drive whose hosts create namespaces on it. A [`Subsystem`](super::Subsystem) refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ManagedDrive {
     /// What subsystems call it: 1 to 32 letters, digits, `.`, `_` and `-`.
@@ -155,7 +155,7 @@ impl ManagedDrive {
 }
 
 impl DriveProfile {
-    /// Every profile.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Default, Self::EthernetSsd];
 
     /// As the configuration writes it.
@@ -181,7 +181,7 @@ impl fmt::Display for DriveProfile {
 }
 
 impl Attach {
-    /// Both.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Nobody, Self::Everyone];
 
     /// As the configuration writes it.
@@ -193,7 +193,7 @@ impl Attach {
         }
     }
 
-    /// What the name stands for.
+    /// The variant with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|attach| attach.name() == name)

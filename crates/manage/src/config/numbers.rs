@@ -1,13 +1,13 @@
-//! Numbers that a configuration leaves to [`load`](crate::load()): a port's id, a namespace's NSID.
-//! While a target runs they stay with what they were given to, wherever that stands in the lists of
-//! the next configuration.
+//! Numbers that [`load`](crate::load()) assigns because the configuration does not set them: a
+//! port's id, a namespace's NSID. While a target runs they stay with the port or namespace that
+//! they were assigned to, whatever its position in the lists of the next configuration.
 
 use std::collections::HashSet;
 
 use super::{Config, Namespace, Port, default_uuid, limits};
 
-/// Whether [`load`](crate::load()) chose a number because the configuration does not say it. All
-/// are equal: it is no part of what a configuration says, and not written with it.
+/// Whether [`load`](crate::load()) assigned a number that the configuration does not set. All
+/// values compare equal, because this is not part of a configuration and is not serialised.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assigned(pub bool);
 
@@ -20,17 +20,17 @@ impl PartialEq for Assigned {
 impl Eq for Assigned {}
 
 impl Config {
-    /// Gives ports and namespaces whose numbers nobody says the ones that they have in `current`: a
-    /// port is known by its address, a namespace by what it stores its data in. New ones get
-    /// numbers that `current` does not use, as long as there are any: what has a number of its own
-    /// must not be taken for what had it a moment ago.
+    /// Gives ports and namespaces without a number the one that they have in `current`: a port is
+    /// identified by its address, a namespace by its drive. New ones get numbers that `current`
+    /// does not use, as long as there are any, so that hosts do not take a new namespace for an old
+    /// one.
     pub fn keep_numbers(&mut self, current: &Self) {
         keep_port_ids(&mut self.ports, &current.ports);
         for subsystem in &mut self.subsystems {
             if let Some(before) = current.subsystems.iter().find(|before| before.nqn == subsystem.nqn) {
                 let nqn = subsystem.nqn.clone();
                 keep_nsids(&mut subsystem.namespaces, &before.namespaces, |namespace, nsid| {
-                    // A UUID that nobody says follows from the NSID.
+                    // A UUID that is not set is derived from the NSID.
                     if namespace.uuid == default_uuid(&nqn, namespace.nsid) {
                         namespace.uuid = default_uuid(&nqn, nsid);
                     }
@@ -118,7 +118,7 @@ mod tests {
     fn a_port_keeps_its_id_when_the_one_before_it_goes() {
         let second = "[[ports]]\nlisten = \"tcp://10.0.0.2:1\"\n";
         assert_eq!(ports(&after(PORTS, second)), [("tcp://10.0.0.2:1".to_owned(), 2)]);
-        // A new one does not get what another has had, and nobody's number is taken from him.
+        // A new port does not get a number that was in use, and no port loses its number.
         let third = format!("{second}[[ports]]\nlisten = \"tcp://10.0.0.3:1\"\n");
         assert_eq!(ports(&after(PORTS, &third))[1].1, 3);
         let said = format!("{second}[[ports]]\nlisten = \"tcp://10.0.0.3:1\"\nid = 2\n");
@@ -142,7 +142,7 @@ mod tests {
         );
         let nqn = &without.subsystems[0].nqn;
         assert!(without.subsystems[0].namespaces.iter().all(|ns| ns.uuid == default_uuid(nqn, ns.nsid)));
-        // Whoever says a number gets it.
+        // A number that is set is used.
         let said = after(&before, &disks("\"a.img\", { nsid = 2, drive = \"c.img\" }, \"b.img\""));
         assert_eq!(namespaces(&said), [(1, "a.img".to_owned()), (2, "c.img".to_owned()), (5, "b.img".to_owned())]);
     }

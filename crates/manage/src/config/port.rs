@@ -35,7 +35,7 @@ pub struct Port {
     /// The most data in one H2CData PDU (MAXH2CDATA), in bytes.
     #[serde(rename = "max_h2c_data", serialize_with = "as_size")]
     pub max_h2c_data_bytes: u32,
-    /// Whether the last C2HData PDU stands for the response too (SUCCESS flag).
+    /// Whether the last C2HData PDU replaces the response (SUCCESS flag).
     pub c2h_success: bool,
     /// Checksums over PDU headers.
     pub header_digest: Digest,
@@ -45,17 +45,17 @@ pub struct Port {
     pub max_queue_size: u16,
     /// The most I/O queues of a controller.
     pub max_io_queues: u16,
-    /// IP type of service of what is sent; `None` is the system's.
+    /// IP type of service of sent packets; `None` is the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tos: Option<u8>,
-    /// Priority of what is sent (`SO_PRIORITY`); `None` is the system's.
+    /// Priority of sent packets (`SO_PRIORITY`); `None` is the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub so_priority: Option<u32>,
     /// How long a receive may poll the network card's queue, in microseconds (`SO_BUSY_POLL`);
     /// connections of one such queue are then served by one thread. `None` is the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_poll_us: Option<u32>,
-    /// Whether polling stands in for the network card's interrupts (`SO_PREFER_BUSY_POLL`).
+    /// Whether polling replaces the network card's interrupts (`SO_PREFER_BUSY_POLL`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prefer_busy_poll: bool,
     /// Payloads of this size or more are sent without a copy (`MSG_ZEROCOPY`) where they are in

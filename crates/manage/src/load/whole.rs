@@ -10,14 +10,14 @@ use crate::config::Config;
 use crate::plan::{Change, Plan};
 use crate::read::tree::{Node, Value};
 
-/// What a text says about its own completeness.
+/// Signs that a text is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Whole {
     /// It has a list of subsystems, be it an empty one.
     lists_subsystems: bool,
     /// NQNs of subsystems with a list of namespaces, be it an empty one.
     listing: HashSet<String>,
-    /// TOML whose last line has no end.
+    /// TOML that does not end with a newline.
     unended: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Known {
     /// Drives; those with mistakes count too.
     drives: Vec<drive::KnownDrive>,
     pub(crate) unique: Unique,
-    /// Paths whose namespaces all only read.
+    /// Paths that are used by read-only namespaces only.
     pub(crate) shared: HashSet<String>,
 }
 
@@ -80,7 +80,7 @@ fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
 
 fn read_ports(table: &mut Table<'_>, known: &mut Known, out: &mut Collector<'_>) -> Vec<Port> {
     let Some(nodes) = bounded(table, "ports", limits::PORTS_MAX, out) else {
-        // Whoever says nothing serves this machine only.
+        // The default serves this machine only.
         let port = Port::new(1, Listen::loopback());
         known.ports.push((port.name.clone(), false));
         return vec![port];
@@ -90,7 +90,7 @@ fn read_ports(table: &mut Table<'_>, known: &mut Known, out: &mut Collector<'_>)
         let help = "leave out `ports` to listen on tcp://127.0.0.1:4420";
         out.warning(table.place(), "the configuration describes no port: no host can connect", help);
     }
-    // Ports without an id get the lowest ones that nobody asked for, in their order.
+    // Ports without an id get the lowest unused ones, in order.
     let mut taken: Vec<u16> = read.iter().filter(|(_, given)| *given).map(|(port, _)| port.id).collect();
     for (port, _) in read.iter_mut().filter(|(_, given)| !given) {
         port.assigned = Assigned(true);
@@ -100,7 +100,7 @@ fn read_ports(table: &mut Table<'_>, known: &mut Known, out: &mut Collector<'_>)
     read.into_iter().map(|(port, _)| port).collect()
 }
 
-/// A port, and whether it says its id.
+/// A port, and whether its id is set.
 fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<(Port, bool)> {
     let mut table = Table::open("a port", node, out)?.with(Port::KEYS);
     let listen = table.required("listen", "\"tcp://127.0.0.1:4420\"", out);

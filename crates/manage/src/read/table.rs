@@ -1,4 +1,4 @@
-//! Takes typed values out of a table and complains about what nobody took.
+//! Reads typed values from a table and reports unknown keys.
 //!
 //! Knows types, ranges and near misses of names; knows no keys.
 
@@ -10,7 +10,7 @@ use crate::nearest::nearest;
 use crate::read::tree::{Entry, Node, Value};
 use crate::read::values;
 
-/// A table that is being read. Every key that is asked for is a key that is known.
+/// A table that is being read. A key that is read is a known key.
 pub(crate) struct Table<'t> {
     /// What the table describes, for messages: `a port`.
     what: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// Opens `node`; complains where it is no table.
+    /// Opens `node`; reports an error if it is not a table.
     pub(crate) fn open(what: &'static str, node: &'t Node, out: &mut Collector<'_>) -> Option<Self> {
         match &node.value {
             Value::Table(entries) => Some(Self { what, span: node.span.clone(), entries, known: Vec::new() }),
@@ -38,7 +38,7 @@ impl<'t> Table<'t> {
         self
     }
 
-    /// Reads those of `keys` that have a setter, and hands what is legal to it.
+    /// Reads those of `keys` that have a setter, and passes legal values to it.
     pub(crate) fn take<T>(&mut self, keys: &[Key<T>], value: &mut T, out: &mut Collector<'_>) {
         for key in keys {
             let Some(node) = self.node(key.name) else { continue };
@@ -88,7 +88,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Where the table begins, on one line: the place of complaints about what is missing.
+    /// The beginning of the table, for errors about missing keys.
     pub(crate) fn place(&self) -> Span {
         beginning(&self.span)
     }
@@ -151,7 +151,7 @@ impl<'t> Table<'t> {
         converted
     }
 
-    /// The elements of an array, or of what is not there.
+    /// The elements of an array; `None` if the key is missing.
     pub(crate) fn array(&mut self, key: &'static str, out: &mut Collector<'_>) -> Option<&'t [Node]> {
         let node = self.node(key)?;
         match &node.value {
@@ -168,7 +168,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Everything that nobody asked for: the key's entry and what to say about it.
+    /// Unknown keys, each with a message and a help text.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'t Entry, String, String)> {
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
         unknown.enumerate().map(|(at, entry)| {
@@ -182,7 +182,7 @@ impl<'t> Table<'t> {
         })
     }
 
-    /// Complains about every key that nobody asked for.
+    /// Reports unknown keys.
     pub(crate) fn finish(&self, out: &mut Collector<'_>) {
         for (entry, message, help) in self.unknown() {
             out.error(entry.key_span.clone(), message, help);

@@ -33,7 +33,7 @@ pub(crate) enum Value {
     Table(Vec<Entry>),
 }
 
-/// A key, its place, and what it stands for.
+/// A key, its place, and its value.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: String,
@@ -121,7 +121,7 @@ fn toml_node(span: Span, value: &DeValue<'_>) -> Node {
     Node { span, value }
 }
 
-/// Deeper than any key stands; keeps the recursion small.
+/// More levels than any key has; bounds the recursion.
 const JSON_DEPTH_MAX: usize = 32;
 
 /// Parses JSON. Syntax errors go to `out`, and then there is no tree.
@@ -142,7 +142,7 @@ pub(crate) fn from_json(text: &str, out: &mut Collector<'_>) -> Option<Node> {
     reader.node(body.trim_matches([' ', '\t', '\r', '\n']))
 }
 
-/// serde_json counts columns in bytes from 1; 0 stands for the end of the line before.
+/// serde_json counts columns in bytes from 1; 0 is the end of the previous line.
 fn offset_of(text: &str, line: usize, column: usize) -> usize {
     let start = match line.checked_sub(2) {
         None => 0,

@@ -18,7 +18,7 @@ use crate::read::table::{as_string, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::units::{DURATION_FORM, SIZE_FORM, format_duration, format_size, parse_duration, parse_size};
 
-/// Remembers what must be the only one of its kind, and where it stands first.
+/// Values that must be unique, and where each was used first.
 #[derive(Default)]
 pub(crate) struct Unique {
     first: HashMap<(&'static str, String), Span>,
@@ -237,7 +237,7 @@ pub(crate) fn drive(text: &str, span: &Span, out: &mut Collector<'_>) -> Option<
     }
 }
 
-/// What stands at a place, for messages: the value as it was written.
+/// The text of a span, for messages.
 fn shown(out: &Collector<'_>, span: &Span) -> String {
     let text = out.text().get(span.clone()).unwrap_or_default();
     text.trim_matches('"').chars().take(40).collect()

@@ -48,7 +48,7 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     named_well.then_some(subsystem)
 }
 
-/// Serial and model number are those of the drive, if there is one that says them.
+/// Serial and model number are those of the drive, if it has any.
 fn read_identity(
     table: &mut Table<'_>,
     subsystem: &mut Subsystem,
@@ -146,7 +146,7 @@ fn read_namespaces(
             read.push((namespace, uuid_span.unwrap_or(node.span.clone()), given));
         }
     }
-    // Namespaces without an NSID get the lowest ones that nobody asked for, in their order.
+    // Namespaces without an NSID get the lowest unused ones, in order.
     let taken: HashSet<u32> = read.iter().map(|(namespace, ..)| namespace.nsid).collect();
     let mut free = (1..=limits::NAMESPACES_MAX).filter(|nsid| !taken.contains(nsid));
     for (namespace, span, uuid_given) in &mut read {
@@ -167,7 +167,7 @@ fn read_namespaces(
     namespaces
 }
 
-/// A namespace, and where it says its UUID. Its NSID is 0 where it does not say it.
+/// A namespace, and the place of its UUID if it is set. Its NSID is 0 if it is not set.
 fn read_namespace(
     node: &Node,
     nqn: &Nqn,
@@ -222,7 +222,7 @@ fn read_block_size(table: &mut Table<'_>, out: &mut Collector<'_>) -> Option<Blo
     }
 }
 
-/// The identifiers that a namespace says; where the UUID stands, if it is among them.
+/// Reads the identifiers of a namespace; returns the place of the UUID if it is set.
 fn read_identifiers(
     table: &mut Table<'_>,
     namespace: &mut Namespace,
