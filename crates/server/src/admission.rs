@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use ebof_loopback::{ConnectError, Port, TargetEnd};
 use ebof_manage::api::RefusalReason;
 
-use crate::link::{Peer, PeerAddress};
 use crate::log_limit::Network;
 use crate::mailbox::{Accepted, Incoming, Message};
+use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
 use crate::share::{self, Waiting};
 use crate::shared::Shared;

@@ -12,8 +12,8 @@ use ebof_fabrics::{ByteRange, DeviceId, Executing, Extent, FusedHalf, Transfer, 
 use ebof_nvme::{Cid, DataPointer, Nsid, Status};
 
 use crate::copy::Copy;
-use crate::fused::RangeLock;
 use crate::mailbox::{CommandRef, Message};
+use crate::range_lock::RangeLock;
 use crate::shared::Shared;
 use crate::stats::Kind;
 

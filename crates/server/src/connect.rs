@@ -8,9 +8,10 @@ use ebof_nvme::Status;
 use crate::command::{Phase, Work};
 use crate::commands::Commands;
 use crate::execute::{CONNECT_BYTES, Origin, text};
-use crate::link::{End, Link, Opening, Peer};
+use crate::link::{End, Link, Opening};
 use crate::log_limit::Kind;
 use crate::mailbox::{CommandRef, Message};
+use crate::peer::Peer;
 use crate::port::PortState;
 use crate::turn::Turn;
 

@@ -4,11 +4,16 @@
 //! move is [`Link`]'s, what is done with a command is [`Commands`]'.
 
 use ebof_fabrics::{Attachment, Handle, Notice};
+use ebof_manage::api::RefusalReason;
+use ebof_nvme::Nqn;
+use ebof_tcp::FatalStatus;
 
 use crate::command::AbortRequest;
 use crate::commands::Commands;
 use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
+use crate::log_limit::Kind;
 use crate::port::PortState;
+use crate::shared::Shared;
 use crate::turn::Turn;
 
 /// One connection.
@@ -168,6 +173,31 @@ impl Connection {
         self.link.is_stalled() || self.commands.waits_for_turn()
     }
 
+    /// Books its end: its counters, the log, and the journal when it never became a queue.
+    pub(crate) fn book_end(&self, end: &End, shared: &Shared) {
+        let Self { link, commands, .. } = self;
+        shared.retire(self.handle, &commands.stats);
+        let host = commands.queue.host().map_or("-", Nqn::as_str);
+        let queue = commands.queue.id().map(|id| id.0);
+        let unconnected = matches!(link.state, State::Handshake { .. });
+        let peer = link.peer().address;
+        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
+            shared.refuse(peer, &link.peer().port, reason, None, None, end.to_string());
+            return;
+        }
+        let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
+        let kind = match wanted {
+            _ if unconnected => Kind::Unconnected,
+            true => Kind::Ended,
+            false => Kind::Broken,
+        };
+        match shared.may_log(peer.about(), kind) {
+            Some(more) if wanted => tracing::info!(%peer, host, queue, "connection ended: {end}{more}"),
+            Some(more) => tracing::warn!(%peer, host, queue, "connection ended: {end}{more}"),
+            None => {}
+        }
+    }
+
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
         (self.link.unparsed(), self.commands.awaiting_buffer.len())
@@ -204,4 +234,18 @@ impl Connection {
     pub(crate) fn shrink(&mut self) {
         self.link.shrink();
     }
+}
+
+/// Which refusal the end of a connection is that never became a queue; `None` when nothing was
+/// refused.
+fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
+    Some(match end {
+        End::Fatal(error) if !initialized && error.status == FatalStatus::UnsupportedParameter => {
+            RefusalReason::DigestRefused
+        }
+        End::Fatal(_) if initialized => RefusalReason::ProtocolError,
+        End::Fatal(_) => RefusalReason::NotNvme,
+        End::Handshake(_) => RefusalReason::HandshakeTimeout,
+        _ => return None,
+    })
 }

@@ -16,9 +16,9 @@ use rustix::event::epoll;
 use socket2::SockRef;
 
 use crate::admission;
-use crate::link::{Peer, PeerAddress};
 use crate::log_limit::{About, Kind};
 use crate::mailbox::{Incoming, Mailbox, Message};
+use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
 use crate::reactor::timespec;
 use crate::shared::Shared;

@@ -4,23 +4,12 @@
 
 use std::ops::Range;
 
-use ebof_backend::Operation;
 use ebof_fabrics::{CopyPlan, CopyRange, DeviceId};
+use ebof_nvme::Nsid;
 use ebof_nvme::protection::Rules;
-use ebof_nvme::{Nsid, Status};
-
-use crate::command::{Command, Phase, Work};
-use crate::commands::Commands;
-use crate::link::Link;
-use crate::stats::Kind;
-use crate::turn::Turn;
 
 /// Bytes of a piece at most.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
-
-/// Pieces of one connection in one turn at most, whatever its share is: whoever has no company now
-/// may have some in the next turn.
-const PIECES_MAX: usize = 4;
 
 /// A Copy under way.
 #[derive(Debug)]
@@ -56,8 +45,23 @@ impl Copy {
         Some(start..start + length as u64)
     }
 
+    /// Whether the piece at hand has been read, and is being written.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writing
+    }
+
+    /// The piece at hand has been read.
+    pub(crate) fn begin_write(&mut self) {
+        self.writing = true;
+    }
+
+    /// Whether what is written is to be durable when the copy completes (FUA).
+    pub(crate) fn fua(&self) -> bool {
+        self.plan.fua
+    }
+
     /// Where the next piece is read, and its length.
-    fn piece(&self) -> Option<(CopyRange, usize)> {
+    pub(crate) fn piece(&self) -> Option<(CopyRange, usize)> {
         let source = *self.plan.sources.get(self.source)?;
         let left = source.length_bytes - self.within;
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(self.piece_bytes());
@@ -85,7 +89,7 @@ impl Copy {
     }
 
     /// A piece has been written. Returns whether it was the last.
-    fn advance(&mut self) -> bool {
+    pub(crate) fn advance(&mut self) -> bool {
         let Some((_, length)) = self.piece() else { return true };
         self.writing = false;
         self.copied += length as u64;
@@ -106,93 +110,5 @@ impl Copy {
             }
         }
         all
-    }
-}
-
-impl Commands {
-    /// It is read on in the next turn.
-    pub(crate) fn queue_copy(&mut self, slot: u32) {
-        if let Some(command) = self.slots.get_mut(slot) {
-            command.phase = Phase::Waiting;
-            self.pending_copies.push_back(slot);
-        }
-    }
-
-    /// Copies go on, as far as the share of the turn reaches.
-    pub(crate) fn continue_copies(&mut self, link: &mut Link, turn: &mut Turn<'_>) {
-        for _ in 0..self.pending_copies.len().min(PIECES_MAX) {
-            if !link.has_share() {
-                return;
-            }
-            let Some(slot) = self.pending_copies.pop_front() else { return };
-            let Some(Command { work: Work::Copy(copy), phase: Phase::Waiting, buffer, .. }) = self.slots.get_mut(slot)
-            else {
-                continue;
-            };
-            let Some((from, length)) = copy.piece() else { continue };
-            let operation = buffer.take().map(|buffer| Operation::Read {
-                offset: from.offset_bytes,
-                len: length,
-                data: buffer.into(),
-            });
-            link.charge(2 * length);
-            self.send_to_device(slot, from.device, operation, link, turn);
-        }
-    }
-
-    /// A device has done its part of a copy, with `status`.
-    pub(crate) fn copy_done(&mut self, slot: u32, status: Status, link: &mut Link, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Copy(copy), failed, buffer, .. }) = self.slots.get_mut(slot) else { return };
-        if let Some(status) = failed.or(Some(status)).filter(|status| !status.is_success()) {
-            return self.finish(slot, status, link, turn);
-        }
-        if !copy.writing {
-            let length = copy.piece().map_or(0, |(_, length)| length);
-            let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
-            if let Some(Err(status)) = piece.map(|piece| copy.check(piece, turn.shared)) {
-                self.finish(slot, status, link, turn);
-                return self.hurry_drive(turn);
-            }
-            copy.writing = true;
-            if !(turn.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, turn)) {
-                self.write_piece(slot, link, turn);
-            }
-            return;
-        }
-        if copy.advance() {
-            self.finish_copy(slot, link, turn);
-        } else {
-            self.queue_copy(slot);
-        }
-    }
-
-    /// Nothing is in the way of a copy: it begins, or writes what it has read.
-    pub(crate) fn copy_on(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
-        match self.slots.get(slot).map(|command| &command.work) {
-            Some(Work::Copy(copy)) if copy.writing => self.write_piece(slot, link, turn),
-            _ => self.queue_copy(slot),
-        }
-    }
-
-    fn write_piece(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Copy(copy), buffer, .. }) = self.slots.get_mut(slot) else { return };
-        let (device, fua) = (copy.target_device(), copy.plan.fua);
-        let operation = copy.changed().and_then(|changed| {
-            let len = usize::try_from(changed.end - changed.start).ok()?;
-            Some(Operation::Write { offset: changed.start, len, data: buffer.take()?.into(), fua })
-        });
-        self.send_to_device(slot, device, operation, link, turn);
-    }
-
-    /// What was copied counts as read from the sources' namespaces too.
-    fn finish_copy(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
-        let Some(Command { work: Work::Copy(copy), started_us, .. }) = self.slots.get(slot) else { return };
-        let (read, latency_us) = (copy.read_bytes(), turn.now_us.saturating_sub(*started_us));
-        for (nsid, bytes) in read {
-            if let Some((_, stats)) = self.stats_of(nsid, turn).and_then(|at| self.stats.get(at)) {
-                stats.count(Kind::Read, bytes, false, latency_us);
-            }
-        }
-        self.finish(slot, Status::SUCCESS, link, turn);
     }
 }

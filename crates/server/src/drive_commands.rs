@@ -9,10 +9,10 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Waiter, Work};
 use crate::commands::Commands;
-use crate::drives::{DriveReply, Keeper};
+use crate::drives::Keeper;
 use crate::execute::Origin;
 use crate::link::Link;
-use crate::mailbox::{CommandRef, Message};
+use crate::mailbox::{CommandRef, DriveReply, Message};
 use crate::turn::Turn;
 
 impl Commands {

@@ -30,7 +30,7 @@ mod trouble;
 mod upkeep;
 
 pub use keeper::KeeperError;
-pub(crate) use keeper::{Around, DriveReply, Event, Keeper};
+pub(crate) use keeper::{Around, Event, Keeper};
 pub(crate) use open::{open, settings};
 use upkeep::Observed;
 

@@ -15,212 +15,18 @@
 //! Other commands pay one relaxed load: a reactor that has taken the `Barrier` out of its mailbox
 //! sees the count that was raised before (docs/adr/0019-compare-and-write.md).
 
-use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ebof_backend::Operation;
-use ebof_fabrics::{DeviceId, Extent, FusedHalf};
+use ebof_fabrics::{Extent, FusedHalf};
 use ebof_nvme::{Cid, Status};
 
 use crate::command::{Command, Phase, Work, bytes_of};
 use crate::commands::Commands;
 use crate::link::{Link, Stopped};
-use crate::mailbox::{CommandRef, Mailbox, Message};
-use crate::reactor::Reactor;
-use crate::turn::{Turn, reactor_of};
-
-/// The locks of a target for pairs, and who waits for them.
-pub(crate) struct FusedLocks {
-    /// Pairs on the wait lists, those under way included.
-    count: AtomicUsize,
-    wait_lists: Mutex<WaitLists>,
-    reactors: Vec<Mailbox>,
-}
-
-#[derive(Default)]
-struct WaitLists {
-    /// The number of the last waiter.
-    next: u64,
-    /// A list is there as long as a pair is on it, and a pair is at its head.
-    by_device: HashMap<DeviceId, VecDeque<Waiter>>,
-}
-
-/// A command that waits, or has the lock. Of a connection no more than its queue has entries.
-struct Waiter {
-    number: u64,
-    owner: CommandRef,
-    kind: Kind,
-}
-
-enum Kind {
-    /// A pair; of one at the head, so many reactors have not answered yet.
-    Pair { range: Range<u64>, awaited: usize },
-    /// A change of bytes that the pair at the head of the list was about.
-    Change,
-}
-
-/// A place on a wait list, and the lock that comes with it, until it is dropped.
-pub(crate) struct RangeLock {
-    locks: Arc<FusedLocks>,
-    device: DeviceId,
-    number: u64,
-}
-
-/// A question to all reactors, answered when nothing older changes these bytes any more.
-#[derive(Clone, Debug)]
-pub(crate) struct Barrier {
-    device: DeviceId,
-    range: Range<u64>,
-    number: u64,
-}
-
-impl FusedLocks {
-    pub(crate) fn new(reactors: Vec<Mailbox>) -> Self {
-        Self { count: AtomicUsize::new(0), wait_lists: Mutex::default(), reactors }
-    }
-
-    /// Whether any pair waits or is under way. If not, nothing has to wait.
-    #[inline]
-    pub(crate) fn is_any_waiting(&self) -> bool {
-        self.count.load(Relaxed) != 0
-    }
-
-    fn lists(&self) -> MutexGuard<'_, WaitLists> {
-        self.wait_lists.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts a pair on the wait list. Its first half is sent [`Message::LockGranted`] when it may
-    /// read.
-    fn lock_pair(self: &Arc<Self>, extent: &Extent, owner: CommandRef) -> RangeLock {
-        let mut lists = self.lists();
-        self.count.fetch_add(1, Relaxed);
-        let kind = Kind::Pair { range: bytes_of(extent), awaited: 0 };
-        let number = lists.push(extent.device, owner, kind);
-        self.advance(&mut lists, extent.device, number);
-        RangeLock { locks: Arc::clone(self), device: extent.device, number }
-    }
-
-    /// The lock that a command needs before it does its work; `None` if it may do so at once. It is
-    /// sent [`Message::LockGranted`] when it may. A half of a pair never waits here: its pair asks
-    /// for a lock itself, and a half on the list as a change would let the pairs behind its own go
-    /// first.
-    fn lock_change(self: &Arc<Self>, work: &Work, owner: CommandRef) -> Option<RangeLock> {
-        if work.fused().is_some() {
-            return None;
-        }
-        let device = work.changed_device()?;
-        let mut lists = self.lists();
-        match lists.by_device.get(&device)?.front() {
-            Some(Waiter { kind: Kind::Pair { range, .. }, .. }) if work.changes(range) => {}
-            _ => return None,
-        }
-        let number = lists.push(device, owner, Kind::Change);
-        Some(RangeLock { locks: Arc::clone(self), device, number })
-    }
-
-    /// A reactor answers a [`Barrier`].
-    fn answer(&self, barrier: &Barrier) {
-        let mut lists = self.lists();
-        let head = lists.by_device.get_mut(&barrier.device).and_then(VecDeque::front_mut);
-        let Some(Waiter { number, owner, kind: Kind::Pair { awaited, .. } }) = head else { return };
-        if *number != barrier.number {
-            return;
-        }
-        *awaited = awaited.saturating_sub(1);
-        if *awaited == 0 {
-            let (reply, number) = (*owner, *number);
-            self.post(reply, Message::LockGranted { reply, number });
-        }
-    }
-
-    /// Grants locks to those that are next, if `newest` is at the head of its list now or the head
-    /// has gone.
-    fn advance(&self, lists: &mut WaitLists, device: DeviceId, newest: u64) {
-        let Some(list) = lists.by_device.get_mut(&device) else { return };
-        // Changes first: their reactors find them in their mailboxes before the next pair's
-        // barrier.
-        while let Some(&Waiter { number, owner: reply, kind: Kind::Change }) = list.front() {
-            list.pop_front();
-            self.post(reply, Message::LockGranted { reply, number });
-        }
-        match list.front_mut() {
-            None => {
-                lists.by_device.remove(&device);
-            }
-            Some(Waiter { number, kind: Kind::Pair { range, awaited }, .. }) if *number >= newest => {
-                let barrier = Barrier { device, range: range.clone(), number: *number };
-                *awaited = self.reactors.len();
-                for reactor in &self.reactors {
-                    reactor.post(Message::Barrier(barrier.clone()));
-                }
-            }
-            Some(_) => {}
-        }
-    }
-
-    fn release(&self, device: DeviceId, number: u64) {
-        let mut lists = self.lists();
-        let Some(list) = lists.by_device.get_mut(&device) else { return };
-        // Numbers rise along a list. A change that was let go is no longer on it.
-        let Ok(at) = list.binary_search_by_key(&number, |waiter| waiter.number) else { return };
-        let left = list.remove(at);
-        if matches!(left, Some(Waiter { kind: Kind::Pair { .. }, .. })) {
-            self.count.fetch_sub(1, Relaxed);
-        }
-        if at == 0 {
-            self.advance(&mut lists, device, 0);
-        }
-    }
-
-    fn post(&self, owner: CommandRef, message: Message) {
-        if let Some(reactor) = self.reactors.get(reactor_of(owner.handle)) {
-            reactor.post(message);
-        }
-    }
-}
-
-impl WaitLists {
-    fn push(&mut self, device: DeviceId, owner: CommandRef, kind: Kind) -> u64 {
-        self.next += 1;
-        self.by_device.entry(device).or_default().push_back(Waiter { number: self.next, owner, kind });
-        self.next
-    }
-}
-
-impl Drop for RangeLock {
-    fn drop(&mut self) {
-        self.locks.release(self.device, self.number);
-    }
-}
-
-impl std::fmt::Debug for RangeLock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RangeLock").field("device", &self.device).field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-impl Reactor {
-    /// Answers the barriers behind which nothing is left.
-    pub(crate) fn answer_barriers(&mut self) {
-        let connections = &self.connections;
-        let shared = &self.shared;
-        self.barriers.retain(|barrier| {
-            let mut commands = connections.iter().flatten().flat_map(|connection| connection.commands.slots.iter());
-            let is_left = commands.any(|(_, command)| {
-                // What only a drive's thread changes is elsewhere meanwhile.
-                matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
-                    && command.work.changed_device() == Some(barrier.device)
-                    && command.work.changes(&barrier.range)
-            });
-            if !is_left {
-                shared.fused_locks.answer(barrier);
-            }
-            is_left
-        });
-    }
-}
+use crate::mailbox::CommandRef;
+use crate::range_lock::{FusedLocks, RangeLock};
+use crate::turn::Turn;
 
 impl Commands {
     /// Whether a command has to wait until a pair has ended before it changes what it is about; it
@@ -229,7 +35,8 @@ impl Commands {
     pub(crate) fn must_wait_for_lock(&mut self, slot: u32, turn: &Turn<'_>) -> bool {
         let owner = CommandRef { handle: self.handle, slot };
         let Some(command) = self.slots.get_mut(slot) else { return false };
-        let Some(lock) = turn.shared.fused_locks.lock_change(&command.work, owner) else { return false };
+        let lock = lock_change(&turn.shared.fused_locks, &command.work, owner);
+        let Some(lock) = lock else { return false };
         command.lock = Some(Box::new(lock));
         command.phase = Phase::Waiting;
         true
@@ -239,7 +46,7 @@ impl Commands {
     pub(crate) fn on_lock_granted(&mut self, slot: u32, number: u64, link: &mut Link, turn: &mut Turn<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         // The slot may have a new command: this one was aborted.
-        if command.lock.as_ref().is_none_or(|lock| lock.number != number) {
+        if command.lock.as_ref().is_none_or(|lock| lock.number() != number) {
             return;
         }
         let Some(extent) = first_half(&command.work) else {
@@ -266,7 +73,8 @@ impl Commands {
                 && let Some(extent) = first_half(&command.work)
             {
                 let owner = CommandRef { handle: self.handle, slot };
-                command.lock = Some(Box::new(turn.shared.fused_locks.lock_pair(&extent, owner)));
+                command.lock =
+                    Some(Box::new(turn.shared.fused_locks.lock_pair(extent.device, bytes_of(&extent), owner)));
             }
         }
     }
@@ -374,6 +182,16 @@ impl Commands {
     }
 }
 
+/// The lock that a command needs before it does its work; `None` if it may do so at once. A half of
+/// a pair never waits here: its pair asks for a lock itself, and a half on the list as a change
+/// would let the pairs behind its own go first.
+fn lock_change(locks: &Arc<FusedLocks>, work: &Work, owner: CommandRef) -> Option<RangeLock> {
+    if work.fused().is_some() {
+        return None;
+    }
+    locks.lock_change(work.changed_device()?, |range| work.changes(range), owner)
+}
+
 /// The bytes that a first half compares; `None` for everything else.
 fn first_half(work: &Work) -> Option<Extent> {
     match work {
@@ -392,7 +210,7 @@ fn partner(work: &Work) -> Option<Cid> {
 
 #[cfg(test)]
 mod tests {
-    use ebof_fabrics::{Handle, Transfer, TransferKind};
+    use ebof_fabrics::{DeviceId, Handle, Transfer, TransferKind};
     use ebof_nvme::Nsid;
 
     use super::*;
@@ -409,16 +227,16 @@ mod tests {
 
     #[test]
     fn changes_of_a_pairs_bytes_wait_and_halves_of_other_pairs_line_up_with_their_own() {
-        let pairs = Arc::new(FusedLocks::new(Vec::new()));
-        let pair = pairs.lock_pair(&extent(0), COMMAND);
-        assert!(pairs.lock_change(&write(0, None), COMMAND).is_some());
-        assert!(pairs.lock_change(&write(4096, None), COMMAND).is_none(), "other bytes");
+        let locks = Arc::new(FusedLocks::new(Vec::new()));
+        let pair = locks.lock_pair(DeviceId(1), bytes_of(&extent(0)), COMMAND);
+        assert!(lock_change(&locks, &write(0, None), COMMAND).is_some());
+        assert!(lock_change(&locks, &write(4096, None), COMMAND).is_none(), "other bytes");
         assert!(
-            pairs.lock_change(&write(0, Some(FusedHalf::Second { first: Cid(1) })), COMMAND).is_none(),
+            lock_change(&locks, &write(0, Some(FusedHalf::Second { first: Cid(1) })), COMMAND).is_none(),
             "a later pair's half"
         );
         drop(pair);
-        assert!(pairs.lock_change(&write(0, None), COMMAND).is_none());
-        assert!(!pairs.is_any_waiting());
+        assert!(lock_change(&locks, &write(0, None), COMMAND).is_none());
+        assert!(!locks.is_any_waiting());
     }
 }

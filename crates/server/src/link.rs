@@ -23,8 +23,6 @@ mod tcp;
 mod transport;
 mod zerocopy;
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -34,10 +32,10 @@ use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe};
 use ebof_sockets::Readiness;
 
 use self::transport::Transport;
-use crate::log_limit::About;
-use crate::port::PortState;
+use crate::handle::place_of;
+use crate::peer::Peer;
 use crate::share::Waiting;
-use crate::turn::{Turn, place_of};
+use crate::turn::Turn;
 
 pub(crate) use any::AnyTransport;
 pub(crate) use end::End;
@@ -45,7 +43,6 @@ pub(crate) use loopback::Loopback;
 pub(crate) use tcp::Tcp;
 #[cfg(test)]
 pub(crate) use zerocopy::Settling;
-pub(crate) use zerocopy::{Counts, Figures};
 
 /// Bytes taken from one connection in one turn, so that a flood does not starve the others on the
 /// thread.
@@ -75,69 +72,6 @@ pub(crate) enum State {
     Closing { deadline_ms: u64 },
     /// The connection is gone; commands at a device are awaited.
     Gone,
-}
-
-/// Whom a link leads to, as admission and the log need it.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) port: Arc<PortState>,
-    pub(crate) address: PeerAddress,
-}
-
-/// Where a host is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerAddress {
-    /// On the network.
-    Network {
-        /// The host's address.
-        remote: SocketAddr,
-        /// The address that the host reached.
-        local: SocketAddr,
-    },
-    /// In this process.
-    SameProcess,
-}
-
-impl Peer {
-    /// Whom lines of the log are about.
-    pub(crate) fn about(&self) -> About {
-        self.address.about()
-    }
-
-    /// The address of this target that the host reached, without the port; empty where it needed
-    /// none.
-    pub(crate) fn local(&self) -> String {
-        match self.address {
-            PeerAddress::Network { local, .. } => local.ip().to_canonical().to_string(),
-            PeerAddress::SameProcess => String::new(),
-        }
-    }
-}
-
-impl PeerAddress {
-    pub(crate) fn about(self) -> About {
-        match self {
-            Self::Network { remote, .. } => remote.ip().into(),
-            Self::SameProcess => About::Target,
-        }
-    }
-
-    /// As the management API has it: 0.0.0.0:0 for a host in this process.
-    pub(crate) fn socket_address(self) -> SocketAddr {
-        match self {
-            Self::Network { remote, .. } => remote,
-            Self::SameProcess => SocketAddr::from(([0, 0, 0, 0], 0)),
-        }
-    }
-}
-
-impl fmt::Display for PeerAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Network { remote, .. } => remote.fmt(f),
-            Self::SameProcess => f.write_str("this process"),
-        }
-    }
 }
 
 /// Data of the host on their way into a buffer. The link owns the buffer until all have come, or

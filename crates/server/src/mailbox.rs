@@ -2,21 +2,20 @@
 //! only while the reactor sleeps.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ebof_drive::Refusal;
-use ebof_fabrics::{Handle, Notice};
+use ebof_drive::{Answer, Refusal};
+use ebof_fabrics::{DeviceId, Handle, Notice};
 use ebof_loopback::TargetEnd;
-use ebof_nvme::{Cid, Nsid};
+use ebof_nvme::{Cid, HostId, Nsid};
 use ebof_sockets::Stream;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::DeviceTable;
-use crate::drives::DriveReply;
-use crate::fused::Barrier;
-use crate::link::Peer;
+use crate::peer::Peer;
 use crate::port::PortState;
 use crate::share::Waiting;
 
@@ -83,6 +82,22 @@ pub(crate) enum Incoming {
 pub(crate) struct CommandRef {
     pub(crate) handle: Handle,
     pub(crate) slot: u32,
+}
+
+/// What a drive answers.
+#[derive(Debug)]
+pub(crate) struct DriveReply {
+    pub(crate) answer: Answer,
+    /// Commands of these hosts to the namespace are to be ended first.
+    pub(crate) abort: Vec<(Nsid, HostId)>,
+}
+
+/// A question to all reactors, answered when nothing older changes these bytes any more.
+#[derive(Clone, Debug)]
+pub(crate) struct Barrier {
+    pub(crate) device: DeviceId,
+    pub(crate) range: Range<u64>,
+    pub(crate) number: u64,
 }
 
 /// The sending side, shared.

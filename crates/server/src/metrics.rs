@@ -21,7 +21,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::link::Figures;
+use crate::sent::Figures;
 use crate::stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
 
 /// How metrics are written.

@@ -23,15 +23,16 @@ use rustix::event::epoll;
 use self::source::{DEVICES, MAILBOX, Source, simulated_event};
 use crate::buffer::Pool;
 use crate::busy::Busy;
+use crate::command::Phase;
 use crate::connection::Connection;
 use crate::device::DeviceTable;
-use crate::fused::Barrier;
+use crate::handle::place_of;
 use crate::link::{End, Flushed, State};
 use crate::log_limit::Kind;
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::{Barrier, Mailbox, Message};
 use crate::share::HostBuffers;
 use crate::shared::Shared;
-use crate::turn::{Turn, place_of};
+use crate::turn::Turn;
 
 pub(crate) use source::timespec;
 
@@ -520,6 +521,27 @@ impl Reactor {
     }
 }
 
+impl Reactor {
+    /// Answers the barriers behind which nothing is left.
+    pub(crate) fn answer_barriers(&mut self) {
+        let connections = &self.connections;
+        let shared = &self.shared;
+        self.barriers.retain(|barrier| {
+            let mut commands = connections.iter().flatten().flat_map(|connection| connection.commands.slots.iter());
+            let is_left = commands.any(|(_, command)| {
+                // What only a drive's thread changes is elsewhere meanwhile.
+                matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
+                    && command.work.changed_device() == Some(barrier.device)
+                    && command.work.changes(&barrier.range)
+            });
+            if !is_left {
+                shared.fused_locks.answer(barrier);
+            }
+            is_left
+        });
+    }
+}
+
 /// Ends a connection and tells everyone who must know.
 fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
     match connection.link.state {
@@ -528,7 +550,7 @@ fn end_connection(connection: &mut Connection, end: &End, turn: &mut Turn<'_>) {
         State::Handshake { .. } | State::Open | State::Draining => {}
     }
     turn.shared.ending(connection.handle);
-    turn.shared.connection_ended(connection, end);
+    connection.book_end(end, turn.shared);
     match end {
         End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => connection.start_closing(end, turn),
         _ => connection.close(turn),

@@ -8,13 +8,9 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ebof_backend::Buffer;
 use ebof_nvme::Nqn;
 
-use crate::buffer::Pool;
-use crate::commands::Commands;
 use crate::log_limit::Network;
-use crate::turn::Turn;
 
 /// So many percent of `all`, rounded up: whoever has little to share shares nothing.
 pub(crate) fn percent_of(all: u32, percent: u8) -> u32 {
@@ -125,31 +121,6 @@ impl BufferUse {
 impl Drop for BufferUse {
     fn drop(&mut self) {
         self.give(self.own);
-    }
-}
-
-impl Commands {
-    /// A buffer for a command. Those that wait for the host or for the socket leave room for in-capsule data: the stream
-    /// that brings what they wait for must go on.
-    pub(crate) fn take_buffer(&mut self, bytes: usize, in_capsule: bool, turn: &mut Turn<'_>) -> Option<Buffer> {
-        let reserve = if in_capsule { 0 } else { 2 * self.in_capsule_bytes as usize };
-        let more = Pool::size_of(bytes) + reserve;
-        // One command may always have what it needs, however small the limit was set.
-        let own = self.buffers.own();
-        if own > 0 && own + more > turn.shared.settings.connection_buffer_bytes {
-            return None;
-        }
-        if !self.buffers.has_share(more, turn.pool.host_share_bytes()) {
-            return None;
-        }
-        let buffer = if in_capsule { turn.pool.take(bytes) } else { turn.pool.take_leaving_reserve(bytes) }?;
-        self.buffers.add(buffer.capacity());
-        Some(buffer)
-    }
-
-    pub(crate) fn give_buffer(&mut self, buffer: Buffer, turn: &mut Turn<'_>) {
-        self.buffers.give(buffer.capacity());
-        turn.pool.put(buffer);
     }
 }
 

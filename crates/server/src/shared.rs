@@ -11,20 +11,19 @@ use std::time::{Duration, Instant};
 use ebof_clock::Clock;
 use ebof_fabrics::{Handle, Notices, Refusal, RefusalReason as Reason, Registry};
 use ebof_manage::api::{ConnectionLog, Refusal as LoggedRefusal, RefusalReason};
-use ebof_nvme::Nqn;
-use ebof_tcp::FatalStatus;
+use ebof_nvme::{Nqn, Nsid};
 
-use crate::connection::Connection;
 use crate::drives::Drives;
-use crate::fused::FusedLocks;
-use crate::link::{Counts, End, Peer, PeerAddress, State};
+use crate::handle::reactor_of;
 use crate::log_limit::{About, Kind, LeftOut, LogLimit};
 use crate::mailbox::{Mailbox, Message};
+use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
+use crate::range_lock::FusedLocks;
+use crate::sent::Counts;
 use crate::settings::Settings;
 use crate::share::Unadmitted;
 use crate::stats::{QueueStats, Totals};
-use crate::turn::reactor_of;
 
 /// The target's time: monotonic, from its start.
 #[derive(Clone, Debug)]
@@ -223,36 +222,16 @@ impl Shared {
         self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).entries()
     }
 
-    /// Books the end of a connection: its counters, the log, and the connection log when it never became a queue.
-    pub(crate) fn connection_ended(&self, connection: &Connection, end: &End) {
-        let Connection { link, commands, .. } = connection;
-        if !commands.stats.is_empty() {
+    /// The queue of `handle` is gone: what it counted stays in the sums.
+    pub(crate) fn retire(&self, handle: Handle, counted: &[(Nsid, Arc<QueueStats>)]) {
+        if !counted.is_empty() {
             let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-            for (_, gone) in &commands.stats {
+            for (_, gone) in counted {
                 stats.live.retain(|live| !Arc::ptr_eq(live, gone));
                 stats.past.add(gone);
             }
         }
-        self.digests.lock().unwrap_or_else(PoisonError::into_inner).remove(&connection.handle);
-        let host = commands.queue.host().map_or("-", Nqn::as_str);
-        let queue = commands.queue.id().map(|id| id.0);
-        let unconnected = matches!(link.state, State::Handshake { .. });
-        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
-            self.refuse(link.peer().address, &link.peer().port, reason, None, None, end.to_string());
-            return;
-        }
-        let peer = link.peer().address;
-        let wanted = matches!(end, End::PeerClosed | End::Shutdown | End::Reset);
-        let kind = match wanted {
-            _ if unconnected => Kind::Unconnected,
-            true => Kind::Ended,
-            false => Kind::Broken,
-        };
-        match self.may_log(peer.about(), kind) {
-            Some(more) if wanted => tracing::info!(%peer, host, queue, "connection ended: {end}{more}"),
-            Some(more) => tracing::warn!(%peer, host, queue, "connection ended: {end}{more}"),
-            None => {}
-        }
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     }
 
     /// Notes a Connect that was refused.
@@ -302,17 +281,4 @@ impl Shared {
         let entry = LoggedRefusal { time_unix_ms, peer, host_nqn, subsystem_nqn, reason, detail, advice, count: 1 };
         self.connection_log.lock().unwrap_or_else(PoisonError::into_inner).record(entry);
     }
-}
-
-/// Which refusal the end of a connection is that never became a queue; `None` when nothing was refused.
-fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
-    Some(match end {
-        End::Fatal(error) if !initialized && error.status == FatalStatus::UnsupportedParameter => {
-            RefusalReason::DigestRefused
-        }
-        End::Fatal(_) if initialized => RefusalReason::ProtocolError,
-        End::Fatal(_) => RefusalReason::NotNvme,
-        End::Handshake(_) => RefusalReason::HandshakeTimeout,
-        _ => return None,
-    })
 }

@@ -20,6 +20,7 @@ use crate::admission;
 use crate::control::{Control, Listening, Order, Orders, Placement};
 use crate::device::DeviceTable;
 use crate::drives::{DriveThreads, Drives};
+use crate::handle::reactor_of;
 use crate::mailbox::{Mailbox, Message};
 use crate::metrics::{self, Exposition, MetricsDetail};
 use crate::port::PortState;
@@ -30,7 +31,6 @@ use crate::settings::Settings;
 use crate::share;
 use crate::shared::Shared;
 use crate::stats::{Kind, Totals};
-use crate::turn::reactor_of;
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was accepted.
 ///

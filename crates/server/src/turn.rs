@@ -1,4 +1,4 @@
-//! What a connection may use of its reactor during one turn, and how connections are named across threads.
+//! What a connection may use of its reactor during one turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use ebof_fabrics::Handle;
 
 use crate::buffer::Pool;
 use crate::device::DeviceTable;
+use crate::handle::place_of;
 use crate::share::HostBuffers;
 use crate::shared::Shared;
 
@@ -32,8 +33,8 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The device tag of a command: place of the connection, slot of the command. The place is not reused while a
-    /// command is at a device.
+    /// The device tag of a command: place of the connection, slot of the command. The place is not
+    /// reused while a command is at a device.
     pub(crate) fn tag(&self, handle: Handle, slot: u32) -> u64 {
         u64::from(place_of(handle)) << 32 | u64::from(slot)
     }
@@ -46,19 +47,4 @@ impl Turn<'_> {
     pub(crate) fn slot_of(tag: u64) -> u32 {
         tag as u32
     }
-}
-
-/// Handle: reactor in bits 63:52, serial number in 51:24, place in 23:0.
-pub(crate) fn handle(reactor: usize, serial: u64, place: u32) -> Handle {
-    Handle((reactor as u64) << 52 | (serial & 0x0fff_ffff) << 24 | u64::from(place))
-}
-
-/// Which reactor serves a connection.
-pub(crate) fn reactor_of(handle: Handle) -> usize {
-    (handle.0 >> 52) as usize
-}
-
-/// The place of a connection in its reactor's table.
-pub(crate) fn place_of(handle: Handle) -> u32 {
-    (handle.0 & 0x00ff_ffff) as u32
 }

@@ -12,10 +12,6 @@ use super::tree::Tree;
 /// Modules that may be in one circle.
 const CIRCLE_MAX: usize = 2;
 
-/// Crates that are not there yet: how many modules their largest circle has. A number that has
-/// become smaller is to be lowered here.
-const KNOWN: &[(&str, usize)] = &[("server", 12)];
-
 /// By module, the modules of the same crate that it names.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
@@ -26,19 +22,9 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     for name in crates {
         let graph = graph(tree, name);
         let circle = largest_circle(&graph);
-        let known = KNOWN.iter().find(|(known, _)| *known == name).map(|(_, modules)| *modules);
-        let path = format!("crates/{name}/src");
-        match (circle.len(), known) {
-            (found, Some(known)) if found < known => {
-                let message =
-                    format!("the largest circle has {found} modules now: lower it in xtask/src/tidy/circles.rs");
-                violations.push(Violation::new(&path, 0, message));
-            }
-            (found, known) if found > known.unwrap_or(CIRCLE_MAX) => {
-                let message = format!("{found} modules need each other: {}", circle.join(", "));
-                violations.push(Violation::new(&path, 0, message));
-            }
-            _ => {}
+        if circle.len() > CIRCLE_MAX {
+            let message = format!("{} modules need each other: {}", circle.len(), circle.join(", "));
+            violations.push(Violation::new(&format!("crates/{name}/src"), 0, message));
         }
     }
 }

@@ -27,6 +27,7 @@ use super::jobs::{Jobs, wants_facts};
 use super::sensor::Sensor;
 use super::upkeep::{self, Observed, Round, Upkeep};
 use crate::log_limit::{About, Kind, LeftOut, LogLimit};
+use crate::mailbox::DriveReply;
 
 /// Why a drive is not served.
 #[derive(Debug, thiserror::Error)]
@@ -106,14 +107,6 @@ pub(crate) struct Around {
 
 /// What became of a host's registration or reservation.
 pub(crate) type Event = (Nsid, HostId, ReservationEvent);
-
-/// What a drive answers.
-#[derive(Debug)]
-pub(crate) struct DriveReply {
-    pub(crate) answer: Answer,
-    /// Commands of these hosts to the namespace are to be ended first.
-    pub(crate) abort: Vec<(Nsid, HostId)>,
-}
 
 /// What is called when it is dropped, also by a thread that does not come to it any more.
 struct Finally(Option<Box<dyn FnOnce() + Send>>);

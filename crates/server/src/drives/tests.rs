@@ -12,7 +12,8 @@ use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use super::keeper::{DriveReply, Keeper, Plan};
+use super::keeper::{Keeper, Plan};
+use crate::mailbox::DriveReply;
 
 const CAPACITY: u64 = 16 << 20;
 const EVERYWHERE: Range<u64> = 0..u64::MAX;

@@ -10,8 +10,9 @@ use ebof_sockets::Readiness;
 use super::loopback::Loopback;
 use super::tcp::Tcp;
 use super::transport::Transport;
-use super::{End, Event, Fetch, Flushed, Inline, Opening, Peer, Received, Stopped};
+use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
+use crate::peer::Peer;
 use crate::turn::Turn;
 
 /// One of the transports. An enum, because a call through it costs a branch that is foreseen, and

@@ -14,6 +14,7 @@ use ebof_nvme::{Cid, Cqe, Sqe};
 use super::transport::Transport;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
+use crate::peer::Peer;
 use crate::turn::Turn;
 
 /// One connection's end.
@@ -217,7 +218,7 @@ impl Transport for Loopback {
         false
     }
 
-    fn close(&mut self, _peer: &super::Peer, _turn: &mut Turn<'_>) {
+    fn close(&mut self, _peer: &Peer, _turn: &mut Turn<'_>) {
         self.break_off();
     }
 

@@ -16,8 +16,9 @@ use ebof_sockets::Stream;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::Flushed;
-use super::zerocopy::{Fresh, Zerocopy};
+use super::zerocopy::Zerocopy;
 use crate::buffer::Pool;
+use crate::sent::Fresh;
 
 /// Payloads up to this size are copied behind their header: below it an extra gather element costs
 /// more than the copy.

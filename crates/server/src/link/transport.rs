@@ -12,8 +12,9 @@ use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe};
 use ebof_sockets::Readiness;
 
-use super::{End, Event, Fetch, Flushed, Inline, Opening, Peer, Received, Stopped};
+use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::buffer::Pool;
+use crate::peer::Peer;
 use crate::turn::Turn;
 
 /// One connection's transport.

@@ -3,13 +3,13 @@
 //!
 //! Which send is over is `ebof_pinned`'s; what is sent when is the outbox's.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use ebof_backend::Buffer;
 use ebof_pinned::Pinned;
 
 use super::tcp::Tcp;
-use super::{End, Peer, STALLED_MS};
+use super::{End, STALLED_MS};
+use crate::peer::Peer;
+use crate::sent::Fresh;
 use crate::turn::Turn;
 
 /// What a network card still reads of a connection that was broken off is looked at again after
@@ -40,63 +40,9 @@ pub(crate) struct Zerocopy {
     pub(crate) fresh: Fresh,
 }
 
-/// Counted since this was last asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fresh {
-    /// Sends without a copy.
-    pub(crate) sends: u64,
-    /// Sends for which the kernel had no room to remember pinned pages: made with a copy.
-    pub(crate) refused: u64,
-}
-
 impl Zerocopy {
     pub(crate) fn new(least: u32, copied_max: u32) -> Box<Self> {
         Box::new(Self { pinned: Pinned::new(least, copied_max), fresh: Fresh::default() })
-    }
-}
-
-/// Figures of a target, over all connections.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    sends: AtomicU64,
-    copied: AtomicU64,
-    refused: AtomicU64,
-    fallbacks: AtomicU64,
-}
-
-/// What [`Counts`] say at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
-    /// Sends without a copy.
-    pub(crate) sends: u64,
-    /// Those of them that the kernel made with a copy all the same.
-    pub(crate) copied: u64,
-    /// Sends that were to be without a copy, and for which the kernel had no room.
-    pub(crate) refused: u64,
-    /// Connections that went back to copying.
-    pub(crate) fallbacks: u64,
-}
-
-impl Counts {
-    /// What a connection did.
-    pub(crate) fn add(&self, fresh: Fresh) {
-        self.sends.fetch_add(fresh.sends, Relaxed);
-        self.refused.fetch_add(fresh.refused, Relaxed);
-    }
-
-    /// What the kernel told about a connection's sends.
-    pub(crate) fn told(&self, copied: u32, fell_back: bool) {
-        self.copied.fetch_add(copied.into(), Relaxed);
-        self.fallbacks.fetch_add(fell_back.into(), Relaxed);
-    }
-
-    pub(crate) fn figures(&self) -> Figures {
-        Figures {
-            sends: self.sends.load(Relaxed),
-            copied: self.copied.load(Relaxed),
-            refused: self.refused.load(Relaxed),
-            fallbacks: self.fallbacks.load(Relaxed),
-        }
     }
 }
 

@@ -11,11 +11,12 @@ use rustix::event::epoll;
 use super::{Reactor, end_connection};
 use crate::command::AbortRequest;
 use crate::connection::Connection;
+use crate::handle::{handle, place_of};
 use crate::link::{AnyTransport, End, Link, Loopback, State, Tcp};
 use crate::log_limit::Kind;
 use crate::mailbox::{Accepted, CommandRef, Incoming, Message};
 use crate::port::PortState;
-use crate::turn::{Turn, handle, place_of};
+use crate::turn::Turn;
 
 impl Reactor {
     pub(super) fn on_message(&mut self, message: Message, now_us: u64) {

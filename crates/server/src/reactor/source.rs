@@ -9,9 +9,9 @@ use ebof_backend::Io;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::connection::Connection;
+use crate::handle::place_of;
 use crate::link::{Link, State};
 use crate::mailbox::Mailbox;
-use crate::turn::place_of;
 
 pub(super) const MAILBOX: u64 = u64::MAX;
 pub(super) const DEVICES: u64 = u64::MAX - 1;

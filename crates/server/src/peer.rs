@@ -1,0 +1,71 @@
+//! Whom a connection leads to, as admission and the log need it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::log_limit::About;
+use crate::port::PortState;
+
+/// Whom a link leads to, as admission and the log need it.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) port: Arc<PortState>,
+    pub(crate) address: PeerAddress,
+}
+
+/// Where a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerAddress {
+    /// On the network.
+    Network {
+        /// The host's address.
+        remote: SocketAddr,
+        /// The address that the host reached.
+        local: SocketAddr,
+    },
+    /// In this process.
+    SameProcess,
+}
+
+impl Peer {
+    /// Whom lines of the log are about.
+    pub(crate) fn about(&self) -> About {
+        self.address.about()
+    }
+
+    /// The address of this target that the host reached, without the port; empty where it needed
+    /// none.
+    pub(crate) fn local(&self) -> String {
+        match self.address {
+            PeerAddress::Network { local, .. } => local.ip().to_canonical().to_string(),
+            PeerAddress::SameProcess => String::new(),
+        }
+    }
+}
+
+impl PeerAddress {
+    pub(crate) fn about(self) -> About {
+        match self {
+            Self::Network { remote, .. } => remote.ip().into(),
+            Self::SameProcess => About::Target,
+        }
+    }
+
+    /// As the management API has it: 0.0.0.0:0 for a host in this process.
+    pub(crate) fn socket_address(self) -> SocketAddr {
+        match self {
+            Self::Network { remote, .. } => remote,
+            Self::SameProcess => SocketAddr::from(([0, 0, 0, 0], 0)),
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network { remote, .. } => remote.fmt(f),
+            Self::SameProcess => f.write_str("this process"),
+        }
+    }
+}
