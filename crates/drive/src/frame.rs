@@ -1,7 +1,7 @@
 //! Journal frames and checkpoints: records to bytes and back.
 //!
-//! A frame has 4 KiB: who wrote it (drive, generation, life, sequence number), records, and a
-//! CRC-32C over all of it. Frames that were written together are a group: all of them count, or
+//! A frame has 4 KiB: who wrote it (drive, generation, incarnation, sequence number), records, and
+//! a CRC-32C over all of it. Frames that were written together are a group: all of them count, or
 //! none. A checkpoint has a header of the same size, which is written last, and a body with a
 //! CRC-32C of its own. Whatever is read here may be garbage: it is found out, and no length is
 //! believed.
@@ -129,11 +129,12 @@ pub fn crc(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff).unwrap_or_default()
 }
 
-/// A group of frames with these records, the first of them number `sequence`, written in life
-/// `life` of the drive when so much was flushed: bytes that go to the journal in one piece.
+/// A group of frames with these records, the first of them number `sequence`, written in
+/// incarnation `incarnation` of the drive when so much was flushed: bytes that go to the journal in
+/// one piece.
 #[must_use]
-pub fn encode_frames(series: Series, life: u64, sequence: u64, flushed: Flushed, records: &[Record]) -> Vec<u8> {
-    let mut frames = Frames { series, life, sequence, bytes: Vec::new(), payload: Vec::new() };
+pub fn encode_frames(series: Series, incarnation: u64, sequence: u64, flushed: Flushed, records: &[Record]) -> Vec<u8> {
+    let mut frames = Frames { series, incarnation, sequence, bytes: Vec::new(), payload: Vec::new() };
     for record in records {
         frames.push(record);
     }
@@ -151,7 +152,7 @@ pub fn encode_frames(series: Series, life: u64, sequence: u64, flushed: Flushed,
 
 struct Frames {
     series: Series,
-    life: u64,
+    incarnation: u64,
     sequence: u64,
     bytes: Vec<u8>,
     payload: Vec<u8>,
@@ -236,7 +237,7 @@ impl Frames {
         self.bytes.extend(self.series.id);
         self.bytes.extend(self.series.generation.to_le_bytes());
         self.bytes.extend(self.sequence.to_le_bytes());
-        self.bytes.extend(self.life.to_le_bytes());
+        self.bytes.extend(self.incarnation.to_le_bytes());
         self.bytes.extend(length(self.payload.len()));
         self.bytes.resize(begin + HEADER_BYTES, 0);
         self.bytes.append(&mut self.payload);
@@ -269,9 +270,9 @@ pub enum Piece {
 /// A frame that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// In which life of the drive it was written: a frame of an earlier life than the one before it
-    /// was left over there.
-    pub life: u64,
+    /// In which incarnation of the drive it was written: a frame of an earlier incarnation than the
+    /// one before it was left over there.
+    pub incarnation: u64,
     /// How many frames of its group follow.
     pub left: u32,
     /// What it holds.
@@ -310,8 +311,8 @@ pub struct FrameHead {
     pub generation: u64,
     /// Its number in there.
     pub sequence: u64,
-    /// In which life of the drive it was written.
-    pub life: u64,
+    /// In which incarnation of the drive it was written.
+    pub incarnation: u64,
     /// How many frames of its group follow.
     pub left: u32,
     /// What was flushed when it was written.
@@ -328,9 +329,9 @@ pub fn frame_head(id: [u8; 16], bytes: &[u8]) -> Option<FrameHead> {
     if reader.take(8)? != FRAME_MAGIC || reader.take(16)? != id || sum != crc(covered).to_le_bytes() {
         return None;
     }
-    let (generation, sequence, life) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let (generation, sequence, incarnation) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let (_used, left) = (reader.size()?, reader.u32()?);
-    Some(FrameHead { generation, sequence, life, left, flushed: Flushed::decode(reader.array()?) })
+    Some(FrameHead { generation, sequence, incarnation, left, flushed: Flushed::decode(reader.array()?) })
 }
 
 /// What frame number `sequence` holds; `None` if these bytes are not that frame.
@@ -343,13 +344,13 @@ pub fn decode_frame(series: Series, sequence: u64, bytes: &[u8]) -> Option<Frame
     if !head || reader.u64()? != series.generation || reader.u64()? != sequence || sum != crc(covered).to_le_bytes() {
         return None;
     }
-    let (life, used, left) = (reader.u64()?, reader.size()?, reader.u32()?);
+    let (incarnation, used, left) = (reader.u64()?, reader.size()?, reader.u32()?);
     let mut reader = Reader(covered.get(HEADER_BYTES..HEADER_BYTES.checked_add(used)?)?);
     let mut pieces = Vec::new();
     while !reader.0.is_empty() {
         pieces.push(reader.piece()?);
     }
-    Some(Frame { life, left, pieces })
+    Some(Frame { incarnation, left, pieces })
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -444,8 +445,8 @@ pub struct Header {
     pub generation: u64,
     /// Bytes of the body.
     pub body_bytes: u64,
-    /// In which life of the drive it was written.
-    pub life: u64,
+    /// In which incarnation of the drive it was written.
+    pub incarnation: u64,
     body_sum: u32,
     /// Whether nothing was to come after it.
     pub clean: bool,
@@ -458,12 +459,12 @@ impl Checkpoint {
     /// The header, and the body that lies behind it and is written first. `previous` is what the
     /// header is to say.
     #[must_use]
-    pub fn encode(&self, series: Series, life: u64, previous: Option<u16>) -> (Vec<u8>, Vec<u8>) {
+    pub fn encode(&self, series: Series, incarnation: u64, previous: Option<u16>) -> (Vec<u8>, Vec<u8>) {
         let mut body = Vec::with_capacity(self.state.len() + 4096);
         body.extend(length(self.state.len()));
         body.extend(&self.state);
         // Records are those of frames, without the frames around them.
-        let mut frames = Frames { series, life, sequence: 0, bytes: Vec::new(), payload: Vec::new() };
+        let mut frames = Frames { series, incarnation, sequence: 0, bytes: Vec::new(), payload: Vec::new() };
         for record in &self.records {
             frames.push(record);
             // A record that was larger than what was left has sealed a frame: only its payload is
@@ -480,7 +481,7 @@ impl Checkpoint {
         header.extend(series.id);
         header.extend(series.generation.to_le_bytes());
         header.extend((body.len() as u64).to_le_bytes());
-        header.extend(life.to_le_bytes());
+        header.extend(incarnation.to_le_bytes());
         header.extend(crc(&body).to_le_bytes());
         header.push(u8::from(self.clean));
         header.push(0);
@@ -501,11 +502,11 @@ impl Checkpoint {
         if reader.take(8)? != CHECKPOINT_MAGIC || reader.take(16)? != id || sum != crc(covered).to_le_bytes() {
             return None;
         }
-        let (generation, body_bytes, life) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (generation, body_bytes, incarnation) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let body_sum = reader.u32()?;
         let clean = reader.array::<2>()?[0] != 0;
         let previous = Flushed::decode(reader.array()?).previous;
-        Some(Header { generation, body_bytes, life, body_sum, clean, previous })
+        Some(Header { generation, body_bytes, incarnation, body_sum, clean, previous })
     }
 
     /// What the body says; `None` if it is not that of `header`.

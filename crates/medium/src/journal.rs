@@ -26,9 +26,9 @@ pub(crate) struct Journal {
     /// Number of the next frame, and its place.
     next: u64,
     /// Grows with every opening of the drive and with every failed write: frames that were left
-    /// over behind the end of the journal are of an earlier life than those before them.
-    life: u64,
-    /// Whether the medium knows of this life.
+    /// over behind the end of the journal are of an earlier incarnation than those before them.
+    incarnation: u64,
+    /// Whether the medium knows of this incarnation.
     begun: bool,
     /// Where the header of a checkpoint may be on the medium that does not count.
     uncertain: Option<u64>,
@@ -120,12 +120,12 @@ impl Point {
 const _: () = assert!(FRAMES < 0xffff);
 
 impl Journal {
-    pub(crate) fn new(layout: Layout, generation: u64, life: u64) -> Self {
+    pub(crate) fn new(layout: Layout, generation: u64, incarnation: u64) -> Self {
         Self {
             layout,
             generation,
             next: 0,
-            life,
+            incarnation,
             begun: false,
             uncertain: None,
             durable: 0,
@@ -140,23 +140,30 @@ impl Journal {
         }
     }
 
-    /// The journal that was found with `next` frames, of which so much is flushed; `life` is that
-    /// of the last one. If `skips`, the next checkpoint leaves a generation out, because the only
-    /// one that is whole is in its place.
-    pub(crate) fn found(layout: Layout, generation: u64, life: u64, next: u64, flushed: Flushed, skips: bool) -> Self {
+    /// The journal that was found with `next` frames, of which so much is flushed; `incarnation` is
+    /// that of the last one. If `skips`, the next checkpoint leaves a generation out, because the
+    /// only one that is whole is in its place.
+    pub(crate) fn found(
+        layout: Layout,
+        generation: u64,
+        incarnation: u64,
+        next: u64,
+        flushed: Flushed,
+        skips: bool,
+    ) -> Self {
         Self {
             next,
             durable: u64::from(flushed.frames).min(next),
             settled: u64::from(flushed.data).min(next),
             previous: flushed.previous,
             skips,
-            ..Self::new(layout, generation, life + 1)
+            ..Self::new(layout, generation, incarnation + 1)
         }
     }
 
-    /// What is written from here on is of another life.
+    /// What is written from here on is of another incarnation.
     pub(crate) fn end_life(&mut self) {
-        (self.life, self.begun) = (self.life + 1, false);
+        (self.incarnation, self.begun) = (self.incarnation + 1, false);
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -254,8 +261,8 @@ impl Journal {
     }
 
     /// Has the medium say what is flushed, as soon as that is flushed itself: of what comes last in
-    /// a journal nothing else does. A later life tells from it what is damaged from what was never
-    /// finished.
+    /// a journal nothing else does. A later incarnation tells from it what is damaged from what was
+    /// never finished.
     pub(crate) fn mark(&mut self, disk: &mut Disk, view: &View) {
         if self.is_marked() {
             return;
@@ -282,7 +289,7 @@ impl Journal {
 
     /// What records become in the journal.
     pub(crate) fn encode(&self, records: &[Record]) -> Vec<u8> {
-        encode_frames(self.series(), self.life, self.next, self.flushed(), records)
+        encode_frames(self.series(), self.incarnation, self.next, self.flushed(), records)
     }
 
     /// Whether the end of the journal on the medium is where it is believed to be.
@@ -291,8 +298,8 @@ impl Journal {
     }
 
     /// Sees to it that the journal on the medium ends where it is believed to end, with a record
-    /// that changes nothing: what may be there of writes that failed, or of a life before a power
-    /// loss, does not count from then on.
+    /// that changes nothing: what may be there of writes that failed, or of an incarnation before a
+    /// power loss, does not count from then on.
     pub(crate) fn begin(&mut self, disk: &mut Disk, view: &View, marker: &Record) -> Result<(), DeviceError> {
         self.withdraw(disk)?;
         if !self.begun {
@@ -399,7 +406,7 @@ impl Journal {
     pub(crate) fn checkpoint(&mut self, disk: &mut Disk, checkpoint: &Checkpoint) -> Result<(), Error> {
         let generation = self.generation + 1 + u64::from(self.skips);
         let previous = u16::try_from(self.next).ok().filter(|_| !self.skips);
-        let (header, body) = checkpoint.encode(Series { generation, ..self.series() }, self.life, previous);
+        let (header, body) = checkpoint.encode(Series { generation, ..self.series() }, self.incarnation, previous);
         let bytes_max = usize::try_from(self.layout.checkpoint_bytes()).unwrap_or(usize::MAX) - FRAME_BYTES;
         if body.len() > bytes_max {
             return Err(Error::NoRoom { bytes: body.len(), bytes_max });
@@ -409,19 +416,19 @@ impl Journal {
         let at = self.layout.checkpoint(generation);
         disk.write(at + FRAME_BYTES as u64, &body)?;
         disk.flush()?;
-        // From here on it may be what the next life finds: nothing is added to the old journal
-        // before that is settled.
+        // From here on it may be what the next incarnation finds: nothing is added to the old
+        // journal before that is settled.
         self.uncertain = Some(at);
         disk.write(at, &header)?;
         disk.flush()?;
-        let (layout, life, marked) = (self.layout, self.life, self.marked);
+        let (layout, incarnation, marked) = (self.layout, self.incarnation, self.marked);
         let (pace, failing) = (std::mem::take(&mut self.pace), self.failing);
-        *self = Self { begun: true, previous, marked, pace, failing, ..Self::new(layout, generation, life) };
+        *self = Self { begun: true, previous, marked, pace, failing, ..Self::new(layout, generation, incarnation) };
         Ok(())
     }
 
-    /// What the next life needs of journals and checkpoints, as bytes of the medium: in order, and
-    /// apart.
+    /// What the next incarnation needs of journals and checkpoints, as bytes of the medium: in
+    /// order, and apart.
     pub(crate) fn needed(&self, disk: &mut Disk) -> Result<[Range<u64>; 2], DeviceError> {
         let (layout, generation) = (self.layout, self.generation);
         let journal = layout.journal(generation);

@@ -35,9 +35,9 @@ struct Seen {
 #[derive(Default)]
 struct Replayed {
     records: Vec<(u64, Record)>,
-    /// Frames of groups that are whole, and the life of the last one.
+    /// Frames of groups that are whole, and the incarnation of the last one.
     next: u64,
-    life: u64,
+    incarnation: u64,
     /// Where it goes no further.
     end: u64,
     /// That is a frame of a later version.
@@ -52,7 +52,7 @@ pub(crate) fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Re
     let seen = Seen::read(disk, layout, [FRAMES; 2]).map_err(device)?;
     let generation = seen.generation();
     let start = seen.checkpoint(disk, generation).map_err(device)?;
-    let (mut start, mut mended) = (start.map(|(header, checkpoint)| (header.life, checkpoint)), None);
+    let (mut start, mut mended) = (start.map(|(header, checkpoint)| (header.incarnation, checkpoint)), None);
     let mut before = Replayed::default();
     let nothing = || OpenError::Damaged { device: name.clone(), what: "no checkpoint can be read".to_owned() };
     if start.is_none() {
@@ -62,15 +62,15 @@ pub(crate) fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Re
             None => None,
         };
         let Some((header, checkpoint)) = older else { return Err(refused(damage)) };
-        before = seen.replay(disk, header.generation, header.life).map_err(device)?;
+        before = seen.replay(disk, header.generation, header.incarnation).map_err(device)?;
         if !seen.bridges(generation, &mut before) {
             return Err(refused(damage));
         }
-        start = Some((before.life, Checkpoint { clean: false, ..checkpoint }));
+        start = Some((before.incarnation, Checkpoint { clean: false, ..checkpoint }));
         mended = Some(damage);
     }
-    let (life, Checkpoint { state, records, clean }) = start.ok_or_else(nothing)?;
-    let replayed = seen.replay(disk, generation, life).map_err(device)?;
+    let (incarnation, Checkpoint { state, records, clean }) = start.ok_or_else(nothing)?;
+    let replayed = seen.replay(disk, generation, incarnation).map_err(device)?;
     let lost = match seen.damage(disk, generation, &replayed).map_err(device)? {
         None => None,
         Some(damage @ Damage::Unknown { .. }) => return Err(refused(damage)),
@@ -93,7 +93,7 @@ pub(crate) fn existing(disk: &mut Disk, layout: Layout, options: &Options) -> Re
 }
 
 /// Whether checkpoint and journal of a drive that is open are on the medium as they were written,
-/// as far as a later life needs them.
+/// as far as a later incarnation needs them.
 pub(crate) fn check(disk: &mut Disk, layout: Layout, journal: &Journal) -> Result<(), OpenError> {
     let name = disk.base().describe();
     let device = |source| OpenError::Device { device: name.clone(), source };
@@ -104,7 +104,7 @@ pub(crate) fn check(disk: &mut Disk, layout: Layout, journal: &Journal) -> Resul
     let checkpoint = seen.checkpoint(disk, generation).map_err(device)?;
     let damage = seen.damaged_checkpoint(generation);
     let Some((header, _)) = checkpoint else { return damage.map_or(Ok(()), |damage| Err(refused(damage))) };
-    let replayed = seen.replay(disk, generation, header.life).map_err(device)?;
+    let replayed = seen.replay(disk, generation, header.incarnation).map_err(device)?;
     if let Some(damage) = seen.damage(disk, generation, &replayed).map_err(device)? {
         return Err(refused(damage));
     }
@@ -234,19 +234,21 @@ impl Seen {
         frames.map(|head| head.flushed).chain(marks).chain(header).fold(Flushed::default(), Flushed::and)
     }
 
-    /// Reads a journal up to the last group of frames that is whole, behind a checkpoint of life
-    /// `life`.
-    fn replay(&self, disk: &mut Disk, generation: u64, life: u64) -> Result<Replayed, DeviceError> {
-        let mut replayed = Replayed { life, ..Replayed::default() };
-        let (mut last_life, mut group, mut joiner) = (life, Vec::<(u64, Piece)>::new(), Joiner::default());
+    /// Reads a journal up to the last group of frames that is whole, behind a checkpoint of
+    /// incarnation `incarnation`.
+    fn replay(&self, disk: &mut Disk, generation: u64, incarnation: u64) -> Result<Replayed, DeviceError> {
+        let mut replayed = Replayed { incarnation, ..Replayed::default() };
+        let (mut last_incarnation, mut group, mut joiner) =
+            (incarnation, Vec::<(u64, Piece)>::new(), Joiner::default());
         // Frames of the group that are still to come, once it has begun.
         let mut left: Option<u32> = None;
         let heads = self.heads(generation).len() as u64;
         each_frame(disk, self.layout.journal(generation), 0..heads, |at, bytes| {
             replayed.end = at;
             let Some(head) = self.head(generation, at) else { return false };
-            let follows = left.is_none_or(|left| head.left.checked_add(1) == Some(left) && head.life == last_life);
-            if !follows || head.life < last_life {
+            let follows =
+                left.is_none_or(|left| head.left.checked_add(1) == Some(left) && head.incarnation == last_incarnation);
+            if !follows || head.incarnation < last_incarnation {
                 return false;
             }
             let series = Series { id: self.layout.id, generation };
@@ -254,13 +256,13 @@ impl Seen {
                 replayed.unknown = true;
                 return false;
             };
-            last_life = head.life;
+            last_incarnation = head.incarnation;
             group.extend(frame.pieces.into_iter().map(|piece| (at, piece)));
             left = Some(frame.left).filter(|left| *left > 0);
             if left.is_none() {
                 let records = group.drain(..).filter_map(|(at, piece)| Some((at, joiner.push(piece)?)));
                 replayed.records.extend(records);
-                (replayed.next, replayed.end, replayed.life) = (at + 1, at + 1, last_life);
+                (replayed.next, replayed.end, replayed.incarnation) = (at + 1, at + 1, last_incarnation);
             }
             true
         })?;
@@ -337,6 +339,6 @@ impl Seen {
     /// The journal as it goes on.
     fn journal(&self, generation: u64, replayed: &Replayed, skips: bool) -> Journal {
         let flushed = self.flushed(generation);
-        Journal::found(self.layout, generation, replayed.life, replayed.next, flushed, skips)
+        Journal::found(self.layout, generation, replayed.incarnation, replayed.next, flushed, skips)
     }
 }

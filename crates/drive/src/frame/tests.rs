@@ -76,7 +76,7 @@ fn read(frames: &[u8], sequence: u64) -> Vec<Piece> {
         .zip(sequence..)
         .map(|(frame, at)| (decode_frame(SERIES, at, frame).unwrap(), at));
     let group = frames.inspect(|(frame, at)| {
-        assert_eq!((frame.life, u64::from(count - frame.left - 1)), (7, at - sequence));
+        assert_eq!((frame.incarnation, u64::from(count - frame.left - 1)), (7, at - sequence));
     });
     group.flat_map(|(frame, _)| frame.pieces).collect()
 }
@@ -92,7 +92,7 @@ proptest! {
         let checkpoint = Checkpoint { state: vec![7; 5000], records, clean: sequence % 2 == 0 };
         let (header, body) = checkpoint.encode(SERIES, 4, Some(11));
         let header = Checkpoint::header(SERIES.id, &header).unwrap();
-        prop_assert_eq!((header.generation, header.life, header.previous), (5, 4, Some(11)));
+        prop_assert_eq!((header.generation, header.incarnation, header.previous), (5, 4, Some(11)));
         let read = Checkpoint::decode(&header, &body).unwrap();
         prop_assert_eq!((read.state, read.clean), (checkpoint.state, checkpoint.clean));
         prop_assert!(joined(read.records) == joined(checkpoint.records));
@@ -124,7 +124,7 @@ fn a_change_may_be_longer_than_a_frame() {
 fn a_frame_of_another_time_or_drive_is_not_taken_for_the_next_one() {
     let frame = encode_frames(SERIES, 7, 3, FLUSHED, &[Record::HighWater(7)]);
     assert!(decode_frame(SERIES, 3, &frame).is_some());
-    let head = FrameHead { generation: 5, sequence: 3, life: 7, left: 0, flushed: FLUSHED };
+    let head = FrameHead { generation: 5, sequence: 3, incarnation: 7, left: 0, flushed: FLUSHED };
     assert_eq!((frame_head(SERIES.id, &frame), frame_head([8; 16], &frame)), (Some(head), None));
     assert!(decode_frame(SERIES, 4, &frame).is_none());
     assert!(decode_frame(Series { generation: 4, ..SERIES }, 3, &frame).is_none());
