@@ -142,7 +142,7 @@ fn make_drive(args: &Args, stage: &mut Stage) -> anyhow::Result<Drive> {
         }
     }
     stage.check()?;
-    // Room for a second copy, which comes over the fabric.
+    // Room for a second copy, made over the fabric.
     let mib = (copied.bytes >> 20) * 5 / 2 + if args.quick { 64 } else { 256 };
     stage.shell(&format!("truncate -s {mib}M drive.img"))?;
     let ext4 = stage.has("mkfs.ext4");

@@ -71,7 +71,7 @@ pub(crate) trait Device {
     fn rescan(&mut self) -> anyhow::Result<()>;
 }
 
-/// The DEVICE argument and what else says how to reach it.
+/// The DEVICE argument and the options for connecting to it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
     /// A connected device (nvme0, nvme0n1) or a URI: nvme+tcp://HOST[:PORT]/NQN[/NSID]

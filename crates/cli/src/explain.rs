@@ -62,7 +62,7 @@ pub(crate) fn admin_command(device: &mut dyn Device, sqe: &Sqe, status: Status) 
     drive::admin(device, sqe, status).or_else(|| admin(device.name(), sqe, status))
 }
 
-/// What `status` means for an admin command, as far as nobody has to be asked.
+/// What `status` means for an admin command, without asking the controller.
 fn admin(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     let [low, ..] = sqe.cdw10.to_bytes();
     let known = |list: &[Status]| list.iter().any(|&other| status.is(other));

@@ -1,4 +1,4 @@
-//! What went wrong, told to people and to programs: what was tried, what came back, what to do.
+//! Errors for people and for programs: what was tried, what the answer was, what to do.
 //! Knows how to find these in every error that a verb may return.
 
 use std::fmt;

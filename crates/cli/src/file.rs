@@ -32,7 +32,7 @@ pub(crate) fn read(path: &Path, what: &str, max_bytes: u64, kind: Kind) -> anyho
     let mut options = OpenOptions::new();
     options.read(true);
     if kind == Kind::Regular {
-        // A FIFO that nobody has open for writing is opened all the same, to be looked at.
+        // Opening a FIFO without a writer must not block: it is opened, and refused below.
         options.custom_flags(i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2) is an int"));
     }
     let file = options.open(path).with_context(reading)?;

@@ -37,7 +37,7 @@ pub struct Program {
     verbs: Vec<&'static Verb>,
 }
 
-/// A command line that was understood.
+/// A parsed command line.
 struct Parsed<'a> {
     global: Global,
     verb: &'static Verb,
@@ -76,8 +76,7 @@ impl Program {
         }
     }
 
-    /// What the program says to a command line that asks for help or for the version, and nothing
-    /// else.
+    /// Prints what a command line that asks for help or the version gets.
     pub(crate) fn asked(&self, words: &[&str]) -> ExitCode {
         let args: Vec<OsString> = std::iter::once("ebof").chain(words.iter().copied()).map(OsString::from).collect();
         self.parse(&args).err().map_or(ExitCode::SUCCESS, |error| refuse(&error, &args))
@@ -160,7 +159,7 @@ fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Whether `-o json` stands somewhere on a command line that was not understood.
+/// Whether a command line that was not understood contains `-o json`.
 fn wants_json(args: &[OsString]) -> bool {
     let mut words = args.iter().filter_map(|word| word.to_str()).peekable();
     while let Some(word) = words.next() {

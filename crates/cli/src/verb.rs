@@ -1,4 +1,4 @@
-//! A row of the table of verbs, and what the command line takes from it. The rows are in `verbs`.
+//! A row of the table of verbs. The rows are in `verbs`.
 
 use std::process::ExitCode;
 
@@ -8,14 +8,14 @@ use tracing::level_filters::LevelFilter;
 use crate::global::Global;
 use crate::program::Program;
 
-/// Where a verb stands in the help and in the manual, in their order.
+/// The groups of verbs in the help and in the manual, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// A target and its configuration.
     Serve,
     /// Discovery, connections, and what is connected.
     Connect,
-    /// What a controller tells without changing anything.
+    /// Reading from a controller, without changing anything.
     Inspect,
     /// What changes a controller.
     Change,
@@ -53,7 +53,7 @@ impl Group {
         }
     }
 
-    /// The section of the manual (docs/cli.md) that tells more.
+    /// The section of the manual (docs/cli.md).
     pub const fn section(self) -> &'static str {
         match self {
             Self::Namespaces => "Namespaces of a drive",
@@ -63,20 +63,19 @@ impl Group {
     }
 }
 
-/// One verb: all that the parser, the help, the man pages, the completions and the manual's list
-/// know about it.
+/// A verb, as parser, help, man pages, completions and the manual's list need it.
 pub struct Verb {
-    /// What is typed.
+    /// Its name on the command line.
     pub name: &'static str,
     /// Its group.
     pub group: Group,
     /// Its line in the help.
     pub about: &'static str,
     takes: &'static dyn Takes,
-    /// A whole command line.
+    /// An example, as a complete command line.
     pub example: &'static str,
     letters: &'static [(&'static str, char)],
-    /// What is logged where nobody says more.
+    /// The default log level.
     pub(crate) log_level: LevelFilter,
     /// Left out of the help and the manual.
     pub(crate) hidden: bool,
@@ -105,7 +104,7 @@ impl Verb {
         Self { letters, ..self }
     }
 
-    /// The same with what is logged where nobody says more; by default it is warnings.
+    /// Sets the default log level, which is warnings otherwise.
     pub const fn logs(self, log_level: LevelFilter) -> Self {
         Self { log_level, ..self }
     }
@@ -135,7 +134,7 @@ impl Verb {
     }
 }
 
-/// What a verb ends with when nothing went wrong.
+/// The result of a verb: its exit code, or an error.
 pub type Outcome = anyhow::Result<ExitCode>;
 
 /// A verb with its arguments.

@@ -78,7 +78,7 @@ fn texts() -> Vec<(PathBuf, String)> {
     sources.into_iter().map(source).chain(documents.iter().map(|path| (path.clone(), read(path)))).collect()
 }
 
-/// What stands between backticks, without what stands in fences.
+/// The text between backticks outside of fences.
 fn quoted(text: &str) -> Vec<String> {
     let outside: String = text.split("```").step_by(2).collect();
     outside.split('`').skip(1).step_by(2).map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")).collect()

@@ -1,4 +1,4 @@
-//! The documents: each verb is told about in the section of its group, the list of all verbs is
+//! The documents: each verb is described in the section of its group, the list of all verbs is
 //! that of the table, and each JSON document is described.
 
 use std::fmt::Write as _;

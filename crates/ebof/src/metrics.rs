@@ -1,7 +1,7 @@
-//! What a running target tells over HTTP: its figures for monitoring, its state and the refused
+//! What a running target reports over HTTP: metrics, its status and the refused
 //! connections as JSON.
 //!
-//! Read only. What is told comes from the management API; this is its wiring to HTTP on a thread of
+//! Read-only. All values come from the management API; this is its wiring to HTTP on a thread of
 //! its own.
 
 mod listener;
@@ -27,7 +27,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// The type of Prometheus' own text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Connections that the system holds before they are accepted: it takes fewer where it is told so.
+/// The backlog of connections that are not accepted yet; the system may limit it further.
 const BACKLOG: u32 = 4096;
 
 /// Serves `/metrics`, `/status` and `/refused` at `address` until the process ends. Returns where

@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     };
     let serving = Serving { target: &target, metrics };
     match global.format {
-        // One line: whoever started the target reads it and goes on.
+        // One line, for the user who started the target.
         Format::Json => print(serving.json(false).to_line()?.as_bytes())?,
         Format::Normal | Format::Binary => show(global, &serving)?,
     }
@@ -231,7 +231,7 @@ impl View for Serving<'_> {
     }
 }
 
-/// Subsystems for which it is said how to attach them: who serves more knows.
+/// The most subsystems for which a command to attach them is printed.
 const ATTACH_LINES_MAX: usize = 4;
 
 fn text(status: &Status, addresses: &[SocketAddr], metrics: Option<SocketAddr>) -> String {

@@ -103,7 +103,7 @@ pub(super) fn hold(
     let mut held = Vec::new();
     for _ in 0..controllers {
         let controller = Controller::connect(&options)?;
-        // An I/O queue is connected when somebody wants it.
+        // An I/O queue is connected on first use.
         let queue = controller.queue_pair::<Vec<u8>>()?;
         held.push((queue, controller));
     }

@@ -32,7 +32,7 @@ const SCHEMA: &str = "bench-raw";
 const IDLE_CONTROLLERS: usize = 32;
 const NQN: &str = "nqn.2014-08.org.example:ebof-bench";
 
-/// What `--compare-raw` is told.
+/// The argument of `--compare-raw`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Limit {
     /// Measure a target of memory beside raw TCP, and what it costs while idle
@@ -209,7 +209,7 @@ fn idle(time: Duration, stop: &AtomicBool) -> anyhow::Result<Idle> {
     for _ in 0..IDLE_CONTROLLERS {
         interrupted(stop)?;
         let controller = Controller::connect(&options)?;
-        // An I/O queue is connected when somebody wants it.
+        // An I/O queue is connected on first use.
         let queue = controller.queue_pair::<Vec<u8>>()?;
         held.push((queue, controller));
     }

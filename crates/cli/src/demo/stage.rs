@@ -88,13 +88,13 @@ impl Stage {
         }
     }
 
-    /// Whether somebody wants it to end.
+    /// Whether the user has interrupted it.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
     /// # Errors
-    /// Somebody wants it to end.
+    /// The user has interrupted it.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.is_interrupted() { bail!("interrupted") } else { Ok(()) }
     }
@@ -212,7 +212,7 @@ impl Stage {
                 self.tell(&format!("  {}", printed.trim()));
                 Ok(())
             }
-            // Better to lose what nobody will read than to leave a device behind.
+            // Losing data of the demonstration is better than leaving a device behind.
             Err(error) => self.quietly(&format!("{line} --force")).map(drop).map_err(|_| error),
         }
     }

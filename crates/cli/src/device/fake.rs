@@ -1,4 +1,4 @@
-//! A device for tests of verbs: answers as it is told to, and remembers what it was asked.
+//! A device for tests of verbs: returns scripted answers, and records commands.
 
 use std::collections::VecDeque;
 use std::time::Duration;

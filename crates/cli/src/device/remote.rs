@@ -18,9 +18,9 @@ pub(crate) struct Remote {
     name: String,
     nsid: Option<Nsid>,
     timeout: Option<Duration>,
-    /// Before `controller`: its queue is closed first. Made when the first I/O command comes.
+    /// Before `controller`: its queue is closed first. Created for the first I/O command.
     queue: Option<QueuePair>,
-    /// Absent only while it is dropped.
+    /// `None` only while it is dropped.
     controller: Option<Controller>,
 }
 

@@ -11,7 +11,7 @@ use crate::command;
 use crate::device::Device;
 use crate::output::text::si;
 
-/// What `status` means for an admin command; asks the controller where that tells more.
+/// What `status` means for an admin command; asks the controller for details.
 pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<String> {
     let name = device.name().to_owned();
     if status.is(Status::INVALID_OPCODE) {

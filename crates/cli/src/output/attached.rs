@@ -24,7 +24,7 @@ impl Connected {
         self.state.devices.iter().zip(used).map(|(device, used)| (device, used.unwrap_or(device.blocks)))
     }
 
-    /// Where it is connected to, as in sysfs.
+    /// The address it is connected to, as in sysfs.
     fn address(&self) -> String {
         let request = &self.state.request;
         let mut address = format!("traddr={},trsvcid={}", safe(&request.traddr), request.trsvcid);
@@ -58,7 +58,7 @@ fn format(device: &Device) -> String {
 pub(crate) struct ListView {
     /// The controllers in order.
     pub(crate) controllers: Vec<Connected>,
-    /// Those that were given up, and nobody has acknowledged it.
+    /// Controllers that were given up and not acknowledged yet.
     pub(crate) given_up: Vec<State>,
 }
 
@@ -313,7 +313,7 @@ impl View for SubsystemsView {
     }
 }
 
-/// What comes first in a topology.
+/// The order of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Ranking {
     /// Each namespace with the controllers that have it.
@@ -326,7 +326,7 @@ pub(crate) enum Ranking {
 pub(crate) struct TopologyView {
     /// The controllers in order.
     pub(crate) controllers: Vec<Connected>,
-    /// What comes first in the text; the JSON is by namespace.
+    /// The order of the text; the JSON is by namespace.
     pub(crate) ranking: Ranking,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct DisconnectView {
     pub(crate) nqns: Vec<String>,
     /// Controllers that are gone now, and their subsystems.
     pub(crate) disconnected: Vec<(String, String)>,
-    /// Controllers that had been given up, and their subsystems: nobody is told of them any more.
+    /// Controllers that had been given up, and their subsystems: they are acknowledged now.
     pub(crate) acknowledged: Vec<(String, String)>,
     /// Controllers that are not, and why.
     pub(crate) failed: Vec<(String, anyhow::Error)>,

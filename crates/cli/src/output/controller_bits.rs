@@ -7,7 +7,7 @@ const fn one(bit: u8, set: &'static str, clear: &'static str) -> Bits {
     Bits::one(bit, set, clear)
 }
 
-/// A bit and its name; nothing is said where it is 0.
+/// A bit and its name; nothing is shown if it is 0.
 macro_rules! supported {
     ($($bit:literal $name:literal),* $(,)?) => {
         &[$(one($bit, concat!($name, " Supported"), concat!($name, " Not Supported"))),*]

@@ -25,7 +25,7 @@ pub(crate) struct Bits {
     pub(crate) range: (u8, u8),
     /// The text where the value is not 0.
     pub(crate) set: &'static str,
-    /// The text where it is 0; empty to leave the line away.
+    /// The text if it is 0; empty to omit the line.
     pub(crate) clear: &'static str,
 }
 

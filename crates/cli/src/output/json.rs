@@ -32,8 +32,8 @@ impl Object {
         Self(Vec::new())
     }
 
-    /// The outermost object of what `verb` prints. The number behind the verb goes up when a key
-    /// goes away or changes its meaning, not when one is added.
+    /// The outermost object of what `verb` prints. The number after the verb is increased when
+    /// a key is removed or changes its meaning, not when one is added.
     pub fn document(verb: &str, version: u32) -> Self {
         Self::new().with("schema", format!("ebof/{verb}/{version}"))
     }

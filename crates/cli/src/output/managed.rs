@@ -29,7 +29,7 @@ impl Managed {
         self
     }
 
-    /// Adds a block device that has come.
+    /// Adds a block device that has appeared.
     pub(crate) fn with_block_device(mut self, name: &str, path: &Path) -> Self {
         self.block_devices.push((name.to_owned(), path.display().to_string()));
         self

@@ -80,7 +80,7 @@ pub fn print(bytes: &[u8]) -> anyhow::Result<()> {
 
 /// Writes a line for people to standard error: what was done, where that is not the verb's result.
 pub fn say(line: &str) {
-    // Nobody can be told when standard error is gone.
+    // If standard error is closed, there is nowhere to report it.
     let _unheard = writeln!(io::stderr().lock(), "{line}");
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct PassthruView {
 }
 
 impl PassthruView {
-    /// The line that tells of the success.
+    /// The line that reports success.
     pub(crate) fn line(&self) -> String {
         let name = self.name.map(|name| format!("{name} ")).unwrap_or_default();
         format!("{}: {name}Success, result: {:#x}\n", self.verb, self.result)
@@ -57,7 +57,7 @@ impl View for PassthruView {
 pub(crate) fn command_text(sqe: &Sqe, data_bytes: usize) -> String {
     let mut text = String::new();
     let _infallible = writeln!(text, "opcode       : {:02x}", sqe.opcode);
-    // What the transport adds (PSDT) is not shown: nobody chose it.
+    // PSDT is not shown: the transport sets it, not the user.
     let _infallible = writeln!(text, "flags        : {:02x}", sqe.flags & 0x3f);
     for (name, value) in [("nsid", sqe.nsid().0), ("cdw2", sqe.cdw2.get()), ("cdw3", sqe.cdw3.get())] {
         let _infallible = writeln!(text, "{name:<13}: {value:08x}");

@@ -58,7 +58,7 @@ impl View for RegistersView {
 pub(crate) struct PropertyView {
     /// The verb.
     pub(crate) verb: &'static str,
-    /// Where it is.
+    /// Its offset.
     pub(crate) offset: u32,
     /// What was read, or written.
     pub(crate) value: u64,

@@ -17,7 +17,7 @@ pub(crate) struct ReportView {
     pub(crate) nsid: Nsid,
     /// The data structure as it came.
     pub(crate) data: Vec<u8>,
-    /// Whether it is the extended one.
+    /// Whether it has the extended data structure.
     pub(crate) extended: bool,
 }
 

@@ -54,7 +54,7 @@ pub(super) fn hint(error: &mut clap::Error, args: &[OsString]) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-/// What the hint says, as one line, where there is one.
+/// The hint as one line, if there is one.
 pub(super) fn hinted(error: &clap::Error) -> Option<String> {
     match error.get(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips.first().map(ToString::to_string),

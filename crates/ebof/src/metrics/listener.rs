@@ -97,7 +97,7 @@ impl axum::serve::Listener for Listener {
     }
 }
 
-/// One that was reset before it was accepted says nothing about the next.
+/// A connection that was reset before it was accepted does not affect the next.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

@@ -45,12 +45,12 @@ pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Checks what the arguments describe by the rules of configurations. What is wrong is told without
-/// a place: nobody wrote the text that these rules read.
+/// Checks the arguments by the rules of configuration files. Errors have no line and column,
+/// because there is no file.
 pub(super) fn checked(config: &Config) -> anyhow::Result<Loaded> {
     config.checked("command line").map_err(|mistakes| {
         let messages: Vec<&str> = mistakes.items.iter().map(|item| item.message.as_str()).collect();
-        // `...; line 11 has it first` is of a text that nobody wrote.
+        // `...; line 11 has it first` refers to a file, and there is none.
         let help = mistakes.items.iter().filter_map(|item| item.help.as_deref()?.split("; line ").next());
         let help: Vec<&str> = help.collect();
         Failure::usage(messages.join("; "), help.join("\n  ")).into()
