@@ -53,7 +53,7 @@ fn frame(input: &[u8]) {
     let Some(read) = decode_frame(SERIES, 0, &frame) else { return };
     let mut joiner = Joiner::default();
     let records: Vec<Record> = read.pieces.into_iter().filter_map(|piece| joiner.push(piece)).collect();
-    let again = encode_frames(SERIES, read.life, 0, Flushed::default(), &records);
+    let again = encode_frames(SERIES, read.incarnation, 0, Flushed::default(), &records);
     let mut joiner = Joiner::default();
     let back = (0..).zip(again.chunks_exact(FRAME_BYTES)).filter_map(|(at, bytes)| decode_frame(SERIES, at, bytes));
     let pieces = back.flat_map(|frame| frame.pieces);
