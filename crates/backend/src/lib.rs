@@ -64,7 +64,7 @@ pub use open::open;
 pub use page::PAGE_BYTES;
 pub use region::{Buffer, Region};
 pub use remote::Remote;
-pub use request::{After, Completion, Operation, Request};
+pub use request::{Completion, CompletionHook, Operation, Request};
 pub use resident::{Lent, Resident};
 pub use segments::{Segment, Segments};
 pub use stats::IoStats;

@@ -77,7 +77,7 @@ impl Operation {
 
 /// What accompanies a request until it is over: a device that lies on another one attaches it on
 /// the way down.
-pub trait After: Send + Sync + fmt::Debug {
+pub trait CompletionHook: Send + Sync + fmt::Debug {
     /// Looks at the completion before anybody else does, and may change it: verify what was read,
     /// count, note. Called once, by whoever completes the request, on that thread; a request that
     /// is dropped undone has no completion.
@@ -94,21 +94,21 @@ pub struct Request {
     pub operation: Operation,
     /// Held until the request is over: the medium is not touched on its behalf after this was
     /// dropped.
-    pub after: Option<Arc<dyn After>>,
+    pub hook: Option<Arc<dyn CompletionHook>>,
 }
 
 impl Request {
     /// A request that nothing accompanies.
     #[must_use]
     pub fn new(tag: u64, operation: Operation) -> Request {
-        Request { tag, operation, after: None }
+        Request { tag, operation, hook: None }
     }
 
     /// The completion of this request, with its memory, seen by what accompanies it.
     pub fn complete(self, result: Result<(), Error>) -> Completion {
         let mut completion = Completion { tag: self.tag, result, data: self.operation.into_data() };
-        if let Some(after) = self.after {
-            after.finish(&mut completion);
+        if let Some(hook) = self.hook {
+            hook.finish(&mut completion);
         }
         completion
     }

@@ -15,9 +15,9 @@ use std::time::Duration;
 use ebof_backend::{Buffer, Class, Completion, Error as DeviceError, Operation, Request, Segments};
 use ebof_drive::frame::Record;
 
-use crate::bad::Bad;
-use crate::flows::{Flows, Long};
-use crate::shared::Errand;
+use crate::bad_blocks::BadBlocks;
+use crate::flows::{Flows, LongRequest};
+use crate::shared::DeferredRequest;
 use crate::thin::refused;
 use crate::{Error, Notice, Store, Thin, VolumeId, tagged};
 
@@ -35,7 +35,7 @@ pub(crate) struct Item {
     /// What is done on the backing device.
     pieces: Vec<Piece>,
     /// Whether it may be tried again later.
-    patience: Patience,
+    wait_for: WaitFor,
     /// It is.
     waits: bool,
     /// Its memory, where that is in several segments: it has a copy of its own meanwhile.
@@ -50,7 +50,7 @@ pub(crate) struct Batch<'a> {
 
 /// What a request waits for that finds no space.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum WaitFor {
     Nothing,
     /// Extents that are being zeroed: they will be there.
     Zeroes,
@@ -80,7 +80,7 @@ impl Piece {
 
 /// How long a write waits for extents that were given back and that somebody may still reach.
 /// Others do not wait with it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SPACE_WAIT: Duration = Duration::from_millis(500);
 
 /// Why a request is refused that has to be in the journal.
 pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the log";
@@ -88,20 +88,27 @@ pub(crate) const JOURNAL: &str = "the drive's journal cannot be written: see the
 /// Does requests that were left with the drive's thread, and slices of long ones; answers those
 /// that are over, and puts back those that are not. None is left waiting for space if `may_wait` is
 /// false.
-pub(crate) fn serve(store: &mut Store, errands: Vec<Errand>, mut long: Vec<Long>, flows: &mut Flows, may_wait: bool) {
+pub(crate) fn serve(
+    store: &mut Store,
+    deferred_requests: Vec<DeferredRequest>,
+    mut long: Vec<LongRequest>,
+    flows: &mut Flows,
+    may_wait: bool,
+) {
     let now = store.shared.clock.now();
-    let mut promises = Vec::with_capacity(errands.len());
-    let mut items = Vec::with_capacity(errands.len() + long.len());
-    for Errand { thin, request, promise, waits_until } in errands {
-        promises.push((promise, waits_until));
-        let patience = match waits_until {
-            _ if !may_wait => Patience::Nothing,
-            Some(until) if until <= now => Patience::Zeroes,
-            _ => Patience::All,
+    let mut replies = Vec::with_capacity(deferred_requests.len());
+    let mut items = Vec::with_capacity(deferred_requests.len() + long.len());
+    for DeferredRequest { thin, request, reply, waits_until } in deferred_requests {
+        replies.push((reply, waits_until));
+        let wait_for = match waits_until {
+            _ if !may_wait => WaitFor::Nothing,
+            Some(until) if until <= now => WaitFor::Zeroes,
+            _ => WaitFor::All,
         };
-        items.push((thin, request, patience));
+        items.push((thin, request, wait_for));
     }
-    let slice = |long: &mut Long| (Arc::clone(&long.errand.thin), Request::new(0, long.slice()), Patience::Nothing);
+    let slice =
+        |long: &mut LongRequest| (Arc::clone(&long.deferred.thin), Request::new(0, long.slice()), WaitFor::Nothing);
     items.extend(long.iter_mut().map(slice));
     if items.is_empty() {
         return;
@@ -111,13 +118,13 @@ pub(crate) fn serve(store: &mut Store, errands: Vec<Errand>, mut long: Vec<Long>
         flows.did_together(tagged.filter(|(_, request, _)| request.operation.action().modifies()).count());
     }
     let mut done = Batch::new(store, items).run();
-    let slices = done.split_off(promises.len());
-    for ((promise, waits_until), outcome) in promises.into_iter().zip(done) {
+    let slices = done.split_off(replies.len());
+    for ((reply, waits_until), outcome) in replies.into_iter().zip(done) {
         match outcome {
-            Outcome::Done(completion) => promise.keep(completion),
+            Outcome::Done(completion) => reply.send(completion),
             Outcome::Waits(thin, request) => {
-                let waits_until = waits_until.or(Some(now + PATIENCE));
-                flows.park(Errand { thin, request, promise, waits_until });
+                let waits_until = waits_until.or(Some(now + SPACE_WAIT));
+                flows.wait_for_space(DeferredRequest { thin, request, reply, waits_until });
             }
         }
     }
@@ -148,19 +155,19 @@ impl Store {
 
 /// The same for one request of the drive's own.
 fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion {
-    match Batch::new(store, vec![(Arc::clone(thin), request, Patience::Nothing)]).run().pop() {
+    match Batch::new(store, vec![(Arc::clone(thin), request, WaitFor::Nothing)]).run().pop() {
         Some(Outcome::Done(completion)) => completion,
         Some(Outcome::Waits(..)) | None => unreachable!("one request that may not wait has one completion"),
     }
 }
 
 impl<'a> Batch<'a> {
-    fn new(store: &'a mut Store, requests: Vec<(Arc<Thin>, Request, Patience)>) -> Self {
-        let item = |(number, (thin, mut request, patience)): (usize, (Arc<Thin>, Request, Patience))| {
+    fn new(store: &'a mut Store, requests: Vec<(Arc<Thin>, Request, WaitFor)>) -> Self {
+        let item = |(number, (thin, mut request, wait_for)): (usize, (Arc<Thin>, Request, WaitFor))| {
             let segments = gather(&mut request.operation);
             let result = thin.check(&request.operation);
             let (fresh, gone, pieces) = (BTreeMap::new(), Vec::new(), Vec::new());
-            Item { number, thin, request, result, fresh, gone, pieces, patience, waits: false, segments }
+            Item { number, thin, request, result, fresh, gone, pieces, wait_for, waits: false, segments }
         };
         Self { items: requests.into_iter().enumerate().map(item).collect(), store }
     }
@@ -215,7 +222,7 @@ impl<'a> Batch<'a> {
             item.cut();
         }
         self.move_data();
-        self.heal();
+        self.clear_bad_blocks();
     }
 
     /// Finds the extents that are emptied.
@@ -240,13 +247,13 @@ impl<'a> Batch<'a> {
     /// Takes the extents that first writes need.
     pub(crate) fn allocate(&mut self) {
         let wanted: usize = self.items.iter().filter(|item| item.result.is_ok()).map(|item| item.missing().len()).sum();
-        let waits = |item: &Item| item.patience != Patience::Nothing || item.missing().is_empty();
+        let waits = |item: &Item| item.wait_for != WaitFor::Nothing || item.missing().is_empty();
         let may_wait = self.items.iter().filter(|item| item.result.is_ok()).all(waits);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let prepared = if wanted > 0 { self.store.prepare(wanted, may_wait) } else { Ok(()) };
         let cause = prepared.as_ref().err().map(Error::class);
         if let Err(error) = prepared
-            && !self.store.is_troubled()
+            && !self.store.has_faults()
         {
             tracing::error!("no extents can be made ready: {error}");
         }
@@ -267,10 +274,10 @@ impl<'a> Batch<'a> {
                     }
                     None => {
                         item.waits = allowed
-                            && match item.patience {
-                                Patience::Nothing => false,
-                                Patience::Zeroes => self.store.extents.is_zeroing(),
-                                Patience::All => self.store.extents.is_settling(),
+                            && match item.wait_for {
+                                WaitFor::Nothing => false,
+                                WaitFor::Zeroes => self.store.extents.is_zeroing(),
+                                WaitFor::All => self.store.extents.is_reclaiming(),
                             };
                         item.result = Err(no_space(self.store, &thin, allowed, cause, &item.request.operation));
                         break;
@@ -335,7 +342,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Blocks that were bad and have been written are not any more.
-    pub(crate) fn heal(&mut self) {
+    pub(crate) fn clear_bad_blocks(&mut self) {
         let mut flushed = None;
         for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             for (offset, len) in written(&item.request.operation) {
@@ -350,13 +357,13 @@ impl<'a> Batch<'a> {
                 }
                 let range = item.thin.blocks(offset, len);
                 let (volume, start, blocks) = (item.thin.volume, range.start, range.end - range.start);
-                if self.store.bad_ranges() >= 2 * Bad::MAX {
+                if self.store.bad_ranges() >= 2 * BadBlocks::MAX {
                     let reason = "bad blocks lie in too many pieces: deallocate them, or write them in larger ones";
                     item.refuse(Class::OutOfSpace, reason);
                     continue;
                 }
                 match self.store.append(&[Record::Bad { volume, start, blocks, bad: false }], false) {
-                    Ok(()) => item.thin.change_bad(|bad| bad.remove(&range)),
+                    Ok(()) => item.thin.change_bad_blocks(|bad| bad.remove(&range)),
                     Err(_) => item.refuse(Class::MediumWrite, JOURNAL),
                 }
             }
@@ -373,7 +380,7 @@ impl<'a> Batch<'a> {
         if self.items.iter().any(|item| item.result.is_ok() && wants(item))
             && let Err(error) = self.store.flush().map(|()| self.store.mark())
         {
-            if !self.store.is_troubled() {
+            if !self.store.has_faults() {
                 tracing::error!("what was written cannot be brought to the medium: {error}");
             }
             for item in self.items.iter_mut().filter(|item| item.result.is_ok() && wants(item)) {
@@ -386,11 +393,11 @@ impl<'a> Batch<'a> {
 /// Why there is no extent: `cause` is what came of making some ready.
 fn no_space(store: &mut Store, thin: &Thin, allowed: bool, cause: Option<Class>, operation: &Operation) -> DeviceError {
     if !allowed {
-        store.shared.tell(Notice::QuotaReached(thin.volume));
+        store.shared.notify(Notice::QuotaReached(thin.volume));
         let reason = "the namespace has all the capacity that it was made with; deallocate blocks of it";
         return refused(operation, Class::OutOfSpace, reason);
     }
-    if store.extents.is_settling() {
+    if store.extents.is_reclaiming() {
         let reason = "space that was just given back is still being read or written: try again";
         return refused(operation, Class::Busy, reason);
     }
@@ -400,7 +407,7 @@ fn no_space(store: &mut Store, thin: &Thin, allowed: bool, cause: Option<Class>,
         return refused(operation, class, reason);
     }
     store.extents.is_full(thin.volume);
-    let reason = "the drive is full: its namespaces promise more than it has; deallocate blocks, or delete a namespace";
+    let reason = "the drive is full: its namespaces reply more than it has; deallocate blocks, or delete a namespace";
     refused(operation, Class::OutOfSpace, reason)
 }
 
@@ -485,7 +492,7 @@ pub(crate) fn emptied(thin: &Thin, operation: &Operation) -> Vec<Range<u32>> {
 
 /// Extents that lie in a range of bytes with all that the namespace has of them.
 fn covered(thin: &Thin, offset: u64, len: u64) -> Range<u32> {
-    let span_bytes = thin.grid.span_bytes;
+    let span_bytes = thin.block_layout.span_bytes;
     let end = offset + len;
     let first = thin.index(offset.next_multiple_of(span_bytes));
     let last = if end == thin.size_bytes() { thin.map.len() } else { thin.index(end) };
@@ -495,7 +502,7 @@ fn covered(thin: &Thin, offset: u64, len: u64) -> Range<u32> {
 /// The parts of a range of bytes whose storage cannot be given back, because extents are only
 /// covered in part.
 pub(crate) fn edges(thin: &Thin, offset: u64, len: u64) -> [(u64, u64); 2] {
-    let span_bytes = thin.grid.span_bytes;
+    let span_bytes = thin.block_layout.span_bytes;
     let (end, whole) = (offset + len, covered(thin, offset, len));
     if whole.is_empty() {
         // In one extent, or in two that lie side by side.

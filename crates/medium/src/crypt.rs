@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aes::Aes256;
 use aes::cipher::generic_array::GenericArray;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
-use ebof_backend::{After, Completion, Segments};
+use ebof_backend::{Completion, CompletionHook, Segments};
 
 /// Bytes of a key: one for the data, one for the tweaks.
 pub(crate) const KEY_BYTES: usize = 64;
@@ -114,10 +114,10 @@ pub(crate) struct Decrypt {
     /// Bytes that were asked for.
     pub(crate) len: usize,
     /// What accompanied the request before.
-    pub(crate) above: Arc<dyn After>,
+    pub(crate) above: Arc<dyn CompletionHook>,
 }
 
-impl After for Decrypt {
+impl CompletionHook for Decrypt {
     fn finish(&self, completion: &mut Completion) {
         // Requests with several segments are not the quick way's.
         let buffer = completion.data.as_mut().and_then(Segments::as_mut_buffer);

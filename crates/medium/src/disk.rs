@@ -8,7 +8,7 @@ use ebof_backend::{Buffer, Completion, Device, Error, Io, IoFactory, Operation, 
 use ebof_clock::Clock;
 use ebof_drive::frame::FRAME_BYTES;
 
-use crate::trouble::{Trouble, Troubles, failure};
+use crate::fault::{BackingFault, Faults, failure};
 
 /// Operations in flight at a time.
 const ENTRIES: u32 = 256;
@@ -22,14 +22,14 @@ pub(crate) struct Disk {
     /// Nothing is written.
     read_only: bool,
     /// What it fails at.
-    pub(crate) troubles: Troubles,
+    pub(crate) faults: Faults,
 }
 
 impl Disk {
     /// To be made on the thread that uses it.
     pub(crate) fn new(base: Arc<dyn Device>, io: &IoFactory, clock: &Clock) -> Result<Self, Error> {
         let (io, clock) = (io.make(ENTRIES)?, clock.clone());
-        Ok(Self { base, io, clock, read_only: false, troubles: Troubles::default() })
+        Ok(Self { base, io, clock, read_only: false, faults: Faults::default() })
     }
 
     /// From now on nothing is written.
@@ -86,19 +86,19 @@ impl Disk {
         }
         let done: Vec<Completion> = done.into_iter().flatten().collect();
         let failed = done.iter().filter_map(|completion| failure(completion.result.as_ref().err()?));
-        let failed = failed.filter(|(trouble, _)| !self.read_only || *trouble == Trouble::Read);
-        self.troubles.saw(failed);
+        let failed = failed.filter(|(fault, _)| !self.read_only || *fault == BackingFault::Read);
+        self.faults.saw(failed);
         done
     }
 
     /// Whether everything that could not be read can be read again.
     pub(crate) fn reads_again(&mut self) -> bool {
         let frame = FRAME_BYTES as u64;
-        while let Some(place) = self.troubles.place() {
+        while let Some(place) = self.faults.place() {
             if self.read(place - place % frame, FRAME_BYTES).is_err() {
                 return false;
             }
-            self.troubles.can_read();
+            self.faults.can_read();
         }
         true
     }

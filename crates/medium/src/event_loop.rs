@@ -15,7 +15,7 @@ use crate::thin::stopped;
 use crate::work::{OwnerWork, WorkQueue};
 
 /// How soon extents are looked at again that somebody may still reach, where a write waits for one.
-const SETTLE_FOR_WRITE: Duration = Duration::from_millis(1);
+const RECLAIM_FOR_WRITE: Duration = Duration::from_millis(1);
 
 /// How long the journal rests before a mark says how much of it is flushed: while it is written,
 /// its frames say so.
@@ -50,13 +50,13 @@ pub(crate) struct Plan {
     pub(crate) due: Option<Instant>,
     /// The step of a job is due at once.
     is_job_due: bool,
-    is_untidy: bool,
+    needs_maintenance: bool,
     /// When the medium is to say how much is flushed.
     mark_at: Option<Instant>,
 }
 
 impl EventLoop {
-    /// Makes of what was found on the medium what this life goes on from.
+    /// Makes of what was found on the medium what this incarnation goes on from.
     pub(crate) fn new(mut store: Store, work: Arc<WorkQueue>) -> Self {
         if !store.is_read_only() {
             store.begin();
@@ -90,7 +90,7 @@ impl EventLoop {
             return;
         }
         // What is given back and still in use by others belongs to no namespace any more: the next
-        // life finds it free.
+        // incarnation finds it free.
         if let Err(error) = self.store.checkpoint(true) {
             tracing::error!("the drive cannot be closed in order: {error}");
         }
@@ -99,22 +99,22 @@ impl EventLoop {
 
     /// Finds out what there is to do without being asked.
     pub(crate) fn plan(&mut self) -> Plan {
-        let settle = self.settle();
+        let reclaim = self.reclaim();
         let now = self.store.shared.clock.now();
         let more = (!self.has_nothing()).then_some(now);
         let store = &mut self.store;
         let job = store.jobs.next_at();
-        let tidy = store.is_untidy().then_some(self.retry);
+        let maintenance = store.needs_maintenance().then_some(self.retry);
         let mark_at = store.is_unmarked().then(|| self.busy.max(self.retry) + MARK);
-        let due = [job, settle.map(|settle| now + settle), tidy, mark_at, more].into_iter().flatten().min();
-        Plan { due, is_job_due: job.is_some_and(|job| job <= now), is_untidy: tidy.is_some(), mark_at }
+        let due = [job, reclaim.map(|reclaim| now + reclaim), maintenance, mark_at, more].into_iter().flatten().min();
+        Plan { due, is_job_due: job.is_some_and(|job| job <= now), needs_maintenance: maintenance.is_some(), mark_at }
     }
 
     /// Does a part of what there is to do; `false` when that is to end.
     pub(crate) fn turn(&mut self, plan: &Plan, messages: VecDeque<Message>) -> bool {
         for message in messages {
             match message {
-                Message::Errand(errand) => self.flows.push(*errand),
+                Message::DeferredRequest(deferred) => self.flows.push(*deferred),
                 message => self.tasks.push_back(Task::Message(message)),
             }
         }
@@ -122,7 +122,7 @@ impl EventLoop {
         let has_nothing = self.has_nothing();
         let store = &mut self.store;
         let now = store.shared.clock.now();
-        let idle = has_nothing && plan.is_untidy && self.retry <= now;
+        let idle = has_nothing && plan.needs_maintenance && self.retry <= now;
         if has_nothing && plan.mark_at.is_some_and(|mark_at| mark_at <= now) {
             store.mark();
             if store.is_unmarked() {
@@ -136,11 +136,11 @@ impl EventLoop {
             return false;
         }
         self.step();
-        if self.store.disk.troubles.has_failures() {
+        if self.store.disk.faults.has_failures() {
             self.store.look();
         }
-        if idle && let Err(error) = self.store.tidy() {
-            if !self.store.is_troubled() {
+        if idle && let Err(error) = self.store.maintain() {
+            if !self.store.has_faults() {
                 tracing::warn!("the drive cannot tidy up now: {error}");
             }
             self.retry = self.store.shared.clock.now() + AGAIN;
@@ -150,16 +150,16 @@ impl EventLoop {
 
     /// Gives back what nobody can reach any more, and has those who wait for space try again; gives
     /// how soon that is to be done again.
-    fn settle(&mut self) -> Option<Duration> {
+    fn reclaim(&mut self) -> Option<Duration> {
         let store = &mut self.store;
-        let settle = store.extents.settle();
-        let Some(until) = self.flows.parked_until() else { return settle };
+        let reclaim = store.extents.reclaim();
+        let Some(until) = self.flows.waiting_until() else { return reclaim };
         // What is being zeroed is told of when it is there.
-        let is_over = !store.extents.is_zeroing() && (settle.is_none() || until <= store.shared.clock.now());
+        let is_over = !store.extents.is_zeroing() && (reclaim.is_none() || until <= store.shared.clock.now());
         if store.extents.take_gave_back() || is_over {
-            self.flows.unpark();
+            self.flows.retry_waiting();
         }
-        settle.map(|soon| soon.min(SETTLE_FOR_WRITE))
+        reclaim.map(|soon| soon.min(RECLAIM_FOR_WRITE))
     }
 
     /// Whether nothing is to be done that was asked for.
@@ -181,12 +181,12 @@ impl EventLoop {
             }
             Some(Task::Message(Message::Flushed(point, flushes))) => {
                 store.flushed(point);
-                flushes.into_iter().for_each(|errand| errand.answer(Ok(())));
+                flushes.into_iter().for_each(|deferred| deferred.answer(Ok(())));
             }
             Some(Task::Message(Message::Zeroed(extents, result))) => store.extents.zeroed(extents, result),
             Some(Task::Message(Message::Failed)) => store.look(),
             // Requests are not among them.
-            Some(Task::Message(Message::Errand(_))) | None => {}
+            Some(Task::Message(Message::DeferredRequest(_))) | None => {}
         }
         true
     }
@@ -196,7 +196,7 @@ impl EventLoop {
         let (store, flows) = (&mut self.store, &mut self.flows);
         drop(self.work.stop());
         refuse(store.shared.stop());
-        flows.unpark();
+        flows.retry_waiting();
         while flows.has_requests() {
             let Turn { requests, long } = flows.turn();
             batch::serve(store, requests, long, flows, false);
@@ -227,8 +227,10 @@ pub(crate) fn refuse_all(shared: &Shared, work: &WorkQueue) {
 fn refuse(messages: impl IntoIterator<Item = Message>) {
     for message in messages {
         match message {
-            Message::Errand(errand) => errand.finish(Err(stopped)),
-            Message::Flushed(_, errands) => errands.into_iter().for_each(|errand| errand.answer(Ok(()))),
+            Message::DeferredRequest(deferred) => deferred.finish(Err(stopped)),
+            Message::Flushed(_, deferred_requests) => {
+                deferred_requests.into_iter().for_each(|deferred| deferred.answer(Ok(())));
+            }
             Message::Zeroed(..) | Message::Failed => {}
         }
     }

@@ -15,7 +15,7 @@ use ebof_drive::allocator::Allocator;
 
 use crate::shared::{Epoch, Shared};
 use crate::thin::refused;
-use crate::zeroing::Load;
+use crate::zeroing::ZeroRequest;
 use crate::{Notice, Thin, VolumeId};
 
 /// Extents by which the high-water mark rises: so many are taken for each flush of it.
@@ -30,7 +30,7 @@ const PART: u32 = 8192;
 /// Groups of extents without places that are looked at for that.
 const PART_LOOKS: u32 = 1 << 16;
 /// How soon extents are looked at again that somebody may still reach.
-const SETTLE: Duration = Duration::from_millis(5);
+const RECLAIM_AGAIN: Duration = Duration::from_millis(5);
 
 /// See the module's description.
 pub(crate) struct Extents {
@@ -44,7 +44,7 @@ pub(crate) struct Extents {
     /// How many extents are being zeroed in the background; nobody else has them.
     zeroing: usize,
     /// Who does that, while the drive is served.
-    loads: Option<Sender<Load>>,
+    zero_requests: Option<Sender<ZeroRequest>>,
     /// Why the last of it failed.
     zeroing_failed: Option<DeviceError>,
     /// Extents became free since somebody looked.
@@ -76,7 +76,7 @@ impl Extents {
             quarantine: VecDeque::new(),
             leaving: VecDeque::new(),
             zeroing: 0,
-            loads: None,
+            zero_requests: None,
             zeroing_failed: None,
             gave_back: false,
             full: false,
@@ -158,29 +158,29 @@ impl Extents {
 
     /// Some of the free extents that may hold old bytes, and where they are; `None` if there are
     /// none.
-    pub(crate) fn dirty(&self) -> Option<Load> {
+    pub(crate) fn dirty(&self) -> Option<ZeroRequest> {
         let layout = self.shared.layout;
         let slowly = usize::try_from(ZERO_BYTES / layout.extent_bytes).unwrap_or(ZERO_EXTENTS).clamp(1, ZERO_EXTENTS);
         let extents = self.allocator.dirty(if self.zeroes_quickly() { ZERO_EXTENTS } else { slowly });
         let runs = extents.chunk_by(|one, next| one + 1 == *next);
         let ranges = runs.map(|run| (layout.extent(run[0]), layout.extent_bytes * run.len() as u64)).collect();
-        (!extents.is_empty()).then_some(Load { extents, ranges })
+        (!extents.is_empty()).then_some(ZeroRequest { extents, ranges })
     }
 
     /// The thread that zeroes.
-    pub(crate) fn set_zeroing_thread(&mut self, loads: Sender<Load>) {
-        self.loads = Some(loads);
+    pub(crate) fn set_zeroing_thread(&mut self, zero_requests: Sender<ZeroRequest>) {
+        self.zero_requests = Some(zero_requests);
     }
 
     /// Whether there is a thread that zeroes.
     pub(crate) fn has_zeroing_thread(&self) -> bool {
-        self.loads.is_some()
+        self.zero_requests.is_some()
     }
 
     /// Whether extents are being zeroed in the background.
     ///
     /// # Errors
-    /// The last ones could not be. Told once.
+    /// The last ones could not be. Reported once.
     pub(crate) fn check_zeroing(&mut self) -> Result<bool, DeviceError> {
         match self.zeroing_failed.take() {
             Some(error) => Err(error),
@@ -194,17 +194,17 @@ impl Extents {
     }
 
     /// Has free extents zeroed in the background.
-    pub(crate) fn start_zeroing(&mut self, load: Load) {
-        let Some(loads) = &self.loads else { return };
+    pub(crate) fn start_zeroing(&mut self, zero_request: ZeroRequest) {
+        let Some(zero_requests) = &self.zero_requests else { return };
         // Nobody is given them meanwhile.
-        for &extent in &load.extents {
+        for &extent in &zero_request.extents {
             self.allocator.claim(extent);
         }
-        self.zeroing = load.extents.len();
-        if let Err(SendError(load)) = loads.send(load) {
+        self.zeroing = zero_request.extents.len();
+        if let Err(SendError(zero_request)) = zero_requests.send(zero_request) {
             // It has panicked, and the process is about to end.
             let reason = "the thread that zeroes has ended";
-            self.zeroed(load.extents, Err(refused(&Operation::Flush, Class::Gone, reason)));
+            self.zeroed(zero_request.extents, Err(refused(&Operation::Flush, Class::Gone, reason)));
         }
     }
 
@@ -246,7 +246,7 @@ impl Extents {
     /// Takes some extents from namespaces that were removed, and gives back some that nobody can
     /// reach any more: a part that others can wait for. How soon there is to be another one; `None`
     /// if there is nothing left.
-    pub(crate) fn settle(&mut self) -> Option<Duration> {
+    pub(crate) fn reclaim(&mut self) -> Option<Duration> {
         self.take_apart();
         let mut part = PART;
         while part > 0
@@ -265,14 +265,14 @@ impl Extents {
             self.gave_back = true;
             if self.full {
                 self.full = false;
-                self.shared.tell(Notice::Room);
+                self.shared.notify(Notice::Room);
             }
         }
         let is_over = |(epoch, _): &(Arc<Epoch>, Vec<u32>)| Arc::strong_count(epoch) == 1;
         match self.quarantine.front() {
             _ if !self.leaving.is_empty() => Some(Duration::ZERO),
             Some(front) if is_over(front) => Some(Duration::ZERO),
-            Some(_) => Some(SETTLE),
+            Some(_) => Some(RECLAIM_AGAIN),
             None => None,
         }
     }
@@ -303,7 +303,7 @@ impl Extents {
     }
 
     /// Whether extents were given back that are not free yet.
-    pub(crate) fn is_settling(&self) -> bool {
+    pub(crate) fn is_reclaiming(&self) -> bool {
         !self.quarantine.is_empty() || !self.leaving.is_empty() || self.zeroing > 0
     }
 
@@ -311,17 +311,17 @@ impl Extents {
     pub(crate) fn is_full(&mut self, volume: VolumeId) {
         if !self.full {
             self.full = true;
-            self.shared.tell(Notice::Full(volume));
+            self.shared.notify(Notice::Full(volume));
         }
     }
 
     /// How many were given back and may still hold what was in them.
     pub(crate) fn unclean(&self) -> u32 {
-        let settled = self.allocator.free().saturating_sub(self.allocator.clean());
+        let reclaimed = self.allocator.free().saturating_sub(self.allocator.clean());
         let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
         let leaving: u32 = self.leaving.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
         let waiting = u32::try_from(waiting + self.zeroing).unwrap_or(u32::MAX);
-        settled.saturating_add(waiting).saturating_add(leaving)
+        reclaimed.saturating_add(waiting).saturating_add(leaving)
     }
 
     /// Bytes, at most, that were used and whose storage was given back to what is below.

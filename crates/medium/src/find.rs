@@ -108,7 +108,7 @@ fn make_with(disk: &mut Disk, layout: Layout, options: &Options) -> Result<Found
         Error::Device(source) => device(source),
         other => OpenError::Damaged { device: name.clone(), what: other.to_string() },
     })?;
-    journal.end_life();
+    journal.end_incarnation();
     let superblock = layout.encode();
     disk.write(0, &superblock).and_then(|()| disk.write(SUPERBLOCK_BYTES as u64, &superblock)).map_err(device)?;
     disk.flush().map_err(device)?;

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use ebof_backend::{Error, Operation};
 
-use crate::shared::Errand;
+use crate::shared::DeferredRequest;
 use crate::{Thin, VolumeId};
 
 /// Requests of one turn at most.
@@ -42,10 +42,10 @@ const SHORT_RANGES: usize = 4;
 /// Requests and long requests that wait for the drive's thread.
 #[derive(Default)]
 pub(crate) struct Flows {
-    requests: RoundRobin<Errand>,
-    long: RoundRobin<Long>,
+    requests: RoundRobin<DeferredRequest>,
+    long: RoundRobin<LongRequest>,
     /// Requests that wait for space.
-    parked: Vec<Errand>,
+    waiting: Vec<DeferredRequest>,
     /// Changes of blocks with tags in the last turn that had requests for such blocks.
     together: usize,
 }
@@ -53,8 +53,8 @@ pub(crate) struct Flows {
 /// What one turn does.
 #[derive(Default)]
 pub(crate) struct Turn {
-    pub(crate) requests: Vec<Errand>,
-    pub(crate) long: Vec<Long>,
+    pub(crate) requests: Vec<DeferredRequest>,
+    pub(crate) long: Vec<LongRequest>,
 }
 
 /// Queues that have their turns.
@@ -102,34 +102,34 @@ impl<T> RoundRobin<T> {
 }
 
 impl Flows {
-    pub(crate) fn push(&mut self, errand: Errand) {
-        if is_long(&errand.request.operation) {
-            self.long.push(errand.thin.volume(), Long::new(errand));
+    pub(crate) fn push(&mut self, deferred: DeferredRequest) {
+        if is_long(&deferred.request.operation) {
+            self.long.push(deferred.thin.volume(), LongRequest::new(deferred));
         } else {
-            self.requests.push(errand.thin.volume(), errand);
+            self.requests.push(deferred.thin.volume(), deferred);
         }
     }
 
     /// A long request goes on in one of the next turns.
-    pub(crate) fn again(&mut self, long: Long) {
-        self.long.push_front(long.errand.thin.volume(), long);
+    pub(crate) fn again(&mut self, long: LongRequest) {
+        self.long.push_front(long.deferred.thin.volume(), long);
     }
 
-    /// A request waits for space, until [`unpark`](Self::unpark) or its time is over.
-    pub(crate) fn park(&mut self, errand: Errand) {
-        self.parked.push(errand);
+    /// A request waits for space, until [`retry_waiting`](Self::retry_waiting) or its time is over.
+    pub(crate) fn wait_for_space(&mut self, deferred: DeferredRequest) {
+        self.waiting.push(deferred);
     }
 
     /// Those that wait for space are tried again, before what was asked later.
-    pub(crate) fn unpark(&mut self) {
-        for errand in self.parked.drain(..).rev() {
-            self.requests.push_front(errand.thin.volume(), errand);
+    pub(crate) fn retry_waiting(&mut self) {
+        for deferred in self.waiting.drain(..).rev() {
+            self.requests.push_front(deferred.thin.volume(), deferred);
         }
     }
 
     /// Until when the first of those waits; `None` if there is none.
-    pub(crate) fn parked_until(&self) -> Option<Instant> {
-        self.parked.iter().filter_map(|errand| errand.waits_until).min()
+    pub(crate) fn waiting_until(&self) -> Option<Instant> {
+        self.waiting.iter().filter_map(|deferred| deferred.waits_until).min()
     }
 
     /// A turn has done so many changes of blocks with tags together.
@@ -153,13 +153,13 @@ impl Flows {
         let mut bytes = 0;
         while turn.requests.len() < REQUESTS
             && bytes < TURN_BYTES
-            && let Some(errand) = self.requests.pop()
+            && let Some(deferred) = self.requests.pop()
         {
-            bytes += match &errand.request.operation {
+            bytes += match &deferred.request.operation {
                 Operation::Read { len, .. } | Operation::Write { len, .. } => *len as u64,
                 _ => 0,
             };
-            turn.requests.push(errand);
+            turn.requests.push(deferred);
         }
         // One slice of each namespace: a request that is not done goes on in the next turn.
         let namespaces = self.long.order.len().min(SLICES);
@@ -182,22 +182,22 @@ fn is_long(operation: &Operation) -> bool {
 }
 
 /// A request that is done a slice at a time.
-pub(crate) struct Long {
-    pub(crate) errand: Errand,
+pub(crate) struct LongRequest {
+    pub(crate) deferred: DeferredRequest,
     /// Its ranges that are not done, in order and apart from each other.
     left: VecDeque<Range<u64>>,
 }
 
-impl Long {
-    fn new(errand: Errand) -> Self {
-        let ranges = match &errand.request.operation {
+impl LongRequest {
+    fn new(deferred: DeferredRequest) -> Self {
+        let ranges = match &deferred.request.operation {
             Operation::WriteZeroes { offset, len, .. } => {
                 Vec::from_iter(std::iter::once(*offset..offset.saturating_add(*len)))
             }
             Operation::Deallocate { ranges } => ranges.clone(),
             Operation::Read { .. } | Operation::Write { .. } | Operation::Flush => Vec::new(),
         };
-        Self { errand, left: merged(ranges).into() }
+        Self { deferred, left: merged(ranges).into() }
     }
 
     /// Whether there is nothing left to do.
@@ -207,8 +207,8 @@ impl Long {
 
     /// The next slice of it.
     pub(crate) fn slice(&mut self) -> Operation {
-        let thin = Arc::clone(&self.errand.thin);
-        match self.errand.request.operation {
+        let thin = Arc::clone(&self.deferred.thin);
+        match self.deferred.request.operation {
             Operation::WriteZeroes { deallocate: false, fua, .. } => {
                 let extents = u32::try_from(SLICE_BYTES / thin.span_bytes()).unwrap_or(u32::MAX).max(1);
                 let mut slice = self.cut(&thin, extents, 1);
@@ -247,7 +247,7 @@ impl Long {
 
     /// It is over.
     pub(crate) fn finish(self, result: Result<(), Error>) {
-        self.errand.answer(result);
+        self.deferred.answer(result);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::Options;
 use crate::disk::Disk;
 use crate::journal::Point;
-use crate::shared::{Errand, Message, Shared};
+use crate::shared::{DeferredRequest, Message, Shared};
 use crate::thin::{refused, stopped};
 
 /// See the module's description.
@@ -29,12 +29,12 @@ impl Flusher {
     }
 
     /// Does these flushes together.
-    pub(crate) fn flush(&mut self, errands: Vec<Errand>) {
+    pub(crate) fn flush(&mut self, deferred_requests: Vec<DeferredRequest>) {
         let shared = &self.shared;
         let Some(disk) = &mut self.disk else {
-            for errand in errands {
-                if let Err(errand) = shared.send(errand) {
-                    errand.finish(Err(stopped));
+            for deferred in deferred_requests {
+                if let Err(deferred) = shared.send(deferred) {
+                    deferred.finish(Err(stopped));
                 }
             }
             return;
@@ -45,19 +45,21 @@ impl Flusher {
         match disk.flush() {
             Ok(()) => {
                 // The drive's thread answers them, also when it is about to end.
-                if let Err(Message::Flushed(_, errands)) = shared.post_or_give_back(Message::Flushed(point, errands)) {
-                    errands.into_iter().for_each(|errand| errand.answer(Ok(())));
+                if let Err(Message::Flushed(_, deferred_requests)) =
+                    shared.post_or_give_back(Message::Flushed(point, deferred_requests))
+                {
+                    deferred_requests.into_iter().for_each(|deferred| deferred.answer(Ok(())));
                 }
             }
             Err(error) => {
                 shared.saw(&error);
                 let mut error = Some(error);
-                for errand in errands {
+                for deferred in deferred_requests {
                     let error = error.take().unwrap_or_else(|| {
                         let reason = "it cannot be brought to the medium: see the log";
-                        refused(&errand.request.operation, ebof_backend::Class::MediumWrite, reason)
+                        refused(&deferred.request.operation, ebof_backend::Class::MediumWrite, reason)
                     });
-                    errand.answer(Err(error));
+                    deferred.answer(Err(error));
                 }
             }
         }

@@ -11,7 +11,7 @@ use ebof_drive::layout::{JOURNAL_BYTES, Layout};
 use ebof_drive::mark::{Flushed, Mark};
 
 use crate::disk::Disk;
-use crate::pace::{Pace, Sync};
+use crate::sync_policy::{Sync, SyncPolicy};
 use crate::{Error, Notice};
 
 /// Frames of a journal.
@@ -35,7 +35,7 @@ pub(crate) struct Journal {
     /// Frames that are on the medium for good, and frames whose tags' data are, both from the first
     /// on.
     durable: u64,
-    settled: u64,
+    data_durable: u64,
     /// Frames of the journal of the generation before.
     previous: Option<u16>,
     /// The first frame with tags of which it is not known whether they are those of their blocks:
@@ -47,7 +47,7 @@ pub(crate) struct Journal {
     marked: (Option<Mark>, u64),
     /// The place of the next checkpoint has the only one that is whole: a generation is left out.
     skips: bool,
-    pace: Pace,
+    sync_policy: SyncPolicy,
     /// It cannot be written, as far as is known.
     failing: bool,
 }
@@ -129,13 +129,13 @@ impl Journal {
             begun: false,
             uncertain: None,
             durable: 0,
-            settled: 0,
+            data_durable: 0,
             previous: None,
             hold: None,
             group: 0,
             marked: (None, 0),
             skips: false,
-            pace: Pace::default(),
+            sync_policy: SyncPolicy::default(),
             failing: false,
         }
     }
@@ -154,7 +154,7 @@ impl Journal {
         Self {
             next,
             durable: u64::from(flushed.frames).min(next),
-            settled: u64::from(flushed.data).min(next),
+            data_durable: u64::from(flushed.data).min(next),
             previous: flushed.previous,
             skips,
             ..Self::new(layout, generation, incarnation + 1)
@@ -162,7 +162,7 @@ impl Journal {
     }
 
     /// What is written from here on is of another incarnation.
-    pub(crate) fn end_life(&mut self) {
+    pub(crate) fn end_incarnation(&mut self) {
         (self.incarnation, self.begun) = (self.incarnation + 1, false);
     }
 
@@ -181,8 +181,8 @@ impl Journal {
     }
 
     /// Whether the data that belong to the tags in a frame are known to be flushed.
-    pub(crate) fn is_settled(&self, frame: u64) -> bool {
-        frame < self.settled
+    pub(crate) fn is_data_durable(&self, frame: u64) -> bool {
+        frame < self.data_durable
     }
 
     /// It is not known of the tags in this frame whether they are those of their blocks.
@@ -241,14 +241,14 @@ impl Journal {
         // A checkpoint has made a point of the journal before it worthless.
         if point.generation == self.generation & 0xffff_ffff {
             self.durable = self.durable.max(point.frames);
-            self.settled = self.settled.max(point.data);
+            self.data_durable = self.data_durable.max(point.data);
         }
     }
 
     /// What is known to be flushed.
     fn flushed(&self) -> Flushed {
         let count = |frames: u64| u16::try_from(frames).unwrap_or(u16::MAX);
-        Flushed { frames: count(self.durable), data: count(self.settled), previous: self.previous }
+        Flushed { frames: count(self.durable), data: count(self.data_durable), previous: self.previous }
     }
 
     fn mark_now(&self) -> Mark {
@@ -279,7 +279,7 @@ impl Journal {
         // In turn: where the power goes in the middle of one, there is the other.
         disk.write(self.layout.mark(self.marked.1), &mark.encode(self.layout.id))?;
         self.marked = (Some(mark), self.marked.1 + 1);
-        Ok(Point { generation: self.generation & 0xffff_ffff, frames: self.durable, data: self.settled })
+        Ok(Point { generation: self.generation & 0xffff_ffff, frames: self.durable, data: self.data_durable })
     }
 
     /// Whether frames for so many bytes fit without a checkpoint.
@@ -330,14 +330,14 @@ impl Journal {
         let is_tags = durable && records.iter().all(|record| matches!(record, Record::Tags { .. }));
         let is_alone = is_tags && !view.has_unflushed();
         let sync = match durable {
-            true if is_alone => self.pace.choose(),
+            true if is_alone => self.sync_policy.choose(),
             true => Sync::All,
             false => Sync::Nothing,
         };
         let begin = disk.clock.now();
         self.append(disk, frames, sync)?;
         if is_alone {
-            self.pace.took(sync, disk.clock.now() - begin);
+            self.sync_policy.took(sync, disk.clock.now() - begin);
         }
         view.unflushed.store(!durable, Ordering::Release);
         Ok(())
@@ -396,7 +396,7 @@ impl Journal {
                     Sync::Frames | Sync::Nothing => {}
                 }
             }
-            Err(_) => self.end_life(),
+            Err(_) => self.end_incarnation(),
         }
         written
     }
@@ -422,8 +422,9 @@ impl Journal {
         disk.write(at, &header)?;
         disk.flush()?;
         let (layout, incarnation, marked) = (self.layout, self.incarnation, self.marked);
-        let (pace, failing) = (std::mem::take(&mut self.pace), self.failing);
-        *self = Self { begun: true, previous, marked, pace, failing, ..Self::new(layout, generation, incarnation) };
+        let (sync_policy, failing) = (std::mem::take(&mut self.sync_policy), self.failing);
+        *self =
+            Self { begun: true, previous, marked, sync_policy, failing, ..Self::new(layout, generation, incarnation) };
         Ok(())
     }
 

@@ -28,20 +28,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod bad;
+mod bad_blocks;
 mod batch;
 mod blank;
+mod block_layout;
 mod crypt;
 mod damage;
 mod disk;
 mod error;
 mod event_loop;
 mod extents;
+mod fault;
 mod find;
 mod flows;
 mod flusher;
 mod found;
-mod grid;
 mod jobs;
 mod journal;
 mod keys;
@@ -50,7 +51,6 @@ mod open;
 mod options;
 mod order;
 mod owner;
-mod pace;
 mod purge;
 mod recovery;
 mod replay;
@@ -60,11 +60,11 @@ mod room;
 mod shared;
 mod stepper;
 mod store;
+mod sync_policy;
 mod tagged;
 mod tags;
 mod thin;
 mod threads;
-mod trouble;
 mod work;
 mod zeroing;
 
@@ -75,6 +75,7 @@ use ebof_backend::{Device, IoFactory};
 use ebof_clock::Clock;
 pub use ebof_drive::{BlockFormat, VolumeId};
 pub use error::{Error, OpenError};
+pub use fault::BackingFault;
 pub use jobs::{Job, Progress};
 pub use keys::DriveKey;
 pub use medium::{Capacity, Medium};
@@ -84,7 +85,6 @@ pub use purge::Purge;
 pub use stepper::Stepper;
 pub use store::Store;
 pub use thin::{Run, Thin};
-pub use trouble::Trouble;
 
 /// Whether a device holds a drive, whole or damaged: whoever uses it for anything else destroys
 /// that.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebof_backend::{Class, IoFactory};
 use ebof_clock::Clock;
 
-use crate::{DriveKey, Trouble, VolumeId};
+use crate::{BackingFault, DriveKey, VolumeId};
 
 /// How a medium is opened.
 #[derive(Clone, Debug, Default)]
@@ -64,9 +64,9 @@ pub enum Notice {
     JournalRecovered,
     /// The backing device fails at this, for the first time since it worked: requests are refused
     /// as long as they fail.
-    Fails(Trouble),
+    Fails(BackingFault),
     /// It works again, as far as can be seen.
-    Works(Trouble),
+    Works(BackingFault),
     /// A block is not what was written to it: it cannot be read before it is written again. At most
     /// 16 are told in a second.
     Corrupt {

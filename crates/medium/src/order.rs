@@ -10,8 +10,8 @@ use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record};
 use ebof_drive::layout::JOURNAL_BYTES;
 
 use crate::journal::Point;
-use crate::retry::Try;
-use crate::zeroing::Load;
+use crate::retry::RetryFaults;
+use crate::zeroing::ZeroRequest;
 use crate::{Error, Notice, Store, Thin};
 
 /// Bytes that are written to see whether writing works.
@@ -95,25 +95,25 @@ impl Store {
     /// Tells whether the journal can be written, when that has changed.
     fn note(&mut self, records: &[Record], outcome: &Result<(), Error>) {
         if let Some(notice) = self.journal.note(&self.shared.journal, records, outcome) {
-            self.shared.tell(notice);
+            self.shared.notify(notice);
         }
     }
 
     /// Looks at what the backing device has failed at since the last time.
     pub(crate) fn look(&mut self) {
         let elsewhere = std::mem::take(&mut *self.shared.failures());
-        let was_troubled = self.disk.troubles.is_any();
-        for trouble in self.disk.troubles.look(elsewhere, self.shared.clock.now()) {
-            self.shared.tell(Notice::Fails(trouble));
+        let was_troubled = self.disk.faults.is_any();
+        for fault in self.disk.faults.look(elsewhere, self.shared.clock.now()) {
+            self.shared.notify(Notice::Fails(fault));
         }
-        if !was_troubled && self.disk.troubles.is_any() {
-            self.start(Box::new(Try));
+        if !was_troubled && self.disk.faults.is_any() {
+            self.start(Box::new(RetryFaults));
         }
     }
 
     /// Whether the backing device fails, as far as it is known: then it has been told.
-    pub(crate) fn is_troubled(&self) -> bool {
-        self.disk.troubles.is_any() || self.journal.is_failing()
+    pub(crate) fn has_faults(&self) -> bool {
+        self.disk.faults.is_any() || self.journal.is_failing()
     }
 
     /// Writes to an extent that nobody has, and gives its storage back; `None` if there is none
@@ -161,7 +161,7 @@ impl Store {
                 blocks: range.end - range.start,
                 bad: true,
             };
-            records.extend(thin.bad().iter().map(bad));
+            records.extend(thin.bad_blocks().iter().map(bad));
         }
         let carried = tags.iter().map(|record| match record {
             Record::Tags { tags, .. } | Record::OnlyTags { tags, .. } => tags.len(),
@@ -194,19 +194,20 @@ impl Store {
         Ok(())
     }
 
-    /// Whether there is something to do when there is nothing else, see [`tidy`](Self::tidy).
-    pub(crate) fn is_untidy(&self) -> bool {
-        let untidy = self.extents.wants_zeroing() || !self.is_sure() || self.tags.has_unsettled() || self.owes_keys();
+    /// Whether there is something to do when there is nothing else, see
+    /// [`maintain`](Self::maintain).
+    pub(crate) fn needs_maintenance(&self) -> bool {
+        let untidy = self.extents.wants_zeroing() || !self.is_sure() || self.tags.has_unrecovered() || self.owes_keys();
         (untidy || self.tags.has_reverted()) && !self.is_read_only()
     }
 
     /// Does a part of what can be done when there is nothing else.
-    pub(crate) fn tidy(&mut self) -> Result<(), Error> {
+    pub(crate) fn maintain(&mut self) -> Result<(), Error> {
         self.make_sure()?;
         if self.owes_keys() {
             self.forget_keys()?;
         }
-        self.tags.settle_some(&mut self.disk, &mut self.journal);
+        self.tags.recover_some(&mut self.disk, &mut self.journal);
         self.journal_reverted()?;
         if self.extents.is_held() { Ok(()) } else { self.start_zeroing().map(|_some| ()) }
     }
@@ -236,19 +237,19 @@ impl Store {
         if !self.extents.has_zeroing_thread() {
             return self.zero_some();
         }
-        let Some(load) = self.extents.dirty() else { return Ok(false) };
+        let Some(zero_request) = self.extents.dirty() else { return Ok(false) };
         // A record that failed may be in the journal all the same, and give one of them to
         // somebody.
         if !self.is_sure() {
             self.make_sure()?;
         }
-        self.extents.start_zeroing(load);
+        self.extents.start_zeroing(zero_request);
         Ok(true)
     }
 
     /// Zeroes some of the free extents that may hold old bytes; `false` if there are none.
     fn zero_some(&mut self) -> Result<bool, Error> {
-        let Some(Load { extents, ranges }) = self.extents.dirty() else { return Ok(false) };
+        let Some(ZeroRequest { extents, ranges }) = self.extents.dirty() else { return Ok(false) };
         // A record that failed may be in the journal all the same, and give one of them to
         // somebody.
         if !self.is_sure() {

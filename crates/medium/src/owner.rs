@@ -8,25 +8,27 @@ pub(crate) struct OwnerState {
     /// Who gives the state as it is now.
     snapshot: Option<Box<dyn Fn() -> Vec<u8>>>,
     /// The state of the last checkpoint and the changes behind it, until the owner can be asked.
-    kept: (Vec<u8>, Vec<Vec<u8>>),
+    checkpoint: Vec<u8>,
+    changes: Vec<Vec<u8>>,
 }
 
 impl OwnerState {
     /// What was found on the medium: the state of the checkpoint, and the changes behind it.
     pub(crate) fn new(state: Vec<u8>, changes: Vec<Vec<u8>>) -> Self {
-        Self { snapshot: None, kept: (state, changes) }
+        Self { snapshot: None, checkpoint: state, changes }
     }
 
     /// From now on the owner is asked.
     pub(crate) fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
         self.snapshot = Some(snapshot);
-        self.kept = (Vec::new(), Vec::new());
+        self.checkpoint = Vec::new();
+        self.changes = Vec::new();
     }
 
     /// These changes are in the journal.
     pub(crate) fn committed(&mut self, changes: &[&[u8]]) {
         if self.snapshot.is_none() {
-            self.kept.1.extend(changes.iter().map(|change| change.to_vec()));
+            self.changes.extend(changes.iter().map(|change| change.to_vec()));
         }
     }
 
@@ -34,7 +36,7 @@ impl OwnerState {
     pub(crate) fn now(&self) -> (Vec<u8>, Vec<Record>) {
         match &self.snapshot {
             Some(snapshot) => (snapshot(), Vec::new()),
-            None => (self.kept.0.clone(), self.kept.1.iter().cloned().map(Record::Change).collect()),
+            None => (self.checkpoint.clone(), self.changes.iter().cloned().map(Record::Change).collect()),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ebof_drive::frame::Record;
 
-use crate::bad::Bad;
+use crate::bad_blocks::BadBlocks;
 use crate::extents::Extents;
 use crate::journal::Journal;
 use crate::keys::Keys;
@@ -61,12 +61,12 @@ impl<'a> Replay<'a> {
             }
             Record::Bad { volume, start, blocks, bad: true } => {
                 if let Some(thin) = thin(volume) {
-                    thin.change_bad(|kept| kept.add(*start..start.saturating_add(*blocks)));
+                    thin.change_bad_blocks(|kept| kept.add(*start..start.saturating_add(*blocks)));
                 }
             }
             Record::Tags { volume, first, tags } if thin(volume).is_some_and(|thin| thin.is_tagged) => {
                 let tags = (*first..).zip(tags);
-                tags.for_each(|(block, &tag)| self.tags.suppose(*volume, block, tag, false));
+                tags.for_each(|(block, &tag)| self.tags.add_candidate(*volume, block, tag, false));
             }
             _ => {}
         }
@@ -91,7 +91,7 @@ impl<'a> Replay<'a> {
                 let thin = thin(volume)?;
                 self.tags.forget_all(*volume);
                 let _taken = thin.unmap(0..thin.map.len());
-                thin.change_bad(Bad::clear);
+                thin.change_bad_blocks(BadBlocks::clear);
             }
             Record::Map { volume, first, extents } => {
                 let thin = thin(volume)?;
@@ -100,18 +100,18 @@ impl<'a> Replay<'a> {
                         return Err(format!("extent {index} of namespace {} is out of range", volume.0));
                     }
                     thin.map.set(index, Some(*place));
-                    self.tags.resolve(*volume, thin.grid.blocks_of(index..index + 1));
+                    self.tags.resolve(*volume, thin.block_layout.blocks_of(index..index + 1));
                 }
             }
             Record::Unmap { volume, first, count } => {
                 let thin = thin(volume)?;
                 let range = *first..first.saturating_add(*count).min(thin.map.len());
-                self.tags.resolve(*volume, thin.grid.blocks_of(range.clone()));
+                self.tags.resolve(*volume, thin.block_layout.blocks_of(range.clone()));
                 let _taken = thin.unmap(range);
             }
             Record::Bad { volume, start, blocks, bad } => {
                 let range = *start..start.saturating_add(*blocks);
-                thin(volume)?.change_bad(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
+                thin(volume)?.change_bad_blocks(|kept| if *bad { kept.add(range) } else { kept.remove(&range) });
             }
             Record::Tags { volume, first, tags } | Record::OnlyTags { volume, first, tags } => {
                 let thin = thin(volume)?;
@@ -121,9 +121,9 @@ impl<'a> Replay<'a> {
                 }
                 self.tags.are_journaled(tags.len());
                 // What was flushed since cannot be older; what was not may be.
-                let is_flushed = frame.is_some_and(|frame| self.journal.is_settled(frame));
+                let is_flushed = frame.is_some_and(|frame| self.journal.is_data_durable(frame));
                 let only = is_flushed || matches!(record, Record::OnlyTags { .. });
-                (*first..).zip(tags).for_each(|(block, &tag)| self.tags.suppose(*volume, block, tag, only));
+                (*first..).zip(tags).for_each(|(block, &tag)| self.tags.add_candidate(*volume, block, tag, only));
                 if let Some(frame) = frame.filter(|_| !is_flushed) {
                     self.journal.hold(frame);
                 }

@@ -6,7 +6,7 @@ use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series};
 use ebof_drive::layout::{EXTENTS_MAX, Layout};
 use ebof_drive::tag::Tag;
 
-use crate::bad::Bad;
+use crate::bad_blocks::BadBlocks;
 use crate::store::INSTANCES_MAX;
 use crate::tags::{CARRIED_MAX, PAGES_MAX};
 use crate::{BlockFormat, VolumeId};
@@ -21,7 +21,7 @@ fn largest(extents: u32) -> Checkpoint {
     let mut records = vec![Record::HighWater(u32::MAX)];
     records.extend((0..INSTANCES_MAX as u64).map(create));
     records.extend((0..extents).map(|extent| Record::Map { volume, first: extent, extents: vec![extent] }));
-    records.extend((0..2 * Bad::MAX as u64).map(bad));
+    records.extend((0..2 * BadBlocks::MAX as u64).map(bad));
     // A frame has no room for all tags of a page.
     let page = usize::try_from(TAGS_PER_PAGE).unwrap();
     records.extend((0..PAGES_MAX as u64).flat_map(|at| [tags(at, 250), tags(at + 250, page - 250)]));

@@ -5,41 +5,41 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Action, After, Class, Completion, Device, Error, Remote, Request};
+use ebof_backend::{Action, Class, Completion, CompletionHook, Device, Error, Remote, Request};
 use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
 
+use crate::fault::{Failure, WAITING, failure};
 use crate::found::Lost;
 use crate::journal::{Point, View};
 use crate::options::Notify;
 use crate::thin::Refusal;
-use crate::trouble::{Failure, WAITING, failure};
 use crate::{Notice, Options, Thin, VolumeId};
 
 /// How long more requests are waited for.
 const GATHER: Duration = Duration::from_micros(50);
 
 /// A request that the drive's thread does, and the way back.
-pub(crate) struct Errand {
+pub(crate) struct DeferredRequest {
     pub(crate) thin: Arc<Thin>,
     pub(crate) request: Request,
-    pub(crate) promise: Promise,
+    pub(crate) reply: Reply,
     /// It has found no space and is tried again; refused from then on.
     pub(crate) waits_until: Option<Instant>,
 }
 
 /// The way back for the completion of a request. Whoever waits for it gets one also where this is
 /// dropped on the way, because the thread that had it panicked.
-pub(crate) struct Promise {
+pub(crate) struct Reply {
     remote: Option<Remote>,
     tag: u64,
     action: Action,
 }
 
-impl Errand {
+impl DeferredRequest {
     pub(crate) fn new(thin: Arc<Thin>, request: Request, remote: Remote) -> Self {
-        let promise = Promise { remote: Some(remote), tag: request.tag, action: request.operation.action() };
-        Self { thin, request, promise, waits_until: None }
+        let reply = Reply { remote: Some(remote), tag: request.tag, action: request.operation.action() };
+        Self { thin, request, reply, waits_until: None }
     }
 
     /// Answers it.
@@ -49,19 +49,19 @@ impl Errand {
     }
 
     pub(crate) fn answer(self, result: Result<(), Error>) {
-        self.promise.keep(self.request.complete(result));
+        self.reply.send(self.request.complete(result));
     }
 }
 
-impl Promise {
-    pub(crate) fn keep(mut self, completion: Completion) {
+impl Reply {
+    pub(crate) fn send(mut self, completion: Completion) {
         if let Some(remote) = self.remote.take() {
             remote.deliver(completion);
         }
     }
 }
 
-impl Drop for Promise {
+impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(remote) = self.remote.take() {
             let reason = "the drive's thread failed at it: see the log";
@@ -74,9 +74,9 @@ impl Drop for Promise {
 
 /// What the drive's thread is asked for.
 pub(crate) enum Message {
-    Errand(Box<Errand>),
+    DeferredRequest(Box<DeferredRequest>),
     /// These flushes are over, and everything up to there is durable.
-    Flushed(Point, Vec<Errand>),
+    Flushed(Point, Vec<DeferredRequest>),
     /// These extents read as zeros, durably, unless there is an error.
     Zeroed(Vec<u32>, Result<(), Error>),
     /// The backing device has failed at something.
@@ -88,7 +88,7 @@ pub(crate) enum Message {
 #[derive(Debug, Default)]
 pub(crate) struct Epoch(Weak<Shared>);
 
-impl After for Epoch {
+impl CompletionHook for Epoch {
     fn finish(&self, completion: &mut Completion) {
         if let Err(error) = &completion.result
             && let Some(shared) = self.0.upgrade()
@@ -100,12 +100,12 @@ impl After for Epoch {
 
 /// An epoch, and what somebody above had attached to the request before.
 #[derive(Debug)]
-pub(crate) struct Both {
+pub(crate) struct ChainedHooks {
     pub(crate) epoch: Arc<Epoch>,
-    pub(crate) above: Arc<dyn After>,
+    pub(crate) above: Arc<dyn CompletionHook>,
 }
 
-impl After for Both {
+impl CompletionHook for ChainedHooks {
     fn finish(&self, completion: &mut Completion) {
         self.epoch.finish(completion);
         self.above.finish(completion);
@@ -132,7 +132,7 @@ pub(crate) struct Shared {
     failures: Mutex<Vec<Failure>>,
     queue: Mutex<Queue>,
     bell: Condvar,
-    flushes: Mutex<(Vec<Errand>, bool)>,
+    flushes: Mutex<(Vec<DeferredRequest>, bool)>,
     flush_bell: Condvar,
 }
 
@@ -166,7 +166,7 @@ impl Shared {
     }
 
     /// Tells the owner of the medium something. On the drive's thread only.
-    pub(crate) fn tell(&self, notice: Notice) {
+    pub(crate) fn notify(&self, notice: Notice) {
         if let Some(Notify(notify)) = &self.notify {
             notify(notice);
         }
@@ -233,12 +233,12 @@ impl Shared {
     }
 
     /// Leaves a request with the drive's thread, or gives it back when that has ended.
-    pub(crate) fn send(&self, errand: Errand) -> Result<(), Errand> {
+    pub(crate) fn send(&self, deferred: DeferredRequest) -> Result<(), DeferredRequest> {
         let mut queue = self.queue();
         if queue.stopped {
-            return Err(errand);
+            return Err(deferred);
         }
-        queue.messages.push_back(Message::Errand(Box::new(errand)));
+        queue.messages.push_back(Message::DeferredRequest(Box::new(deferred)));
         drop(queue);
         self.bell.notify_one();
         Ok(())
@@ -262,19 +262,19 @@ impl Shared {
     }
 
     /// Leaves a flush with the thread for them, or gives it back when that has ended.
-    pub(crate) fn send_flush(&self, errand: Errand) -> Result<(), Errand> {
+    pub(crate) fn send_flush(&self, deferred: DeferredRequest) -> Result<(), DeferredRequest> {
         let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
         if flushes.1 {
-            return Err(errand);
+            return Err(deferred);
         }
-        flushes.0.push(errand);
+        flushes.0.push(deferred);
         drop(flushes);
         self.flush_bell.notify_one();
         Ok(())
     }
 
     /// Waits for flushes; `None` when there will be none.
-    pub(crate) fn wait_for_flushes(&self) -> Option<Vec<Errand>> {
+    pub(crate) fn wait_for_flushes(&self) -> Option<Vec<DeferredRequest>> {
         let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
         while flushes.0.is_empty() && !flushes.1 {
             flushes = self.flush_bell.wait(flushes).unwrap_or_else(PoisonError::into_inner);
@@ -283,7 +283,7 @@ impl Shared {
     }
 
     /// The flushes that are there.
-    pub(crate) fn take_flushes(&self) -> Vec<Errand> {
+    pub(crate) fn take_flushes(&self) -> Vec<DeferredRequest> {
         std::mem::take(&mut self.flushes.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
@@ -299,12 +299,12 @@ impl Shared {
     }
 
     /// Everything that there is to do, after `patience` at the latest; `None` is for ever.
-    pub(crate) fn take(&self, patience: Option<Duration>) -> VecDeque<Message> {
+    pub(crate) fn take(&self, wait_for: Option<Duration>) -> VecDeque<Message> {
         let mut queue = self.queue();
         if queue.messages.is_empty() && !queue.woken {
-            queue = match patience {
+            queue = match wait_for {
                 Some(Duration::ZERO) => queue,
-                Some(patience) => self.bell.wait_timeout(queue, patience).unwrap_or_else(PoisonError::into_inner).0,
+                Some(wait_for) => self.bell.wait_timeout(queue, wait_for).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
         }

@@ -11,7 +11,7 @@ use crate::flusher::Flusher;
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::work::WorkQueue;
-use crate::zeroing::{Load, Zeroing};
+use crate::zeroing::{ZeroRequest, Zeroing};
 
 /// What the threads of a drive would do, see [`open_stepped`](crate::open_stepped). Whoever holds
 /// it calls [`turn`](Self::turn), [`flush`](Self::flush) and [`zero`](Self::zero) in any order, as
@@ -26,19 +26,19 @@ pub struct Stepper {
     event_loop: Option<EventLoop>,
     flusher: Flusher,
     zeroing: Zeroing,
-    loads: mpsc::Receiver<Load>,
-    /// Taken from `loads`.
-    to_zero: VecDeque<Load>,
+    zero_requests: mpsc::Receiver<ZeroRequest>,
+    /// Taken from `zero_requests`.
+    to_zero: VecDeque<ZeroRequest>,
 }
 
 impl Stepper {
     pub(crate) fn new(mut store: Store, work: Arc<WorkQueue>, options: &Options) -> Self {
         let shared = Arc::clone(&store.shared);
-        let (sender, loads) = mpsc::channel();
+        let (sender, zero_requests) = mpsc::channel();
         store.extents.set_zeroing_thread(sender);
         let (flusher, zeroing) = (Flusher::new(&shared, options), Zeroing::new(&shared, options));
         let event_loop = Some(EventLoop::new(store, Arc::clone(&work)));
-        Self { shared, work, event_loop, flusher, zeroing, loads, to_zero: VecDeque::new() }
+        Self { shared, work, event_loop, flusher, zeroing, zero_requests, to_zero: VecDeque::new() }
     }
 
     /// One turn of the drive's thread: some of what was asked for, a step of a job, or what can be
@@ -88,15 +88,15 @@ impl Stepper {
     /// Zeroes the next extents that were given back and are to be zeroed in the background; `false`
     /// if there were none.
     pub fn zero(&mut self) -> bool {
-        self.to_zero.extend(self.loads.try_iter());
-        let Some(load) = self.to_zero.pop_front() else { return false };
-        self.zeroing.zero(load);
+        self.to_zero.extend(self.zero_requests.try_iter());
+        let Some(zero_request) = self.to_zero.pop_front() else { return false };
+        self.zeroing.zero(zero_request);
         true
     }
 
     /// Whether [`zero`](Self::zero) has something to do.
     pub fn has_zeroing(&mut self) -> bool {
-        self.to_zero.extend(self.loads.try_iter());
+        self.to_zero.extend(self.zero_requests.try_iter());
         !self.to_zero.is_empty()
     }
 

@@ -8,7 +8,7 @@ use ebof_drive::BlockFormat;
 use ebof_drive::frame::{CHANGE_BYTES_MAX, FRAME_BYTES, Record};
 use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 
-use crate::bad::Bad;
+use crate::bad_blocks::BadBlocks;
 use crate::disk::Disk;
 use crate::extents::Extents;
 use crate::found::Found;
@@ -66,7 +66,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes of what was found what this life goes on from.
+    /// Makes of what was found what this incarnation goes on from.
     pub(crate) fn begin(&mut self) {
         if let Err(error) = self.forget_keys() {
             tracing::error!("the keys of the drive cannot be written: {error}");
@@ -202,7 +202,7 @@ impl Store {
     pub fn clear(&mut self, volume: VolumeId) -> Result<(), Error> {
         let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
         self.append(&[Record::Clear(volume)], true)?;
-        thin.change_bad(Bad::clear);
+        thin.change_bad_blocks(BadBlocks::clear);
         self.release(&thin, 0..thin.map.len());
         self.tags.forget_all(volume);
         Ok(())
@@ -216,8 +216,8 @@ impl Store {
     /// `Unknown`, `TooMany` or `Device` (out of range).
     pub fn mark_bad(&mut self, volume: VolumeId, blocks: Range<u64>) -> Result<(), Error> {
         let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
-        if self.bad_ranges() >= Bad::MAX {
-            return Err(Error::TooMany { what: "ranges of bad blocks", max: Bad::MAX });
+        if self.bad_ranges() >= BadBlocks::MAX {
+            return Err(Error::TooMany { what: "ranges of bad blocks", max: BadBlocks::MAX });
         }
         let count = blocks.end.saturating_sub(blocks.start);
         let geometry = ThinDevice(Arc::clone(&thin)).geometry();
@@ -226,13 +226,13 @@ impl Store {
         geometry.check_transfer(ebof_backend::Action::Write, offset, len)?;
         let record = Record::Bad { volume, start: blocks.start, blocks: count, bad: true };
         self.append(&[record], true)?;
-        thin.change_bad(|bad| bad.add(blocks));
+        thin.change_bad_blocks(|bad| bad.add(blocks));
         Ok(())
     }
 
     /// Ranges of bad blocks on the medium.
     pub(crate) fn bad_ranges(&self) -> usize {
-        self.shared.thins().iter().map(|thin| thin.bad().len()).sum()
+        self.shared.thins().iter().map(|thin| thin.bad_blocks().len()).sum()
     }
 
     /// Bytes of memory that tags of blocks take: what the medium holds of them is not counted.
@@ -303,8 +303,8 @@ impl Store {
 
     /// Whether no request can reach anything any more that was given back, and none of it is being
     /// zeroed.
-    pub fn is_settled(&mut self) -> bool {
-        self.extents.settle().is_none() && !self.extents.is_zeroing()
+    pub fn is_reclaimed(&mut self) -> bool {
+        self.extents.reclaim().is_none() && !self.extents.is_zeroing()
     }
 
     /// Has some of what was given back zeroed in the background; `true` when there is nothing left
@@ -314,8 +314,8 @@ impl Store {
     /// `Device`.
     pub fn clean(&mut self) -> Result<bool, Error> {
         // In this order: what has just come out of reach is to be zeroed, too.
-        let settled = self.is_settled();
-        Ok(!self.start_zeroing()? && settled)
+        let reclaimed = self.is_reclaimed();
+        Ok(!self.start_zeroing()? && reclaimed)
     }
 
     /// Extents that were given back and may still hold what was in them.

@@ -14,10 +14,10 @@ use ebof_backend::{Buffer, Class, Error as DeviceError, Operation, Segments};
 use ebof_drive::frame::Record;
 use ebof_drive::tag::Tag;
 
-use crate::bad::Bad as Ranges;
+use crate::bad_blocks::BadBlocks as Ranges;
 use crate::batch::{Batch, Item, JOURNAL, edges, given_back, one, one_mut, records_of, written};
 use crate::disk::Disk;
-use crate::tags::{BYTES, Owner, Tags, page, pages_of, spot};
+use crate::tags::{BYTES, Owner, Tags, location, page, pages_of};
 use crate::{Store, VolumeId};
 
 /// Bytes of data that are moved together, parts of requests, and blocks.
@@ -91,7 +91,7 @@ impl Tagged<'_> {
         }
         let Store { tags, disk, journal, .. } = &mut *self.0.store;
         tags.end_batch(disk, journal);
-        self.0.heal();
+        self.0.clear_bad_blocks();
     }
 
     /// Gives new extents their pages of tags, durably, before they are given to anybody.
@@ -104,7 +104,7 @@ impl Tagged<'_> {
         for (thin, index, place) in fresh {
             some = true;
             let begin = layout.extent(place);
-            let pages = thin.grid.tags.1 / BYTES as u64;
+            let pages = thin.block_layout.tags.1 / BYTES as u64;
             let blank = |page_no: u64| {
                 let owner = Owner { volume: thin.volume, blocks: 0..0, place: (index, page_no) };
                 page(&owner, 0)
@@ -115,9 +115,9 @@ impl Tagged<'_> {
                 let len = buffer.capacity();
                 for (into, page_no) in buffer.as_mut_slice().chunks_exact_mut(BYTES).zip(first..) {
                     into.copy_from_slice(blank(page_no).as_slice());
-                    store.tags.made_blank(begin + thin.grid.page_at(page_no));
+                    store.tags.made_blank(begin + thin.block_layout.page_at(page_no));
                 }
-                let offset = begin + thin.grid.page_at(first);
+                let offset = begin + thin.block_layout.page_at(first);
                 operations.push(Operation::Write { offset, len, data: buffer.into(), fua: false });
                 if operations.len() * size(PART_BYTES) >= BLANK_BYTES {
                     run_all(&mut store.disk, std::mem::take(&mut operations))?;
@@ -158,7 +158,7 @@ impl Tagged<'_> {
         let Batch { store, items } = &mut self.0;
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let read = |part: &&Part| {
-            let len = size(part.count() * items[part.item].thin.grid.data_bytes);
+            let len = size(part.count() * items[part.item].thin.block_layout.data_bytes);
             Operation::Read { offset: part.at, len, data: Buffer::zeroed(len).into() }
         };
         let operations = parts.iter().map(read).collect();
@@ -210,21 +210,21 @@ impl Tagged<'_> {
         // Whether it was written all the same is seen at once, if it can be.
         unsure
             .chunks(TURN_PARTS)
-            .for_each(|blocks| store.tags.settle_blocks(&mut store.disk, &mut store.journal, blocks));
+            .for_each(|blocks| store.tags.recover_blocks(&mut store.disk, &mut store.journal, blocks));
     }
 }
 
 /// Hands out what was read, if it is what was written.
 fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut read: Buffer) {
     let thin = Arc::clone(&item.thin);
-    let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
+    let (data_bytes, block_bytes) = (size(thin.block_layout.data_bytes), size(thin.block_layout.block_bytes));
     let Operation::Read { offset, data, .. } = &mut item.request.operation else { return };
-    let mut into = size(part.blocks.start * thin.grid.block_bytes - *offset);
+    let mut into = size(part.blocks.start * thin.block_layout.block_bytes - *offset);
     for (block, bytes) in part.blocks.clone().zip(read.as_mut_slice().chunks_exact_mut(data_bytes)) {
         let Some(found) = tags.fit(&thin, block, bytes) else {
             let (action, of) = (item.request.operation.action(), format!("namespace {}", thin.volume.0));
             item.result = Err(DeviceError::Corrupt { action, block, of });
-            tags.tell_corrupt(&thin, block);
+            tags.report_corrupt(&thin, block);
             return;
         };
         let (data_part, metadata) = one_mut(data).as_mut_slice()[into..into + block_bytes].split_at_mut(data_bytes);
@@ -246,14 +246,14 @@ fn size(bytes: u64) -> usize {
 /// What a part of a change does on the backing device, and the tags of its blocks.
 fn sealed(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
     let thin = &item.thin;
-    let (data_bytes, block_bytes) = (size(thin.grid.data_bytes), size(thin.grid.block_bytes));
-    let len = part.count() * thin.grid.data_bytes;
+    let (data_bytes, block_bytes) = (size(thin.block_layout.data_bytes), size(thin.block_layout.block_bytes));
+    let len = part.count() * thin.block_layout.data_bytes;
     let Operation::Write { offset, data, .. } = &item.request.operation else {
         let deallocate = !matches!(item.request.operation, Operation::WriteZeroes { deallocate: false, .. });
         let operation = Operation::WriteZeroes { offset: part.at, len, deallocate, fua: false };
         return (operation, vec![Tag::UNWRITTEN; size(part.count())]);
     };
-    let from = size(part.blocks.start * thin.grid.block_bytes - offset);
+    let from = size(part.blocks.start * thin.block_layout.block_bytes - offset);
     let mut sealed = Buffer::zeroed(size(len));
     let blocks = one(data).as_slice()[from..].chunks_exact(block_bytes);
     let into = sealed.as_mut_slice()[..size(len)].chunks_exact_mut(data_bytes);
@@ -287,12 +287,12 @@ fn ranges(item: &Item) -> Vec<Range<u64>> {
 fn parts(items: &mut [Item]) -> Vec<Part> {
     let mut parts = Vec::new();
     for (item, it) in items.iter_mut().enumerate().filter(|(_, it)| it.result.is_ok()) {
-        let most = PART_BYTES / it.thin.grid.data_bytes;
-        for blocks in ranges(it).into_iter().flat_map(|range| it.thin.grid.pieces(range, most)) {
-            if let Some((at, _)) = spot(&it.thin, blocks.start) {
+        let most = PART_BYTES / it.thin.block_layout.data_bytes;
+        for blocks in ranges(it).into_iter().flat_map(|range| it.thin.block_layout.pieces(range, most)) {
+            if let Some((at, _)) = location(&it.thin, blocks.start) {
                 parts.push(Part { item, blocks, at });
             } else if let Operation::Read { offset, data, .. } = &mut it.request.operation {
-                let block_bytes = it.thin.grid.block_bytes;
+                let block_bytes = it.thin.block_layout.block_bytes;
                 let zeros = size(blocks.start * block_bytes - *offset)..size(blocks.end * block_bytes - *offset);
                 one_mut(data).as_mut_slice()[zeros].fill(0);
             }
@@ -306,12 +306,12 @@ fn turns<'a>(items: &[Item], parts: &'a [Part]) -> Vec<&'a [Part]> {
     let (mut turns, mut begin) = (Vec::new(), 0);
     let (mut bytes, mut blocks) = (0, 0);
     for (at, part) in parts.iter().enumerate() {
-        bytes += part.count() * items[part.item].thin.grid.data_bytes;
+        bytes += part.count() * items[part.item].thin.block_layout.data_bytes;
         blocks += part.count();
         if at > begin && (bytes > TURN_BYTES || blocks > TURN_BLOCKS || at - begin >= TURN_PARTS) {
             turns.push(&parts[begin..at]);
             begin = at;
-            (bytes, blocks) = (part.count() * items[part.item].thin.grid.data_bytes, part.count());
+            (bytes, blocks) = (part.count() * items[part.item].thin.block_layout.data_bytes, part.count());
         }
     }
     if begin < parts.len() {

@@ -30,10 +30,10 @@ const AT_ONCE: usize = 256;
 pub(crate) const CARRIED_MAX: usize = 16384;
 /// Pages that could not be written, and whose tags a checkpoint carries.
 pub(crate) const PAGES_MAX: usize = 64;
-/// Damaged blocks that are told in one [`TOLD_TIME`].
-const TOLD_MAX: u32 = 16;
-const TOLD_TIME: Duration = Duration::from_secs(1);
-/// Tags in the journal, so that the next life is soon done with them.
+/// Damaged blocks that are told in one [`REPORT_PERIOD`].
+const REPORTS_MAX: u32 = 16;
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
+/// Tags in the journal, so that the next incarnation is soon done with them.
 const JOURNALED_MAX: usize = 65536;
 
 /// See the module's description.
@@ -45,51 +45,51 @@ pub(crate) struct Tags {
     /// From where on blocks are looked at in the background which tag is theirs; `None` when that
     /// is over.
     cursor: Option<(VolumeId, u64)>,
-    told: Told,
+    reports: ReportLimit,
 }
 
 /// How many damaged blocks were told lately.
 #[derive(Debug, Default)]
-struct Told {
+struct ReportLimit {
     since: Option<Instant>,
     count: u32,
 }
 
 /// Where the pages for tags of blocks of one extent are; none if it has no place.
 pub(crate) fn pages_of(thin: &Thin, blocks: &std::ops::Range<u64>) -> Vec<(u64, Owner)> {
-    let (grid, index) = (&thin.grid, thin.grid.index(blocks.start));
+    let (block_layout, index) = (&thin.block_layout, thin.block_layout.index(blocks.start));
     let Some(place) = thin.map.place(index).filter(|_| !blocks.is_empty()) else { return Vec::new() };
     let begin = thin.shared.layout.extent(place);
     let owner = |page| {
-        let tagged = grid.tagged(index, page);
+        let tagged = block_layout.tagged(index, page);
         let blocks = tagged.start..tagged.end.min(thin.blocks_of_it());
-        (begin + grid.page_at(page), Owner { volume: thin.volume, blocks, place: (index, page) })
+        (begin + block_layout.page_at(page), Owner { volume: thin.volume, blocks, place: (index, page) })
     };
-    (grid.page(blocks.start)..=grid.page(blocks.end - 1)).map(owner).collect()
+    (block_layout.page(blocks.start)..=block_layout.page(blocks.end - 1)).map(owner).collect()
 }
 
 /// Where the data of a block are, and the page of its tag; `None` if its extent has no place.
-pub(crate) fn spot(thin: &Thin, block: u64) -> Option<(u64, u64)> {
-    let begin = thin.shared.layout.extent(thin.map.place(thin.grid.index(block))?);
-    Some((begin + thin.grid.data(block), begin + thin.grid.page_at(thin.grid.page(block))))
+pub(crate) fn location(thin: &Thin, block: u64) -> Option<(u64, u64)> {
+    let begin = thin.shared.layout.extent(thin.map.place(thin.block_layout.index(block))?);
+    Some((begin + thin.block_layout.data(block), begin + thin.block_layout.page_at(thin.block_layout.page(block))))
 }
 
 /// A tag of a block, as it is on the medium, and what it says.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
-    kept: Tag,
+    on_medium: Tag,
     pub(crate) metadata: [u8; 8],
 }
 
 /// The first of these tags that is that of the block with these bytes. They become what was
 /// written.
-fn judge(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Tag>) -> Option<Found> {
+fn match_tag(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Tag>) -> Option<Found> {
     let zeros = data.iter().all(|byte| *byte == 0);
     if let Some(cipher) = thin.cipher.as_ref().filter(|_| !zeros) {
         cipher.decrypt(block, data.len(), data);
     }
-    let clear = |kept: Tag| {
-        let mut tag = kept;
+    let clear = |on_medium: Tag| {
+        let mut tag = on_medium;
         if let Some(cipher) = &thin.cipher
             && tag != Tag::LOST
         {
@@ -97,13 +97,13 @@ fn judge(thin: &Thin, block: u64, data: &mut [u8], tags: impl Iterator<Item = Ta
         }
         tag
     };
-    tags.into_iter().find_map(|kept| {
+    tags.into_iter().find_map(|on_medium| {
         // One that was never written is neither encrypted nor anything else.
-        let (fits, tag) = match kept {
-            Tag::UNWRITTEN => (zeros, kept),
-            kept => (clear(kept).fits(thin.volume, block, data), clear(kept)),
+        let (fits, tag) = match on_medium {
+            Tag::UNWRITTEN => (zeros, on_medium),
+            on_medium => (clear(on_medium).fits(thin.volume, block, data), clear(on_medium)),
         };
-        fits.then(|| Found { kept, metadata: tag.metadata() })
+        fits.then(|| Found { on_medium, metadata: tag.metadata() })
     })
 }
 
@@ -116,7 +116,7 @@ impl Tags {
             memory: Memory::new(cache_bytes),
             journaled: 0,
             cursor,
-            told: Told::default(),
+            reports: ReportLimit::default(),
         }
     }
 
@@ -145,14 +145,14 @@ impl Tags {
     /// Lets the journal know when it is known of all blocks which tag is theirs: no block is being
     /// written.
     pub(crate) fn release(&self, journal: &mut Journal) {
-        if self.memory.is_settled() {
+        if self.memory.is_recovered() {
             journal.release();
         }
     }
 
     /// A block has this tag, or one that it could have before, unless those are ruled out.
-    pub(crate) fn suppose(&mut self, volume: VolumeId, block: u64, tag: Tag, only: bool) {
-        self.memory.suppose(volume, block, tag, only);
+    pub(crate) fn add_candidate(&mut self, volume: VolumeId, block: u64, tag: Tag, only: bool) {
+        self.memory.add_candidate(volume, block, tag, only);
     }
 
     /// The tags of these blocks are those on their pages.
@@ -178,12 +178,12 @@ impl Tags {
     /// The data of a block were written, with this tag; `false` if that is not known of both of
     /// them.
     pub(crate) fn was_written(&mut self, thin: &Thin, block: u64, tag: Tag, sure: bool) -> bool {
-        let page = spot(thin, block).map(|(_, page)| page);
-        if sure && page.is_some_and(|page| self.memory.put(page, thin.grid.tag(block), tag)) {
+        let page = location(thin, block).map(|(_, page)| page);
+        if sure && page.is_some_and(|page| self.memory.put(page, thin.block_layout.tag(block), tag)) {
             self.memory.resolve(thin.volume, block..block + 1);
             return true;
         }
-        self.memory.suppose(thin.volume, block, tag, false);
+        self.memory.add_candidate(thin.volume, block, tag, false);
         false
     }
 
@@ -248,7 +248,7 @@ impl Tags {
                 (result, _) => {
                     let error = result.err();
                     let class = error.as_ref().map_or(Class::MediumRead, DeviceError::class);
-                    if !is_troubled(disk, journal) {
+                    if !has_faults(disk, journal) {
                         tracing::error!(instance = owner.volume.0, ?error, "tags of blocks cannot be read");
                     }
                     failed.insert(at, class);
@@ -278,7 +278,7 @@ impl Tags {
                 match completion.result {
                     Ok(()) => self.memory.cleaned(at),
                     Err(error) => {
-                        if !is_troubled(disk, journal) {
+                        if !has_faults(disk, journal) {
                             tracing::error!("tags of blocks cannot be written: {error}");
                         }
                         failed.push(at);
@@ -294,11 +294,11 @@ impl Tags {
     pub(crate) fn bring(&mut self, disk: &mut Disk, journal: &mut Journal) -> Result<Vec<Record>, Error> {
         if self.memory.pending() > CARRIED_MAX {
             let mut from = (VolumeId(0), 0);
-            while let some = self.memory.unsettled(from, AT_ONCE)
+            while let some = self.memory.unrecovered(from, AT_ONCE)
                 && let Some(&(volume, block)) = some.last()
             {
                 from = (volume, block + 1);
-                self.settle_blocks(disk, journal, &some);
+                self.recover_blocks(disk, journal, &some);
             }
         }
         let failed = self.write_back(disk, journal)?;
@@ -311,27 +311,27 @@ impl Tags {
     }
 
     /// Whether there are blocks that nobody has looked at since the start.
-    pub(crate) fn has_unsettled(&self) -> bool {
-        self.cursor.is_some_and(|from| !self.memory.unsettled(from, 1).is_empty())
+    pub(crate) fn has_unrecovered(&self) -> bool {
+        self.cursor.is_some_and(|from| !self.memory.unrecovered(from, 1).is_empty())
     }
 
     /// Looks at some of them.
-    pub(crate) fn settle_some(&mut self, disk: &mut Disk, journal: &mut Journal) {
+    pub(crate) fn recover_some(&mut self, disk: &mut Disk, journal: &mut Journal) {
         let Some(from) = self.cursor else { return };
-        let some = self.memory.unsettled(from, AT_ONCE);
-        self.settle_blocks(disk, journal, &some);
+        let some = self.memory.unrecovered(from, AT_ONCE);
+        self.recover_blocks(disk, journal, &some);
         // What cannot be read now is looked at when it is read.
         self.cursor = some.last().map(|&(volume, block)| (volume, block + 1));
     }
 
     /// Finds out which tag is that of blocks that may have several; what cannot be read stays as it
     /// is.
-    pub(crate) fn settle_blocks(&mut self, disk: &mut Disk, journal: &mut Journal, blocks: &[(VolumeId, u64)]) {
+    pub(crate) fn recover_blocks(&mut self, disk: &mut Disk, journal: &mut Journal, blocks: &[(VolumeId, u64)]) {
         self.memory.next_turn();
         let mut known: Vec<(Arc<Thin>, u64, u64, u64)> = Vec::new();
         for &(volume, block) in blocks {
             let thin = self.shared.thin(volume);
-            match thin.and_then(|thin| spot(&thin, block).map(|(data, page)| (thin, block, data, page))) {
+            match thin.and_then(|thin| location(&thin, block).map(|(data, page)| (thin, block, data, page))) {
                 Some(known_one) => known.push(known_one),
                 None => self.memory.resolve(volume, block..block + 1),
             }
@@ -341,15 +341,15 @@ impl Tags {
         let failed = self.load(disk, journal, pages.into_iter());
         known.retain(|(.., page)| !failed.contains_key(page));
         let read = |(thin, _, offset, _): &(Arc<Thin>, u64, u64, u64)| {
-            let len = usize::try_from(thin.grid.data_bytes).unwrap_or_default();
+            let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
             Operation::Read { offset: *offset, len, data: Buffer::zeroed(len).into() }
         };
         let operations = known.iter().map(read).collect();
         for ((thin, block, ..), completion) in known.iter().zip(disk.run(operations)) {
             if let (Ok(()), Some(mut data)) = (completion.result, completion.data.and_then(Segments::into_buffer)) {
-                let len = usize::try_from(thin.grid.data_bytes).unwrap_or_default();
+                let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
                 if self.fit(thin, *block, &mut data.as_mut_slice()[..len]).is_none() {
-                    self.tell_corrupt(thin, *block);
+                    self.report_corrupt(thin, *block);
                     self.give_up(thin, *block);
                 }
             }
@@ -376,43 +376,43 @@ impl Tags {
     /// The tag of a block with these bytes, which become what was written; `None` if none fits, or
     /// its page is not in memory.
     pub(crate) fn fit(&mut self, thin: &Thin, block: u64, data: &mut [u8]) -> Option<Found> {
-        let (_, page) = spot(thin, block)?;
-        let at = thin.grid.tag(block);
+        let (_, page) = location(thin, block)?;
+        let at = thin.block_layout.tag(block);
         let on_page = self.memory.tag(page, &at)?;
-        let Some(supposed) = self.memory.supposed(thin.volume, block) else {
-            return judge(thin, block, data, std::iter::once(on_page));
+        let Some(candidates) = self.memory.candidates(thin.volume, block) else {
+            return match_tag(thin, block, data, std::iter::once(on_page));
         };
-        let newest = supposed.tags.last().copied();
-        let newest_first = supposed.tags.iter().rev().copied().chain((!supposed.only).then_some(on_page));
-        let found = judge(thin, block, data, newest_first)?;
+        let newest = candidates.tags.last().copied();
+        let newest_first = candidates.tags.iter().rev().copied().chain((!candidates.only).then_some(on_page));
+        let found = match_tag(thin, block, data, newest_first)?;
         if self.shared.read_only {
             return Some(found);
         }
-        if found.kept != on_page {
-            self.memory.put(page, at, found.kept);
+        if found.on_medium != on_page {
+            self.memory.put(page, at, found.on_medium);
         }
         self.memory.resolve(thin.volume, block..block + 1);
-        if newest != Some(found.kept) {
-            self.memory.revert(thin.volume, block, found.kept);
+        if newest != Some(found.on_medium) {
+            self.memory.revert(thin.volume, block, found.on_medium);
         }
         Some(found)
     }
 
     /// None of its tags fits: it has the newest, and cannot be read before it is written.
     fn give_up(&mut self, thin: &Thin, block: u64) {
-        let newest = self.memory.supposed(thin.volume, block).and_then(|supposed| supposed.tags.last().copied());
-        if let (Some(newest), Some((_, page))) = (newest, spot(thin, block))
-            && self.memory.put(page, thin.grid.tag(block), newest)
+        let newest = self.memory.candidates(thin.volume, block).and_then(|candidates| candidates.tags.last().copied());
+        if let (Some(newest), Some((_, page))) = (newest, location(thin, block))
+            && self.memory.put(page, thin.block_layout.tag(block), newest)
         {
             self.memory.resolve(thin.volume, block..block + 1);
         }
     }
 
     /// What is there of a block is not what was written.
-    pub(crate) fn tell_corrupt(&mut self, thin: &Thin, block: u64) {
-        if self.told.may_tell(self.shared.clock.now()) {
+    pub(crate) fn report_corrupt(&mut self, thin: &Thin, block: u64) {
+        if self.reports.may_report(self.shared.clock.now()) {
             tracing::error!(instance = thin.volume.0, block, "a block is damaged: its checksum does not fit");
-            self.shared.tell(Notice::Corrupt { volume: thin.volume, block });
+            self.shared.notify(Notice::Corrupt { volume: thin.volume, block });
         }
     }
 
@@ -420,26 +420,26 @@ impl Tags {
     pub(crate) fn forget(&mut self, thin: &Thin, extents: &[(u32, u32)]) {
         let layout = self.shared.layout;
         for &(index, place) in extents {
-            let (blocks, begin) = (thin.grid.blocks_of(index..index + 1), layout.extent(place));
+            let (blocks, begin) = (thin.block_layout.blocks_of(index..index + 1), layout.extent(place));
             self.memory.forget(thin.volume, blocks, begin..begin + layout.extent_bytes);
         }
     }
 }
 
-impl Told {
+impl ReportLimit {
     /// Whether another damaged block is to be told now: not thousands in a row.
-    fn may_tell(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now.duration_since(since) >= TOLD_TIME) {
+    fn may_report(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= REPORT_PERIOD) {
             (self.since, self.count) = (Some(now), 0);
         }
         self.count += 1;
-        self.count <= TOLD_MAX
+        self.count <= REPORTS_MAX
     }
 }
 
 /// Whether it is known that the backing device fails: then it has been told.
-fn is_troubled(disk: &Disk, journal: &Journal) -> bool {
-    disk.troubles.is_any() || journal.is_failing()
+fn has_faults(disk: &Disk, journal: &Journal) -> bool {
+    disk.faults.is_any() || journal.is_failing()
 }
 
 fn header_of(owner: &Owner) -> [u8; 16] {
@@ -460,8 +460,8 @@ mod tests {
 
     #[test]
     fn damaged_blocks_are_told_but_not_thousands_at_a_time() {
-        let (mut told, now) = (Told::default(), Instant::now());
-        assert_eq!((0..1000).filter(|_| told.may_tell(now)).count(), 16);
-        assert!(!told.may_tell(now + TOLD_TIME / 2) && told.may_tell(now + TOLD_TIME));
+        let (mut told, now) = (ReportLimit::default(), Instant::now());
+        assert_eq!((0..1000).filter(|_| told.may_report(now)).count(), 16);
+        assert!(!told.may_report(now + REPORT_PERIOD / 2) && told.may_report(now + REPORT_PERIOD));
     }
 }

@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use ebof_backend::{After, Class, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
+use ebof_backend::{Class, CompletionHook, Device, Error, Geometry, Io, Operation, Request, Submitted, format_size};
 use ebof_drive::BlockFormat;
 use ebof_drive::map::{ExtentMap, Run as Places};
 
 use crate::VolumeId;
-use crate::bad::Bad;
+use crate::bad_blocks::BadBlocks;
+use crate::block_layout::BlockLayout;
 use crate::crypt::{Cipher, Decrypt};
-use crate::grid::Grid;
-use crate::shared::{Both, Errand, Shared};
+use crate::shared::{ChainedHooks, DeferredRequest, Shared};
 
 /// A thin namespace.
 pub struct Thin {
@@ -31,13 +31,13 @@ pub struct Thin {
     pub(crate) block_format: BlockFormat,
     /// What encrypts them, if anything does.
     pub(crate) cipher: Option<Arc<Cipher>>,
-    pub(crate) grid: Grid,
+    pub(crate) block_layout: BlockLayout,
     /// Its blocks have tags: the drive's thread does everything.
     pub(crate) is_tagged: bool,
     /// Where the journal was when it last said something of this namespace
     /// ([`Point::pack`](crate::journal::Point::pack)).
     touched: AtomicU64,
-    bad: RwLock<Bad>,
+    bad_blocks: RwLock<BadBlocks>,
     /// Whether any block is bad, so that the others need no lock.
     has_bad: AtomicBool,
     geometry: Geometry,
@@ -83,7 +83,7 @@ impl Thin {
         let logical_block_bytes = u32::try_from(block_format.block_bytes()).ok()?;
         let extents = block_format.extents(blocks, shared.layout.extent_bytes);
         let extents = u32::try_from(extents).ok().filter(|&extents| extents <= INDEX_MAX)?;
-        let grid = Grid::new(block_format, shared.layout.extent_bytes)?;
+        let block_layout = BlockLayout::new(block_format, shared.layout.extent_bytes)?;
         let extent_bytes = u32::try_from(shared.layout.extent_bytes).unwrap_or(1 << 31);
         let unit = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX / logical_block_bytes * logical_block_bytes);
         let geometry = Geometry {
@@ -97,7 +97,11 @@ impl Thin {
             logical_block_bytes,
             read_only: shared.read_only,
             deallocates: true,
-            deallocate_granularity_bytes: if block_format.is_tagged() { unit(grid.span_bytes) } else { extent_bytes },
+            deallocate_granularity_bytes: if block_format.is_tagged() {
+                unit(block_layout.span_bytes)
+            } else {
+                extent_bytes
+            },
             writes_zeroes: true,
             volatile_cache: base.volatile_cache,
         };
@@ -110,10 +114,10 @@ impl Thin {
             removed: AtomicBool::new(false),
             block_format,
             cipher,
-            grid,
+            block_layout,
             is_tagged: block_format.is_tagged(),
             touched: AtomicU64::new(shared.journal.position()),
-            bad: RwLock::default(),
+            bad_blocks: RwLock::default(),
             has_bad: AtomicBool::new(false),
             geometry,
         })
@@ -130,7 +134,7 @@ impl Thin {
     /// lies beyond the end is not in them.
     #[must_use]
     pub fn allocated(&self, range: Range<u64>, runs_max: usize) -> Vec<Run> {
-        let span_bytes = self.grid.span_bytes;
+        let span_bytes = self.block_layout.span_bytes;
         let end = range.end.min(self.geometry.capacity_bytes);
         let last = self.index(end.saturating_sub(1)).saturating_add(1);
         let mut looks = LOOKS_MAX;
@@ -155,8 +159,8 @@ impl Thin {
     /// Bytes of its blocks that are allocated, metadata aside (NUSE).
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let blocks = u64::from(self.allocated_extents()) * self.grid.blocks;
-        blocks.min(self.blocks_of_it()) * self.grid.data_bytes
+        let blocks = u64::from(self.allocated_extents()) * self.block_layout.blocks;
+        blocks.min(self.blocks_of_it()) * self.block_layout.data_bytes
     }
 
     /// Extents of the medium that it has.
@@ -169,19 +173,19 @@ impl Thin {
     /// where blocks have tags.
     #[must_use]
     pub fn span_bytes(&self) -> u64 {
-        self.grid.span_bytes
+        self.block_layout.span_bytes
     }
 
     /// Whether any of the blocks is marked bad, see [`Store::mark_bad`](crate::Store::mark_bad).
     #[must_use]
     pub fn is_bad(&self, blocks: Range<u64>) -> bool {
-        self.has_bad.load(Ordering::Acquire) && self.bad().touches(&blocks)
+        self.has_bad.load(Ordering::Acquire) && self.bad_blocks().touches(&blocks)
     }
 
     /// The ranges of blocks that are marked bad and touch `blocks`, at most `max`.
     #[must_use]
     pub fn bad_ranges(&self, blocks: &Range<u64>, max: usize) -> Vec<Range<u64>> {
-        self.bad().touching(blocks).take(max).collect()
+        self.bad_blocks().touching(blocks).take(max).collect()
     }
 
     /// Takes the places of extents; gives them: extent, and its place.
@@ -195,20 +199,20 @@ impl Thin {
         taken
     }
 
-    pub(crate) fn bad(&self) -> RwLockReadGuard<'_, Bad> {
-        self.bad.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn bad_blocks(&self) -> RwLockReadGuard<'_, BadBlocks> {
+        self.bad_blocks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the bad blocks.
-    pub(crate) fn change_bad(&self, change: impl FnOnce(&mut Bad)) {
-        let mut bad: RwLockWriteGuard<'_, Bad> = self.bad.write().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn change_bad_blocks(&self, change: impl FnOnce(&mut BadBlocks)) {
+        let mut bad: RwLockWriteGuard<'_, BadBlocks> = self.bad_blocks.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut bad);
         self.has_bad.store(!bad.is_empty(), Ordering::Release);
     }
 
     /// Whether the bytes touch bad blocks.
     pub(crate) fn is_bad_at(&self, offset: u64, len: u64) -> bool {
-        self.has_bad.load(Ordering::Acquire) && self.bad().touches(&self.blocks(offset, len))
+        self.has_bad.load(Ordering::Acquire) && self.bad_blocks().touches(&self.blocks(offset, len))
     }
 
     pub(crate) fn blocks(&self, offset: u64, len: u64) -> Range<u64> {
@@ -227,14 +231,14 @@ impl Thin {
 
     /// Number of the extent that holds byte `offset`.
     pub(crate) fn index(&self, offset: u64) -> u32 {
-        u32::try_from(offset / self.grid.span_bytes).unwrap_or(u32::MAX)
+        u32::try_from(offset / self.block_layout.span_bytes).unwrap_or(u32::MAX)
     }
 
     /// How far from the beginning of a range of bytes so many extents with places reach, and so
     /// many looks, which are both counted down: to the end of an extent, or of the range. Never
     /// nowhere.
     pub(crate) fn reach(&self, range: Range<u64>, extents: &mut u32, looks: &mut u32) -> u64 {
-        let span_bytes = self.grid.span_bytes;
+        let span_bytes = self.block_layout.span_bytes;
         let last = self.index(range.end.saturating_sub(1)).saturating_add(1);
         let at = self.reach_extents(self.index(range.start)..last, extents, looks);
         u64::from(at).saturating_mul(span_bytes).min(range.end)
@@ -326,8 +330,9 @@ impl Thin {
             }
             Operation::Read { len, .. } => {
                 let (cipher, len) = (Arc::clone(cipher), *len);
-                let decrypt = |above| Arc::new(Decrypt { cipher, first, block_bytes, len, above }) as Arc<dyn After>;
-                request.after = request.after.take().map(decrypt);
+                let decrypt =
+                    |above| Arc::new(Decrypt { cipher, first, block_bytes, len, above }) as Arc<dyn CompletionHook>;
+                request.hook = request.hook.take().map(decrypt);
             }
             Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => {}
         }
@@ -351,9 +356,9 @@ impl Thin {
     /// Has the drive's thread do it.
     fn hand_over(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
-        let errand = Errand::new(Arc::clone(self), request, remote);
-        if let Err(errand) = self.shared.send(errand) {
-            errand.finish(Err(stopped));
+        let deferred = DeferredRequest::new(Arc::clone(self), request, remote);
+        if let Err(deferred) = self.shared.send(deferred) {
+            deferred.finish(Err(stopped));
         }
         Submitted::Pending
     }
@@ -362,9 +367,9 @@ impl Thin {
     #[cold]
     fn hand_over_flush(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
-        let errand = Errand::new(Arc::clone(self), request, remote);
-        if let Err(errand) = self.shared.send_flush(errand) {
-            errand.finish(Err(stopped));
+        let deferred = DeferredRequest::new(Arc::clone(self), request, remote);
+        if let Err(deferred) = self.shared.send_flush(deferred) {
+            deferred.finish(Err(stopped));
         }
         Submitted::Pending
     }
@@ -440,10 +445,10 @@ impl Device for ThinDevice {
             Operation::Flush => {}
             Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => return thin.hand_over(io, request),
         }
-        let above = request.after.take();
-        request.after = Some(match above.clone() {
+        let above = request.hook.take();
+        request.hook = Some(match above.clone() {
             None => epoch,
-            Some(above) => Arc::new(Both { epoch, above }),
+            Some(above) => Arc::new(ChainedHooks { epoch, above }),
         });
         if let (Some(cipher), Some(asked)) = (&thin.cipher, asked) {
             thin.encrypt(cipher, asked, &mut request);
@@ -451,7 +456,7 @@ impl Device for ThinDevice {
         match thin.shared.base.submit(io, request) {
             // The caller may come back when the map is another one: it gets back what it gave.
             Submitted::Busy(mut request) => {
-                request.after = above;
+                request.hook = above;
                 if let (Some(cipher), Some(asked)) = (&thin.cipher, asked) {
                     thin.take_back(cipher, asked, &mut request);
                 }

@@ -22,7 +22,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
     let run = move || match ready(backing, &options) {
         Ok((mut store, ready)) => {
             let (shared, work) = (Arc::clone(&store.shared), Arc::clone(&ready.work));
-            let (loads, zeroing) = mpsc::channel();
+            let (zero_requests, zeroing) = mpsc::channel();
             let mut ended = Ended { shared: Arc::clone(&shared), work: Arc::clone(&work), threads: Vec::new() };
             let started = start_flusher(&shared, &options).and_then(|flusher| {
                 ended.threads.push(flusher);
@@ -32,7 +32,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
                 Ok(zeroing) => ended.threads.push(zeroing),
                 Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
             }
-            store.extents.set_zeroing_thread(loads);
+            store.extents.set_zeroing_thread(zero_requests);
             drop(shared);
             if sender.send(Ok(ready)).is_ok() {
                 EventLoop::new(store, work).serve();
@@ -68,14 +68,14 @@ fn start_flusher(shared: &Arc<Shared>, options: &Options) -> io::Result<JoinHand
 fn start_zeroing(
     shared: &Arc<Shared>,
     options: &Options,
-    loads: mpsc::Receiver<crate::zeroing::Load>,
+    zero_requests: mpsc::Receiver<crate::zeroing::ZeroRequest>,
 ) -> io::Result<JoinHandle<()>> {
     let (shared, options) = (Arc::clone(shared), options.clone());
     Builder::new().name("ebof-zero".to_owned()).spawn(move || {
         // Extents that are never zeroed would be lost to the drive.
         let _vital = Vital::new();
         let mut zeroing = Zeroing::new(&shared, &options);
-        loads.into_iter().for_each(|load| zeroing.zero(load));
+        zero_requests.into_iter().for_each(|request| zeroing.zero(request));
     })
 }
 

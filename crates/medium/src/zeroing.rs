@@ -15,7 +15,7 @@ use crate::thin::refused;
 const TOGETHER: usize = 4;
 
 /// Extents that nobody else has, and where they are on the medium (offset and length).
-pub(crate) struct Load {
+pub(crate) struct ZeroRequest {
     pub(crate) extents: Vec<u32>,
     pub(crate) ranges: Vec<(u64, u64)>,
 }
@@ -36,7 +36,7 @@ impl Zeroing {
     }
 
     /// Zeroes extents, durably, and tells the drive's thread.
-    pub(crate) fn zero(&mut self, Load { extents, ranges }: Load) {
+    pub(crate) fn zero(&mut self, ZeroRequest { extents, ranges }: ZeroRequest) {
         let zeroed = match &mut self.disk {
             Some(disk) => zero(disk, &ranges),
             None => Err(refused(&Operation::Flush, Class::MediumWrite, "there is no I/O for it: see the log")),

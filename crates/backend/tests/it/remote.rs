@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{LIMIT, engines, open_text, write_of};
-use ebof_backend::{After, Buffer, Class, Completion, Io, Operation, Remote, Request, Segments, Submitted};
+use ebof_backend::{Buffer, Class, Completion, CompletionHook, Io, Operation, Remote, Request, Segments, Submitted};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -143,7 +143,7 @@ struct Spoiler {
     held: AtomicU64,
 }
 
-impl After for Spoiler {
+impl CompletionHook for Spoiler {
     fn finish(&self, completion: &mut Completion) {
         self.seen.lock().expect("nobody panicked with it").push(completion.tag);
         self.held.fetch_add(1, Ordering::SeqCst);
@@ -164,8 +164,10 @@ fn what_accompanies_a_request_sees_its_completion_first_and_is_dropped_with_it()
             let after = Arc::new(Spoiler::default());
             for tag in 0..4 {
                 let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
-                let request =
-                    Request { after: Some(Arc::clone(&after) as Arc<dyn After>), ..Request::new(tag, operation) };
+                let request = Request {
+                    hook: Some(Arc::clone(&after) as Arc<dyn CompletionHook>),
+                    ..Request::new(tag, operation)
+                };
                 let done = match device.submit(&mut io, request) {
                     Submitted::Done(completion) => completion,
                     Submitted::Pending => {

@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     /// Pages of extents that have just got their headers and nothing else.
     blank: BTreeSet<u64>,
     /// Tags that blocks may have instead of the one on their page.
-    pending: BTreeMap<(VolumeId, u64), Supposed>,
+    pending: BTreeMap<(VolumeId, u64), Candidates>,
     /// Blocks that turned out to have another tag than the newest one in the journal: it is to say
     /// so, or their data would be taken for damaged ones when the newest was to be the right one.
     reverted: BTreeMap<(VolumeId, u64), Tag>,
@@ -44,7 +44,7 @@ pub(crate) struct Owner {
 
 /// The tags that a block may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Supposed {
+pub(crate) struct Candidates {
     /// The newest last.
     pub(crate) tags: Vec<Tag>,
     /// The one on its page is none of them.
@@ -223,7 +223,7 @@ impl Memory {
 
     /// The tags of these blocks are those on their pages.
     pub(crate) fn resolve(&mut self, volume: VolumeId, blocks: Range<u64>) {
-        if self.is_settled() || blocks.is_empty() {
+        if self.is_recovered() || blocks.is_empty() {
             return;
         }
         let range = || (volume, blocks.start)..(volume, blocks.end);
@@ -237,24 +237,24 @@ impl Memory {
 
     /// Whether every block has the newest of its tags in the journal, or the one on its page where
     /// there are none.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_recovered(&self) -> bool {
         self.pending.is_empty() && self.reverted.is_empty()
     }
 
     /// A block has this tag, or one that it could have before, unless those are ruled out.
-    pub(crate) fn suppose(&mut self, volume: VolumeId, block: u64, tag: Tag, only: bool) {
-        let supposed = self.pending.entry((volume, block)).or_default();
+    pub(crate) fn add_candidate(&mut self, volume: VolumeId, block: u64, tag: Tag, only: bool) {
+        let candidates = self.pending.entry((volume, block)).or_default();
         if only {
-            supposed.tags.clear();
-            supposed.only = true;
+            candidates.tags.clear();
+            candidates.only = true;
         }
-        if supposed.tags.last() != Some(&tag) {
-            supposed.tags.push(tag);
+        if candidates.tags.last() != Some(&tag) {
+            candidates.tags.push(tag);
         }
     }
 
     /// The tags that a block may have; `None` if it has the one on its page.
-    pub(crate) fn supposed(&self, volume: VolumeId, block: u64) -> Option<&Supposed> {
+    pub(crate) fn candidates(&self, volume: VolumeId, block: u64) -> Option<&Candidates> {
         if self.pending.is_empty() {
             return None;
         }
@@ -263,11 +263,11 @@ impl Memory {
 
     /// Tags of blocks that may have several.
     pub(crate) fn pending(&self) -> usize {
-        self.pending.values().map(|supposed| supposed.tags.len()).sum()
+        self.pending.values().map(|candidates| candidates.tags.len()).sum()
     }
 
     /// Up to `count` blocks, from one on, that may have several tags.
-    pub(crate) fn unsettled(&self, from: (VolumeId, u64), count: usize) -> Vec<(VolumeId, u64)> {
+    pub(crate) fn unrecovered(&self, from: (VolumeId, u64), count: usize) -> Vec<(VolumeId, u64)> {
         self.pending.range(from..).map(|(&key, _)| key).take(count).collect()
     }
 
@@ -281,12 +281,12 @@ impl Memory {
             // What is on the medium in its place is of an earlier time.
             Record::OnlyTags { volume: page.owner.volume, first: page.owner.blocks.start, tags }
         });
-        let blocks = self.pending.iter().flat_map(|(&(volume, first), supposed)| {
-            let record = move |(at, &tag): (usize, &Tag)| match (at, supposed.only) {
+        let blocks = self.pending.iter().flat_map(|(&(volume, first), candidates)| {
+            let record = move |(at, &tag): (usize, &Tag)| match (at, candidates.only) {
                 (0, true) => Record::OnlyTags { volume, first, tags: vec![tag] },
                 _ => Record::Tags { volume, first, tags: vec![tag] },
             };
-            supposed.tags.iter().enumerate().map(record)
+            candidates.tags.iter().enumerate().map(record)
         });
         pages.chain(blocks).collect()
     }
@@ -327,27 +327,27 @@ mod tests {
     fn the_tags_that_a_block_may_have_are_kept_in_order() {
         let mut tags = Memory::new(0);
         for version in 0..40 {
-            tags.suppose(VolumeId(1), 7, Tag([version / 2; 16]), false);
+            tags.add_candidate(VolumeId(1), 7, Tag([version / 2; 16]), false);
         }
         let expected: Vec<Tag> = (0..20).map(|version| Tag([version; 16])).collect();
-        let supposed = Supposed { tags: expected, only: false };
-        assert_eq!((tags.supposed(VolumeId(1), 7), tags.pending()), (Some(&supposed), 20));
-        tags.suppose(VolumeId(1), 8, Tag::LOST, false);
-        tags.suppose(VolumeId(2), 7, Tag::UNWRITTEN, false);
+        let candidates = Candidates { tags: expected, only: false };
+        assert_eq!((tags.candidates(VolumeId(1), 7), tags.pending()), (Some(&candidates), 20));
+        tags.add_candidate(VolumeId(1), 8, Tag::LOST, false);
+        tags.add_candidate(VolumeId(2), 7, Tag::UNWRITTEN, false);
         // A flush rules out what came before.
-        tags.suppose(VolumeId(2), 7, Tag::LOST, true);
-        tags.suppose(VolumeId(2), 7, Tag([3; 16]), false);
+        tags.add_candidate(VolumeId(2), 7, Tag::LOST, true);
+        tags.add_candidate(VolumeId(2), 7, Tag([3; 16]), false);
         tags.revert(VolumeId(1), 7, Tag::LOST);
         tags.resolve(VolumeId(1), 7..8);
-        assert_eq!(tags.unsettled((VolumeId(0), 0), 9), [(VolumeId(1), 8), (VolumeId(2), 7)]);
+        assert_eq!(tags.unrecovered((VolumeId(0), 0), 9), [(VolumeId(1), 8), (VolumeId(2), 7)]);
         tags.forget_all(VolumeId(1));
         let (volume, first) = (VolumeId(2), 7);
         let expected = [
             Record::OnlyTags { volume, first, tags: vec![Tag::LOST] },
             Record::Tags { volume, first, tags: vec![Tag([3; 16])] },
         ];
-        assert_eq!((&tags.records(&[])[..], tags.is_settled()), (&expected[..], false));
+        assert_eq!((&tags.records(&[])[..], tags.is_recovered()), (&expected[..], false));
         tags.forget_all(VolumeId(2));
-        assert!(tags.is_settled());
+        assert!(tags.is_recovered());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{
-    After, Buffer, Class, Completion, Device, Error, Geometry, Io, Memory, Null, Operation, Request, Submitted,
+    Buffer, Class, Completion, CompletionHook, Device, Error, Geometry, Io, Memory, Null, Operation, Request, Submitted,
 };
 use ebof_medium::{BlockFormat, Options, VolumeId, medium_bytes};
 
@@ -237,7 +237,7 @@ fn others_do_not_wait_while_what_was_given_back_is_zeroed() {
         std::thread::yield_now();
     }
     // Nobody has what is being zeroed, and it is not forgotten.
-    assert_eq!(on(medium, |store| (store.unclean(), store.is_settled(), store.clean().unwrap())), (4, false, false));
+    assert_eq!(on(medium, |store| (store.unclean(), store.is_reclaimed(), store.clean().unwrap())), (4, false, false));
     write(&second, &mut io, 0, &vec![2; 1 << 20]).unwrap();
     assert!(base.is_armed.load(Ordering::SeqCst), "it waited until the storage was taken back");
     // The rest is what is being zeroed: whoever needs it waits, and gets it.
@@ -460,7 +460,7 @@ fn the_changes_of_a_commit_are_there_together() {
 #[derive(Debug, Default)]
 struct Seen(AtomicU64);
 
-impl After for Seen {
+impl CompletionHook for Seen {
     fn finish(&self, _: &mut Completion) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -475,7 +475,7 @@ fn what_accompanies_a_request_still_does() {
     let seen = Arc::new(Seen::default());
     for (at, offset) in [0, 0, EXTENT - 4096].into_iter().enumerate() {
         let operation = Operation::Write { offset, len: 8192, data: Buffer::zeroed(8192).into(), fua: false };
-        let request = Request { after: Some(Arc::clone(&seen) as _), ..Request::new(1, operation) };
+        let request = Request { hook: Some(Arc::clone(&seen) as _), ..Request::new(1, operation) };
         match device.submit(&mut io, request) {
             Submitted::Pending => io.wait(None).unwrap().unwrap().result.unwrap(),
             Submitted::Done(completion) => completion.result.unwrap(),

@@ -405,7 +405,7 @@ fn what_is_to_be_overwritten_is_not_given_back_first() {
         store.hold_unclean(true);
         store.remove(VolumeId(1)).unwrap();
     });
-    while !on(&opened.medium, Store::is_settled) {}
+    while !on(&opened.medium, Store::is_reclaimed) {}
     // Nothing to do: the thread would have the time to zero it.
     for _ in 0..200 {
         on(&opened.medium, |_| ());

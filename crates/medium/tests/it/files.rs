@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ebof_backend::{Class, Io};
-use ebof_medium::{Notice, Notify, Opened, Options, Trouble, VolumeId, medium_bytes};
+use ebof_medium::{BackingFault, Notice, Notify, Opened, Options, VolumeId, medium_bytes};
 
 use crate::rig::{create, deallocate, on, read, write};
 
@@ -66,7 +66,7 @@ fn a_full_file_system_stops_writes_and_nothing_else() {
         assert_eq!(read(&device, &mut io, (written - 1) * EXTENT, 4096), Ok(vec![7; 4096]));
         opened.medium.stop();
         let told = told.lock().unwrap();
-        assert_eq!(told.first(), Some(&Notice::Fails(Trouble::Space)));
+        assert_eq!(told.first(), Some(&Notice::Fails(BackingFault::Space)));
         assert!(!told.iter().any(|notice| matches!(notice, Notice::Full(_))), "the drive itself has room: {told:?}");
     });
     let unmounted = std::process::Command::new("umount").arg("-l").arg(directory.path()).status();

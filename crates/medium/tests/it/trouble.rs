@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Class, Io};
-use ebof_medium::{Notice, Notify, Options, Trouble, medium_bytes};
+use ebof_medium::{BackingFault, Notice, Notify, Options, medium_bytes};
 
 use crate::rig::{Recorder, create, read, write};
 
@@ -36,15 +36,19 @@ fn a_device_that_cannot_write_is_told_once_until_it_can() {
             assert_eq!(write(&device, &mut io, 1 << 20, &[8; 4096]), Err(Class::MediumWrite));
         }
         assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![7; 4096]));
-        until(Notice::Fails(Trouble::Write));
-        assert!(!told.lock().unwrap().contains(&Notice::Works(Trouble::Write)));
+        until(Notice::Fails(BackingFault::Write));
+        assert!(!told.lock().unwrap().contains(&Notice::Works(BackingFault::Write)));
         base.heal();
-        until(Notice::Works(Trouble::Write));
+        until(Notice::Works(BackingFault::Write));
         assert_eq!(write(&device, &mut io, 1 << 20, &[9; 4096]), Ok(()));
         crate::rig::deallocate(&device, &mut io, 1 << 20, 1 << 20).unwrap();
         let told = std::mem::take(&mut *told.lock().unwrap());
         let count = |wanted: &Notice| told.iter().filter(|notice| *notice == wanted).count();
-        assert_eq!((count(&Notice::Fails(Trouble::Write)), count(&Notice::Works(Trouble::Write))), (1, 1), "{told:?}");
+        assert_eq!(
+            (count(&Notice::Fails(BackingFault::Write)), count(&Notice::Works(BackingFault::Write))),
+            (1, 1),
+            "{told:?}"
+        );
     }
     // What was tried has left nothing behind.
     assert_eq!(write(&device, &mut io, 0, &[1; 4096]), Ok(()));

@@ -272,7 +272,7 @@ impl Job for Erase {
         }
         match self.part(&keeper, store) {
             Ok(true) => {}
-            Ok(false) if store.is_settled() => return Progress::Again,
+            Ok(false) if store.is_reclaimed() => return Progress::Again,
             Ok(false) => return Progress::Later(WAIT_MS),
             Err(error) => {
                 // The namespaces are empty; the extents are not used before they are zeroed.
@@ -331,7 +331,7 @@ impl Job for Sanitize {
             return keeper.end_sanitize(store, false);
         }
         // What still moves belongs to commands from before.
-        if !store.is_settled() {
+        if !store.is_reclaimed() {
             return Progress::Later(WAIT_MS);
         }
         match self.part(&keeper, store, work) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ebof_medium::Trouble;
+use ebof_medium::BackingFault;
 
 use super::keeper::Keeper;
 
@@ -14,14 +14,14 @@ const EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
     /// With whether it was logged this time.
-    now: BTreeMap<Trouble, bool>,
+    now: BTreeMap<BackingFault, bool>,
     /// When it was logged last.
-    told: BTreeMap<Trouble, Instant>,
+    told: BTreeMap<BackingFault, Instant>,
 }
 
 impl Troubles {
     /// Something fails, or works again; whether that is to be logged.
-    fn turn(&mut self, trouble: Trouble, fails: bool, now: Instant) -> bool {
+    fn turn(&mut self, trouble: BackingFault, fails: bool, now: Instant) -> bool {
         if !fails {
             return self.now.remove(&trouble) == Some(true);
         }
@@ -35,41 +35,41 @@ impl Troubles {
 
     /// There is no place for what hosts write for the first time.
     pub(super) fn no_space(&self) -> bool {
-        self.now.contains_key(&Trouble::Space)
+        self.now.contains_key(&BackingFault::Space)
     }
 
     /// The medium reports errors.
     pub(super) fn errors(&self) -> bool {
-        self.now.contains_key(&Trouble::Read) || self.now.contains_key(&Trouble::Write)
+        self.now.contains_key(&BackingFault::Read) || self.now.contains_key(&BackingFault::Write)
     }
 }
 
 impl Keeper {
     /// Something fails below the drive, or works again. On the drive's thread.
-    pub(super) fn on_trouble(&self, trouble: Trouble, fails: bool) {
+    pub(super) fn on_trouble(&self, trouble: BackingFault, fails: bool) {
         if !self.round().troubles.turn(trouble, fails, self.clock.now()) {
             return;
         }
         let (drive, device) = (self.name(), self.backing());
         match (trouble, fails) {
-            (Trouble::Space, true) => tracing::warn!(
+            (BackingFault::Space, true) => tracing::warn!(
                 drive,
                 device,
                 "there is no space below the drive: writes that need some are refused; free space on the file system that holds it"
             ),
-            (Trouble::Read, true) => tracing::warn!(
+            (BackingFault::Read, true) => tracing::warn!(
                 drive,
                 device,
                 "reading fails below the drive: see the kernel's log, and whether the file has become shorter"
             ),
-            (Trouble::Write, true) => {
+            (BackingFault::Write, true) => {
                 tracing::warn!(drive, device, "writing fails below the drive: see the kernel's log");
             }
-            (Trouble::Space, false) => tracing::info!(drive, device, "there is space below the drive again"),
-            (Trouble::Read, false) => {
+            (BackingFault::Space, false) => tracing::info!(drive, device, "there is space below the drive again"),
+            (BackingFault::Read, false) => {
                 tracing::info!(drive, device, "what could not be read below the drive can be read again");
             }
-            (Trouble::Write, false) => tracing::info!(drive, device, "writing below the drive works again"),
+            (BackingFault::Write, false) => tracing::info!(drive, device, "writing below the drive works again"),
         }
     }
 }
@@ -81,12 +81,12 @@ mod tests {
     #[test]
     fn what_comes_and_goes_is_logged_once_a_minute() {
         let (mut troubles, now) = (Troubles::default(), Instant::now());
-        assert!(troubles.turn(Trouble::Space, true, now) && troubles.no_space() && !troubles.errors());
-        assert!(troubles.turn(Trouble::Read, true, now) && troubles.errors());
-        assert!(troubles.turn(Trouble::Space, false, now) && !troubles.no_space());
-        assert!(!troubles.turn(Trouble::Space, true, now) && troubles.no_space(), "it was told a moment ago");
-        assert!(!troubles.turn(Trouble::Space, false, now), "and so its end is not");
-        assert!(troubles.turn(Trouble::Read, false, now) && !troubles.errors());
-        assert!(!troubles.turn(Trouble::Write, false, now), "nothing was the matter");
+        assert!(troubles.turn(BackingFault::Space, true, now) && troubles.no_space() && !troubles.errors());
+        assert!(troubles.turn(BackingFault::Read, true, now) && troubles.errors());
+        assert!(troubles.turn(BackingFault::Space, false, now) && !troubles.no_space());
+        assert!(!troubles.turn(BackingFault::Space, true, now) && troubles.no_space(), "it was told a moment ago");
+        assert!(!troubles.turn(BackingFault::Space, false, now), "and so its end is not");
+        assert!(troubles.turn(BackingFault::Read, false, now) && !troubles.errors());
+        assert!(!troubles.turn(BackingFault::Write, false, now), "nothing was the matter");
     }
 }

@@ -17,26 +17,26 @@ pub(crate) enum Sync {
 /// How long it takes, one way or the other, until frames are durable: devices differ widely, and so
 /// does what there is to be flushed beside them.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct SyncPolicy {
     /// Of frames alone, and of everything: averages.
     took: [Option<Duration>; 2],
     /// Turns before the slower way is tried again.
-    patience: u32,
+    until_probe: u32,
 }
 
-impl Pace {
+impl SyncPolicy {
     /// The quicker way; now and then the other one, the less often the slower it is.
     pub(crate) fn choose(&mut self) -> Sync {
         let [Some(frames), Some(all)] = self.took else {
             return if self.took[0].is_none() { Sync::Frames } else { Sync::All };
         };
         let (quicker, slower) = if frames <= all { (Sync::Frames, Sync::All) } else { (Sync::All, Sync::Frames) };
-        if let Some(left) = self.patience.checked_sub(1) {
-            self.patience = left;
+        if let Some(left) = self.until_probe.checked_sub(1) {
+            self.until_probe = left;
             return quicker;
         }
         let ratio = frames.max(all).as_micros() / frames.min(all).as_micros().max(1);
-        self.patience = u32::try_from(ratio).unwrap_or(u32::MAX).clamp(1, 1000) * 64;
+        self.until_probe = u32::try_from(ratio).unwrap_or(u32::MAX).clamp(1, 1000) * 64;
         slower
     }
 
@@ -50,7 +50,7 @@ impl Pace {
         self.took[which] = Some(average);
         // The slower way was quick this time: that is looked into.
         if self.took[1 - which].is_some_and(|other| average > other && time < other) {
-            self.patience = 0;
+            self.until_probe = 0;
         }
     }
 }
@@ -61,13 +61,13 @@ mod tests {
 
     #[test]
     fn the_quicker_way_is_taken_and_the_other_one_is_not_forgotten() {
-        let mut pace = Pace::default();
+        let mut policy = SyncPolicy::default();
         let mut turns = |frames: u64, all: u64| {
             let mut count = [0, 0];
             for _ in 0..1000 {
-                let sync = pace.choose();
+                let sync = policy.choose();
                 count[usize::from(sync == Sync::All)] += 1;
-                pace.took(sync, Duration::from_micros(if sync == Sync::All { all } else { frames }));
+                policy.took(sync, Duration::from_micros(if sync == Sync::All { all } else { frames }));
             }
             count
         };

@@ -10,7 +10,7 @@ use ebof_backend::{Action, Class, Error as DeviceError};
 
 /// What the backing device fails at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Trouble {
+pub enum BackingFault {
     /// It has no place for what is written: the file system that holds the drive is full.
     Space,
     /// Reading.
@@ -20,12 +20,12 @@ pub enum Trouble {
 }
 
 /// A failure: of what, and where.
-pub(crate) type Failure = (Trouble, u64);
+pub(crate) type Failure = (BackingFault, u64);
 
 /// What has failed, and was not seen to work again.
 #[derive(Debug)]
-struct Ongoing {
-    trouble: Trouble,
+struct ActiveFault {
+    fault: BackingFault,
     /// Where reads failed, some of them.
     places: Vec<u64>,
     last: Instant,
@@ -51,28 +51,28 @@ pub(crate) fn failure(error: &DeviceError) -> Option<Failure> {
         DeviceError::CacheLost { action, .. } | DeviceError::ReadOnly { action } => (*action, 0),
         _ => return None,
     };
-    let trouble = match error.class() {
-        Class::OutOfSpace => Trouble::Space,
-        Class::MediumRead => Trouble::Read,
-        Class::MediumWrite | Class::ReadOnly => Trouble::Write,
-        Class::Gone if action == Action::Read => Trouble::Read,
-        Class::Gone => Trouble::Write,
+    let fault = match error.class() {
+        Class::OutOfSpace => BackingFault::Space,
+        Class::MediumRead => BackingFault::Read,
+        Class::MediumWrite | Class::ReadOnly => BackingFault::Write,
+        Class::Gone if action == Action::Read => BackingFault::Read,
+        Class::Gone => BackingFault::Write,
         Class::OutOfRange | Class::Busy | Class::Aborted | Class::Unsupported | Class::Invalid | Class::Internal => {
             return None;
         }
     };
-    Some((trouble, place))
+    Some((fault, place))
 }
 
 /// What a backing device fails at, as its user sees it.
 #[derive(Debug, Default)]
-pub(crate) struct Troubles {
+pub(crate) struct Faults {
     /// What has failed since somebody looked.
     failures: Vec<Failure>,
-    ongoing: Vec<Ongoing>,
+    active: Vec<ActiveFault>,
 }
 
-impl Troubles {
+impl Faults {
     /// These have failed.
     pub(crate) fn saw(&mut self, failures: impl Iterator<Item = Failure>) {
         self.failures.extend(failures.take(WAITING.saturating_sub(self.failures.len())));
@@ -85,56 +85,56 @@ impl Troubles {
 
     /// Whether something has failed and was not seen to work again.
     pub(crate) fn is_any(&self) -> bool {
-        !self.ongoing.is_empty()
+        !self.active.is_empty()
     }
 
     /// Looks at what has failed here, and elsewhere; gives what is failing from now on.
-    pub(crate) fn look(&mut self, elsewhere: Vec<Failure>, now: Instant) -> Vec<Trouble> {
+    pub(crate) fn look(&mut self, elsewhere: Vec<Failure>, now: Instant) -> Vec<BackingFault> {
         let mut begun = Vec::new();
-        for (trouble, place) in elsewhere.into_iter().chain(std::mem::take(&mut self.failures)) {
-            let at = self.ongoing.iter().position(|ongoing| ongoing.trouble == trouble);
+        for (fault, place) in elsewhere.into_iter().chain(std::mem::take(&mut self.failures)) {
+            let at = self.active.iter().position(|active| active.fault == fault);
             let at = at.unwrap_or_else(|| {
-                self.ongoing.push(Ongoing { trouble, places: Vec::new(), last: now, again: true });
-                begun.push(trouble);
-                self.ongoing.len() - 1
+                self.active.push(ActiveFault { fault, places: Vec::new(), last: now, again: true });
+                begun.push(fault);
+                self.active.len() - 1
             });
-            let Some(ongoing) = self.ongoing.get_mut(at) else { continue };
-            (ongoing.last, ongoing.again) = (now, true);
-            if trouble == Trouble::Read && ongoing.places.len() < PLACES && !ongoing.places.contains(&place) {
-                ongoing.places.push(place);
+            let Some(active) = self.active.get_mut(at) else { continue };
+            (active.last, active.again) = (now, true);
+            if fault == BackingFault::Read && active.places.len() < PLACES && !active.places.contains(&place) {
+                active.places.push(place);
             }
         }
         begun
     }
 
     /// What is to be tried: it has not failed since the last try.
-    pub(crate) fn next_tries(&mut self) -> Vec<Trouble> {
-        let rests = |ongoing: &mut Ongoing| !std::mem::take(&mut ongoing.again);
-        self.ongoing.iter_mut().filter_map(|ongoing| rests(ongoing).then_some(ongoing.trouble)).collect()
+    pub(crate) fn next_tries(&mut self) -> Vec<BackingFault> {
+        let rests = |active: &mut ActiveFault| !std::mem::take(&mut active.again);
+        self.active.iter_mut().filter_map(|active| rests(active).then_some(active.fault)).collect()
     }
 
     /// Where reads have failed, the next one to be tried.
     pub(crate) fn place(&self) -> Option<u64> {
-        let read = self.ongoing.iter().find(|ongoing| ongoing.trouble == Trouble::Read)?;
+        let read = self.active.iter().find(|active| active.fault == BackingFault::Read)?;
         read.places.last().copied()
     }
 
     /// That place can be read again.
     pub(crate) fn can_read(&mut self) {
-        if let Some(read) = self.ongoing.iter_mut().find(|ongoing| ongoing.trouble == Trouble::Read) {
+        if let Some(read) = self.active.iter_mut().find(|active| active.fault == BackingFault::Read) {
             read.places.pop();
         }
     }
 
     /// Whether it has not failed for so long that it is believed to work.
-    pub(crate) fn is_quiet(&self, trouble: Trouble, now: Instant) -> bool {
-        let ongoing = self.ongoing.iter().find(|ongoing| ongoing.trouble == trouble);
-        ongoing.is_none_or(|ongoing| now.saturating_duration_since(ongoing.last) >= QUIET)
+    pub(crate) fn is_quiet(&self, fault: BackingFault, now: Instant) -> bool {
+        let active = self.active.iter().find(|active| active.fault == fault);
+        active.is_none_or(|active| now.saturating_duration_since(active.last) >= QUIET)
     }
 
     /// These work again. What failed while that was tried is known.
-    pub(crate) fn tried(&mut self, works: &[Trouble]) {
-        self.ongoing.retain(|ongoing| !works.contains(&ongoing.trouble));
+    pub(crate) fn tried(&mut self, works: &[BackingFault]) {
+        self.active.retain(|active| !works.contains(&active.fault));
         self.failures.clear();
     }
 }
@@ -146,18 +146,18 @@ mod tests {
     #[test]
     fn only_what_the_device_cannot_do_is_a_failure() {
         let refused = |action, class| DeviceError::Refused { action, offset: 7, len: 1, class, reason: "" };
-        for (action, class, trouble) in [
-            (Action::Write, Class::OutOfSpace, Some(Trouble::Space)),
-            (Action::Read, Class::MediumRead, Some(Trouble::Read)),
-            (Action::Flush, Class::MediumWrite, Some(Trouble::Write)),
-            (Action::Read, Class::Gone, Some(Trouble::Read)),
-            (Action::Deallocate, Class::Gone, Some(Trouble::Write)),
+        for (action, class, fault) in [
+            (Action::Write, Class::OutOfSpace, Some(BackingFault::Space)),
+            (Action::Read, Class::MediumRead, Some(BackingFault::Read)),
+            (Action::Flush, Class::MediumWrite, Some(BackingFault::Write)),
+            (Action::Read, Class::Gone, Some(BackingFault::Read)),
+            (Action::Deallocate, Class::Gone, Some(BackingFault::Write)),
             (Action::Write, Class::Busy, None),
             (Action::Write, Class::Aborted, None),
             (Action::Write, Class::Unsupported, None),
             (Action::Write, Class::OutOfRange, None),
         ] {
-            assert_eq!(failure(&refused(action, class)), trouble.map(|trouble| (trouble, 7)), "{class:?}");
+            assert_eq!(failure(&refused(action, class)), fault.map(|fault| (fault, 7)), "{class:?}");
         }
     }
 }

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 /// Ranges of blocks that do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bad {
+pub(crate) struct BadBlocks {
     /// End by beginning.
     ranges: BTreeMap<u64, u64>,
 }
 
-impl Bad {
+impl BadBlocks {
     /// Ranges that all namespaces of a medium keep at most.
     pub(crate) const MAX: usize = 65536;
 
@@ -84,7 +84,7 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_are_the_blocks_that_were_added_and_not_removed(acts in proptest::collection::vec((any::<bool>(), 0..64_u64, 0..12_u64), 0..60)) {
-            let (mut bad, mut model) = (Bad::default(), BTreeSet::new());
+            let (mut bad, mut model) = (BadBlocks::default(), BTreeSet::new());
             for (add, start, len) in acts {
                 let range = start..start + len;
                 if add {

@@ -8,7 +8,7 @@ use ebof_drive::block_format::{TAG_BYTES, TAG_PAGE_BYTES, TAGS_PER_PAGE};
 
 /// See the module's description. A namespace has one; it never changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grid {
+pub(crate) struct BlockLayout {
     /// Blocks that an extent holds.
     pub(crate) blocks: u64,
     /// Bytes of the namespace's address space that an extent holds.
@@ -21,7 +21,7 @@ pub(crate) struct Grid {
     pub(crate) tags: (u64, u64),
 }
 
-impl Grid {
+impl BlockLayout {
     /// `None`: no block fits into an extent.
     pub(crate) fn new(block_format: BlockFormat, extent_bytes: u64) -> Option<Self> {
         let blocks = block_format.blocks_per_extent(extent_bytes);
@@ -89,18 +89,27 @@ mod tests {
         for (block_shift, metadata_bytes) in [(9, 0), (9, 8), (12, 0), (12, 8)] {
             let block_format = BlockFormat { metadata_bytes, checked: true, ..BlockFormat::plain(block_shift) };
             let extent_bytes = 256 << 10;
-            let grid = Grid::new(block_format, extent_bytes).unwrap();
+            let block_layout = BlockLayout::new(block_format, extent_bytes).unwrap();
             let mut tags = BTreeSet::new();
-            for block in 0..3 * grid.blocks {
-                let (index, page, tag) = (grid.index(block), grid.page(block), grid.tag(block));
-                assert!(grid.data(block) + grid.data_bytes <= grid.tags.0 && tag.start >= 16 && tag.end <= 4096);
-                assert!(grid.page_at(page) + 4096 <= extent_bytes && grid.tagged(index, page).contains(&block));
-                assert!(grid.blocks_of(index..index + 1).contains(&block) && tags.insert((index, page, tag.start)));
+            for block in 0..3 * block_layout.blocks {
+                let (index, page, tag) = (block_layout.index(block), block_layout.page(block), block_layout.tag(block));
+                assert!(
+                    block_layout.data(block) + block_layout.data_bytes <= block_layout.tags.0
+                        && tag.start >= 16
+                        && tag.end <= 4096
+                );
+                assert!(
+                    block_layout.page_at(page) + 4096 <= extent_bytes
+                        && block_layout.tagged(index, page).contains(&block)
+                );
+                assert!(
+                    block_layout.blocks_of(index..index + 1).contains(&block) && tags.insert((index, page, tag.start))
+                );
             }
-            let pieces: Vec<_> = grid.pieces(1..3 * grid.blocks, 100).collect();
+            let pieces: Vec<_> = block_layout.pieces(1..3 * block_layout.blocks, 100).collect();
             assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start));
-            assert!(pieces.iter().all(|piece| grid.index(piece.start) == grid.index(piece.end - 1)));
-            assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (1, 3 * grid.blocks));
+            assert!(pieces.iter().all(|piece| block_layout.index(piece.start) == block_layout.index(piece.end - 1)));
+            assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (1, 3 * block_layout.blocks));
             assert!(pieces.iter().all(|piece| piece.end - piece.start <= 100));
         }
     }
