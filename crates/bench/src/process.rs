@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A look at the process and at the operations done so far.
+/// A sample of the CPU time of this process and of the operations done so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Sample {
     /// Processor time, all threads, to the nanosecond.
     cpu: Duration,
     /// User and system time in ticks of the kernel (10 ms): for the division only.
@@ -15,7 +15,7 @@ pub(crate) struct Look {
     at: Duration,
 }
 
-/// What a time between two looks has cost.
+/// The cost of the time between two samples.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) cpu: Duration,
@@ -25,7 +25,7 @@ pub(crate) struct Cost {
     pub(crate) elapsed: Duration,
 }
 
-impl Look {
+impl Sample {
     pub(crate) fn new(operations: u64) -> Self {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         Self {
@@ -73,12 +73,12 @@ mod tests {
 
     #[test]
     fn a_busy_process_costs_time() {
-        let before = Look::new(5);
+        let before = Sample::new(5);
         let until = std::time::Instant::now() + Duration::from_millis(50);
         while std::time::Instant::now() < until {
             std::hint::spin_loop();
         }
-        let cost = before.until(Look::new(15));
+        let cost = before.until(Sample::new(15));
         assert!(cost.cpu > Duration::from_millis(1) && cost.elapsed >= Duration::from_millis(50));
         assert_eq!(cost.operations, 10);
         assert!((0.0..=1.0).contains(&cost.user_part));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::job::{Job, JobError};
 use crate::lane::Lane;
 use crate::plan::Plan;
-use crate::process::{Cost, Look};
+use crate::process::{Cost, Sample};
 use crate::report::{Report, float};
 use crate::source::{Opened, QueueUse, Source, SourceError};
 use crate::worker::{Counters, Stats, Times, Worker};
@@ -221,7 +221,7 @@ fn watch(
     let sum = |pick: fn(&Counters) -> &AtomicU64| -> u64 {
         job_threads.iter().map(|job_thread| pick(&job_thread.counters).load(Ordering::Relaxed)).sum()
     };
-    let look = || Look::new(sum(|one| &one.operations));
+    let sample = || Sample::new(sum(|one| &one.operations));
     let mut begun = None;
     let mut ended = None;
     let started = Instant::now();
@@ -231,11 +231,11 @@ fn watch(
         std::thread::sleep(Duration::from_millis(10));
         let now = Instant::now();
         if begun.is_none() && now >= times.measure_from {
-            begun = Some(look());
+            begun = Some(sample());
         }
         if ended.is_none() && times.stop_at.is_some_and(|at| now >= at) {
             // Before what was written is read back.
-            ended = Some(look());
+            ended = Some(sample());
         }
         let since = now.duration_since(last.0);
         if since < TICK {
@@ -258,5 +258,5 @@ fn watch(
         }
         last = (now, operations, bytes);
     }
-    begun.map(|begun| begun.until(ended.unwrap_or_else(look)))
+    begun.map(|begun| begun.until(ended.unwrap_or_else(sample)))
 }

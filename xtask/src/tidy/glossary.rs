@@ -1,5 +1,5 @@
 //! The glossary against the code: a name that several crates give to types of their own has an
-//! entry, and an entry whose word is a type's name is that of a type that exists.
+//! entry; a type with an entry exists, also in each crate that its meaning names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +22,20 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     let Some(text) = tree.text(GLOSSARY) else { return };
     let types = types(tree);
     let entries = entries(text);
-    for (line, name) in &entries {
-        if !types.contains_key(*name) {
-            violations.push(Violation::new(GLOSSARY, *line, format!("no crate defines a type `{name}`")));
+    let all: BTreeSet<&str> = types.values().flatten().map(String::as_str).collect();
+    for Entry { line, name, meaning } in &entries {
+        let mut report = |message| violations.push(Violation::new(GLOSSARY, *line, message));
+        let Some(defined) = types.get(*name) else {
+            report(format!("no crate defines a type `{name}`"));
+            continue;
+        };
+        let quoted = meaning.split('`').skip(1).step_by(2);
+        for other in quoted.filter(|quoted| all.contains(*quoted) && !defined.contains(*quoted)) {
+            report(format!("`{other}` has no type `{name}`"));
         }
     }
     for (name, crates) in &types {
-        if crates.len() > CRATES_MAX && !entries.iter().any(|(_, entry)| entry == name) {
+        if crates.len() > CRATES_MAX && !entries.iter().any(|entry| entry.name == name) {
             let crates: Vec<&str> = crates.iter().map(String::as_str).collect();
             let message = format!("`{name}` has no entry, and is a type in {}", crates.join(", "));
             violations.push(Violation::new(GLOSSARY, 0, message));
@@ -36,12 +43,18 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     }
 }
 
-/// The names of types in the first column, each with its line.
-fn entries(text: &str) -> Vec<(usize, &str)> {
-    let rows = (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, line.strip_prefix('|')?)));
-    rows.filter_map(|(number, row)| {
-        let cell = row.split('|').next()?.trim();
-        Some((number, cell.strip_prefix('`')?.strip_suffix('`')?))
+/// A row whose word is the name of a type.
+struct Entry<'a> {
+    line: usize,
+    name: &'a str,
+    meaning: &'a str,
+}
+
+fn entries(text: &str) -> Vec<Entry<'_>> {
+    let rows = (1..).zip(text.lines()).filter_map(|(line, text)| Some((line, text.strip_prefix('|')?)));
+    rows.filter_map(|(line, row)| {
+        let (cell, meaning) = row.split_once('|')?;
+        Some(Entry { line, name: cell.trim().strip_prefix('`')?.strip_suffix('`')?, meaning })
     })
     .collect()
 }
@@ -112,5 +125,8 @@ mod tests {
     fn an_entry_is_that_of_a_type_that_exists() {
         assert_eq!(broken("| `Slot` | room |\n", &[PRIVATE]), Vec::<String>::new());
         assert_eq!(broken("a\n| `Other` | x |\n", &[C]), ["no crate defines a type `Other`"]);
+        assert_eq!(broken("| `Slot` | room (`a`), `more` |\n", &[A]), Vec::<String>::new());
+        let other = ("crates/b/src/x.rs", "pub enum Other {}\n");
+        assert_eq!(broken("| `Slot` | room (`a`, `b`) |\n", &[A, other]), ["`b` has no type `Slot`"]);
     }
 }
