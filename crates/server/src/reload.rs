@@ -27,7 +27,7 @@ use crate::control::{Listening, Order};
 use crate::drives::{DriveThreads, Drives};
 use crate::mailbox::Message;
 use crate::port::PortState;
-use crate::realise::{Devices, Kept, Place, Plain, StartError, listen, listen_at};
+use crate::startup::{Devices, Kept, Place, Plain, StartError, listen, listen_at};
 use crate::target::{InForce, Target};
 
 use sort::{collide, file_id, missing};

@@ -19,8 +19,8 @@ use crate::mailbox::{Incoming, Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
 use crate::reactor::Reactor;
-use crate::realise::{Devices, StartError};
 use crate::settings::Settings;
+use crate::startup::{Devices, StartError};
 use crate::target::{Assembled, Target};
 
 /// See the module's description.

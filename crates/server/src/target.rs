@@ -25,11 +25,11 @@ use crate::mailbox::{Mailbox, Message};
 use crate::metrics::{self, Exposition, MetricsDetail};
 use crate::port::PortState;
 use crate::reactor::Reactor;
-use crate::realise::{Devices, StartError, listen};
 use crate::reload;
 use crate::settings::Settings;
 use crate::share;
 use crate::shared::Shared;
+use crate::startup::{Devices, StartError, listen};
 use crate::stats::{Kind, Totals};
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was accepted.

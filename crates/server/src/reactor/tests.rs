@@ -28,9 +28,9 @@ use crate::log_limit::Network;
 use crate::mailbox::{Accepted, Incoming, Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
-use crate::realise::Devices;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::startup::Devices;
 
 /// Hosts that behave.
 const BEHAVED: usize = 32;

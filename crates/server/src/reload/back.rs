@@ -10,7 +10,7 @@ use super::{Reload, hide, namespace_at};
 use crate::control::{Listening, Order};
 use crate::drives::DriveThreads;
 use crate::port::PortState;
-use crate::realise::listen_at;
+use crate::startup::listen_at;
 
 impl Reload<'_> {
     /// Takes what was released again, and shows hosts what there was. Gives what cannot be had any

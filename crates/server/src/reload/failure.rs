@@ -4,7 +4,7 @@ use ebof_manage::Plan;
 use ebof_manage::api::ApplyError;
 use ebof_manage::plan::Change;
 
-use crate::realise::StartError;
+use crate::startup::StartError;
 
 /// What to say of a change that failed and was taken back, save what is `lost`.
 pub(super) fn report(plan: &Plan, error: StartError, lost: Vec<String>) -> ApplyError {

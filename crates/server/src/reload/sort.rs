@@ -13,7 +13,7 @@ use ebof_nvme::Nqn;
 
 use super::{Grown, Late, Reload};
 use crate::control::Listening;
-use crate::realise::{Kept, Place, Plain, StartError, drive_of};
+use crate::startup::{Kept, Place, Plain, StartError, drive_of};
 
 impl<'c> Reload<'c> {
     /// Finds out what stays, and takes what can be taken beside it.
