@@ -189,7 +189,8 @@ impl Drives {
         }
     }
 
-    /// The devices of a drive's namespaces; those that had a name keep it.
+    /// The devices of a drive's namespaces; those that had a name keep it. A volume that no namespace has is none: it is left
+    /// of a request that failed, and another one may be made under its identifier.
     fn names(
         &self,
         keeper: &Keeper,
@@ -199,7 +200,9 @@ impl Drives {
             let known = before.get(&volume).cloned();
             (volume, known.unwrap_or_else(|| (self.ids.next(), device)))
         };
-        keeper.devices().into_iter().map(named).collect()
+        let view = keeper.view();
+        let is_used = |volume: VolumeId| view.namespaces.iter().any(|(_, namespace)| namespace.volume == volume);
+        keeper.devices().into_iter().filter(|(volume, _)| is_used(*volume)).map(named).collect()
     }
 }
 
