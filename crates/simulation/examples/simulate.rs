@@ -8,17 +8,35 @@ use std::time::{Duration, Instant};
 
 use ebof_simulation::medium::Medium;
 use ebof_simulation::story::{self, Level, Report};
+use ebof_simulation::target::WholeTarget;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 const USAGE: &str = "\
-simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level medium]
+simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level NAME]
   --seed N      the first story, by default 1; each seed is a story of its own
   --hours H     until so many hours have passed in the stories, by default 1
   --seconds S   at most so many seconds of real time
   --stories N   at most so many stories
-  --level NAME  one level alone: medium";
+  --level NAME  one level alone, medium or target; without it each has half of the limits";
 
 /// How long a story that fails is made shorter.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Keeps what the product logs in the trace of a story that fails.
+struct Log;
+
+impl std::io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        story::trace(|| String::from_utf8_lossy(line).trim_end().to_owned());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 struct Limits {
     seed: u64,
@@ -34,9 +52,13 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     story::keep_panics();
+    let is_told = tracing_subscriber::filter::dynamic_filter_fn(|_, _| story::is_traced());
+    let log = tracing_subscriber::fmt::layer().with_writer(|| Log).without_time().with_ansi(false);
+    tracing_subscriber::registry().with(log.with_filter(is_told)).init();
     let wanted = |name: &str| limits.level.as_deref().is_none_or(|level| level == name);
-    let done = !wanted(Medium::NAME) || run(&Medium, &limits);
-    if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let done =
+        [!wanted(Medium::NAME) || run(&Medium, &limits), !wanted(WholeTarget::NAME) || run(&WholeTarget, &limits)];
+    if done == [true; 2] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn limits() -> Option<Limits> {
@@ -53,6 +75,9 @@ fn limits() -> Option<Limits> {
             "--level" => limits.level = Some(value),
             _ => return None,
         }
+    }
+    if limits.level.is_none() {
+        (limits.time, limits.real) = (limits.time / 2, limits.real / 2);
     }
     Some(limits)
 }

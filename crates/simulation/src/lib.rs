@@ -7,8 +7,12 @@
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod host;
 pub mod image;
 pub mod medium;
 pub mod model;
 pub mod random;
 pub mod story;
+pub mod stream;
+pub mod target;
+pub mod wire;

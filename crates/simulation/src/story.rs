@@ -14,6 +14,16 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure(pub String);
 
+impl Failure {
+    /// Whether both are of the same kind: they read alike, numbers aside.
+    fn is_like(&self, other: &Self) -> bool {
+        let kind = |failure: &Self| -> String {
+            failure.0.chars().filter(|letter| letter.is_alphabetic() || *letter == ' ').take(60).collect()
+        };
+        kind(self) == kind(other)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -114,7 +124,7 @@ pub fn tell<L: Level>(level: &L, seed: u64, patience: Duration) -> Result<Report
     let end = Instant::now() + patience;
     let kept = shorten(acts.len(), end, |kept| {
         let some: Vec<L::Act> = kept.iter().map(|&at| acts[at].clone()).collect();
-        play(level, seed, &some).is_err()
+        play(level, seed, &some).is_err_and(|failure| failure.is_like(&first))
     });
     let some: Vec<L::Act> = kept.iter().map(|&at| acts[at].clone()).collect();
     trace_begin();
@@ -196,6 +206,12 @@ fn trace_begin() {
 fn trace_end() -> Vec<String> {
     let lines = TRACE.with_borrow_mut(Option::take).unwrap_or_default();
     lines[lines.len().saturating_sub(TRACE_MAX)..].to_vec()
+}
+
+/// Whether lines are kept.
+#[must_use]
+pub fn is_traced() -> bool {
+    TRACE.with_borrow(Option::is_some)
 }
 
 /// Keeps a line where a failing story is told; `line` is called only then.

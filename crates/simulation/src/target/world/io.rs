@@ -1,0 +1,210 @@
+//! Commands to blocks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nsid, Sqe, Status};
+use zerocopy::IntoBytes;
+
+use super::super::acts::{BLOCKS, HostIo};
+use super::{EXTENT, Flight, Kind, World, command};
+use crate::model::{BlockValue, Op};
+use crate::story::{Failure, fail};
+use crate::wire::Outcome;
+
+impl World {
+    /// Where a block of the story lies: some at both sides of the borders of extents.
+    fn lba(&self, nsid: u32, block: u64) -> u64 {
+        let space = &self.spaces[&nsid];
+        let per_extent = self.coding(space.format).blocks_per_extent(EXTENT);
+        let (group, within) = (block / 6, block % 6);
+        (group * per_extent + within).saturating_sub(3).min(space.count - 1)
+    }
+
+    pub(super) fn io(
+        &mut self,
+        host: usize,
+        queue: usize,
+        slot: usize,
+        block: u64,
+        count: u64,
+        io: HostIo,
+    ) -> Result<(), Failure> {
+        let Some(nsid) = self.nsid(slot) else { return Ok(()) };
+        if !self.may_use(host, nsid) {
+            return Ok(());
+        }
+        let first = self.lba(nsid, block);
+        let range = first..(first + count).min(self.spaces[&nsid].count);
+        self.send(host, queue, nsid, range, io);
+        Ok(())
+    }
+
+    /// Sends a command; `false` where the queue takes none.
+    pub(super) fn send(&mut self, host: usize, queue: usize, nsid: u32, range: Range<u64>, io: HostIo) -> bool {
+        let op = self.number();
+        let begun = self.now();
+        let at = self.clock.now();
+        let space = &self.spaces[&nsid];
+        let bytes = space.blocks.block_bytes * usize::try_from(range.end - range.start).expect("few");
+        let blocks = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let plain = BlockRange::new(range.start, blocks);
+        let mut range = range;
+        let (kind, sqe, data, read) = match io {
+            HostIo::Read => (Kind::Read, plain.encode(nvm::READ, Nsid(nsid)), None, bytes),
+            HostIo::Write { fua } => {
+                let mut data = vec![0; bytes];
+                for (lba, into) in range.clone().zip(data.chunks_mut(space.blocks.block_bytes)) {
+                    space.blocks.fill(lba, serial(op), into);
+                }
+                let sqe = BlockRange { fua, ..plain }.encode(nvm::WRITE, Nsid(nsid));
+                (Kind::Write { fua }, sqe, Some(Arc::from(data)), 0)
+            }
+            HostIo::Zero { deallocate } => {
+                let sqe = BlockRange { deallocate, ..plain }.encode(nvm::WRITE_ZEROES, Nsid(nsid));
+                (Kind::Zero, sqe, None, 0)
+            }
+            HostIo::Uncorrectable => (Kind::Bad, plain.encode(nvm::WRITE_UNCORRECTABLE, Nsid(nsid)), None, 0),
+            HostIo::Flush => (Kind::Flush, Sqe::new(nvm::FLUSH).with_nsid(Nsid(nsid)), None, 0),
+            HostIo::Deallocate => {
+                let (sqe, data, whole) = self.deallocate(nsid, &range);
+                range = whole;
+                (Kind::Zero, sqe, Some(data), 0)
+            }
+        };
+        if kind == Kind::Flush {
+            range = 0..0;
+        }
+        let flight = Flight { host, nsid, kind, range: range.clone(), begun, at };
+        if !self.submit(host, queue, flight, command(sqe, data, read)) {
+            return false;
+        }
+        let space = self.spaces.get_mut(&nsid).expect("looked at before");
+        match kind {
+            Kind::Read => space.blocks.begin_read(op, begun),
+            Kind::Write { .. } => {
+                self.written.insert(serial(op), (space.blocks.owner, range.clone()));
+                space.blocks.begin(op, range, BlockValue::Write(serial(op)), begun);
+            }
+            Kind::Zero => space.blocks.begin(op, range, BlockValue::Zeros, begun),
+            Kind::Bad => space.blocks.begin(op, range, BlockValue::Bad, begun),
+            _ => {}
+        }
+        true
+    }
+
+    /// Dataset Management of the extents of a range, in several pieces.
+    fn deallocate(&self, nsid: u32, range: &Range<u64>) -> (Sqe, Arc<[u8]>, Range<u64>) {
+        let space = &self.spaces[&nsid];
+        let per_extent = self.coding(space.format).blocks_per_extent(EXTENT);
+        let first = range.start / per_extent * per_extent;
+        let end = (first + per_extent * (range.end - range.start)).min(space.count);
+        let piece = ((end - first) / 3).max(1);
+        let mut data = Vec::new();
+        let mut ranges = 0;
+        let mut at = first;
+        while at < end {
+            let blocks = piece.min(end - at);
+            let nlb = u32::try_from(blocks).unwrap_or(u32::MAX);
+            data.extend_from_slice(DsmRange { cattr: 0.into(), nlb: nlb.into(), slba: at.into() }.as_bytes());
+            (at, ranges) = (at + blocks, ranges + 1);
+        }
+        let dsm = Dsm { ranges, deallocate: true, integral_write: false, integral_read: false };
+        (dsm.encode(Nsid(nsid)), Arc::from(data), first..end)
+    }
+
+    pub(super) fn io_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
+        let now = self.now();
+        let status = ended.cqe.status();
+        let may_fail = self.may_fail(flight.at) || self.may_be_aborted(flight, status);
+        let range = flight.range.clone();
+        let Some(space) = self.spaces.get_mut(&flight.nsid) else { return Ok(()) };
+        let blocks = &mut space.blocks;
+        if status.is_success() {
+            match flight.kind {
+                Kind::Read => {
+                    let bytes = blocks.block_bytes * usize::try_from(range.end - range.start).expect("few");
+                    if ended.data.len() != bytes {
+                        return fail(format!("{op}: {} bytes were read, {bytes} asked for", ended.data.len()));
+                    }
+                    blocks
+                        .read(op, range, &ended.data, now)
+                        .map_err(|wrong| Failure(format!("{op}, of host {}: {}", flight.host, wrong.0)))?;
+                    self.count("reads compared");
+                }
+                Kind::Flush => blocks.flushed(flight.begun, now),
+                Kind::Write { fua } => blocks.end(op, range, fua, now),
+                Kind::Bad => blocks.end(op, range, true, now),
+                _ => blocks.end(op, range, false, now),
+            }
+            return Ok(());
+        }
+        let was_bad =
+            flight.kind == Kind::Read && status.is(Status::UNRECOVERED_READ_ERROR) && blocks.may_fail(range.clone());
+        blocks.end_read(op);
+        let conflicts = status.is(Status::RESERVATION_CONFLICT) && space.is_reserved;
+        if conflicts {
+            space.blocks.refuse(op, range);
+            self.count("conflicts");
+            return Ok(());
+        }
+        space.blocks.end_unknown(op, range, now);
+        let is_unsure = space.is_unsure || self.manage.is_sanitizing();
+        if was_bad || may_fail || is_unsure {
+            self.count("errors");
+            return Ok(());
+        }
+        Err(self.unexplained(op, flight, status))
+    }
+
+    /// Reads everything, when nothing is under way.
+    pub(super) fn compare(&mut self) -> Result<(), Failure> {
+        self.note(|| "everything is read".to_owned());
+        self.is_comparing = true;
+        let compared = self.compare_spaces();
+        self.is_comparing = false;
+        compared
+    }
+
+    fn compare_spaces(&mut self) -> Result<(), Failure> {
+        let nsids: Vec<u32> = self.spaces.iter().filter(|(_, one)| !one.is_unsure).map(|(&nsid, _)| nsid).collect();
+        for nsid in nsids {
+            let mut blocks: Vec<u64> = self.spaces[&nsid].blocks.written().collect();
+            blocks.extend((0..BLOCKS).map(|block| self.lba(nsid, block)));
+            blocks.sort_unstable();
+            blocks.dedup();
+            for lba in blocks {
+                let Some(host) = self.reader(nsid)? else { return Ok(()) };
+                while !self.send(host, 1, nsid, lba..lba + 1, HostIo::Read) {
+                    let before = self.flights.len();
+                    if !self.until("room for a read", |world| {
+                        world.flights.len() < before || !world.hosts[host].is_live()
+                    })? {
+                        return Ok(());
+                    }
+                    if !self.hosts[host].is_live() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.until("reads of everything", |world| world.flights.is_empty()).map(drop)
+    }
+
+    /// A host that may read the namespace; `None` where the power goes before there is one.
+    fn reader(&mut self, nsid: u32) -> Result<Option<usize>, Failure> {
+        let mut reader = None;
+        let is_found = self.until("a host that knows a namespace", |world| {
+            reader = (0..world.hosts.len()).find(|&host| world.may_use(host, nsid));
+            reader.is_some()
+        })?;
+        Ok(reader.filter(|_| is_found))
+    }
+}
+
+/// The serial number of what a command writes.
+fn serial(op: Op) -> u32 {
+    u32::try_from(op & 0xffff_ffff).expect("32 bits")
+}

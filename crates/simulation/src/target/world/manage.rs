@@ -1,0 +1,416 @@
+//! Namespaces that are made, deleted, formatted and sanitized, one such command at a time, and what
+//! became of one whose answer was lost.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ebof_nvme::identify::{Cns, Csi, IdentifyNamespace, NamespaceList};
+use ebof_nvme::log::{GetLogPage, Lid, SanitizeLog, SanitizeState};
+use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
+use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
+use ebof_nvme::opcode::admin;
+use ebof_nvme::{Nsid, Sqe, Status};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{CAPACITY, EXTENT, EXTENTS, Flight, Kind, World, command};
+use crate::model::Op;
+use crate::story::{Failure, fail};
+use crate::wire::Outcome;
+
+/// How soon it is looked again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Steps after which all threads have heard of a change.
+const SHOWN: u32 = 40;
+
+/// What is being changed, and how far that is.
+#[derive(Debug, Default)]
+pub(super) struct Manage {
+    task: Option<Task>,
+    stage: Stage,
+    at: Option<Instant>,
+    /// It is known to be done; what the namespace is like is asked.
+    is_formatted: bool,
+}
+
+/// Something that changes namespaces as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    Create { format: usize },
+    Delete { nsid: u32 },
+    Format { nsid: u32, format: usize, erase: u8 },
+    Sanitize { overwrite: bool },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is to be found out.
+    #[default]
+    Known,
+    /// A command is under way.
+    Asked(Op),
+    /// What has become of it is to be looked at, then.
+    Unsure(Instant),
+    /// The drive is being sanitized; it is looked at again then.
+    Sanitizing(Instant),
+    /// It is done, and all controllers are about to know: so many steps are left.
+    Shown(u32),
+}
+
+impl Manage {
+    pub(super) fn is_sanitizing(&self) -> bool {
+        matches!(self.task, Some(Task::Sanitize { .. }))
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.task.is_none() && self.stage == Stage::Known
+    }
+
+    /// A life has ended: what there is is to be looked at.
+    pub(super) fn doubt(&mut self, now: Instant) {
+        self.stage = Stage::Unsure(now);
+    }
+}
+
+impl World {
+    fn begin_task(&mut self, host: usize, task: Task, sqe: Sqe, data: Option<&[u8]>) {
+        let op = self.number();
+        let (begun, at) = (self.now(), self.clock.now());
+        let nsid = match task {
+            Task::Delete { nsid } | Task::Format { nsid, .. } => nsid,
+            Task::Create { .. } | Task::Sanitize { .. } => 0,
+        };
+        let flight = Flight { host, nsid, kind: Kind::Manage, range: 0..0, begun, at };
+        if self.submit(host, 0, flight, command(sqe, data.map(Into::into), 0)) {
+            self.note(|| format!("{op}: {task:?}"));
+            self.manage = Manage { task: Some(task), stage: Stage::Asked(op), at: Some(at), is_formatted: false };
+            if let Some(space) = self.spaces.get_mut(&nsid) {
+                space.is_unsure = true;
+            }
+        }
+    }
+
+    pub(super) fn create(&mut self, host: usize, format: usize) -> Result<(), Failure> {
+        if !self.ready(host, None)? {
+            return Ok(());
+        }
+        let format = self.format_index(format);
+        let count = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
+        let mut new = NewNamespace::new(count);
+        new.set_format(u8::try_from(format).unwrap_or_default(), format > 1);
+        new.nmic = 1;
+        let sqe = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM }.encode(Nsid::NONE);
+        self.begin_task(host, Task::Create { format }, sqe, Some(new.as_bytes()));
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, host: usize, slot: usize) -> Result<(), Failure> {
+        let Some(nsid) = self.nsid(slot) else { return Ok(()) };
+        if self.ready(host, Some(nsid))? {
+            let sqe = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(Nsid(nsid));
+            self.begin_task(host, Task::Delete { nsid }, sqe, None);
+        }
+        Ok(())
+    }
+
+    pub(super) fn format(&mut self, host: usize, slot: usize, format: usize, erase: u8) -> Result<(), Failure> {
+        let Some(nsid) = self.nsid(slot) else { return Ok(()) };
+        if self.ready(host, Some(nsid))? {
+            let format = self.format_index(format);
+            // There is no key to destroy where nothing is encrypted.
+            let erase = if self.setting.encrypts { erase } else { erase.min(1) };
+            let wanted = Format {
+                metadata_extended: format > 1,
+                erase: SecureErase::decode(erase),
+                ..Format::new(u8::try_from(format).unwrap_or_default())
+            };
+            self.begin_task(host, Task::Format { nsid, format, erase }, wanted.encode(Nsid(nsid)), None);
+        }
+        Ok(())
+    }
+
+    pub(super) fn sanitize(&mut self, host: usize, overwrite: bool) -> Result<(), Failure> {
+        if self.ready(host, None)? && self.is_quiet(None)? {
+            self.send_sanitize(host, overwrite);
+        }
+        Ok(())
+    }
+
+    fn send_sanitize(&mut self, host: usize, overwrite: bool) {
+        let action = match (overwrite, self.setting.encrypts) {
+            (true, _) => SanitizeAction::Overwrite,
+            (false, true) => SanitizeAction::CryptoErase,
+            (false, false) => SanitizeAction::BlockErase,
+        };
+        self.begin_task(host, Task::Sanitize { overwrite }, Sanitize::new(action).encode(), None);
+    }
+
+    /// Whether such a command can be sent: nobody else's is under way, and nothing is to the
+    /// namespace.
+    fn ready(&mut self, host: usize, nsid: Option<u32>) -> Result<bool, Failure> {
+        if nsid.is_some_and(|nsid| !self.may_use(host, nsid)) {
+            return Ok(false);
+        }
+        let can = |world: &Self| world.manage.is_idle() && world.hosts[host].is_live();
+        Ok(can(self) && (nsid.is_none() || self.is_quiet(nsid)?) && can(self))
+    }
+
+    /// Waits a little for what is under way to the namespace, or to all.
+    fn is_quiet(&mut self, nsid: Option<u32>) -> Result<bool, Failure> {
+        for _ in 0..400 {
+            let all = self.flights.values().chain(self.ghosts.values());
+            let is_quiet = all.filter(|flight| nsid.is_none_or(|nsid| flight.nsid == nsid)).count() == 0;
+            if is_quiet || self.disk.is_off() {
+                return Ok(is_quiet && !self.disk.is_off());
+            }
+            self.step()?;
+        }
+        Ok(false)
+    }
+
+    /// Looks at what is to be looked at.
+    pub(super) fn step_manage(&mut self) -> Result<(), Failure> {
+        let now = self.clock.now();
+        match self.manage.stage {
+            Stage::Shown(0) => self.known(),
+            Stage::Shown(left) => self.manage.stage = Stage::Shown(left - 1),
+            _ => {}
+        }
+        let due = match self.manage.stage {
+            Stage::Unsure(at) | Stage::Sanitizing(at) => at <= now,
+            Stage::Known | Stage::Asked(_) | Stage::Shown(_) => false,
+        };
+        let Some(host) = self.hosts.iter().position(|host| due && host.is_live()) else { return Ok(()) };
+        match (self.manage.stage, self.manage.task) {
+            (Stage::Sanitizing(_), _) => {
+                let sqe = GetLogPage::new(Lid::SANITIZE_STATUS, 512).encode(Nsid::ALL);
+                self.look(host, Kind::Sanitizing, 0, sqe, 512);
+            }
+            (_, Some(Task::Sanitize { overwrite })) => self.send_sanitize(host, overwrite),
+            _ => {
+                let sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::ALLOCATED_NAMESPACE_LIST.0));
+                self.look(host, Kind::List, 0, sqe, 4096);
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, host: usize, kind: Kind, nsid: u32, sqe: Sqe, bytes: usize) {
+        let op = self.number();
+        let (begun, at) = (self.now(), self.clock.now());
+        let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
+        if self.submit(host, 0, flight, command(sqe, None, bytes)) {
+            self.manage.stage = Stage::Asked(op);
+        }
+    }
+
+    /// The answer to one of these commands will not come.
+    pub(super) fn lost_manage(&mut self, op: Op, flight: &Flight) {
+        if self.manage.stage == Stage::Asked(op) {
+            let at = self.clock.now() + AGAIN;
+            self.manage.stage = if flight.kind == Kind::Sanitizing { Stage::Sanitizing(at) } else { Stage::Unsure(at) };
+        }
+    }
+
+    pub(super) fn manage_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
+        let status = ended.cqe.status();
+        if !status.is_success() {
+            return self.manage_failed(op, flight, status);
+        }
+        match flight.kind {
+            Kind::Manage => self.task_done(op, ended.cqe.dw0.get()),
+            Kind::List => {
+                let list = NamespaceList::read_from_bytes(&ended.data).map_err(|error| Failure(error.to_string()))?;
+                self.listed(&list.iter().map(|nsid| nsid.0).collect())
+            }
+            Kind::Shape => {
+                let shape =
+                    IdentifyNamespace::read_from_bytes(&ended.data).map_err(|error| Failure(error.to_string()))?;
+                self.shaped(flight.nsid, usize::from(shape.flbas & 0xf), shape.nsze.get())
+            }
+            _ => {
+                let log = SanitizeLog::read_from_bytes(&ended.data).map_err(|error| Failure(error.to_string()))?;
+                self.sanitizing(log.state())
+            }
+        }
+    }
+
+    fn manage_failed(&mut self, op: Op, flight: &Flight, status: Status) -> Result<(), Failure> {
+        let again = self.clock.now() + AGAIN;
+        let task = self.manage.task;
+        let began = self.manage.at.unwrap_or(flight.at);
+        let may_fail = self.may_fail(began) || self.may_be_aborted(flight, status);
+        let claimed = self.spaces.len() as u64 * EXTENTS * EXTENT;
+        let is_full = status.is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) && claimed + EXTENTS * EXTENT > CAPACITY;
+        let conflicts = status.is(Status::RESERVATION_CONFLICT) && self.spaces.values().any(|space| space.is_reserved);
+        match (flight.kind, task) {
+            (Kind::Manage, Some(Task::Create { .. })) if is_full => self.known(),
+            (Kind::Manage, Some(Task::Sanitize { .. })) if status.is(Status::SANITIZE_IN_PROGRESS) => {
+                self.manage.stage = Stage::Sanitizing(again);
+            }
+            (Kind::Manage, Some(_)) if conflicts => self.known(),
+            (Kind::Sanitizing, _) if may_fail => self.manage.stage = Stage::Sanitizing(again),
+            _ if may_fail => self.manage.stage = Stage::Unsure(again),
+            _ => return Err(self.unexplained(op, flight, status)),
+        }
+        self.count("refused changes");
+        Ok(())
+    }
+
+    /// All of it is known again.
+    fn known(&mut self) {
+        self.manage = Manage::default();
+        for space in self.spaces.values_mut() {
+            space.is_unsure = false;
+        }
+    }
+
+    fn task_done(&mut self, op: Op, nsid: u32) -> Result<(), Failure> {
+        match self.manage.task {
+            Some(Task::Create { format }) => {
+                if self.spaces.contains_key(&nsid) {
+                    return fail(format!("{op}: namespace {nsid} was made, and is there already"));
+                }
+                self.adopt(nsid, format);
+                self.spaces.values_mut().for_each(|space| space.is_unsure = false);
+            }
+            Some(Task::Delete { nsid }) => {
+                self.spaces.remove(&nsid);
+            }
+            Some(Task::Format { nsid, format, erase }) => {
+                let owner = self.spaces.get(&nsid).map(|space| space.blocks.owner);
+                if erase > 0 {
+                    self.find_remains(&format!("{op}: namespace {nsid} was formatted"), |of| Some(of) == owner)?;
+                }
+                // How many blocks it has now is to be asked.
+                self.adopt(nsid, format);
+                self.count("formats");
+                self.manage.is_formatted = true;
+                self.manage.stage = Stage::Unsure(self.clock.now());
+                if let Some(space) = self.spaces.get_mut(&nsid) {
+                    space.is_unsure = true;
+                }
+                return Ok(());
+            }
+            Some(Task::Sanitize { .. }) => {
+                self.manage.stage = Stage::Sanitizing(self.clock.now() + AGAIN);
+                return Ok(());
+            }
+            None => return fail(format!("{op}: nothing was asked for")),
+        }
+        self.count("changes");
+        // Whoever has asked may go on at once; what others have heard of it is another matter.
+        self.spaces.values_mut().for_each(|space| space.is_unsure = false);
+        self.manage = Manage { stage: Stage::Shown(SHOWN), ..Manage::default() };
+        Ok(())
+    }
+
+    /// A namespace is new.
+    fn adopt(&mut self, nsid: u32, format: usize) {
+        let count = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
+        let is_reserved = self.spaces.get(&nsid).is_some_and(|space| space.is_reserved);
+        let mut space = self.space(format, count);
+        space.is_reserved = is_reserved;
+        self.spaces.insert(nsid, space);
+    }
+
+    /// Which namespaces there are.
+    fn listed(&mut self, there: &BTreeSet<u32>) -> Result<(), Failure> {
+        let new: Vec<u32> = there.iter().copied().filter(|nsid| !self.spaces.contains_key(nsid)).collect();
+        let gone: Vec<u32> = self.spaces.keys().copied().filter(|nsid| !there.contains(nsid)).collect();
+        match (self.manage.task, &new[..], &gone[..]) {
+            (Some(Task::Create { .. }), &[nsid], []) => self.ask_shape(nsid),
+            (Some(Task::Format { nsid, .. }), [], []) => self.ask_shape(nsid),
+            (Some(Task::Delete { nsid }), [], &[only]) if nsid == only => {
+                self.spaces.remove(&nsid);
+                self.known();
+            }
+            (_, [], []) => self.known(),
+            (task, new, gone) => return fail(format!("namespaces {new:?} are new, {gone:?} are gone: {task:?}")),
+        }
+        Ok(())
+    }
+
+    fn ask_shape(&mut self, nsid: u32) {
+        let Some(host) = self.hosts.iter().position(super::Host::is_live) else {
+            self.manage.stage = Stage::Unsure(self.clock.now() + AGAIN);
+            return;
+        };
+        let sqe = Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid));
+        self.manage.stage = Stage::Unsure(self.clock.now() + AGAIN);
+        self.look(host, Kind::Shape, nsid, sqe.with_cdw(10, u32::from(Cns::ALLOCATED_NAMESPACE.0)), 4096);
+    }
+
+    /// What a namespace is like whose making or formatting nobody has answered.
+    fn shaped(&mut self, nsid: u32, format: usize, count: u64) -> Result<(), Failure> {
+        let expected = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
+        match self.manage.task {
+            Some(Task::Create { format: wanted }) if wanted == format && count == expected => {
+                self.adopt(nsid, format);
+            }
+            Some(Task::Format { format: wanted, .. }) => {
+                let now = self.now();
+                let is_formatted = self.manage.is_formatted;
+                match self.spaces.get_mut(&nsid) {
+                    Some(space) if space.format == format => space.blocks.cleared(is_formatted, now),
+                    Some(_) if wanted == format => self.adopt(nsid, format),
+                    _ => return fail(format!("namespace {nsid} has format {format}")),
+                }
+                if let Some(space) = self.spaces.get_mut(&nsid) {
+                    space.count = count;
+                }
+            }
+            task => return fail(format!("namespace {nsid} has {count} blocks of format {format}: {task:?}")),
+        }
+        self.known();
+        Ok(())
+    }
+
+    /// How far sanitizing is.
+    fn sanitizing(&mut self, state: SanitizeState) -> Result<(), Failure> {
+        let again = self.clock.now() + AGAIN;
+        match state {
+            SanitizeState::InProgress => self.manage.stage = Stage::Sanitizing(again),
+            SanitizeState::Failed => {
+                if !self.manage.at.is_some_and(|at| self.may_fail(at)) {
+                    return fail("sanitizing has failed without a reason");
+                }
+                self.manage.stage = Stage::Unsure(again);
+            }
+            _ => {
+                let now = self.now();
+                self.spaces.values_mut().for_each(|space| space.blocks.cleared(true, now));
+                self.find_remains("the drive was sanitized", |_| true)?;
+                self.count("sanitized");
+                self.known();
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails where the disk has something that hosts have written to these.
+    fn find_remains(&mut self, what: &str, of: impl Fn(u16) -> bool) -> Result<(), Failure> {
+        let image = self.disk.image();
+        let mut at = 0;
+        let mut bytes = [0; 4096 + 7];
+        while let Some(page) = image.next_data(at) {
+            at = page + 4096;
+            image.read(page, &mut bytes);
+            for (offset, word) in bytes.windows(8).enumerate() {
+                let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
+                let serial = u32::try_from(word & 0xffff_ffff).expect("32 bits");
+                let lba = word >> 32 & 0xffff;
+                let owner = u16::try_from(word >> 48).expect("16 bits");
+                let is_written =
+                    |(whose, range): &(u16, std::ops::Range<u64>)| *whose == owner && range.contains(&lba) && of(owner);
+                if owner > 0 && self.written.get(&serial).is_some_and(is_written) {
+                    let place = page + offset as u64;
+                    return fail(format!(
+                        "{what}, and byte {place} of the disk has what write #{serial} brought to block {lba} of {owner}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Reservations. The model knows who is preempted: with Preempt and Abort nothing of him happens
+//! once that is answered.
+
+use std::sync::Arc;
+
+use ebof_nvme::reservation::{
+    Acquire, AcquireAction, AcquireKeys, PersistenceChange, Register, RegisterAction, RegisterKeys, Release,
+    ReleaseAction, ReleaseKey,
+};
+use ebof_nvme::{Nsid, Status};
+use zerocopy::IntoBytes;
+
+use super::super::acts::Reserve;
+use super::{Flight, Kind, World, command};
+use crate::model::Op;
+use crate::story::Failure;
+
+impl World {
+    pub(super) fn reserve(&mut self, host: usize, queue: usize, slot: usize, reserve: Reserve) -> Result<(), Failure> {
+        let Some(nsid) = self.nsid(slot) else { return Ok(()) };
+        if !self.may_use(host, nsid) {
+            return Ok(());
+        }
+        let (own, id) = (key(host), Nsid(nsid));
+        let acquire = |action, kind| Acquire { action, ignore_existing_key: false, rtype: kind }.encode(id);
+        let (kind, sqe, data) = match reserve {
+            Reserve::Register => {
+                let persistence = PersistenceChange::None;
+                let sqe = Register { action: RegisterAction::Register, ignore_existing_key: true, persistence };
+                let keys = RegisterKeys { crkey: 0.into(), nrkey: own.into() };
+                (Kind::Reserve, sqe.encode(id), keys.as_bytes().to_vec())
+            }
+            Reserve::Acquire { kind } => {
+                let keys = AcquireKeys { crkey: own.into(), prkey: 0.into() };
+                (Kind::Reserve, acquire(AcquireAction::Acquire, kind), keys.as_bytes().to_vec())
+            }
+            Reserve::Preempt { victim, kind, abort } => {
+                let keys = AcquireKeys { crkey: own.into(), prkey: key(victim).into() };
+                let action = if abort { AcquireAction::PreemptAndAbort } else { AcquireAction::Preempt };
+                let what = if abort && victim != host { Kind::Preempt(victim) } else { Kind::Reserve };
+                (what, acquire(action, kind), keys.as_bytes().to_vec())
+            }
+            Reserve::Release { kind } => {
+                let release = Release { action: ReleaseAction::Release, ignore_existing_key: false, rtype: kind };
+                (Kind::Reserve, release.encode(id), ReleaseKey { crkey: own.into() }.as_bytes().to_vec())
+            }
+            Reserve::Clear => {
+                let release = Release { action: ReleaseAction::Clear, ignore_existing_key: false, rtype: 0 };
+                (Kind::Reserve, release.encode(id), ReleaseKey { crkey: own.into() }.as_bytes().to_vec())
+            }
+        };
+        self.number();
+        let (begun, at) = (self.now(), self.clock.now());
+        let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
+        self.submit(host, queue, flight, command(sqe, Some(Arc::from(data)), 0));
+        if let Some(space) = self.spaces.get_mut(&nsid) {
+            space.is_reserved = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn reserve_ended(&mut self, op: Op, flight: &Flight, status: Status) -> Result<(), Failure> {
+        if status.is_success() {
+            self.count("reservations");
+            if let Kind::Preempt(victim) = flight.kind {
+                let begun = flight.begun;
+                self.preempted(victim, flight.nsid, begun);
+            }
+            return Ok(());
+        }
+        let refused = status.is(Status::RESERVATION_CONFLICT) || status.is(Status::INVALID_FIELD);
+        let is_unsure = self.spaces.get(&flight.nsid).is_none_or(|space| space.is_unsure);
+        let may_fail = self.may_fail(flight.at) || self.may_be_aborted(flight, status);
+        if refused || may_fail || is_unsure || self.manage.is_sanitizing() {
+            return Ok(());
+        }
+        Err(self.unexplained(op, flight, status))
+    }
+
+    /// A host's registration was taken away, and its commands to the namespace that had begun
+    /// before are over.
+    fn preempted(&mut self, victim: usize, nsid: u32, begun: u64) {
+        let now = self.now();
+        let is_his = |flight: &Flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun;
+        let ops: Vec<(Op, Flight)> = self
+            .flights
+            .iter()
+            .chain(&self.ghosts)
+            .filter(|(_, flight)| is_his(flight))
+            .map(|(&op, flight)| (op, flight.clone()))
+            .collect();
+        for (op, flight) in ops {
+            if let Some(space) = self.spaces.get_mut(&nsid) {
+                space.blocks.end_unknown(op, flight.range.clone(), now);
+            }
+            self.ghosts.remove(&op);
+        }
+        self.note(|| format!("host {victim} was preempted, and its commands to namespace {nsid} are over"));
+    }
+}
+
+/// The key of a host.
+fn key(host: usize) -> u64 {
+    0x100 + host as u64
+}
