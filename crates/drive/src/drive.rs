@@ -181,7 +181,7 @@ pub struct LogQuery {
 /// What a request amounts to.
 #[derive(Debug, PartialEq)]
 pub struct Decision {
-    /// What the host is told when all is done.
+    /// The answer to the host when all is done.
     pub answer: Answer,
     /// Done on the medium before the changes are written down.
     pub before: Vec<Effect>,

@@ -30,7 +30,7 @@ pub struct DecisionInput {
 /// A refusal: the status, and where in the command or its data the reason stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the host is told; Do Not Retry is set where repeating is pointless.
+    /// The status for the host; Do Not Retry is set where repeating is pointless.
     pub status: Status,
     /// Byte of the command (not of its data) that is wrong, if one is.
     pub location: Option<ParameterErrorLocation>,

@@ -50,7 +50,7 @@ pub struct Attachment {
 pub struct Refusal {
     /// Why.
     pub reason: RefusalReason,
-    /// What the host was told.
+    /// The status that was sent to the host.
     pub status: Status,
     /// The queue that it wanted.
     pub queue: QueueId,

@@ -137,7 +137,7 @@ pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &
     Ok(data.unwrap_or_else(|| vec![0; IDENTIFY_BYTES]))
 }
 
-/// Identify of a discovery controller: it has nothing but itself to tell.
+/// Identify of a discovery controller: there is only Identify Controller.
 pub(crate) fn discovery_controller(association: &Association, identity: &DiscoveryIdentity, sqe: &Sqe) -> Outcome {
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, IDENTIFY_BYTES as u64)?;
     if Cns(sqe.cdw10.to_bytes()[0]) != Cns::CONTROLLER {

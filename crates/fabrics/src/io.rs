@@ -1,5 +1,6 @@
 //! The commands of an I/O queue: checked against the namespace and turned into extents of a device.
 //! Apart from Dataset Management nothing here allocates, and nothing takes a lock.
+#![deny(clippy::wildcard_enum_match_arm)]
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;

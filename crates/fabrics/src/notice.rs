@@ -1,4 +1,4 @@
-//! What queues are told: names for their connections, and what the registry has to say to them.
+//! Notices from the registry to queues, and the handles of the connections that they go to.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,10 +13,10 @@ use crate::model::Subsystem;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u64);
 
-/// What a queue must be told: `Queue::notify`, on the thread that owns it.
+/// A notice to a queue, for `Queue::notify` on the thread that owns it.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// The association has ended: tell the queue, then close the connection.
+    /// The association has ended: notify the queue, then close the connection.
     Close(CloseReason),
     /// The subsystem changed.
     Subsystem(Arc<Subsystem>),

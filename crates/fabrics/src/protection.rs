@@ -3,6 +3,7 @@
 //! is the target's business.
 //!
 //! NVM Command Set 1.1, "End-to-end Data Protection".
+#![deny(clippy::wildcard_enum_match_arm)]
 
 use alloc::boxed::Box;
 

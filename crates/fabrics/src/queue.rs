@@ -558,7 +558,8 @@ struct Subject {
 
 impl Subject {
     fn of_command(sqe: &Sqe) -> Self {
-        Self::of_ticket(&Executing::new(sqe, 0))
+        let lba = u64::from(sqe.cdw10.get()) | u64::from(sqe.cdw11.get()) << 32;
+        Self { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba }
     }
 
     fn of_ticket(executing: &Executing) -> Self {

@@ -217,7 +217,7 @@ impl Registry {
                     let shown = |all: &Arc<Subsystem>| all.shown_to(&association.host, association.host_id);
                     entry.replaced.note(&shown(before), &shown(now), by == Some(&association.host));
                 }
-                entry.tell(now, &mut notices);
+                entry.notify(now, &mut notices);
             }
         }
         notices
@@ -419,7 +419,7 @@ impl Entry {
     }
 
     /// Tells every queue of the changed subsystem what its host may see of it.
-    fn tell(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
+    fn notify(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
         let (admin, io) = self.views(subsystem);
         let queues = self.queues.iter().filter(|queue| !queue.detached);
         let view = |queue: &Attached| if queue.id.is_admin() { &admin } else { &io };

@@ -14,6 +14,7 @@
 //!
 //! Other commands pay one relaxed load: a reactor that has taken the `Barrier` out of its mailbox
 //! sees the count that was raised before (docs/adr/0019-compare-and-write.md).
+#![deny(clippy::wildcard_enum_match_arm)]
 
 use std::sync::Arc;
 
@@ -194,10 +195,12 @@ fn lock_change(locks: &Arc<FusedLocks>, work: &Work, owner: CommandRef) -> Optio
 
 /// The bytes that a first half compares; `None` for everything else.
 fn first_half(work: &Work) -> Option<Extent> {
-    match work {
-        Work::Transfer(transfer) if transfer.is_first_half() => Some(transfer.extent),
-        _ => None,
+    if let Work::Transfer(transfer) = work
+        && transfer.is_first_half()
+    {
+        return Some(transfer.extent);
     }
+    None
 }
 
 /// The identifier of the other half of a pair, as far as that has come.

@@ -47,7 +47,7 @@ impl Drive {
             answer: Answer::Done(nsid.into()),
             before: vec![Effect::Create { volume, blocks, capacity_blocks, block_format: shape.block_format() }],
             changes: vec![
-                Change::Happened { event: told(0, nsid, &namespace, origin, input) },
+                Change::Happened { event: change_event(0, nsid, &namespace, origin, input) },
                 Change::Created { nsid, namespace },
             ],
             ..Decision::nothing()
@@ -67,7 +67,7 @@ impl Drive {
             self.check_reservation(*nsid, origin)?;
         }
         let deleted = doomed.iter().flat_map(|&(nsid, namespace)| {
-            let event = told(1, nsid, namespace, origin, input);
+            let event = change_event(1, nsid, namespace, origin, input);
             [Change::Happened { event }, Change::Deleted { nsid }]
         });
         Ok(Decision {
@@ -204,7 +204,7 @@ fn attached(nsid: u32, hosts: BTreeSet<String>) -> Vec<Change> {
 
 /// What the Persistent Event Log tells of a namespace that is created or deleted; `sel` is the
 /// action of the command.
-fn told(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, input: &DecisionInput) -> Event {
+fn change_event(sel: u32, nsid: u32, namespace: &Namespace, origin: &Origin, input: &DecisionInput) -> Event {
     let data = ChangeNamespaceEvent {
         nsmcdw10: sel.into(),
         nsze: namespace.shape.blocks.into(),

@@ -249,8 +249,8 @@ impl Drive {
         let Ended { next, event } =
             if success { self.state.sanitize.complete(&abilities)? } else { self.state.sanitize.fail()? };
         let page = next.page(&abilities, self.sanitized_bytes);
-        let told = Event::sanitize_completion(origin, input, page.sprog.get(), page.sstat.get());
-        Some(Sanitized { changes: vec![sanitized(next), Change::Happened { event: told }], event })
+        let completed = Event::sanitize_completion(origin, input, page.sprog.get(), page.sstat.get());
+        Some(Sanitized { changes: vec![sanitized(next), Change::Happened { event: completed }], event })
     }
 
     /// FNA: a format concerns the namespaces that its NSID names, and so does an erase.

@@ -169,7 +169,7 @@ impl Registry {
         if let (Some(entry), Some(now)) = (entry, self.effective.get(&controller.association.subsystem)) {
             let shown = now.shown_to(&controller.association.host, controller.association.host_id);
             if entry.replaced.look(look, controller, &shown) {
-                entry.tell(now, notices);
+                entry.notify(now, notices);
             }
         }
         Ok(Decision::Go(Task::Reply(answer?), executing.length()))
@@ -233,7 +233,7 @@ impl Registry {
         };
         let entries = self.entries.values().filter(|entry| !entry.association.is_closing());
         for entry in entries.filter(|entry| !entry.association.discovery && entry.association.subsystem == nqn) {
-            entry.tell(&subsystem, notices);
+            entry.notify(&subsystem, notices);
         }
         self.effective.insert(nqn, Arc::clone(&subsystem));
     }

@@ -1,4 +1,5 @@
-//! Whatever hosts send, in whatever order devices answer: every command completes once, no ticket is lost, nothing panics.
+//! Whatever hosts send, in whatever order devices answer: every command completes once, no ticket
+//! is lost, nothing panics.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -58,8 +58,8 @@ fn flags(mut sqe: Sqe, flags: u8) -> Sqe {
     sqe
 }
 
-/// Every row: the command, and the status that the specification names for it; refused ones with DNR unless they may
-/// succeed later, and with M, for the error log has an entry about each.
+/// Every row: the command, and the status that the specification names for it; refused ones with
+/// DNR unless they may succeed later, and with M, for the error log has an entry about each.
 fn check(world: &mut World, at: u64, rows: &[(&str, Sqe, Status)]) {
     for (name, sqe, status) in rows {
         let done = world.run(at, *sqe);

@@ -1,4 +1,5 @@
-//! Queues that have ended while commands of theirs are at a device: what their host may have meanwhile.
+//! Queues that have ended while commands of theirs are at a device: what their host may have
+//! meanwhile.
 
 use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAIN_MS};
 use ebof_fabrics::{CloseReason, Executing, Handle, Quiesce, RefusalReason, Step, Task};
@@ -84,8 +85,8 @@ fn a_new_associations_io_queues_wait_until_the_old_ones_have_nothing_at_a_device
     assert!(granted(&decide(&mut world, waiting)));
 }
 
-/// A host is the same by its name, or by its identifier: one of them may be another after it was installed anew, or differ from
-/// connection to connection.
+/// A host is the same by its name, or by its identifier: one of them may be another after it was
+/// installed anew, or differ from connection to connection.
 #[test]
 fn a_host_that_comes_back_with_another_identifier_or_name_waits_as_well() {
     let mallory = "nqn.2014-08.org.example:mallory";

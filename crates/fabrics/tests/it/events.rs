@@ -1,4 +1,5 @@
-//! What happens to a controller without its host's doing: changes of the model, other hosts, silence.
+//! What happens to a controller without its host's doing: changes of the model, other hosts,
+//! silence.
 
 use std::sync::Arc;
 
@@ -135,7 +136,8 @@ fn write_protection_holds_for_every_host_and_is_remembered() {
     assert_eq!(world.run(bob, get).result(), 1);
     let data = world.run(bob, with_data(Sqe::new(admin::IDENTIFY).with_nsid(Nsid(1)), 4096)).data;
     assert_eq!(IdentifyNamespace::ref_from_bytes(&data).unwrap().nsattr, 1);
-    // An unrelated change of the model leaves it, and so does the model's own consent; its dissent does not.
+    // An unrelated change of the model leaves it, and so does the model's own consent; its dissent
+    // does not.
     world.replace_model(|model| model.ports[0].max_io_queues = 4);
     assert_eq!(world.run(io, write).status(), Status::NAMESPACE_WRITE_PROTECTED.dnr().more());
     let protect = |world: &mut World, protected| {

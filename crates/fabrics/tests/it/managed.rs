@@ -111,7 +111,8 @@ fn a_host_that_comes_back_has_its_controller_and_its_namespaces_again() {
     let (first, _) = world.controller(MANAGED, ALICE);
     create(&mut world, first, &NewNamespace::new(8));
     attach(&mut world, first, AttachmentSelect::Attach, Nsid(1), &[0]);
-    // The old controller is still there: the link was lost, and the keep alive timer has not run out.
+    // The old controller is still there: the link was lost, and the keep alive timer has not run
+    // out.
     let (second, cntlid) = world.controller(MANAGED, ALICE);
     assert_eq!(cntlid, ControllerId(1));
     assert_eq!(nsids(&mut world, second, Cns::ACTIVE_NAMESPACE_LIST), [1]);
@@ -307,7 +308,8 @@ fn a_drive_keeps_the_limits_of_its_profile() {
     };
     assert_eq!(connect(1, 65), Some(RefusalReason::QueueSize));
     assert_eq!(connect(1, 64), None);
-    // All queues together have fewer than 8192 entries: 127 of 64, and one that is smaller. The port allows 8 a controller.
+    // All queues together have fewer than 8192 entries: 127 of 64, and one that is smaller. The
+    // port allows 8 a controller.
     let mut total = 64;
     let mut host = 0;
     let refused = loop {

@@ -49,7 +49,8 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
     world.connect(discovery, admin_connect(), &connect_data(Nqn::DISCOVERY, ALICE, ControllerId::DYNAMIC));
     assert_eq!(world.run(discovery, Property::get(offset::CAP, 8)).result() >> 37 & 0xff, 1);
     assert!(world.run(discovery, Property::set(offset::CC, ALL_COMMAND_SETS)).status().is_success());
-    // What a host asks for that has enabled them, each for the NVM command set; a namespace's own structures too.
+    // What a host asks for that has enabled them, each for the NVM command set; a namespace's own
+    // structures too.
     world.tell_drive(at, &ebof_drive::Request::AssignCntlid);
     for cns in [0x1c, 0x05, 0x06, 0x07, 0x08, 0x1a, 0x1b] {
         let nsid = if matches!(cns, 0x06 | 0x07 | 0x1a | 0x1c) { 0 } else { 1 };
@@ -127,7 +128,8 @@ fn spdk_perf_has_no_host_nqn() {
     let connect = Connect { qid: QueueId(2), ..admin_connect() };
     let (_, refusal) = world.connect(named, connect, &connect_data(DRIVE, ALICE, cntlid));
     assert_eq!(refusal.unwrap().reason, RefusalReason::OtherHost);
-    // Where there is a list of hosts, it is not on it, whatever its identifier; discovery does not show it that either.
+    // Where there is a list of hosts, it is not on it, whatever its identifier; discovery does not
+    // show it that either.
     world.replace_model(|model| {
         let other = Arc::make_mut(&mut model.subsystems[1]);
         other.allowed_hosts.push(Nqn::from_uuid(ebof_nvme::Uuid(host_id(ALICE).0)));
@@ -162,7 +164,8 @@ fn spdk_reuses_the_identifiers_of_event_requests_that_it_gave_up() {
     for cid in 0..4 {
         assert_eq!(submit(&mut world, with_cid(Sqe::new(REQUEST), cid)), Step::Held);
     }
-    // At detach: read CC, write the shutdown, read the status; with the identifiers of requests that it has completed for itself.
+    // At detach: read CC, write the shutdown, read the status; with the identifiers of requests
+    // that it has completed for itself.
     let get = submit(&mut world, with_cid(Property::get(offset::CC, 4), 0));
     let done = world.carry_out(at, get, &[]);
     assert_eq!((done.status(), done.result()), (Status::SUCCESS, Cc::ENABLE.0.into()));
@@ -197,7 +200,8 @@ fn a_request_that_gives_way_frees_its_slot_and_other_commands_do_not_give_way() 
         submit(&mut world, with_cid(abort(), 103)),
     ];
     assert_eq!(world.queues[&at].outstanding(), 4, "{keep:?}");
-    // The queue is full, and yet there is room for what takes the place of a request: another request even.
+    // The queue is full, and yet there is room for what takes the place of a request: another
+    // request even.
     assert_eq!(submit(&mut world, with_cid(Sqe::new(REQUEST), 100)), Step::Held);
     let Step::Complete(cqe) = submit(&mut world, with_cid(Property::get(offset::VS, 4), 101)) else { panic!() };
     assert!(cqe.status().is_success());
@@ -452,7 +456,8 @@ fn more_parameter_data_than_a_command_needs_are_taken_and_ignored() {
 
 #[test]
 fn refusals_that_only_an_administrator_can_change_say_do_not_retry() {
-    // Linux (6.10 and later) gives up at once where it is said, and tries until ctrl_loss_tmo where it is not. nvmet says the same.
+    // Linux (6.10 and later) gives up at once where it is said, and tries until ctrl_loss_tmo where
+    // it is not. nvmet says the same.
     let mut world = World::new();
     let (host, cntlid) = world.controller(DRIVE, ALICE);
     world.replace_model(|model| {
@@ -479,7 +484,8 @@ fn refusals_that_only_an_administrator_can_change_say_do_not_retry() {
     assert_eq!(cqe.status(), Status::CONNECT_INVALID_PARAMETERS);
 }
 
-/// nvme-cli 2.x: `effects-log` asks for the zoned commands as well where there are command sets to choose from.
+/// nvme-cli 2.x: `effects-log` asks for the zoned commands as well where there are command sets to
+/// choose from.
 #[test]
 fn nvme_cli_asks_for_the_effects_of_zoned_commands() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! Namespaces with metadata and protection information: what travels to the host and to the device, what is announced, and what
-//! is refused.
+//! Namespaces with metadata and protection information: what travels to the host and to the device,
+//! what is announced, and what is refused.
 
 use std::sync::Arc;
 
@@ -276,7 +276,8 @@ fn what_is_announced_of_a_namespace() {
         let data: IdentifyNamespace = identify(&mut world, admin, Cns::NAMESPACE, nsid);
         assert_eq!((data.format().lbads, data.format().ms.get(), data.dps), (shift, metadata, dps));
         assert!(data.metadata_extended());
-        // Write Zeroes writes protection information, and deallocates nothing then; that of deallocated blocks is FFFFh.
+        // Write Zeroes writes protection information, and deallocates nothing then; that of
+        // deallocated blocks is FFFFh.
         let features = if dps == 0 { dlfeat::WRITE_ZEROES_DEALLOCATE } else { 0 };
         assert_eq!(data.dlfeat, dlfeat::READS_ZEROS | features);
     }

@@ -1,7 +1,8 @@
 //! An NSID that comes to name another namespace while hosts are connected.
 //!
-//! Linux removes its disk when it finds other identifiers under an NSID, and looks for the new namespace at the next event only. And
-//! until it has looked, whatever it writes is meant for the namespace that was.
+//! Linux removes its disk when it finds other identifiers under an NSID, and looks for the new
+//! namespace at the next event only. And until it has looked, whatever it writes is meant for the
+//! namespace that was.
 
 use std::sync::Arc;
 
@@ -88,7 +89,8 @@ fn removal_and_addition_are_two_events_and_no_write_goes_astray() {
     let events = |world: &World| world.events.iter().filter(|(at, _)| *at == host.admin).count();
     assert_eq!(events(&world), 1);
     assert_eq!(write(&mut world, &host).0, ABSENT);
-    // As Linux does: the log, then the list, in which namespace 1 is missing. Then there is the second event.
+    // As Linux does: the log, then the list, in which namespace 1 is missing. Then there is the
+    // second event.
     assert_eq!(changed(&mut world, &host), [1]);
     assert_eq!(events(&world), 1);
     assert_eq!(list(&mut world, &host), [2]);
@@ -114,7 +116,8 @@ fn a_look_before_the_log_was_read_does_not_count() {
     reload(&mut world, &[namespace(1)]);
     let host = connect(&mut world, ALICE, 4);
     reload(&mut world, &[other()]);
-    // Somebody lists namespaces before the kernel has come to it, which then reads the log and must not find the new one either.
+    // Somebody lists namespaces before the kernel has come to it, which then reads the log and must
+    // not find the new one either.
     assert_eq!(list(&mut world, &host), NONE);
     assert_eq!(changed(&mut world, &host), [1]);
     assert_eq!(list(&mut world, &host), NONE);
@@ -198,7 +201,8 @@ fn removed_and_added_in_two_reloads_is_the_same_and_who_is_new_sees_what_there_i
     assert_eq!(changed(&mut world, &second), [1]);
     assert_eq!(list(&mut world, &second), [2]);
     assert_eq!((write(&mut world, &second).0, world.events.len()), (NOT_YET, 2));
-    // A namespace that goes is gone after the look; one that comes back as it was has never been away.
+    // A namespace that goes is gone after the look; one that comes back as it was has never been
+    // away.
     reload(&mut world, &[other()]);
     reload(&mut world, &[other(), namespace(2)]);
     assert_eq!(list(&mut world, &second), [1, 2]);

@@ -1,5 +1,5 @@
-//! A target without sockets and devices: it carries steps out at once and delivers notices, so that a test speaks as a
-//! host does.
+//! A target without sockets and devices: it carries steps out at once and delivers notices, so that
+//! a test speaks as a host does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,8 @@ pub(crate) fn port(id: u16, traddr: &str, trsvcid: &str) -> Port {
 
 /// Two subsystems on port 1 (a wildcard), the second for Alice only; port 2 is for discovery only.
 ///
-/// Namespaces of the first: 1 plain, 2 of 4 KiB blocks, 3 write protected, 5 read only and without deallocation.
+/// Namespaces of the first: 1 plain, 2 of 4 KiB blocks, 3 write protected, 5 read only and without
+/// deallocation.
 pub(crate) fn model() -> Model {
     let identity = DiscoveryIdentity {
         nqn: nqn(OWN_DISCOVERY),
@@ -294,7 +295,8 @@ impl World {
         self.deliver(notices);
     }
 
-    /// Sends a command with a CID of its own, and carries out what comes of it; `data` is what the host sends along.
+    /// Sends a command with a CID of its own, and carries out what comes of it; `data` is what the
+    /// host sends along.
     pub(crate) fn run_with(&mut self, at: u64, sqe: Sqe, data: &[u8]) -> Done {
         self.next_cid = self.next_cid.wrapping_add(1);
         let mut sqe = sqe;
@@ -417,7 +419,8 @@ impl World {
         (cqe, refusal)
     }
 
-    /// Has the registry decide about a Connect; the Admin Queues that it wants to be looked at are alive.
+    /// Has the registry decide about a Connect; the Admin Queues that it wants to be looked at are
+    /// alive.
     pub(crate) fn ask_registry(&mut self, at: u64, executing: Executing, data: &[u8]) -> (Step, Option<Refusal>) {
         let mut executing = executing;
         loop {
