@@ -1,5 +1,5 @@
-//! Links the engine so that the dynamic loader never unmaps it: fio closes its engines while their threads may still be on
-//! the way out, and closes and opens them again between jobs.
+//! Links the engine so that the dynamic loader never unmaps it: fio closes its engines while their
+//! threads may still be on the way out, and closes and opens them again between jobs.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

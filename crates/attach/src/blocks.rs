@@ -1,7 +1,9 @@
-//! The seam between a block device front (FUSE, ublk) and what stores the blocks: submit and poll, no threads, no copies.
+//! The seam between a block device front (FUSE, ublk) and what stores the blocks: submit and poll,
+//! no threads, no copies.
 //!
-//! The front owns a [`Blocks`] in each of its threads; the real one drives a queue pair of the initiator, tests bring one
-//! in memory. It deliberately knows nothing of file systems, of NVMe status codes or of connections.
+//! The front owns a [`Blocks`] in each of its threads; the real one drives a queue pair of the
+//! initiator, tests bring one in memory. It deliberately knows nothing of file systems, of NVMe
+//! status codes or of connections.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,13 +35,14 @@ pub struct Namespace {
     pub deallocate: bool,
     /// The protection information that is left to the controller.
     pub protection: ProtectionType,
-    /// Tells it from others that have its number before or after it; absent where there is no controller.
+    /// Tells it from others that have its number before or after it; absent where there is no
+    /// controller.
     pub binding: Option<Binding>,
 }
 
 /// What a command says of the namespace that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NamespaceRef {
     /// The namespace's number.
     pub nsid: u32,
     /// As in [`Namespace::binding`].
@@ -53,9 +56,9 @@ pub struct Place {
 impl Namespace {
     /// What commands for it say.
     #[must_use]
-    pub const fn place(&self) -> Place {
+    pub const fn reference(&self) -> NamespaceRef {
         let Self { nsid, binding, block_bytes, protection, .. } = *self;
-        Place { nsid, binding, block_bytes, protection }
+        NamespaceRef { nsid, binding, block_bytes, protection }
     }
 
     /// Size in bytes; saturates.
@@ -64,7 +67,8 @@ impl Namespace {
         self.blocks.saturating_mul(u64::from(self.block_bytes))
     }
 
-    /// The blocks of a byte range, or `EINVAL` where it is not made of whole blocks, `ENOSPC` where it ends outside.
+    /// The blocks of a byte range, or `EINVAL` where it is not made of whole blocks, `ENOSPC` where
+    /// it ends outside.
     ///
     /// # Errors
     /// As said.
@@ -92,8 +96,8 @@ pub enum Op {
         /// Force Unit Access.
         fua: bool,
     },
-    /// What was acknowledged before reaches the medium. Asked for always: whether there is a cache is known to [`Blocks`]
-    /// alone, and may change with every connection.
+    /// What was acknowledged before reaches the medium. Asked for always: whether there is a cache
+    /// is known to [`Blocks`] alone, and may change with every connection.
     Flush,
     /// The blocks read as zeros from now on.
     WriteZeroes {
@@ -108,7 +112,7 @@ pub enum Op {
 #[derive(Debug)]
 pub struct Io {
     /// The namespace.
-    pub place: Place,
+    pub reference: NamespaceRef,
     /// What to do.
     pub op: Op,
     /// The first block.
@@ -134,7 +138,8 @@ pub struct Done {
 
 /// Something that stores blocks, owned by one thread.
 pub trait Blocks {
-    /// Takes a command, or gives it back when as many are under way as fit. Nothing need be sent before [`Blocks::flush`].
+    /// Takes a command, or gives it back when as many are under way as fit. Nothing need be sent
+    /// before [`Blocks::flush`].
     ///
     /// # Errors
     /// The command itself: submit it again after the next completion.
@@ -143,10 +148,12 @@ pub trait Blocks {
     /// Sends what was taken.
     fn flush(&mut self);
 
-    /// Appends what has completed to `done`; never blocks. Returns how long the caller may sleep at most.
+    /// Appends what has completed to `done`; never blocks. Returns how long the caller may sleep at
+    /// most.
     fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration>;
 
-    /// Becomes readable when [`Blocks::poll`] has something to do. It stays the same for the life of the value.
+    /// Becomes readable when [`Blocks::poll`] has something to do. It stays the same for the life
+    /// of the value.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
@@ -199,7 +206,8 @@ impl Table {
         id
     }
 
-    /// Changes what a namespace is like and keeps its number; `false` where there is none, or its blocks have another size.
+    /// Changes what a namespace is like and keeps its number; `false` where there is none, or its
+    /// blocks have another size.
     pub fn update(&self, name: &str, namespace: &Namespace) -> bool {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = entries.as_ref().clone();

@@ -1,14 +1,16 @@
-//! Who has a namespace already: another holder of the same host may have made a block device of it, over another port or
-//! another name of the same address. Reads state files, and decides nothing about connections.
+//! Who has a namespace already: another daemon of the same host may have made a block device of it,
+//! over another port or another name of the same address. Reads state files, and decides nothing
+//! about connections.
 //!
-//! A holder claims a namespace by writing it into its state file under the state directory's lock, before it makes the
-//! device: of two that connect at the same moment one sees the other.
+//! A daemon claims a namespace by writing it into its state file under the state directory's lock,
+//! before it makes the device: of two that connect at the same moment one sees the other.
 
 use crate::error::{Error, Existing};
 use crate::request::Device;
 use crate::state::{Guard, Record, State, StateDir};
 
-/// The device of another holder that is the same namespace as `device` of the controller that `own` describes.
+/// The device of another daemon that is the same namespace as `device` of the controller that `own`
+/// describes.
 pub(crate) fn taken(
     states: &StateDir,
     _guard: &Guard,

@@ -1,5 +1,5 @@
-//! What a command line calls: connect, disconnect, list, and a conversation with a holder. It starts and ends holder
-//! processes; what they do is in [`crate::holder`].
+//! What a command line calls: connect, disconnect, list, and a conversation with a daemon. It
+//! starts and ends daemon processes; what they do is in [`crate::daemon`].
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::ToSocketAddrs as _;
@@ -16,23 +16,24 @@ use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
+use crate::daemon;
 use crate::error::{Error, Existing};
-use crate::holder;
 use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
 use crate::state::{GivenUp, Record, State, StateDir, process_start};
 
-/// How long a holder may take to end when it is asked over its socket: the target may have to answer a shutdown.
+/// How long a daemon may take to end when it is asked over its socket: the target may have to
+/// answer a shutdown.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a holder that did not answer may take to end on SIGTERM before it is killed.
+/// How long a daemon that did not answer may take to end on SIGTERM before it is killed.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of the holder's first words, at most.
+/// Bytes of the daemon's first words, at most.
 const READY_MAX_BYTES: u64 = 1 << 20;
 
 /// Controllers that were given up and not acknowledged, at most: the oldest record makes room.
 const GIVEN_UP_MAX: usize = 16;
 
-/// A holder's first words to the process that started it: one line of JSON.
+/// A daemon's first words to the process that started it: one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Ready {
@@ -42,10 +43,12 @@ pub(crate) enum Ready {
     Failed { message: String, kind: Option<String>, existing: Option<Existing> },
 }
 
-/// Connects and leaves block devices behind, held by a process that survives this one. Waits until they are there.
+/// Connects and leaves block devices behind, held by a process that survives this one. Waits until
+/// they are there.
 ///
 /// # Errors
-/// What was tried, what came back, what to do; [`Error::AlreadyConnected`] unless the request allows a duplicate.
+/// What was tried, what came back, what to do; [`Error::AlreadyConnected`] unless the request
+/// allows a duplicate.
 pub fn connect(request: &Request) -> Result<Attached, Error> {
     connect_in(&StateDir::standard(), request)
 }
@@ -78,14 +81,16 @@ pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Erro
     await_ready(states, &record, child)
 }
 
-/// The addresses that a request means; none where they cannot be found out, which connecting will tell.
+/// The addresses that a request means; none where they cannot be found out, which connecting will
+/// tell.
 fn resolve(request: &Request) -> Vec<String> {
     let found = (request.traddr.as_str(), request.trsvcid).to_socket_addrs();
     found.map(|found| found.map(|address| address.to_string()).collect()).unwrap_or_default()
 }
 
-/// Refuses what the kernel refuses: the same subsystem at the same address, by whatever name, as the same host. What the
-/// namespaces are is known only when it is connected: see [`crate::claims`].
+/// Refuses what the kernel refuses: the same subsystem at the same address, by whatever name, as
+/// the same host. What the namespaces are is known only when it is connected: see
+/// [`crate::claims`].
 fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) -> Result<(), Error> {
     let host =
         |request: &Request| request.overrides.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn);
@@ -122,13 +127,14 @@ fn forget_oldest(states: &StateDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the holder. Its standard input is the instance's lock: held until the process ends, however it ends.
+/// Starts the daemon. Its standard input is the instance's lock: held until the process ends,
+/// however it ends.
 fn spawn(record: &Record, lock: std::fs::File) -> Result<Child, Error> {
     let program = std::env::current_exe().map_err(|error| Error::io("finding this program's own file", error))?;
     let log = std::fs::File::create(record.log())
         .map_err(|error| Error::io(format!("making {}", record.log().display()), error))?;
     Command::new(&program)
-        .arg(holder::ARGUMENT)
+        .arg(daemon::ARGUMENT)
         .arg(&record.directory)
         .current_dir("/")
         .stdin(Stdio::from(lock))
@@ -146,20 +152,20 @@ fn await_ready(states: &StateDir, record: &Record, mut child: Child) -> Result<A
     };
     let ready = read.ok().filter(|&bytes| bytes > 0).and_then(|_| serde_json::from_str::<Ready>(&line).ok());
     if let Some(Ready::Attached(attached)) = ready {
-        // A holder that ends while we live shall not stay behind as a zombie.
+        // A daemon that ends while we live shall not stay behind as a zombie.
         let reaper = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait());
         if let Err(error) = reaper {
-            tracing::debug!(%error, "nobody waits for the holder");
+            tracing::debug!(%error, "nobody waits for the daemon");
         }
         return Ok(attached);
     }
     let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-    let died = Error::HolderDied { status, log: record.log(), tail: tail(&record.log()) };
+    let died = Error::DaemonDied { status, log: record.log(), tail: tail(&record.log()) };
     // What it left, the kernel's part included.
     repair::repair(states)?;
     match ready {
         Some(Ready::Failed { existing: Some(existing), .. }) => Err(Error::AlreadyConnected(existing)),
-        Some(Ready::Failed { message, kind, .. }) => Err(Error::Holder { message, kind }),
+        Some(Ready::Failed { message, kind, .. }) => Err(Error::Daemon { message, kind }),
         _ => Err(died),
     }
 }
@@ -172,7 +178,8 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// Every attached controller, those whose holder died included. Cleans nothing: see [`crate::repair()`].
+/// Every attached controller, those whose daemon died included. Cleans nothing: see
+/// [`crate::repair()`].
 ///
 /// # Errors
 /// The state directory cannot be read.
@@ -200,22 +207,23 @@ pub struct Report {
     pub acknowledged: Vec<(String, String)>,
     /// Controllers that were not, and why.
     pub failed: Vec<(String, Error)>,
-    /// What killed holders had left behind.
+    /// What killed daemons had left behind.
     pub repaired: Vec<Repaired>,
 }
 
-/// Takes devices away and disconnects. Holders that do not answer are ended. A device in use is left alone unless `force`.
+/// Takes devices away and disconnects. Holders that do not answer are ended. A device in use is
+/// left alone unless `force`.
 ///
 /// # Errors
-/// The state directory cannot be used; a named device that is not there. What goes wrong with single controllers is in the
-/// report.
+/// The state directory cannot be used; a named device that is not there. What goes wrong with
+/// single controllers is in the report.
 pub fn disconnect(select: &Select, force: bool) -> Result<Report, Error> {
     let root = StateDir::of_root_for_others();
     disconnect_in(&StateDir::standard(), select, force).map_err(|error| told_of_root(error, root.as_ref()))
 }
 
-/// The controllers that the superuser has connected and `select` means, for a user who is not the superuser: to them these
-/// are there, and cannot be used.
+/// The controllers that the superuser has connected and `select` means, for a user who is not the
+/// superuser: to them these are there, and cannot be used.
 #[must_use]
 pub fn connected_by_root(select: &Select) -> Vec<String> {
     StateDir::of_root_for_others().map(|root| live_in(&root, select)).unwrap_or_default()
@@ -299,10 +307,10 @@ fn device_of<'a>(record: &'a Record, name: &str) -> Option<&'a Device> {
 fn disconnect_one(record: &Record, force: bool) -> Result<(), Error> {
     match ask_to_end(record, force) {
         Ok(Answer::InUse { name, used_by }) => Err(Error::InUse { name, used_by }),
-        Ok(Answer::Failed { message }) => Err(Error::holder(message)),
+        Ok(Answer::Failed { message }) => Err(Error::daemon(message)),
         Ok(_) => Ok(()),
         Err(error) => {
-            tracing::warn!(%error, name = record.name, "the holder does not answer: it is ended");
+            tracing::warn!(%error, name = record.name, "the attach daemon does not answer: it is ended");
             terminate(record)
         }
     }
@@ -318,7 +326,8 @@ fn ask_to_end(record: &Record, force: bool) -> io::Result<Answer> {
     }
 }
 
-/// Ends a holder that does not listen: by SIGTERM, then by SIGKILL. What it leaves is repaired by the caller.
+/// Ends a daemon that does not listen: by SIGTERM, then by SIGKILL. What it leaves is repaired by
+/// the caller.
 fn terminate(record: &Record) -> Result<(), Error> {
     let Some(state) = &record.state else {
         let error = io::Error::new(io::ErrorKind::NotFound, "it is still connecting and has written no state file");
@@ -328,7 +337,8 @@ fn terminate(record: &Record) -> Result<(), Error> {
         |error| Error::Unresponsive { name: record.name.clone(), pid: state.pid, error, log: record.log() };
     let Some(pid) = i32::try_from(state.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    // Behind the descriptor the process cannot change any more: now its start time tells whether it is the holder.
+    // Behind the descriptor the process cannot change any more: now its start time tells whether it
+    // is the daemon.
     if process_start(state.pid) != Some(state.pid_start) {
         return Ok(());
     }
@@ -344,7 +354,7 @@ fn terminate(record: &Record) -> Result<(), Error> {
     Err(unresponsive(io::ErrorKind::TimedOut.into()))
 }
 
-/// A conversation with the holder of a controller.
+/// A conversation with the daemon of a controller.
 #[derive(Debug)]
 pub struct Client {
     record: Record,
@@ -394,7 +404,7 @@ pub fn open_in(states: &StateDir, name: &str) -> Result<Client, Error> {
 }
 
 impl Client {
-    /// What the holder wrote about itself last.
+    /// What the daemon wrote about itself last.
     #[must_use]
     pub fn info(&self) -> &State {
         &self.state
@@ -406,18 +416,19 @@ impl Client {
         self.device.as_ref()
     }
 
-    /// Runs an admin command and waits for it. A status other than success is no error: look at the entry. At most
-    /// 16 MiB of data.
+    /// Runs an admin command and waits for it. A status other than success is no error: look at the
+    /// entry. At most 16 MiB of data.
     ///
     /// # Errors
-    /// The controller is not connected at the moment, the holder does not answer.
+    /// The controller is not connected at the moment, the daemon does not answer.
     pub fn admin(&mut self, sqe: &Sqe, data: AdminData<'_>, timeout: Option<Duration>) -> Result<Cqe, Error> {
         let timeout_ms = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let sqe = control::to_hex(sqe.as_bytes());
         self.command(data, |read_bytes| Call::Admin { sqe, read_bytes, timeout_ms })
     }
 
-    /// Runs an I/O command and waits for it, as [`Client::admin`]. It takes no part in the order of the block device's I/O.
+    /// Runs an I/O command and waits for it, as [`Client::admin`]. It takes no part in the order of
+    /// the block device's I/O.
     ///
     /// # Errors
     /// As [`Client::admin`].
@@ -429,7 +440,7 @@ impl Client {
     /// The state as of now.
     ///
     /// # Errors
-    /// The holder does not answer.
+    /// The daemon does not answer.
     pub fn status(&mut self) -> Result<&State, Error> {
         if let (Answer::Status { state }, _) = self.exchange(&Call::Status, &[])? {
             self.state = *state;
@@ -440,7 +451,7 @@ impl Client {
     /// Drops the connections and makes new ones. Does not wait.
     ///
     /// # Errors
-    /// The holder does not answer.
+    /// The daemon does not answer.
     pub fn reset(&mut self) -> Result<(), Error> {
         self.exchange(&Call::Reset, &[]).map(|_done| ())
     }
@@ -448,13 +459,13 @@ impl Client {
     /// Looks for namespaces that came, went or changed, and makes the devices follow.
     ///
     /// # Errors
-    /// The controller is not connected at the moment, the holder does not answer.
+    /// The controller is not connected at the moment, the daemon does not answer.
     pub fn rescan(&mut self) -> Result<(), Error> {
         self.exchange(&Call::Rescan, &[]).map(|_done| ())
     }
 
     fn command(&mut self, data: AdminData<'_>, call: impl FnOnce(u32) -> Call) -> Result<Cqe, Error> {
-        let too_much = || Error::holder("more than 16 MiB of data for one command".to_owned());
+        let too_much = || Error::daemon("more than 16 MiB of data for one command".to_owned());
         let (answer, returned) = match &data {
             AdminData::None => self.exchange(&call(0), &[])?,
             AdminData::FromHost(bytes) => self.exchange(&call(0), bytes)?,
@@ -477,7 +488,7 @@ impl Client {
             .and_then(|()| control::receive(&mut self.stream))
             .and_then(|answer| answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()));
         match exchanged.map_err(|error| self.unresponsive(error))? {
-            (Answer::Failed { message }, _) => Err(Error::holder(message)),
+            (Answer::Failed { message }, _) => Err(Error::daemon(message)),
             (Answer::InUse { name, used_by }, _) => Err(Error::InUse { name, used_by }),
             answer => Ok(answer),
         }
@@ -510,6 +521,6 @@ mod tests {
         assert_eq!(live_in(&root, &Select::Nqn("nqn.x".into())), [record.name.as_str()]);
         assert!(live_in(&root, &Select::Nqn("nqn.y".into())).is_empty());
         drop(lock);
-        assert!(told(error(), Some(&root)).contains("is not connected"), "its holder is dead");
+        assert!(told(error(), Some(&root)).contains("is not connected"), "its daemon is dead");
     }
 }

@@ -1,5 +1,6 @@
-//! What is said over a holder's control socket: one line of JSON, then as many bytes of data as the line announces; the
-//! same back. Any number of exchanges on one connection, one at a time. Lengths are checked before anything is allocated.
+//! What is said over a daemon's control socket: one line of JSON, then as many bytes of data as the
+//! line announces; the same back. Any number of exchanges on one connection, one at a time. Lengths
+//! are checked before anything is allocated.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -21,7 +22,8 @@ pub enum Call {
     Status,
     /// Run an admin command.
     Admin {
-        /// The submission queue entry, 64 bytes in hexadecimal. Command id and data pointer are filled in.
+        /// The submission queue entry, 64 bytes in hexadecimal. Command id and data pointer are
+        /// filled in.
         sqe: String,
         /// Bytes that the controller returns, 0 for none.
         read_bytes: u32,
@@ -46,7 +48,7 @@ pub enum Call {
     },
 }
 
-/// What a holder answers.
+/// What a daemon answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum Answer {

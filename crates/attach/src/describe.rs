@@ -1,5 +1,5 @@
-//! What a namespace is like, from what the controller says about it and about itself: limits that a front may rely on,
-//! or why the namespace cannot be a block device. Reads only.
+//! What a namespace is like, from what the controller says about it and about itself: limits that a
+//! front may rely on, or why the namespace cannot be a block device. Reads only.
 
 use ebof_initiator::{Controller, Error, Limits, Namespace as Open};
 use ebof_nvme::Nsid;
@@ -33,7 +33,8 @@ impl std::fmt::Display for Unusable {
     }
 }
 
-/// Asks what a namespace is like, and opens it. The front takes transfers of at most `front_max_bytes`.
+/// Asks what a namespace is like, and opens it. The front takes transfers of at most
+/// `front_max_bytes`.
 pub(crate) fn describe(
     controller: &Controller,
     front_max_bytes: u32,

@@ -1,6 +1,6 @@
-//! Which sort of block device a machine can have, and the set of those that one controller's namespaces have become.
-//! It owns the choice and the order in which things are made and taken away; how each sort works is in [`crate::fuse`],
-//! [`crate::loopdev`] and [`crate::ublk`].
+//! Which sort of block device a machine can have, and the set of those that one controller's
+//! namespaces have become. It owns the choice and the order in which things are made and taken
+//! away; how each sort works is in [`crate::fuse`], [`crate::loopdev`] and [`crate::ublk`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -67,16 +67,18 @@ impl Front {
         let sort = if choose(kind)? == Kind::Ublk {
             Sort::Ublk(Box::new(ublk::Server::start(blocks)?))
         } else {
-            let place = repair::mount_point(directory);
-            std::fs::create_dir(&place).map_err(|error| Error::io(format!("making {}", place.display()), error))?;
+            let mounted_at = repair::mount_point(directory);
+            std::fs::create_dir(&mounted_at)
+                .map_err(|error| Error::io(format!("making {}", mounted_at.display()), error))?;
             let options = fuse::Options { transfer_max_bytes, ..fuse::Options::default() };
-            Sort::Loop(Server::mount(&place, &table, blocks, options)?)
+            Sort::Loop(Server::mount(&mounted_at, &table, blocks, options)?)
         };
         Ok(Self { table, sort, token: token()?, paths: HashMap::new() })
     }
 
-    /// The name of the file behind the loop device `name`, which no other file of a loop device on this machine has, now
-    /// or later: it tells whose the device is when this process is gone. `None` where there are no loop devices.
+    /// The name of the file behind the loop device `name`, which no other file of a loop device on
+    /// this machine has, now or later: it tells whose the device is when this process is gone.
+    /// `None` where there are no loop devices.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<String> {
         matches!(self.sort, Sort::Loop(_)).then(|| format!("{name}-{}", self.token))
@@ -111,15 +113,16 @@ impl Front {
         Ok(path)
     }
 
-    /// Makes the device follow a namespace that changed. `false` when it has to be removed and added: its blocks are
-    /// no longer what they were.
+    /// Makes the device follow a namespace that changed. `false` when it has to be removed and
+    /// added: its blocks are no longer what they were.
     ///
     /// # Errors
     /// What losetup refuses.
     pub fn update(&mut self, name: &str, namespace: &Namespace) -> Result<bool, Error> {
         match (&self.sort, self.paths.get(name), self.file(name)) {
             (Sort::Loop(server), Some(path), Some(file)) if self.table.update(&file, namespace) => {
-                // Before Linux 6.16 a loop device takes the size that the kernel remembers of the file: have it ask.
+                // Before Linux 6.16 a loop device takes the size that the kernel remembers of the
+                // file: have it ask.
                 let file = server.file(&file);
                 std::fs::metadata(&file).map_err(|error| Error::io(format!("looking at {}", file.display()), error))?;
                 loopdev::resize(path)?;
@@ -154,7 +157,8 @@ impl Front {
         self.paths.iter().find_map(|(name, path)| Some((name.clone(), loopdev::used_by(path)?)))
     }
 
-    /// Takes all devices away and ends the threads. What does not work is logged: nothing stops the end.
+    /// Takes all devices away and ends the threads. What does not work is logged: nothing stops the
+    /// end.
     pub fn stop(mut self) {
         let names: Vec<String> = self.paths.keys().cloned().collect();
         for name in names {

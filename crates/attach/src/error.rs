@@ -75,7 +75,7 @@ pub enum Error {
         reason: String,
         /// Seconds since 1970.
         at: u64,
-        /// What its holder logged.
+        /// What its daemon logged.
         log: PathBuf,
     },
     /// A name that no attached controller or namespace has.
@@ -90,12 +90,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A holder that does not answer.
+    /// A daemon that does not answer.
     #[error("the process {pid} that holds {name} does not answer ({error}); its log is {}; `ebof disconnect -d {name}` ends it", log.display())]
     Unresponsive {
         /// The controller.
         name: String,
-        /// The holder.
+        /// The daemon.
         pid: u32,
         /// What came back.
         #[source]
@@ -103,17 +103,17 @@ pub enum Error {
         /// Where it writes what happens.
         log: PathBuf,
     },
-    /// What the holder process answered, in its words.
+    /// What the attach daemon answered, in its words.
     #[error("{message}")]
-    Holder {
+    Daemon {
         /// The text.
         message: String,
         /// For a connection that could not be made: [`ebof_initiator::ConnectErrorKind::name`].
         kind: Option<String>,
     },
-    /// The holder process ended before it was ready.
+    /// The attach daemon ended before it was ready.
     #[error("the background process ended before the device was ready ({status}); the end of its log {}:\n{tail}", log.display())]
-    HolderDied {
+    DaemonDied {
         /// How.
         status: String,
         /// The log file.
@@ -175,9 +175,9 @@ fn duplicate_warning(existing: &Existing) -> &'static str {
 }
 
 impl Error {
-    /// What a holder says.
-    pub(crate) fn holder(message: impl Into<String>) -> Self {
-        Self::Holder { message: message.into(), kind: None }
+    /// What a daemon says.
+    pub(crate) fn daemon(message: impl Into<String>) -> Self {
+        Self::Daemon { message: message.into(), kind: None }
     }
 
     /// An I/O error with what was tried.

@@ -1,8 +1,10 @@
-//! A FUSE file system with one regular file per namespace, for a loop device to sit on: mount, threads, unmount.
+//! A FUSE file system with one regular file per namespace, for a loop device to sit on: mount,
+//! threads, unmount.
 //!
-//! The kernel is asked for asynchronous direct I/O without a page cache, so that every request of the loop device is one
-//! message here and one NVMe command behind it. This file owns the mount and the threads; `worker` serves the messages.
-//! It makes no loop device. Files are looked up by name and never listed: nobody but the loop device should come here.
+//! The kernel is asked for asynchronous direct I/O without a page cache, so that every request of
+//! the loop device is one message here and one NVMe command behind it. This file owns the mount and
+//! the threads; `worker` serves the messages. It makes no loop device. Files are looked up by name
+//! and never listed: nobody but the loop device should come here.
 
 mod wire;
 mod worker;
@@ -29,8 +31,8 @@ pub const TRANSFER_MAX_BYTES: u32 = 1 << 20;
 /// The file system type in the mount table: tells `ebof`'s mounts from others.
 pub const FILE_SYSTEM: &str = "fuse.ebof";
 
-/// A mounted file system with the threads that serve it. Dropping it unmounts, also when files are still open: their
-/// users get errors from then on.
+/// A mounted file system with the threads that serve it. Dropping it unmounts, also when files are
+/// still open: their users get errors from then on.
 #[derive(Debug)]
 pub struct Server {
     directory: PathBuf,
@@ -53,8 +55,8 @@ struct Shared {
 /// How to serve.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The largest READ or WRITE, bytes: whole pages, at most [`TRANSFER_MAX_BYTES`]. Smaller values of the namespaces
-    /// are the caller's to respect: give the smallest.
+    /// The largest READ or WRITE, bytes: whole pages, at most [`TRANSFER_MAX_BYTES`]. Smaller
+    /// values of the namespaces are the caller's to respect: give the smallest.
     pub transfer_max_bytes: u32,
     /// How long a thread looks for work before it sleeps; more latency without, more CPU with.
     pub spin: std::time::Duration,
@@ -67,7 +69,8 @@ impl Default for Options {
 }
 
 impl Server {
-    /// Mounts at `directory`, which exists, and serves the namespaces of `table` with one thread for each of `blocks`.
+    /// Mounts at `directory`, which exists, and serves the namespaces of `table` with one thread
+    /// for each of `blocks`.
     ///
     /// # Errors
     /// No /dev/fuse, no right to mount, no thread.
@@ -167,8 +170,8 @@ fn mount(directory: &Path, device: &OwnedFd) -> Result<(), Error> {
         .map_err(|error| Error::Mount { directory: directory.to_owned(), error: error.into() })
 }
 
-/// Takes the mount at `directory` out of the tree at once; what is still open there ends when its server does. A
-/// directory that is no mount is no error.
+/// Takes the mount at `directory` out of the tree at once; what is still open there ends when its
+/// server does. A directory that is no mount is no error.
 ///
 /// # Errors
 /// Of umount2(2).

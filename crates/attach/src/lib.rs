@@ -1,32 +1,33 @@
 //! A remote namespace as a local block device, and the process that holds it.
 //!
-//! This crate owns three things: how a namespace becomes a block device ([`device`]: ublk where the kernel has it, else
-//! a file served over FUSE behind a loop device), the holder process that keeps the connection and the devices after the
-//! shell is gone ([`holder`]), and the directory that says who holds what ([`state`]). It deliberately owns neither the
-//! NVMe conversation (`ebof-initiator`) nor any command line.
+//! This crate owns three things: how a namespace becomes a block device ([`device`]: ublk where the
+//! kernel has it, else a file served over FUSE behind a loop device), the attach daemon that keeps
+//! the connection and the devices after the shell is gone ([`daemon`]), and the directory that says
+//! who holds what ([`state`]). It deliberately owns neither the NVMe conversation
+//! (`ebof-initiator`) nor any command line.
 //!
-//! A program that uses it calls [`connect`], [`disconnect`], [`list`] and [`open`], and calls [`holder::run`] when it is
-//! started with the hidden argument [`holder::ARGUMENT`].
+//! A program that uses it calls [`connect`], [`disconnect`], [`list`] and [`open`], and calls
+//! [`daemon::run`] when it is started with the hidden argument [`daemon::ARGUMENT`].
 
 pub mod blocks;
 mod claims;
 mod client;
 pub mod control;
+pub mod daemon;
 mod describe;
 pub mod device;
 mod error;
 pub mod fuse;
-pub mod holder;
 pub mod loopdev;
 mod remote;
 mod repair;
 mod request;
 pub mod state;
 mod syslog;
+mod thread_queues;
 pub mod time;
 pub mod ublk;
 pub mod usage;
-mod ways;
 
 pub use client::{
     Client, Report, Select, connect, connect_in, connected_by_root, disconnect, disconnect_in, list, open, open_in,

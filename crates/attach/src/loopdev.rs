@@ -1,5 +1,5 @@
-//! Loop devices, by way of `losetup`: make one on a file, take it away, see who uses it. It owns no state: what exists is
-//! read from /sys.
+//! Loop devices, by way of `losetup`: make one on a file, take it away, see who uses it. It owns no
+//! state: what exists is read from /sys.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,8 +50,9 @@ pub fn detach(path: &Path) -> Result<(), Error> {
     run(&["--detach", &path.to_string_lossy()]).map(|_nothing| ())
 }
 
-/// The loop devices of this machine with a file, and the path of that as the kernel shows it. It may be a path of another
-/// mount namespace, or, once the file system is out of the tree, within the file system.
+/// The loop devices of this machine with a file, and the path of that as the kernel shows it. It
+/// may be a path of another mount namespace, or, once the file system is out of the tree, within
+/// the file system.
 #[must_use]
 pub fn all() -> Vec<(PathBuf, PathBuf)> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
@@ -66,8 +67,8 @@ pub fn all() -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-/// Who uses a block device or a partition of it: where it is mounted, what is stacked upon it, whether it is swap. `None`
-/// when nobody does, as far as the kernel tells.
+/// Who uses a block device or a partition of it: where it is mounted, what is stacked upon it,
+/// whether it is swap. `None` when nobody does, as far as the kernel tells.
 #[must_use]
 pub fn used_by(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
@@ -111,7 +112,8 @@ fn tune(path: &Path) {
 }
 
 fn run(arguments: &[&str]) -> Result<String, Error> {
-    // The descriptors of this process are not for losetup: least of all its standard input, which is the holder's lock.
+    // The descriptors of this process are not for losetup: least of all its standard input, which
+    // is the daemon's lock.
     let result = Command::new(program()).args(arguments).stdin(Stdio::null()).output();
     let output = match result {
         Ok(output) => output,

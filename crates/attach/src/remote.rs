@@ -1,8 +1,9 @@
-//! Blocks at the other end of a queue pair: what a front asks becomes an NVMe command, and what became of it an errno.
+//! Blocks at the other end of a queue pair: what a front asks becomes an NVMe command, and what
+//! became of it an errno.
 //!
-//! It owns patience: commands that a lost connection took along are sent again when it is back (reads and writes of
-//! blocks may be repeated), for as long as the connection's options allow; then they fail. Making connections is the
-//! initiator's.
+//! It owns patience: commands that a lost connection took along are sent again when it is back
+//! (reads and writes of blocks may be repeated), for as long as the connection's options allow;
+//! then they fail. Making connections is the initiator's.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,9 +18,10 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::blocks::{Blocks, Done, Io, Op};
-use crate::ways::Ways;
+use crate::thread_queues::ThreadQueues;
 
-/// How often a command is sent again when the controller says that it may work later: what the Linux host does.
+/// How often a command is sent again when the controller says that it may work later: what the
+/// Linux host does.
 const RETRIES_MAX: u8 = 5;
 /// How long after such an answer, times the number of attempts.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -31,7 +33,7 @@ const LOOK_FOR_TIMEOUTS: Duration = Duration::from_secs(1);
 /// A thread's queue pairs with the commands that wait for them.
 pub(crate) struct Remote {
     controller: Controller,
-    ways: Ways,
+    queues: ThreadQueues,
     fast_io_fail: Option<Duration>,
     capacity: usize,
     slots: Vec<Option<Command>>,
@@ -72,12 +74,12 @@ impl Command {
 
     /// The blocks that go next: where, how many, and which of the data.
     fn next(&self) -> (u64, u32, std::ops::Range<usize>) {
-        let Io { slba, blocks, place, .. } = &self.io;
+        let Io { slba, blocks, reference, .. } = &self.io;
         let (from, count) = match self.parts {
             None => (0, *blocks),
             Some(Parts { step, done }) => (done, step.min(blocks - done)),
         };
-        let bytes = |blocks: u32| blocks as usize * place.block_bytes as usize;
+        let bytes = |blocks: u32| blocks as usize * reference.block_bytes as usize;
         (slba + u64::from(from), count, bytes(from)..bytes(from) + bytes(count))
     }
 
@@ -98,12 +100,12 @@ impl Command {
 impl Remote {
     /// With `reads_apart`, reads have a queue pair of the controller's read map.
     pub(crate) fn new(controller: &Controller, reads_apart: bool) -> Result<Self, Error> {
-        let ways = Ways::new(controller, reads_apart)?;
-        let capacity = ways.capacity();
+        let queues = ThreadQueues::new(controller, reads_apart)?;
+        let capacity = queues.capacity();
         Ok(Self {
             fast_io_fail: controller.options().fast_io_fail_tmo,
             controller: controller.clone(),
-            ways,
+            queues,
             capacity,
             slots: Vec::new(),
             free: Vec::new(),
@@ -132,7 +134,7 @@ impl Remote {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        match self.ways.submit(command.io.place.binding, sqe, data, slot as u64) {
+        match self.queues.submit(command.io.reference.binding, sqe, data, slot as u64) {
             Ok(()) => self.slots[slot] = Some(command),
             Err(refused) => {
                 self.free.push(slot);
@@ -152,11 +154,11 @@ impl Remote {
             // The controller came back with a smaller limit than the device was made with.
             Error::TooLarge { .. } => {
                 let step = self.controller.limits().transfer_bytes.unwrap_or(u64::MAX);
-                let step = step / u64::from(command.io.place.block_bytes.max(1));
+                let step = step / u64::from(command.io.reference.block_bytes.max(1));
                 let before = command.parts.map_or(command.io.blocks, |parts| parts.step);
                 let step = u32::try_from(step).unwrap_or(u32::MAX).min(before);
                 if step == 0 || step == before {
-                    tracing::error!(nsid = command.io.place.nsid, "a block is more than the controller takes now");
+                    tracing::error!(nsid = command.io.reference.nsid, "a block is more than the controller takes now");
                     return self.fail(command, Errno::IO);
                 }
                 let done = command.parts.map_or(0, |parts| parts.done);
@@ -164,11 +166,11 @@ impl Remote {
                 self.send(command);
             }
             reason => {
-                let place = command.io.place;
+                let reference = command.io.reference;
                 // Once for each namespace that is gone, not for each command that was meant for it.
-                if place.binding.is_none() || self.told != place.binding {
-                    tracing::error!(%reason, nsid = place.nsid, op = ?command.io.op, "a command was not sent");
-                    self.told = place.binding;
+                if reference.binding.is_none() || self.told != reference.binding {
+                    tracing::error!(%reason, nsid = reference.nsid, op = ?command.io.op, "a command was not sent");
+                    self.told = reference.binding;
                 }
                 let error = if matches!(reason, Error::NoSuchNamespace(_)) { Errno::NODEV } else { Errno::IO };
                 self.fail(command, error);
@@ -176,7 +178,8 @@ impl Remote {
         }
     }
 
-    /// Cuts what has no data to what the controller takes now. `false` when there is nothing to send: the command is over.
+    /// Cuts what has no data to what the controller takes now. `false` when there is nothing to
+    /// send: the command is over.
     fn fits(&mut self, command: &mut Command) -> bool {
         let io = &command.io;
         if matches!(io.op, Op::Read | Op::Write { .. }) || command.parts.is_some() {
@@ -191,7 +194,7 @@ impl Remote {
                 return false;
             }
             Op::WriteZeroes { .. } => match limits.write_zeroes_bytes {
-                Some(bytes) => (bytes / u64::from(io.place.block_bytes.max(1))).clamp(1, 65_536),
+                Some(bytes) => (bytes / u64::from(io.reference.block_bytes.max(1))).clamp(1, 65_536),
                 None => 65_536,
             },
             Op::Deallocate => u64::from(limits.dsm_range_blocks).min(limits.dsm_blocks),
@@ -215,7 +218,8 @@ impl Remote {
             return;
         };
         self.free.push(index);
-        // A network card that does not give the data back after the loss of the connection has them: they cannot be sent again.
+        // A network card that does not give the data back after the loss of the connection has
+        // them: they cannot be sent again.
         let is_lost = matches!((&command.io.op, &completion.data), (Op::Write { .. }, Data::None));
         restore(&mut command, completion.data);
         match completion.result {
@@ -245,7 +249,7 @@ impl Remote {
             return;
         }
         let io = &command.io;
-        tracing::warn!(%status, nsid = io.place.nsid, op = ?io.op, slba = io.slba, blocks = io.blocks, "I/O error");
+        tracing::warn!(%status, nsid = io.reference.nsid, op = ?io.op, slba = io.slba, blocks = io.blocks, "I/O error");
         self.fail(command, errno(status));
     }
 
@@ -319,7 +323,7 @@ impl Blocks for Remote {
     }
 
     fn flush(&mut self) {
-        if let Err(error) = self.ways.flush() {
+        if let Err(error) = self.queues.flush() {
             // What was under way comes back from poll.
             tracing::debug!(%error, "flushing a queue pair");
         }
@@ -327,7 +331,7 @@ impl Blocks for Remote {
 
     fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration> {
         loop {
-            match self.ways.poll() {
+            match self.queues.poll() {
                 Ok(Some(completion)) => self.complete(completion, done),
                 Ok(None) => break,
                 Err(_not_connected) => {
@@ -348,16 +352,17 @@ impl Blocks for Remote {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.ways.as_fd()
+        self.queues.as_fd()
     }
 }
 
-/// The command for what goes next, with its buffer moved out of it. `EINVAL` for what no command can say.
+/// The command for what goes next, with its buffer moved out of it. `EINVAL` for what no command
+/// can say.
 fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
     let (slba, blocks, part) = command.next();
     let io = &mut command.io;
     let whole = command.parts.is_none();
-    let nsid = Nsid(io.place.nsid);
+    let nsid = Nsid(io.reference.nsid);
     let range = BlockRange::new(slba, blocks);
     let transfer = matches!(io.op, Op::Read | Op::Write { .. } | Op::WriteZeroes { .. });
     if transfer && !(1..=65_536).contains(&blocks) {
@@ -386,7 +391,7 @@ fn encode(command: &mut Command) -> Result<(Sqe, Data<Vec<u8>>), Errno> {
             (dsm.encode(nsid), Data::FromHost(range.as_bytes().to_vec()))
         }
     };
-    Ok((left_to_controller(io.place.protection, sqe), data))
+    Ok((left_to_controller(io.reference.protection, sqe), data))
 }
 
 /// Puts the buffer back where it came from.
@@ -436,13 +441,13 @@ fn errno(status: Status) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::Place;
+    use crate::blocks::NamespaceRef;
     use ebof_nvme::identify::ProtectionType;
 
     #[test]
     fn commands_carry_what_was_asked() {
-        let place = Place { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::Type1 };
-        let io = |op, blocks, data| Command::new(Io { place, op, slba: 1 << 40, blocks, data, user: 0 });
+        let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::Type1 };
+        let io = |op, blocks, data| Command::new(Io { reference, op, slba: 1 << 40, blocks, data, user: 0 });
         let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, vec![1; 4096])).unwrap();
         let range = BlockRange::decode(&sqe);
         assert_eq!((sqe.opcode, sqe.nsid().0, range.slba, range.blocks, range.fua), (nvm::WRITE, 3, 1 << 40, 8, true));
@@ -460,11 +465,11 @@ mod tests {
 
     #[test]
     fn what_is_too_much_goes_in_parts_that_are_put_together() {
-        let place = Place { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
+        let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
         let data: Vec<u8> = (0..5u8).flat_map(|block| [block; 512]).collect();
         for op in [Op::Write { fua: false }, Op::Read] {
             let data = if op == Op::Read { vec![0xff; data.len()] } else { data.clone() };
-            let mut command = Command::new(Io { place, op, slba: 7, blocks: 5, data, user: 0 });
+            let mut command = Command::new(Io { reference, op, slba: 7, blocks: 5, data, user: 0 });
             command.parts = Some(Parts { step: 2, done: 0 });
             let mut sent = Vec::new();
             loop {

@@ -1,7 +1,8 @@
-//! Cleaning up behind a holder: what it does itself when it ends, and what others do when it was killed.
+//! Cleaning up behind a daemon: what it does itself when it ends, and what others do when it was
+//! killed.
 //!
-//! Everything is found by what the kernel shows and by the state file; nothing is taken that a state file or the state
-//! directory does not prove to be ours.
+//! Everything is found by what the kernel shows and by the state file; nothing is taken that a
+//! state file or the state directory does not prove to be ours.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use crate::request::Device;
 use crate::state::{Guard, Record, StateDir};
 use crate::{fuse, loopdev};
 
-/// What was cleaned up behind one dead holder.
+/// What was cleaned up behind one dead daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// The controller.
@@ -19,7 +20,7 @@ pub struct Repaired {
     pub actions: Vec<String>,
 }
 
-/// Cleans up behind every dead holder.
+/// Cleans up behind every dead daemon.
 ///
 /// # Errors
 /// The state directory cannot be read.
@@ -34,17 +35,17 @@ pub fn repair(states: &StateDir) -> Result<Vec<Repaired>, Error> {
 /// As [`repair`], for those who hold the lock already.
 pub(crate) fn repair_locked(states: &StateDir, _guard: &Guard) -> Result<Vec<Repaired>, Error> {
     // Looked at again under the lock: instances that are being made are locked before it is let go.
-    // What was given up has been cleaned by its holder; what is left is for people to read.
+    // What was given up has been cleaned by its daemon; what is left is for people to read.
     let dead = states.records()?.into_iter().filter(|record| !record.live && record.given_up().is_none());
     Ok(dead.map(|record| clean(&record)).collect())
 }
 
 fn clean(record: &Record) -> Repaired {
     let mut actions = Vec::new();
-    let place = mount_point(&record.directory);
+    let mounted_at = mount_point(&record.directory);
     let devices = record.state.as_ref().map(|state| state.devices.as_slice()).unwrap_or_default();
     let loops = loopdev::all().into_iter();
-    let loops = loops.filter(|(path, file)| devices.iter().any(|device| is_loop_of(device, &place, path, file)));
+    let loops = loops.filter(|(path, file)| devices.iter().any(|device| is_loop_of(device, &mounted_at, path, file)));
     for (path, _) in loops {
         let used_by = loopdev::used_by(&path);
         match loopdev::detach(&path) {
@@ -55,9 +56,9 @@ fn clean(record: &Record) -> Repaired {
             actions.push(format!("{used_by}: its data is out of reach, unmount it"));
         }
     }
-    match fuse::unmount(&place) {
+    match fuse::unmount(&mounted_at) {
         Ok(()) => {}
-        Err(error) => actions.push(format!("could not unmount {}: {error}", place.display())),
+        Err(error) => actions.push(format!("could not unmount {}: {error}", mounted_at.display())),
     }
     for path in devices.iter().filter_map(|device| device.path.as_deref()).filter(|path| crate::ublk::is_ours(path)) {
         match crate::ublk::delete(path, record.state.as_ref().map_or(0, |state| state.pid)) {
@@ -71,20 +72,21 @@ fn clean(record: &Record) -> Repaired {
         Err(error) => actions.push(format!("could not remove {}: {error}", record.directory.display())),
     }
     for action in &actions {
-        tracing::info!(name = record.name, action, "cleaned up behind a holder that was killed");
+        tracing::info!(name = record.name, action, "cleaned up behind an attach daemon that was killed");
     }
     Repaired { name: record.name.clone(), actions }
 }
 
-/// Whether the loop device at `path` on `file` is this device. Its path alone does not tell: the kernel shows that of
-/// another mount namespace alike, where there may be another holder of the same name.
-fn is_loop_of(device: &Device, place: &Path, path: &Path, file: &Path) -> bool {
+/// Whether the loop device at `path` on `file` is this device. Its path alone does not tell: the
+/// kernel shows that of another mount namespace alike, where there may be another daemon of the
+/// same name.
+fn is_loop_of(device: &Device, mounted_at: &Path, path: &Path, file: &Path) -> bool {
     match &device.file {
         Some(name) => file.file_name() == Some(name.as_ref()),
         // Of an earlier version.
         None => {
             let orphan = Path::new("/").join(&device.name);
-            device.path.as_deref() == Some(path) && (file == place.join(&device.name) || file == orphan)
+            device.path.as_deref() == Some(path) && (file == mounted_at.join(&device.name) || file == orphan)
         }
     }
 }
@@ -94,7 +96,7 @@ pub(crate) fn mount_point(directory: &Path) -> PathBuf {
     directory.join("mnt")
 }
 
-/// Removes what only a living holder needs; its state and its log stay.
+/// Removes what only a living daemon needs; its state and its log stay.
 pub(crate) fn retire(directory: &Path) -> std::io::Result<()> {
     for file in ["request.json", "request.new", "control.sock"] {
         gone(std::fs::remove_file(directory.join(file)))?;

@@ -1,5 +1,5 @@
-//! What a caller asks for and what it gets: plain values that travel to the holder process and into the state file.
-//! Nothing here acts.
+//! What a caller asks for and what it gets: plain values that travel to the attach daemon and into
+//! the state file. Nothing here acts.
 
 use std::path::PathBuf;
 
@@ -31,11 +31,12 @@ pub struct Request {
     pub trsvcid: u16,
     /// The subsystem.
     pub nqn: String,
-    /// How, where not as the initiator does by default. Its fields stand beside the others in the file.
+    /// How, where not as the initiator does by default. Its fields stand beside the others in the
+    /// file.
     #[serde(flatten)]
     pub overrides: Overrides,
-    /// Connect although this subsystem is connected at this address already, and make block devices for namespaces that
-    /// have one.
+    /// Connect although this subsystem is connected at this address already, and make block devices
+    /// for namespaces that have one.
     pub duplicate_connect: bool,
     /// The sort of block device.
     pub kind: Kind,
@@ -71,7 +72,8 @@ pub struct Device {
     pub name: String,
     /// The namespace.
     pub nsid: u32,
-    /// The block device: `/dev/loop0` or `/dev/ublkb0`; absent while it is being made or when it could not be made.
+    /// The block device: `/dev/loop0` or `/dev/ublkb0`; absent while it is being made or when it
+    /// could not be made.
     pub path: Option<PathBuf>,
     /// Why there is no path.
     pub problem: Option<String>,
@@ -87,8 +89,9 @@ pub struct Device {
     /// NGUID, EUI-64 and UUID, as far as it has them: tells it from all other namespaces.
     #[serde(default)]
     pub identifiers: String,
-    /// The name of the file behind a loop device, which no other file has: see [`crate::device::Front::file`]. `None` where it is
-    /// no loop device, and in what an earlier version wrote.
+    /// The name of the file behind a loop device, which no other file has: see
+    /// [`crate::device::Front::file`]. `None` where it is no loop device, and in what an earlier
+    /// version wrote.
     #[serde(default)]
     pub file: Option<String>,
 }

@@ -1,9 +1,11 @@
-//! The directory that says who holds what: one subdirectory for each attached controller, `nvme0`, `nvme1`, ...
+//! The directory that says who holds what: one subdirectory for each attached controller, `nvme0`,
+//! `nvme1`, ...
 //!
-//! It owns names, files and locks: instance numbers, the state file, and whether a holder lives. A holder keeps an
-//! exclusive lock on its `lock` file for as long as it lives, and the kernel lets go of it whatever kills the process;
-//! no process id is trusted for that. A process that was sent SIGKILL still holds it for a moment: its end is waited for.
-//! What a dead holder left behind is cleaned in [`crate::repair()`].
+//! It owns names, files and locks: instance numbers, the state file, and whether a daemon lives. A
+//! daemon keeps an exclusive lock on its `lock` file for as long as it lives, and the kernel lets
+//! go of it whatever kills the process; no process id is trusted for that. A process that was sent
+//! SIGKILL still holds it for a moment: its end is waited for. What a dead daemon left behind is
+//! cleaned in [`crate::repair()`].
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -20,16 +22,17 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::request::{Device, Request};
 
-/// What a holder writes about itself. Programs may read it; fields are added, never changed.
+/// What a daemon writes about itself. Programs may read it; fields are added, never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The layout of this file: 1.
     pub version: u32,
     /// What people call the controller: `nvme0`.
     pub name: String,
-    /// The holder process.
+    /// The attach daemon.
     pub pid: u32,
-    /// When it started, in the kernel's ticks since boot: tells it from another with the same number.
+    /// When it started, in the kernel's ticks since boot: tells it from another with the same
+    /// number.
     pub pid_start: u64,
     /// Seconds since 1970 when it was connected.
     pub since: u64,
@@ -62,8 +65,8 @@ pub struct State {
     /// Devices that ended while the controller went on, the latest last; at most [`ENDED_MAX`].
     #[serde(default)]
     pub ended: Vec<Ended>,
-    /// The holder has ended because the controller did not come back. The record stays until it is acknowledged by a
-    /// disconnect.
+    /// The daemon has ended because the controller did not come back. The record stays until it is
+    /// acknowledged by a disconnect.
     #[serde(default)]
     pub given_up: Option<GivenUp>,
 }
@@ -95,7 +98,8 @@ pub struct GivenUp {
     pub at: u64,
 }
 
-/// How long the end of a process that was killed is waited for: it may be writing to a device that hangs.
+/// How long the end of a process that was killed is waited for: it may be writing to a device that
+/// hangs.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// Seconds since 1970.
@@ -110,9 +114,9 @@ pub struct Record {
     pub name: String,
     /// Its directory.
     pub directory: PathBuf,
-    /// Whether its holder lives.
+    /// Whether its daemon lives.
     pub live: bool,
-    /// What the holder wrote last; absent before it is ready, or when it died before.
+    /// What the daemon wrote last; absent before it is ready, or when it died before.
     pub state: Option<State>,
 }
 
@@ -129,7 +133,7 @@ impl Record {
         self.directory.join("control.sock")
     }
 
-    /// What the holder logs.
+    /// What the daemon logs.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.directory.join("holder.log")
@@ -158,8 +162,8 @@ pub struct Guard {
 }
 
 impl StateDir {
-    /// The one of this machine: `$EBOF_STATE_DIR`, else `/run/ebof` for root, else `$XDG_RUNTIME_DIR/ebof`, else
-    /// `/tmp/ebof-UID`.
+    /// The one of this machine: `$EBOF_STATE_DIR`, else `/run/ebof` for root, else
+    /// `$XDG_RUNTIME_DIR/ebof`, else `/tmp/ebof-UID`.
     #[must_use]
     pub fn standard() -> Self {
         let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -181,8 +185,8 @@ impl StateDir {
         Self { base: PathBuf::from("/run/ebof") }
     }
 
-    /// The one of the superuser, for others whose own it is not; `None` for the superuser, and where `$EBOF_STATE_DIR` names
-    /// the only one that is meant.
+    /// The one of the superuser, for others whose own it is not; `None` for the superuser, and
+    /// where `$EBOF_STATE_DIR` names the only one that is meant.
     #[must_use]
     pub fn of_root_for_others() -> Option<Self> {
         let only = std::env::var_os("EBOF_STATE_DIR").is_some_and(|value| !value.is_empty());
@@ -238,14 +242,16 @@ impl StateDir {
 
     fn record(&self, name: &str) -> Record {
         let directory = self.base.join(name);
-        // The state first: a holder that ends in between is then seen as dead, with the state that it had.
+        // The state first: a daemon that ends in between is then seen as dead, with the state that
+        // it had.
         let state = read_state(&directory);
         let live = is_live(&directory, state.as_ref());
         Record { name: name.to_owned(), directory, live, state }
     }
 
-    /// Makes the directory of a new instance, with the request in it, and locks it: the lock is handed to the holder.
-    /// Numbers that the kernel's own NVMe controllers have are passed over, so that a name means one thing.
+    /// Makes the directory of a new instance, with the request in it, and locks it: the lock is
+    /// handed to the daemon. Numbers that the kernel's own NVMe controllers have are passed over,
+    /// so that a name means one thing.
     ///
     /// # Errors
     /// The directory cannot be made or written.
@@ -284,18 +290,20 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(directory)
 }
 
-/// Readable for all: whoever may list the directory may ask whether the holder lives.
+/// Readable for all: whoever may list the directory may ask whether the daemon lives.
 fn open_lock(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(directory.join("lock"))
 }
 
-/// Whether somebody holds the exclusive lock. Those who ask take a shared one for a moment: they do not see each other.
+/// Whether somebody holds the exclusive lock. Those who ask take a shared one for a moment: they do
+/// not see each other.
 fn is_locked(directory: &Path) -> bool {
     let Ok(file) = File::open(directory.join("lock")) else { return false };
     matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
 
-/// Whether a holder lives, and will go on living as far as is known: kill(2) comes back before the process is gone.
+/// Whether a daemon lives, and will go on living as far as is known: kill(2) comes back before the
+/// process is gone.
 fn is_live(directory: &Path, state: Option<&State>) -> bool {
     if !is_locked(directory) {
         return false;
@@ -307,15 +315,16 @@ fn is_live(directory: &Path, state: Option<&State>) -> bool {
     }
 }
 
-/// Waits for the end of a process that has begun to end, or has to as soon as it runs again; `false` when there is nothing to
-/// wait for, or it takes longer than [`ENDING_MAX`].
+/// Waits for the end of a process that has begun to end, or has to as soon as it runs again;
+/// `false` when there is nothing to wait for, or it takes longer than [`ENDING_MAX`].
 fn await_killed(pid: u32, start: u64) -> bool {
     let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     let process = match pidfd_open(process, PidfdFlags::empty()) {
         Ok(process) => process,
         Err(error) => return error == Errno::SRCH,
     };
-    // Behind the descriptor the process cannot change any more: now its start time tells whether it is the holder.
+    // Behind the descriptor the process cannot change any more: now its start time tells whether it
+    // is the daemon.
     if process_start(pid) != Some(start) || !is_ending(pid) {
         return false;
     }
@@ -327,7 +336,8 @@ fn await_killed(pid: u32, start: u64) -> bool {
 /// Whether a process is ending, or has been sent SIGKILL.
 fn is_ending(pid: u32) -> bool {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    // proc(5), stat: behind the name the state, and as the ninth field the flags, of which 4 is PF_EXITING.
+    // proc(5), stat: behind the name the state, and as the ninth field the flags, of which 4 is
+    // PF_EXITING.
     let stat = read("stat");
     let mut fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     let is_zombie = fields.next().is_some_and(|state| matches!(state, "Z" | "X"));
@@ -351,7 +361,7 @@ fn replace(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&scratch, path)
 }
 
-/// The request, for the holder's eyes only.
+/// The request, for the daemon's eyes only.
 fn write_request(directory: &Path, request: &Request) -> io::Result<()> {
     replace(&directory.join("request.json"), 0o600, &serde_json::to_vec(request)?)
 }
@@ -388,7 +398,8 @@ fn read_state(directory: &Path) -> Option<State> {
 #[must_use]
 pub fn process_start(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // proc(5): the second field, the name in parentheses, may hold anything; the 22nd is the start time.
+    // proc(5): the second field, the name in parentheses, may hold anything; the 22nd is the start
+    // time.
     text.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 

@@ -1,5 +1,5 @@
-//! A line in the system's log, for what nobody is there to read when it happens: a device that ends. Says nothing, and
-//! waits for nobody, where there is no system log.
+//! A line in the system's log, for what nobody is there to read when it happens: a device that
+//! ends. Says nothing, and waits for nobody, where there is no system log.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;

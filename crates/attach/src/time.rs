@@ -9,8 +9,8 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The date of a day since 1970, in the Gregorian calendar. Years begin with March here, so that the leap day is the last
-/// of its year, and 400 of them are an era of 146097 days.
+/// The date of a day since 1970, in the Gregorian calendar. Years begin with March here, so that
+/// the leap day is the last of its year, and 400 of them are an era of 146097 days.
 fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days.saturating_add(719_468);
     let era = shifted / 146_097;

@@ -1,10 +1,11 @@
-//! Block devices by ublk: the kernel hands every request of the device to this process over io_uring, without a file
-//! system or a loop device in between.
+//! Block devices by ublk: the kernel hands every request of the device to this process over
+//! io_uring, without a file system or a loop device in between.
 //!
-//! This file owns the three places where memory is shared with the kernel, and thereby all unsafe code of the crate: the
-//! control ring, the rings of the queues and the descriptors that the kernel writes requests to. `server` makes devices,
-//! `worker` serves their queues, both in safe code. Data are moved by pread and pwrite on the character device
-//! (`UBLK_F_USER_COPY`), so that no address of a buffer is ever given to the kernel.
+//! This file owns the three places where memory is shared with the kernel, and thereby all unsafe
+//! code of the crate: the control ring, the rings of the queues and the descriptors that the kernel
+//! writes requests to. `server` makes devices, `worker` serves their queues, both in safe code.
+//! Data are moved by pread and pwrite on the character device (`UBLK_F_USER_COPY`), so that no
+//! address of a buffer is ever given to the kernel.
 #![allow(unsafe_code, reason = "memory shared with the kernel; each block says why")]
 
 mod server;
@@ -42,7 +43,8 @@ impl ControlRing {
         Ok(Self { ring: IoUring::<Entry128, cqueue::Entry>::builder().build(4)?, device })
     }
 
-    /// Runs a command; `payload` (at most [`CONTROL_BYTES_MAX`] bytes) goes with it and comes back as the kernel left it.
+    /// Runs a command; `payload` (at most [`CONTROL_BYTES_MAX`] bytes) goes with it and comes back
+    /// as the kernel left it.
     fn run(&mut self, operation: u32, command: ControlCommand, payload: &mut [u8]) -> io::Result<()> {
         let bytes = payload.len();
         if bytes > CONTROL_BYTES_MAX {
@@ -56,9 +58,10 @@ impl ControlRing {
         inline[..size_of::<ControlCommand>()]
             .copy_from_slice(ControlCommand { addr: address, len, ..command }.as_bytes());
         let entry = opcode::UringCmd80::new(Fd(self.device.as_raw_fd()), operation).cmd(inline).build();
-        // SAFETY: the entry points to `shared`, which lives until the command's completion was seen; on the one path on
-        // which that is not seen it is leaked.
-        // JUSTIFICATION: the driver takes its commands from a ring only; there is no system call for them.
+        // SAFETY: the entry points to `shared`, which lives until the command's completion was
+        // seen; on the one path on which that is not seen it is leaked.
+        // JUSTIFICATION: the driver takes its commands from a ring only; there is no system call
+        // for them.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -77,13 +80,15 @@ impl ControlRing {
         if result < 0 {
             return Err(io::Error::from_raw_os_error(-result));
         }
-        // The kernel wrote behind the compiler's back; the exposed address tells the compiler that this may have happened.
+        // The kernel wrote behind the compiler's back; the exposed address tells the compiler that
+        // this may have happened.
         payload.copy_from_slice(&std::hint::black_box(shared)[..bytes]);
         Ok(())
     }
 }
 
-/// The ring of one queue thread: fetches requests and waits for everything that the thread waits for.
+/// The ring of one queue thread: fetches requests and waits for everything that the thread waits
+/// for.
 struct QueueRing {
     ring: IoUring<Entry, cqueue::Entry>,
 }
@@ -91,7 +96,8 @@ struct QueueRing {
 impl QueueRing {
     /// A ring for about `entries` commands under way.
     fn new(entries: u32) -> io::Result<Self> {
-        // Completions are never lost (the kernel keeps what does not fit), so the size is a matter of speed.
+        // Completions are never lost (the kernel keeps what does not fit), so the size is a matter
+        // of speed.
         let ring = IoUring::builder().setup_coop_taskrun().setup_cqsize(entries * 2).build(entries)?;
         Ok(Self { ring })
     }
@@ -113,9 +119,11 @@ impl QueueRing {
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
-            // SAFETY: the entries of the two callers hold no address: ublk moves data by pread and pwrite, a poll has none.
-            // Descriptors that were closed meanwhile are answered with an error.
-            // JUSTIFICATION: the driver hands out requests over a ring only; there is no system call for it.
+            // SAFETY: the entries of the two callers hold no address: ublk moves data by pread and
+            // pwrite, a poll has none. Descriptors that were closed meanwhile are answered with an
+            // error.
+            // JUSTIFICATION: the driver hands out requests over a ring only; there is no system
+            // call for it.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -180,13 +188,15 @@ impl Descriptors {
         Ok(Self { memory, count, bytes })
     }
 
-    /// The request of a tag, `None` beyond the queue. Meaningful between a fetch's completion and its commit.
+    /// The request of a tag, `None` beyond the queue. Meaningful between a fetch's completion and
+    /// its commit.
     fn get(&self, tag: u16) -> Option<Descriptor> {
         if tag >= self.count {
             return None;
         }
-        // SAFETY: the mapping holds `count` descriptors, aligned as the page is; every bit pattern is one. The kernel writes it
-        // before the fetch completes and not again before the commit; volatile, because the compiler cannot see that.
+        // SAFETY: the mapping holds `count` descriptors, aligned as the page is; every bit pattern
+        // is one. The kernel writes it before the fetch completes and not again before the commit;
+        // volatile, because the compiler cannot see that.
         // JUSTIFICATION: see `map`.
         Some(unsafe { self.memory.add(usize::from(tag)).as_ptr().read_volatile() })
     }
@@ -194,7 +204,8 @@ impl Descriptors {
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; nobody has a reference into it, for `get` copies.
+        // SAFETY: mapped by `map` with this length; nobody has a reference into it, for `get`
+        // copies.
         // JUSTIFICATION: see `map`.
         if let Err(error) = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) } {
             tracing::debug!(%error, "unmapping descriptors");
@@ -203,5 +214,6 @@ impl Drop for Descriptors {
 }
 
 // SAFETY: the mapping belongs to the value, and the kernel does not care which thread reads it.
-// JUSTIFICATION: it is made by the thread that makes the device, which can tell about errors, and read by the queue's.
+// JUSTIFICATION: it is made by the thread that makes the device, which can tell about errors, and
+// read by the queue's.
 unsafe impl Send for Descriptors {}

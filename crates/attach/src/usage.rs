@@ -1,5 +1,6 @@
-//! Who on this machine uses the namespaces of a subsystem: what a command line asks before it takes them away or writes
-//! behind a file system's back. Looks only at what is there: the state directory, /sys, /proc and the devices themselves.
+//! Who on this machine uses the namespaces of a subsystem: what a command line asks before it takes
+//! them away or writes behind a file system's back. Looks only at what is there: the state
+//! directory, /sys, /proc and the devices themselves.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -21,12 +22,13 @@ pub struct LocalDevice {
     pub name: String,
     /// The block device: `/dev/loop0`.
     pub path: PathBuf,
-    /// Who uses it: where it is mounted, what is stacked upon it; `None` when nobody does, as far as the kernel tells.
+    /// Who uses it: where it is mounted, what is stacked upon it; `None` when nobody does, as far
+    /// as the kernel tells.
     pub used_by: Option<String>,
 }
 
-/// The block devices of this machine that are namespaces of the subsystem `nqn`: those of ebof, and those of the kernel's
-/// own NVMe host.
+/// The block devices of this machine that are namespaces of the subsystem `nqn`: those of ebof, and
+/// those of the kernel's own NVMe host.
 ///
 /// # Errors
 /// The state directory cannot be read.
@@ -53,8 +55,9 @@ pub fn local_devices_in(states: &StateDir, sys_block: &Path, nqn: &str) -> Resul
     Ok(found)
 }
 
-/// Who uses a block device, or a partition of it. The details come from /sys and /proc; a claim that is not visible there
-/// (another mount namespace) is found by opening the device exclusively, as nvme-cli does.
+/// Who uses a block device, or a partition of it. The details come from /sys and /proc; a claim
+/// that is not visible there (another mount namespace) is found by opening the device exclusively,
+/// as nvme-cli does.
 #[must_use]
 pub fn used_by(path: &Path) -> Option<String> {
     loopdev::used_by(path).or_else(|| {

@@ -94,7 +94,7 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
             .with("tried", connect.tried_text())
             .with("answer", connect.answer())
             .with("advice", connect.to_do());
-    } else if let Some(parts) = holders_connect_error(error) {
+    } else if let Some(parts) = daemons_connect_error(error) {
         for (key, part) in ["message", "tried", "answer", "advice"].into_iter().zip(parts) {
             details.push(key, part);
         }
@@ -153,8 +153,8 @@ fn attach_error_kind(error: &ebof_attach::Error) -> &str {
         Error::NotConnected { .. } | Error::OfRoot { .. } => "not-connected",
         Error::GivenUp { .. } => "given-up",
         Error::Unresponsive { .. } => "holder-unresponsive",
-        Error::Holder { kind: Some(kind), .. } => kind,
-        Error::Holder { .. } | Error::HolderDied { .. } => "holder",
+        Error::Daemon { kind: Some(kind), .. } => kind,
+        Error::Daemon { .. } | Error::DaemonDied { .. } => "holder",
         Error::InUse { .. } => "in-use",
         Error::State { .. } => "state",
         Error::Io { .. } => "io",
@@ -182,10 +182,10 @@ fn connect_error(error: &anyhow::Error) -> Option<&ConnectError> {
     }
 }
 
-/// The four parts of a connect error that came from a holder process, as text: [`ConnectError`]'s
+/// The four parts of a connect error that came from an attach daemon, as text: [`ConnectError`]'s
 /// own form.
-fn holders_connect_error(error: &anyhow::Error) -> Option<[&str; 4]> {
-    let Some(ebof_attach::Error::Holder { message, kind: Some(_) }) = error.downcast_ref() else { return None };
+fn daemons_connect_error(error: &anyhow::Error) -> Option<[&str; 4]> {
+    let Some(ebof_attach::Error::Daemon { message, kind: Some(_) }) = error.downcast_ref() else { return None };
     let (summary, rest) = message.split_once("\n  tried:  ")?;
     let (tried, rest) = rest.split_once("\n  answer: ")?;
     let (answer, advice) = rest.split_once("\n  to do:  ")?;
@@ -235,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_holder_could_not_connect_is_told_in_parts() {
+    fn what_a_daemon_could_not_connect_is_told_in_parts() {
         let message = "cannot connect\n  tried:  this\n  answer: that\n  to do:  something else".to_owned();
-        let error = anyhow::Error::new(ebof_attach::Error::Holder { message, kind: Some("wrong-nqn".to_owned()) });
+        let error = anyhow::Error::new(ebof_attach::Error::Daemon { message, kind: Some("wrong-nqn".to_owned()) });
         let expected = r#"{"kind":"wrong-nqn","message":"cannot connect","tried":"this","answer":"that","advice":"something else"}"#;
         assert_eq!(serde_json::to_string(&details(&error)).unwrap(), expected);
     }

@@ -238,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn no_verb_has_the_name_of_the_holder() {
-        assert!(Program::new(&[]).command().find_subcommand(ebof_attach::holder::ARGUMENT).is_none());
+    fn no_verb_has_the_name_of_the_daemon() {
+        assert!(Program::new(&[]).command().find_subcommand(ebof_attach::daemon::ARGUMENT).is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ebof_attach::holder;
+use ebof_attach::daemon;
 use ebof_cli::{Group, LogFormat, Of, Program, Verb};
 use tracing::level_filters::LevelFilter;
 
@@ -28,10 +28,10 @@ static VERBS: [Verb; 1] =
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     if let [_, argument, directory] = args.as_slice()
-        && argument == holder::ARGUMENT
+        && argument == daemon::ARGUMENT
     {
         logging::start(LogFormat::Human, LevelFilter::INFO);
-        return holder::run(Path::new(directory));
+        return daemon::run(Path::new(directory));
     }
     Program::new(&VERBS).run(&args, logging::start)
 }

@@ -1,21 +1,22 @@
-//! Size and block of a namespace, asked before a job begins: fio plans a job from the size of its files, in a process or thread
-//! that never does I/O on them. Each namespace is asked once, over a connection that lives for that.
+//! Size and block of a namespace, asked before a job begins: fio plans a job from the size of its
+//! files, in a process or thread that never does I/O on them. Each namespace is asked once, over a
+//! connection that lives for that.
 
 use std::sync::{Mutex, PoisonError};
 
 use ebof_initiator::{Controller, Error};
 
-use crate::place::Place;
+use crate::address::NamespaceAddress;
+use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::tell::Failure;
 
 /// What was asked, and the size.
-static KNOWN: Mutex<Vec<((Place, Settings), u64)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<((NamespaceAddress, Settings), u64)>> = Mutex::new(Vec::new());
 
 /// Size in bytes of what `name` means.
 pub(crate) fn size_bytes(name: &str, settings: &Settings) -> Result<u64, Failure> {
-    let place = Place::find(name, settings.uri.as_deref())?;
-    let key = (place, settings.clone());
+    let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
+    let key = (address, settings.clone());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|one| one.0 == key).map(|one| one.1);
     if let Some(size) = known {
         return Ok(size);
@@ -26,14 +27,14 @@ pub(crate) fn size_bytes(name: &str, settings: &Settings) -> Result<u64, Failure
     Ok(size)
 }
 
-fn ask(place: &Place, settings: &Settings) -> Result<u64, Failure> {
-    let controller = Controller::connect(&settings.options(place, 0)?)?;
-    let told = controller.identify_namespace(place.nsid);
+fn ask(address: &NamespaceAddress, settings: &Settings) -> Result<u64, Failure> {
+    let controller = Controller::connect(&settings.options(address, 0)?)?;
+    let told = controller.identify_namespace(address.nsid);
     // Waits for the connection's thread: a fork must not find it.
     controller.disconnect();
-    let identify = told.map_err(|error| Failure::of_error("Identify Namespace", place, &error))?;
-    let unusable = Error::Format { nsid: place.nsid, reason: "its block size is not legal" };
+    let identify = told.map_err(|error| Failure::of_error("Identify Namespace", address, &error))?;
+    let unusable = Error::Format { nsid: address.nsid, reason: "its block size is not legal" };
     let block =
-        identify.format().block_bytes().ok_or_else(|| Failure::of_error("Identify Namespace", place, &unusable))?;
+        identify.format().block_bytes().ok_or_else(|| Failure::of_error("Identify Namespace", address, &unusable))?;
     Ok(identify.nsze.get().saturating_mul(u64::from(block)))
 }

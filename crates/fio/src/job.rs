@@ -1,7 +1,9 @@
-//! One job of fio: its files, each a namespace behind a controller and a queue pair of its own, and the operations under way.
+//! One job of fio: its files, each a namespace behind a controller and a queue pair of its own, and
+//! the operations under way.
 //!
-//! An operation becomes as many commands as the controller's transfer limit asks for. What the queue has no room for waits here, in
-//! order, so that fio's `iodepth` may be larger than the target's queue. Nothing is allocated per operation.
+//! An operation becomes as many commands as the controller's transfer limit asks for. What the
+//! queue has no room for waits here, in order, so that fio's `iodepth` may be larger than the
+//! target's queue. Nothing is allocated per operation.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
@@ -17,10 +19,10 @@ use ebof_nvme::{Nsid, Sqe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::IntoBytes as _;
 
+use crate::address::NamespaceAddress;
+use crate::failure::Failure;
 use crate::memory::Lent;
-use crate::place::Place;
 use crate::settings::Settings;
-use crate::tell::Failure;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,7 @@ struct File {
 
 /// The way to a namespace.
 struct Line {
-    place: Place,
+    address: NamespaceAddress,
     /// Before `controller`: its connection is closed first.
     queue: QueuePair<Payload>,
     controller: Option<Controller>,
@@ -146,7 +148,8 @@ struct Operations {
     slots: Vec<Slot>,
     free: Vec<usize>,
     finished: VecDeque<Finished>,
-    /// What there is to say about operations that failed; at most one text for each operation that fio has.
+    /// What there is to say about operations that failed; at most one text for each operation that
+    /// fio has.
     details: Vec<(usize, String)>,
 }
 
@@ -161,9 +164,11 @@ struct Slot {
     errno: i32,
 }
 
-/// Data that wait to be sent before a job sends by itself: large writes should not wait until the queue is full.
+/// Data that wait to be sent before a job sends by itself: large writes should not wait until the
+/// queue is full.
 const SEND_BYTES: u64 = 128 << 10;
-/// A sleep with several queues lasts at most so long: a queue pair looks for commands whose time is over when it is polled.
+/// A sleep with several queues lasts at most so long: a queue pair looks for commands whose time is
+/// over when it is polled.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Polls between two looks at the clock.
 const POLLS_PER_TURN: u32 = 16;
@@ -193,7 +198,8 @@ impl Job {
         self.files.iter().any(|one| one.token == file)
     }
 
-    /// Connects `file`, which fio calls `name`. A failure is kept and told by each operation; a remark is given back.
+    /// Connects `file`, which fio calls `name`. A failure is kept and told by each operation; a
+    /// remark is given back.
     pub(crate) fn open(&mut self, file: usize, name: &str) -> Option<String> {
         self.operations.reserve(self.depth);
         self.events.reserve(self.depth);
@@ -203,8 +209,8 @@ impl Job {
         remark
     }
 
-    /// Starts `request`. One that cannot be started is over at once, and found by `collect` as any other: only then does fio ask for an
-    /// explanation.
+    /// Starts `request`. One that cannot be started is over at once, and found by `collect` as any
+    /// other: only then does fio ask for an explanation.
     pub(crate) fn queue(&mut self, file: usize, request: Request) {
         let token = request.token;
         if let Err(failure) = self.start(file, request) {
@@ -227,7 +233,8 @@ impl Job {
         Ok(())
     }
 
-    /// fio may queue more, or not. Sends where that is better than waiting for more; gives the number of operations sent.
+    /// fio may queue more, or not. Sends where that is better than waiting for more; gives the
+    /// number of operations sent.
     pub(crate) fn commit(&mut self) -> u32 {
         let batch = self.settings.batch;
         if self.unsent.bytes < SEND_BYTES && (batch == 0 || self.unsent.operations < batch) {
@@ -240,8 +247,8 @@ impl Job {
         std::mem::take(&mut self.unsent).operations
     }
 
-    /// Waits until at least `min` operations are over, and takes at most `max` of them; fewer when the time is over or no more are
-    /// under way. Gives how many there are, and how many were sent.
+    /// Waits until at least `min` operations are over, and takes at most `max` of them; fewer when
+    /// the time is over or no more are under way. Gives how many there are, and how many were sent.
     pub(crate) fn collect(&mut self, min: usize, max: usize, limit: Option<Duration>) -> (usize, u32) {
         let deadline = limit.map(|limit| Instant::now() + limit);
         self.events.clear();
@@ -285,7 +292,8 @@ impl Job {
         }
     }
 
-    /// Takes up to `wanted` completions: first those that were received already; if there is none, sends and receives.
+    /// Takes up to `wanted` completions: first those that were received already; if there is none,
+    /// sends and receives.
     fn poll(&mut self, wanted: usize, sent: &mut u32) {
         let operations = &mut self.operations;
         for line in self.files.iter_mut().filter_map(|file| file.line.as_mut().ok()) {
@@ -361,12 +369,12 @@ impl Job {
 
 impl Line {
     fn open(name: &str, settings: &Settings, depth: usize) -> Result<Self, Failure> {
-        let place = Place::find(name, settings.uri.as_deref())?;
-        let controller = Controller::connect(&settings.options(&place, depth)?)?;
+        let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
+        let controller = Controller::connect(&settings.options(&address, depth)?)?;
         let opened = controller
-            .namespace(place.nsid)
+            .namespace(address.nsid)
             .and_then(|namespace| controller.queue_pair().map(|queue| (namespace, queue)))
-            .map_err(|error| Failure::of_error("connecting an I/O queue", &place, &error));
+            .map_err(|error| Failure::of_error("connecting an I/O queue", &address, &error));
         let (namespace, queue) = match opened {
             Ok(opened) => opened,
             Err(failure) => {
@@ -377,8 +385,8 @@ impl Line {
         let block_bytes = namespace.block_bytes();
         let transfer_bytes = usize::try_from(u64::from(namespace.max_transfer_blocks()) * u64::from(block_bytes));
         Ok(Self {
-            nsid: place.nsid,
-            place,
+            nsid: address.nsid,
+            address,
             queue,
             controller: Some(controller),
             block_bytes,
@@ -455,7 +463,7 @@ impl Line {
                 None => operations.submitted(slot, rest.length == 0),
                 // There was room, so it is the connection.
                 Some(refused) => {
-                    let failure = Failure::of_error(rest.kind.command(), &self.place, &refused.reason);
+                    let failure = Failure::of_error(rest.kind.command(), &self.address, &refused.reason);
                     operations.fail(slot, &failure);
                     rest.length = 0;
                     operations.over_if_complete(slot, true);
@@ -473,9 +481,9 @@ impl Line {
         let failure = match &done.result {
             Ok(cqe) => match cqe.status().ok() {
                 Ok(()) => None,
-                Err(status) => Some(Failure::of_status(command(), &self.place, status)),
+                Err(status) => Some(Failure::of_status(command(), &self.address, status)),
             },
-            Err(error) => Some(Failure::of_error(command(), &self.place, error)),
+            Err(error) => Some(Failure::of_error(command(), &self.address, error)),
         };
         if let Some(failure) = failure {
             operations.fail(slot, &failure);
@@ -487,7 +495,7 @@ impl Line {
     /// The queue is of no use any more, at least now: ends what waits for it.
     fn give_up(&mut self, error: &Error, operations: &mut Operations) {
         while let Some(rest) = self.waiting.pop_front() {
-            operations.fail(rest.slot, &Failure::of_error(rest.kind.command(), &self.place, error));
+            operations.fail(rest.slot, &Failure::of_error(rest.kind.command(), &self.address, error));
             operations.over_if_complete(rest.slot, true);
         }
     }
@@ -496,7 +504,8 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if let Some(controller) = self.controller.take() {
-            // Ends the queue's connection too, and waits for the connection's thread: fio may unload the library next.
+            // Ends the queue's connection too, and waits for the connection's thread: fio may
+            // unload the library next.
             controller.disconnect();
         }
     }
@@ -587,7 +596,8 @@ impl Operations {
         self.over_if_complete(slot, false);
     }
 
-    /// Ends the operation when nothing of it waits (which `submitted` says for good) and nothing is outstanding.
+    /// Ends the operation when nothing of it waits (which `submitted` says for good) and nothing is
+    /// outstanding.
     fn over_if_complete(&mut self, slot: usize, submitted: bool) {
         let one = &mut self.slots[slot];
         one.submitted |= submitted;

@@ -1,8 +1,9 @@
-//! How fio's structures lie in memory: the versions of the engine interface that Debian 12 (fio 3.33) and Debian 13 (fio
-//! 3.39) have, on 64-bit Linux. Only the fields that the engine needs have types; no code is here, and no pointer is followed.
+//! How fio's structures lie in memory: the versions of the engine interface that Debian 12 (fio
+//! 3.33) and Debian 13 (fio 3.39) have, on 64-bit Linux. Only the fields that the engine needs have
+//! types; no code is here, and no pointer is followed.
 //!
-//! The figures are facts of fio's `ioengines.h`, `io_u.h`, `file.h` and `parse.h`; the assertions hold them as a C compiler
-//! lays them out.
+//! The figures are facts of fio's `ioengines.h`, `io_u.h`, `file.h` and `parse.h`; the assertions
+//! hold them as a C compiler lays them out.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -127,7 +128,8 @@ pub(crate) type OnEvents = extern "C" fn(*mut ThreadData, c_uint, c_uint, *const
 /// `event`: the operation behind a number below what `getevents` gave.
 pub(crate) type OnEvent = extern "C" fn(*mut ThreadData, c_int) -> *mut IoUnit;
 
-/// fio's `ioengine_ops`. `ZONES` is the number of zone and placement functions that the version adds before the options.
+/// fio's `ioengine_ops`. `ZONES` is the number of zone and placement functions that the version
+/// adds before the options.
 #[repr(C)]
 pub(crate) struct Operations<const ZONES: usize> {
     pub(crate) list: [*mut c_void; 2],

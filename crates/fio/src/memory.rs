@@ -1,8 +1,9 @@
-//! What fio lends: buffers, names, its view of an operation, the values of the engine's options. One of the two files with
-//! unsafe code; nothing here does I/O or decides anything.
+//! What fio lends: buffers, names, its view of an operation, the values of the engine's options.
+//! One of the two files with unsafe code; nothing here does I/O or decides anything.
 //!
-//! The rule for everything here: fio calls the engine with pointers that are good during the call, and a buffer belongs to the
-//! engine from `queue` until the operation has been given back through `event`.
+//! The rule for everything here: fio calls the engine with pointers that are good during the call,
+//! and a buffer belongs to the engine from `queue` until the operation has been given back through
+//! `event`.
 #![allow(unsafe_code, reason = "memory that belongs to fio; each block says why")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -20,7 +21,8 @@ pub(crate) struct Lent {
     length: usize,
 }
 
-// SAFETY: a Lent is the only access to its bytes while it exists (see the module), and bytes don't care for threads.
+// SAFETY: a Lent is the only access to its bytes while it exists (see the module), and bytes don't
+// care for threads.
 // JUSTIFICATION: a queue pair may move between threads, and its buffers with it.
 unsafe impl Send for Lent {}
 
@@ -48,8 +50,8 @@ impl Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: fio allocated and filled `length` bytes there and leaves them alone until the operation is given back;
-        // parts do not overlap.
+        // SAFETY: fio allocated and filled `length` bytes there and leaves them alone until the
+        // operation is given back; parts do not overlap.
         // JUSTIFICATION: data go from fio's buffer to the socket without a copy.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
@@ -70,8 +72,8 @@ impl AsMut<[u8]> for Lent {
 // SAFETY: the caller's promise.
 // JUSTIFICATION: it reads fio's structure.
 pub(crate) unsafe fn request(unit: *mut IoUnit) -> Option<Request> {
-    // SAFETY: the caller's promise; the layout is that of the version that loaded us. Fields are read one by one, without a
-    // reference to the whole, of which fio may use other parts.
+    // SAFETY: the caller's promise; the layout is that of the version that loaded us. Fields are
+    // read one by one, without a reference to the whole, of which fio may use other parts.
     // JUSTIFICATION: fio gives pointers.
     let (direction, offset, buffer, length) =
         unsafe { ((*unit).direction, (*unit).offset, (*unit).transfer_buffer, (*unit).transfer_length) };
@@ -147,8 +149,8 @@ pub(crate) unsafe fn set_size(file: *mut File, bytes: u64) {
     }
 }
 
-/// Where in fio's thread data the pointer to the values of the engine's options is; 0 while it is not known. The same for all jobs of a
-/// process.
+/// Where in fio's thread data the pointer to the values of the engine's options is; 0 while it is
+/// not known. The same for all jobs of a process.
 static SETTINGS_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// The options of a job; `None` when they are not found.
@@ -165,8 +167,9 @@ pub(crate) unsafe fn settings(thread: *mut ThreadData) -> Option<Settings> {
         at = unsafe { find_settings(thread) }?;
         SETTINGS_AT.store(at, Ordering::Relaxed);
     }
-    // SAFETY: `at` was found within the thread data, and is the same for all of them; the pointer there is to a structure that
-    // fio has made from our list of options, and that lives as long as the job.
+    // SAFETY: `at` was found within the thread data, and is the same for all of them; the pointer
+    // there is to a structure that fio has made from our list of options, and that lives as long as
+    // the job.
     // JUSTIFICATION: there is no function of fio that gives it.
     let raw = unsafe { &*thread.byte_add(at).cast::<*const RawSettings>().read() };
     // SAFETY: fio keeps a C string of its own, or null, for each option of text.
@@ -189,8 +192,9 @@ pub(crate) unsafe fn settings(thread: *mut ThreadData) -> Option<Settings> {
     })
 }
 
-/// Looks for a pointer to something that begins like our options, as fio fills them: a first word for fio, then our mark. Where the
-/// pointer is depends on the features that fio was built with, which nobody tells.
+/// Looks for a pointer to something that begins like our options, as fio fills them: a first word
+/// for fio, then our mark. Where the pointer is depends on the features that fio was built with,
+/// which nobody tells.
 ///
 /// # Safety
 /// As `settings`.
@@ -200,7 +204,8 @@ unsafe fn find_settings(thread: *mut ThreadData) -> Option<usize> {
     let probe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK | rustix::pipe::PipeFlags::CLOEXEC).ok()?;
     let word = size_of::<usize>();
     (word..THREAD_DATA_BYTES_MIN).step_by(word).find(|&at| {
-        // SAFETY: the thread data are larger than that, and aligned; all bytes are initialized (shared memory, zeroed).
+        // SAFETY: the thread data are larger than that, and aligned; all bytes are initialized
+        // (shared memory, zeroed).
         // JUSTIFICATION: see above.
         let pointer = unsafe { thread.byte_add(at).cast::<usize>().read() };
         let plausible = pointer > 1 << 16 && pointer < 1 << 56 && pointer.is_multiple_of(align_of::<RawSettings>());
@@ -212,8 +217,10 @@ unsafe fn find_settings(thread: *mut ThreadData) -> Option<usize> {
 fn begins_with_mark(address: usize, probe: &(std::os::fd::OwnedFd, std::os::fd::OwnedFd)) -> bool {
     use std::os::fd::AsRawFd as _;
     let mut bytes = [0; 16];
-    // SAFETY: the kernel reads the bytes, or answers EFAULT where there are none: nothing here follows the pointer.
-    // JUSTIFICATION: it is the only way to look at an address that may be none; a slice must not be made of it.
+    // SAFETY: the kernel reads the bytes, or answers EFAULT where there are none: nothing here
+    // follows the pointer.
+    // JUSTIFICATION: it is the only way to look at an address that may be none; a slice must not be
+    // made of it.
     let copied = unsafe {
         libc::write(probe.1.as_raw_fd(), std::ptr::with_exposed_provenance::<libc::c_void>(address), bytes.len())
     };
@@ -300,7 +307,8 @@ pub(crate) fn mark_submitted(thread: *mut ThreadData, count: u32) {
     // JUSTIFICATION: it is a C function.
     type Mark = unsafe extern "C" fn(*mut ThreadData, u32);
     let function = std::ptr::with_exposed_provenance::<libc::c_void>(function);
-    // SAFETY: in every supported fio, this function has these arguments and changes counters of the job only.
+    // SAFETY: in every supported fio, this function has these arguments and changes counters of the
+    // job only.
     // JUSTIFICATION: there is no other way into fio's statistics.
     unsafe { std::mem::transmute::<*const libc::c_void, Mark>(function)(thread, count) };
 }

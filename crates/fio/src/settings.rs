@@ -5,7 +5,7 @@ use std::fmt;
 use ebof_initiator::{Options, Overrides};
 use ebof_nvme::{HostId, Nqn};
 
-use crate::place::Place;
+use crate::address::NamespaceAddress;
 
 /// The options of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,14 +39,15 @@ impl fmt::Display for SettingsError {
     }
 }
 
-/// Entries of a queue where neither the job nor the user asks for more: large blocks are several commands.
+/// Entries of a queue where neither the job nor the user asks for more: large blocks are several
+/// commands.
 const ENTRIES_MIN: u16 = 128;
 
 impl Settings {
-    /// How to connect to `place` for a job that keeps `depth` operations outstanding; with 0 the connection is for admin commands
-    /// only.
-    pub(crate) fn options(&self, place: &Place, depth: usize) -> Result<Options, SettingsError> {
-        let mut options = Options::new(place.traddr.clone(), place.trsvcid, place.nqn.clone());
+    /// How to connect to `place` for a job that keeps `depth` operations outstanding; with 0 the
+    /// connection is for admin commands only.
+    pub(crate) fn options(&self, address: &NamespaceAddress, depth: usize) -> Result<Options, SettingsError> {
+        let mut options = Options::new(address.traddr.clone(), address.trsvcid, address.nqn.clone());
         let host_nqn = self
             .host_nqn
             .as_ref()
@@ -85,14 +86,14 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place::find("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/2", None).unwrap()
+    fn address() -> NamespaceAddress {
+        NamespaceAddress::find("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/2", None).unwrap()
     }
 
     #[test]
     fn the_queue_follows_the_depth_unless_it_is_said() {
         let entries = |queue_size, depth| {
-            Settings { queue_size, ..Settings::default() }.options(&place(), depth).unwrap().queue_size
+            Settings { queue_size, ..Settings::default() }.options(&address(), depth).unwrap().queue_size
         };
         assert_eq!([entries(0, 1), entries(0, 127), entries(0, 200), entries(0, 5000)], [128, 128, 201, 1024]);
         assert_eq!([entries(32, 200), entries(1, 1), entries(70_000, 1)], [32, 2, 1024]);
@@ -101,9 +102,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_option() {
         let wrong = Settings { host_nqn: Some("x".repeat(300)), ..Settings::default() };
-        assert!(wrong.options(&place(), 1).unwrap_err().to_string().starts_with("hostnqn=xxx"));
+        assert!(wrong.options(&address(), 1).unwrap_err().to_string().starts_with("hostnqn=xxx"));
         let wrong = Settings { host_id: Some("x".to_owned()), ..Settings::default() };
-        assert!(wrong.options(&place(), 1).unwrap_err().to_string().starts_with("hostid=x: "));
+        assert!(wrong.options(&address(), 1).unwrap_err().to_string().starts_with("hostid=x: "));
     }
 
     #[test]
@@ -116,11 +117,11 @@ mod tests {
             poll: true,
             ..Settings::default()
         };
-        let options = settings.options(&place(), 0).unwrap();
+        let options = settings.options(&address(), 0).unwrap();
         assert_eq!(options.host_nqn.as_str(), "nqn.2014-08.org.example:host");
         assert_eq!((options.hdr_digest, options.data_digest, options.tos), (true, false, Some(184)));
         assert_eq!((options.keep_alive_ms, options.spin_us, options.io_queues()), (7000, u32::MAX, 0));
-        let none = Settings { tos: 256, ..Settings::default() }.options(&place(), 3).unwrap();
+        let none = Settings { tos: 256, ..Settings::default() }.options(&address(), 3).unwrap();
         assert_eq!((none.tos, none.io_queues()), (None, 1));
     }
 }

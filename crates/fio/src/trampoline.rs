@@ -1,10 +1,11 @@
-//! What fio calls: the functions behind `get_ioengine`. One of the two files with unsafe code; each function turns fio's
-//! pointers into values (`memory`), calls safe code and turns the answer back.
+//! What fio calls: the functions behind `get_ioengine`. One of the two files with unsafe code; each
+//! function turns fio's pointers into values (`memory`), calls safe code and turns the answer back.
 //!
-//! fio gives a job a thread or a process of its own, and all calls about its operations come from there: so the job is a
-//! variable of the thread, and nothing of fio's thread data has to be known. Only `get_file_size` is called elsewhere. No
-//! panic reaches fio: one that leaves a function of the C calling convention ends the process, with the message, by the rules of the
-//! language; a load generator with a bug must not go on.
+//! fio gives a job a thread or a process of its own, and all calls about its operations come from
+//! there: so the job is a variable of the thread, and nothing of fio's thread data has to be known.
+//! Only `get_file_size` is called elsewhere. No panic reaches fio: one that leaves a function of
+//! the C calling convention ends the process, with the message, by the rules of the language; a
+//! load generator with a bug must not go on.
 #![allow(unsafe_code, reason = "it is called through pointers; each block says why")]
 
 use std::cell::RefCell;
@@ -28,11 +29,13 @@ thread_local! {
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
-/// Files that fio asked the size of: thread data, file, name. A job connects them before its clock starts.
+/// Files that fio asked the size of: thread data, file, name. A job connects them before its clock
+/// starts.
 static FILES: Mutex<Vec<(usize, usize, String)>> = Mutex::new(Vec::new());
 
 /// fio's entry: gives it the engine's functions, or null when this fio is none that we know.
-// SAFETY: no other symbol of this name is in the process: each engine is a library of its own, looked up through its handle.
+// SAFETY: no other symbol of this name is in the process: each engine is a library of its own,
+// looked up through its handle.
 // JUSTIFICATION: fio looks for this name.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn get_ioengine(engine: *mut *mut c_void) {
@@ -193,8 +196,8 @@ fn with_job<T>(work: impl FnOnce(&mut Job) -> T) -> Option<T> {
     JOB.with_borrow_mut(|job| job.as_mut().map(work))
 }
 
-/// The list of files. A process that was forked while another thread held the lock goes without: its files are connected when they
-/// are first used.
+/// The list of files. A process that was forked while another thread held the lock goes without:
+/// its files are connected when they are first used.
 fn files() -> Option<MutexGuard<'static, Vec<(usize, usize, String)>>> {
     for _ in 0..100 {
         match FILES.try_lock() {
@@ -313,7 +316,8 @@ extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     let finished = usize::try_from(index).ok().and_then(|index| with_job(|job| job.event(index)).flatten());
     let Some(finished) = finished else { return null_mut() };
     let unit = std::ptr::with_exposed_provenance_mut::<IoUnit>(finished.token);
-    // SAFETY: the token is the address of an operation that fio queued, that is over, and that is given back now, once.
+    // SAFETY: the token is the address of an operation that fio queued, that is over, and that is
+    // given back now, once.
     // JUSTIFICATION: this is how fio is told.
     unsafe { memory::set_result(unit, finished.errno) };
     unit

@@ -1,5 +1,5 @@
 //! The connect options that a user may give, by nvme-cli's names and in its units: what verbs take
-//! as arguments and a holder keeps in its state file (features `clap` and `serde`). What is absent
+//! as arguments and a attach daemon keeps in its state file (features `clap` and `serde`). What is absent
 //! leaves the default. A new option is a field here, a line in [`Overrides::apply`] and a field of
 //! [`Options`].
 

@@ -1,5 +1,5 @@
-//! The messages of /dev/fuse, protocol 7.31: layouts, opcodes and flags, in the machine's own byte order. It owns no
-//! behaviour; what is not served has no layout here.
+//! The messages of /dev/fuse, protocol 7.31: layouts, opcodes and flags, in the machine's own byte
+//! order. It owns no behaviour; what is not served has no layout here.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,7 +1,9 @@
-//! One thread of the FUSE server: reads requests, turns them into block commands, writes the replies. It owns its
-//! [`Blocks`] and every buffer; with the other threads it shares the descriptor of /dev/fuse and the table of namespaces.
+//! One thread of the FUSE server: reads requests, turns them into block commands, writes the
+//! replies. It owns its [`Blocks`] and every buffer; with the other threads it shares the
+//! descriptor of /dev/fuse and the table of namespaces.
 //!
-//! What the kernel sends is checked like anything else from outside: a wrong length is an error for that request.
+//! What the kernel sends is checked like anything else from outside: a wrong length is an error for
+//! that request.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -17,13 +19,13 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::wire::{self, init, opcode, open};
 use super::{FILE_SYSTEM, Shared};
-use crate::blocks::{Blocks, Done, Entry, Io, Op, Place, Table, View};
+use crate::blocks::{Blocks, Done, Entry, Io, NamespaceRef, Op, Table, View};
 
-/// Bytes that are read in front of the data buffer: the header and the body of READ and WRITE, so that the data of a
-/// WRITE, and nothing else, lands in the buffer behind.
+/// Bytes that are read in front of the data buffer: the header and the body of READ and WRITE, so
+/// that the data of a WRITE, and nothing else, lands in the buffer behind.
 const HEAD_BYTES: usize = 80;
-/// Payloads up to this are copied into a buffer of their size, so that a small write does not pin a large one and the
-/// receive buffer stays warm.
+/// Payloads up to this are copied into a buffer of their size, so that a small write does not pin a
+/// large one and the receive buffer stays warm.
 const COPY_MAX_BYTES: usize = 16 << 10;
 /// Requests under way in one thread; more stay in the kernel's queue.
 const PENDING_MAX: usize = 512;
@@ -31,10 +33,11 @@ const PENDING_MAX: usize = 512;
 const READS_PER_TURN: usize = 64;
 /// The node of the root directory.
 const ROOT: u64 = 1;
-/// How long the kernel may believe names and attributes, seconds: not at all, for a namespace may go, come back as
-/// another and change its size. Nothing on the way of data asks for either.
+/// How long the kernel may believe names and attributes, seconds: not at all, for a namespace may
+/// go, come back as another and change its size. Nothing on the way of data asks for either.
 const VALID_S: u64 = 0;
-/// Requests that the kernel may send without anybody waiting for them: asynchronous direct I/O counts as such.
+/// Requests that the kernel may send without anybody waiting for them: asynchronous direct I/O
+/// counts as such.
 const BACKGROUND_MAX: u16 = 256;
 /// Receive buffers kept for the next large write.
 const SPARE_BUFFERS_MAX: usize = 16;
@@ -51,7 +54,7 @@ enum Pending {
 /// What is left of a FALLOCATE: one command is under way at a time.
 #[derive(Clone, Copy, Debug)]
 struct ZeroRange {
-    place: Place,
+    reference: NamespaceRef,
     next: u64,
     end: u64,
     step_blocks: u32,
@@ -65,7 +68,7 @@ impl ZeroRange {
         let slba = self.next;
         self.next += u64::from(blocks);
         let op = Op::WriteZeroes { deallocate: self.deallocate };
-        Some(Io { place: self.place, op, slba, blocks, data: Vec::new(), user })
+        Some(Io { reference: self.reference, op, slba, blocks, data: Vec::new(), user })
     }
 }
 
@@ -75,8 +78,8 @@ pub(super) struct Worker<B> {
     view: View,
     blocks: B,
     epoll: OwnedFd,
-    /// As `epoll`, without /dev/fuse: for a worker that can take no more requests, which would be woken by every one that
-    /// waits there.
+    /// As `epoll`, without /dev/fuse: for a worker that can take no more requests, which would be
+    /// woken by every one that waits there.
     epoll_full: OwnedFd,
     head: [u8; HEAD_BYTES],
     buffer: Vec<u8>,
@@ -152,7 +155,8 @@ impl<B: Blocks> Worker<B> {
         Ok(())
     }
 
-    /// One look at everything: whether there was work and how long to sleep at most; `None` when unmounted.
+    /// One look at everything: whether there was work and how long to sleep at most; `None` when
+    /// unmounted.
     fn turn(&mut self) -> io::Result<Option<(bool, Option<Duration>)>> {
         let mut busy = false;
         for _ in 0..READS_PER_TURN {
@@ -344,11 +348,11 @@ impl<B: Blocks> Worker<B> {
             return Ok(());
         }
         let (slba, blocks) = namespace.range(asked.offset, bytes)?;
-        let place = namespace.place();
+        let reference = namespace.reference();
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         let data = self.buffer_of(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?);
         let user = self.owe(Pending::Read { unique: header.unique });
-        self.submit(Io { place, op: Op::Read, slba, blocks, data, user });
+        self.submit(Io { reference, op: Op::Read, slba, blocks, data, user });
         Ok(())
     }
 
@@ -363,7 +367,7 @@ impl<B: Blocks> Worker<B> {
             return Err(Errno::ROFS);
         }
         let (slba, blocks) = namespace.range(asked.offset, u64::from(asked.size))?;
-        let place = namespace.place();
+        let reference = namespace.reference();
         let blocks = u32::try_from(blocks).map_err(|_too_many| Errno::INVAL)?;
         if blocks == 0 {
             self.reply(header.unique, wire::WriteOut::default().as_bytes());
@@ -373,7 +377,7 @@ impl<B: Blocks> Worker<B> {
         // open(2): O_DSYNC, which O_SYNC includes: each write reaches the medium.
         let fua = asked.flags & rustix::fs::OFlags::DSYNC.bits() != 0;
         let user = self.owe(Pending::Write { unique: header.unique, bytes: asked.size });
-        self.submit(Io { place, op: Op::Write { fua }, slba, blocks, data, user });
+        self.submit(Io { reference, op: Op::Write { fua }, slba, blocks, data, user });
         Ok(())
     }
 
@@ -412,14 +416,14 @@ impl<B: Blocks> Worker<B> {
 
     fn fsync(&mut self, header: wire::InHeader) -> Result<(), Errno> {
         let namespace = &self.view.by_id(header.nodeid).ok_or(Errno::NOENT)?.namespace;
-        let place = namespace.place();
+        let reference = namespace.reference();
         let user = self.owe(Pending::Flush { unique: header.unique });
-        self.submit(Io { place, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
+        self.submit(Io { reference, op: Op::Flush, slba: 0, blocks: 0, data: Vec::new(), user });
         Ok(())
     }
 
-    /// Both modes that a loop device uses must leave zeros behind, so both become Write Zeroes; punching lets the
-    /// controller deallocate as well. Dataset Management would be advisory only.
+    /// Both modes that a loop device uses must leave zeros behind, so both become Write Zeroes;
+    /// punching lets the controller deallocate as well. Dataset Management would be advisory only.
     fn fallocate(&mut self, header: wire::InHeader) -> Result<(), Errno> {
         let asked: wire::FallocateIn = self.body()?;
         let punch = match asked.mode {
@@ -436,7 +440,7 @@ impl<B: Blocks> Worker<B> {
         }
         let (next, blocks) = namespace.range(asked.offset, asked.length)?;
         let mut range = ZeroRange {
-            place: namespace.place(),
+            reference: namespace.reference(),
             next,
             end: next + blocks,
             step_blocks: namespace.write_zeroes_max_blocks.min(65_536),
@@ -537,8 +541,8 @@ impl<B: Blocks> Worker<B> {
     }
 }
 
-/// The kernel refuses to hand out requests to a buffer that could not hold the largest one, and never takes less than
-/// 8 KiB.
+/// The kernel refuses to hand out requests to a buffer that could not hold the largest one, and
+/// never takes less than 8 KiB.
 fn receive_bytes(shared: &Shared) -> usize {
     (shared.transfer_max_bytes as usize).max(8192)
 }

@@ -1,5 +1,5 @@
-//! Makes and deletes ublk devices and gives their queues to the threads. Every thread serves one queue of each device, so
-//! that all namespaces share the connections there are.
+//! Makes and deletes ublk devices and gives their queues to the threads. Every thread serves one
+//! queue of each device, so that all namespaces share the connections there are.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,8 @@ use crate::fuse::TRANSFER_MAX_BYTES;
 const QUEUE_DEPTH: u16 = 128;
 /// How long the queues of a stopped device may take to let go of it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// The mark of our devices, beside the holder's process id, in the field that the driver keeps for the server.
+/// The mark of our devices, beside the daemon's process id, in the field that the driver keeps for
+/// the server.
 const MARK: u64 = 0x6562_6f66 << 32;
 
 /// The ublk devices of one controller, and the threads that serve them.
@@ -94,7 +95,8 @@ fn number(path: &Path) -> Option<u32> {
     path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
 }
 
-/// Deletes a device whose holder, the process `pid`, is dead; `false` when there is none, or it is another's by now.
+/// Deletes a device whose daemon, the process `pid`, is dead; `false` when there is none, or it is
+/// another's by now.
 pub(crate) fn delete(path: &Path, pid: u32) -> Result<bool, Error> {
     let Some(dev_id) = number(path) else { return Ok(false) };
     let mut control = ControlRing::open().map_err(|error| failed("opening /dev/ublk-control", &error))?;
@@ -113,8 +115,8 @@ pub(crate) fn delete(path: &Path, pid: u32) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Deletes a stopped device. Its number is free when its last user is gone, a mounted file system for instance; that may
-/// be never, so it is not waited for where the kernel leaves the choice.
+/// Deletes a stopped device. Its number is free when its last user is gone, a mounted file system
+/// for instance; that may be never, so it is not waited for where the kernel leaves the choice.
 fn delete_device(control: &mut ControlRing, dev_id: u32) -> io::Result<()> {
     match control.run(wire::control::DEL_DEV_ASYNC, command(dev_id), &mut []) {
         Err(error) if is_unknown(&error) => control.run(wire::control::DEL_DEV, command(dev_id), &mut []),
@@ -234,7 +236,8 @@ impl Server {
             return Err(Error::Ublk("a queue's thread has ended; the log says why".to_owned()));
         }
         let pid = u64::from(std::process::id());
-        // Returns when every queue has fetched, which the threads do as soon as they see their order.
+        // Returns when every queue has fetched, which the threads do as soon as they see their
+        // order.
         self.control
             .run(wire::control::START_DEV, ControlCommand { data: pid, ..command(dev_id) }, &mut [])
             .map_err(|error| failed("starting the device", &error))
@@ -298,8 +301,8 @@ impl Drop for Server {
 fn parameters(namespace: &Namespace, transfer_max_bytes: u32) -> Params {
     let shift = u8::try_from(namespace.block_bytes.trailing_zeros()).expect("at most 31");
     let sectors = u64::from(namespace.block_bytes / 512);
-    // Whether there is a cache may change with every connection, and these parameters cannot: the kernel always asks for
-    // flushes, which cost nothing where there is nothing to flush.
+    // Whether there is a cache may change with every connection, and these parameters cannot: the
+    // kernel always asks for flushes, which cost nothing where there is nothing to flush.
     let cache = wire::attr::VOLATILE_CACHE | wire::attr::FUA;
     let read_only = if namespace.read_only { wire::attr::READ_ONLY } else { 0 };
     let basic = BasicParams {

@@ -1,5 +1,5 @@
-//! What is said to the ublk driver: commands, flags and layouts of `linux/ublk_cmd.h`, in the machine's own byte order. It
-//! owns no behaviour.
+//! What is said to the ublk driver: commands, flags and layouts of `linux/ublk_cmd.h`, in the
+//! machine's own byte order. It owns no behaviour.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -67,7 +67,8 @@ pub(super) const PARAM_DISCARD: u32 = 1 << 1;
 
 /// Tags of a queue, at most.
 pub(super) const QUEUE_DEPTH_MAX: u64 = 4096;
-/// Where the data of requests begin in the character device; the descriptors of the queues are in front.
+/// Where the data of requests begin in the character device; the descriptors of the queues are in
+/// front.
 const DATA_OFFSET: u64 = 0x8000_0000;
 
 /// Where the data of the request `tag` of a queue are in the character device.

@@ -1,5 +1,5 @@
-//! One thread of the ublk server: fetches requests of its queue of every device, turns them into block commands, commits
-//! the results. It owns its ring, its [`Blocks`] and every buffer.
+//! One thread of the ublk server: fetches requests of its queue of every device, turns them into
+//! block commands, commits the results. It owns its ring, its [`Blocks`] and every buffer.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -43,7 +43,7 @@ pub(super) enum Order {
 }
 
 /// The thread's queue of one device.
-struct Lane {
+struct DeviceQueue {
     device: Arc<File>,
     descriptors: Descriptors,
     namespace: Namespace,
@@ -70,7 +70,7 @@ pub(super) struct Worker<B> {
     wake: Arc<OwnedFd>,
     watching_blocks: bool,
     watching_wake: bool,
-    lanes: Vec<Option<Lane>>,
+    device_queues: Vec<Option<DeviceQueue>>,
     backlog: VecDeque<Io>,
     completions: Vec<(u64, i32)>,
     done: Vec<Done>,
@@ -87,7 +87,7 @@ impl<B: Blocks> Worker<B> {
             wake,
             watching_blocks: false,
             watching_wake: false,
-            lanes: Vec::new(),
+            device_queues: Vec::new(),
             backlog: VecDeque::new(),
             completions: Vec::new(),
             done: Vec::new(),
@@ -113,8 +113,8 @@ impl<B: Blocks> Worker<B> {
             if !turns.is_multiple_of(idle.looks_per_step()) {
                 continue;
             }
-            // Gives way first: whoever shall make work for us may need this very core; and the kernel
-            // completes fetches on this way.
+            // Gives way first: whoever shall make work for us may need this very core; and the
+            // kernel completes fetches on this way.
             idle.rest(now_us, |bound| self.sleep(sleep_max, bound))?;
         }
         Ok(())
@@ -165,7 +165,7 @@ impl<B: Blocks> Worker<B> {
             match self.inbox.try_recv() {
                 Ok(Order::Serve { device, descriptors, depth, namespace, release }) => {
                     let tags = vec![None; usize::from(depth)];
-                    self.serve(Lane { device, descriptors, namespace, release, tags, alive: depth })?;
+                    self.serve(DeviceQueue { device, descriptors, namespace, release, tags, alive: depth })?;
                     busy = true;
                 }
                 Ok(Order::End) | Err(TryRecvError::Disconnected) => {
@@ -178,16 +178,16 @@ impl<B: Blocks> Worker<B> {
     }
 
     /// Fetches the first request of every tag.
-    fn serve(&mut self, lane: Lane) -> io::Result<()> {
-        let slot = self.lanes.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.lanes.push(None);
-            self.lanes.len() - 1
+    fn serve(&mut self, device_queue: DeviceQueue) -> io::Result<()> {
+        let slot = self.device_queues.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.device_queues.push(None);
+            self.device_queues.len() - 1
         });
-        for tag in 0..lane.alive {
+        for tag in 0..device_queue.alive {
             let command = IoCommand { q_id: self.queue, tag, result: 0, addr: 0 };
-            self.ring.command(&lane.device, wire::io::FETCH_REQ, command, user(slot, tag))?;
+            self.ring.command(&device_queue.device, wire::io::FETCH_REQ, command, user(slot, tag))?;
         }
-        self.lanes[slot] = Some(lane);
+        self.device_queues[slot] = Some(device_queue);
         Ok(())
     }
 
@@ -217,23 +217,23 @@ impl<B: Blocks> Worker<B> {
         if result != -Errno::NODEV.raw_os_error() {
             tracing::error!(tag, result, "the ublk driver refused a command");
         }
-        let Some(lane) = self.lanes.get_mut(slot).and_then(Option::as_mut) else { return };
-        lane.alive = lane.alive.saturating_sub(1);
-        if lane.alive == 0
-            && let Some(lane) = self.lanes.get_mut(slot).and_then(Option::take)
+        let Some(device_queue) = self.device_queues.get_mut(slot).and_then(Option::as_mut) else { return };
+        device_queue.alive = device_queue.alive.saturating_sub(1);
+        if device_queue.alive == 0
+            && let Some(device_queue) = self.device_queues.get_mut(slot).and_then(Option::take)
         {
-            let release = lane.release.clone();
+            let release = device_queue.release.clone();
             // The device is closed before it is said: whoever waits will delete it.
-            drop(lane);
+            drop(device_queue);
             let _nobody_waits = release.send(());
         }
     }
 
     /// Begins with the request of a tag.
     fn begin(&mut self, slot: usize, tag: u16) -> Result<(), Errno> {
-        let lane = self.lanes.get_mut(slot).and_then(Option::as_mut).ok_or(Errno::NODEV)?;
-        let descriptor = lane.descriptors.get(tag).ok_or(Errno::IO)?;
-        let namespace = &lane.namespace;
+        let device_queue = self.device_queues.get_mut(slot).and_then(Option::as_mut).ok_or(Errno::NODEV)?;
+        let descriptor = device_queue.descriptors.get(tag).ok_or(Errno::IO)?;
+        let namespace = &device_queue.namespace;
         let operation = match descriptor.op_flags & 0xff {
             op::READ => Op::Read,
             op::WRITE => Op::Write { fua: descriptor.op_flags & op::FUA != 0 },
@@ -262,13 +262,15 @@ impl<B: Blocks> Worker<B> {
             data.resize(usize::try_from(bytes).map_err(|_too_many| Errno::INVAL)?, 0);
         }
         if matches!(operation, Op::Write { .. }) {
-            move_data(&mut data, wire::data_position(self.queue, tag), |part, at| pread(&lane.device, part, at))?;
+            move_data(&mut data, wire::data_position(self.queue, tag), |part, at| {
+                pread(&device_queue.device, part, at)
+            })?;
         }
         // The driver looks at the number of bytes for READ and WRITE only, which are small.
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         let request = Request { is_read: operation == Op::Read, bytes };
-        *lane.tags.get_mut(usize::from(tag)).ok_or(Errno::IO)? = Some(request);
-        let io = Io { place: namespace.place(), op: operation, slba, blocks, data, user: user(slot, tag) };
+        *device_queue.tags.get_mut(usize::from(tag)).ok_or(Errno::IO)? = Some(request);
+        let io = Io { reference: namespace.reference(), op: operation, slba, blocks, data, user: user(slot, tag) };
         if let Err(io) = self.blocks.submit(io) {
             self.backlog.push_back(io);
         }
@@ -291,17 +293,17 @@ impl<B: Blocks> Worker<B> {
 
     fn finish(&mut self, mut done: Done) -> io::Result<()> {
         let (slot, tag) = slot_and_tag(done.user);
-        let lane = self.lanes.get_mut(slot).and_then(Option::as_mut);
-        let request = lane.and_then(|lane| lane.tags.get_mut(usize::from(tag))?.take());
+        let device_queue = self.device_queues.get_mut(slot).and_then(Option::as_mut);
+        let request = device_queue.and_then(|device_queue| device_queue.tags.get_mut(usize::from(tag))?.take());
         let Some(request) = request else {
             tracing::error!(user = done.user, "a completion that nobody waits for");
             return Ok(());
         };
         let result = done.result.and_then(|()| {
             if request.is_read {
-                let lane = self.lanes.get(slot).and_then(Option::as_ref).ok_or(Errno::NODEV)?;
+                let device_queue = self.device_queues.get(slot).and_then(Option::as_ref).ok_or(Errno::NODEV)?;
                 let position = wire::data_position(self.queue, tag);
-                move_data(&mut done.data, position, |part, at| pwrite(&lane.device, part, at))?;
+                move_data(&mut done.data, position, |part, at| pwrite(&device_queue.device, part, at))?;
             }
             Ok(request.bytes)
         });
@@ -310,9 +312,9 @@ impl<B: Blocks> Worker<B> {
 
     /// Says what became of a request and asks for the tag's next.
     fn commit(&mut self, slot: usize, tag: u16, result: i32) -> io::Result<()> {
-        let Some(lane) = self.lanes.get(slot).and_then(Option::as_ref) else { return Ok(()) };
+        let Some(device_queue) = self.device_queues.get(slot).and_then(Option::as_ref) else { return Ok(()) };
         let command = IoCommand { q_id: self.queue, tag, result, addr: 0 };
-        self.ring.command(&lane.device, wire::io::COMMIT_AND_FETCH_REQ, command, user(slot, tag))
+        self.ring.command(&device_queue.device, wire::io::COMMIT_AND_FETCH_REQ, command, user(slot, tag))
     }
 }
 

@@ -217,7 +217,8 @@ pub(crate) fn devices_come_and_go_under_load(kind: Kind) {
     let mut block = [1; 4096];
     File::open(&second).unwrap().read_exact(&mut block).unwrap();
     front.remove("nvme0n2").unwrap();
-    // A loop device in use goes with its last user: what ends the user is the end of the file behind.
+    // A loop device in use goes with its last user: what ends the user is the end of the file
+    // behind.
     front.remove("nvme0n1").unwrap();
     reader.join().unwrap();
     let again = front.add("nvme0n1", &namespace(1, 4096, 2048)).unwrap();
@@ -272,7 +273,8 @@ fn processor_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// In an outage requests pile up in the kernel's queue: a worker that can take no more must not run in circles.
+/// In an outage requests pile up in the kernel's queue: a worker that can take no more must not run
+/// in circles.
 pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
     let directory = tempfile::tempdir().unwrap();
     let table = Arc::new(Table::new());
@@ -286,7 +288,8 @@ pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
             std::thread::spawn(move || file.read_exact_at(&mut [0; 4096], block * 4096).unwrap_err())
         })
         .collect();
-    // Until all of them wait in the kernel: /proc says so of a thread in disk sleep, but not of which. Long enough, then.
+    // Until all of them wait in the kernel: /proc says so of a thread in disk sleep, but not of
+    // which. Long enough, then.
     std::thread::sleep(Duration::from_millis(300));
     let before = processor_time();
     std::thread::sleep(Duration::from_secs(1));
@@ -298,7 +301,8 @@ pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
     assert!(used < Duration::from_millis(300), "{used:?} of processor time in a second of waiting");
 }
 
-/// `cargo test -p ebof-attach --test it -- measure`: what FUSE and the loop device cost, with fio on the loop device.
+/// `cargo test -p ebof-attach --test it -- measure`: what FUSE and the loop device cost, with fio
+/// on the loop device.
 pub(crate) fn measure(kind: Kind) {
     if let Some(reason) = missing(kind) {
         println!("cannot measure: {reason}");
@@ -320,7 +324,8 @@ pub(crate) fn measure(kind: Kind) {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        // fio(1), terse output: fields 6 to 8 are the reads' KiB, KiB/s and IOPS, 47 to 49 the writes'.
+        // fio(1), terse output: fields 6 to 8 are the reads' KiB, KiB/s and IOPS, 47 to 49 the
+        // writes'.
         let fields: Vec<&str> = text.trim().split(';').collect();
         let first = if pattern == "randwrite" { 47 } else { 6 };
         println!("{pattern} {size} depth {depth}: {} IOPS, {} KiB/s", fields[first + 1], fields[first]);

@@ -1,5 +1,5 @@
-//! What a host owes its users: no command to a namespace that is another one by now, one block device for a namespace,
-//! and a trace of what was lost.
+//! What a host owes its users: no command to a namespace that is another one by now, one block
+//! device for a namespace, and a trace of what was lost.
 
 use std::os::unix::fs::FileExt;
 
@@ -35,7 +35,8 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
         } else {
             line.target.as_ref().unwrap().apply(line.config.clone()).unwrap();
             let failed = || file.write_all_at(Aligned::new(&[2; 4096]).bytes(), 8192).err();
-            // The target says so in an event; what is written before it is read cannot be called back.
+            // The target says so in an event; what is written before it is read cannot be called
+            // back.
             eventually(failed).expect("the device ends");
         }
         let ended = eventually(|| {
@@ -112,7 +113,7 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
     other.overrides.hostnqn = Some(Nqn::parse("nqn.2014-08.org.example:other").unwrap());
     connect_in(&line.states, &other).unwrap();
     connect_in(&line.states, &Request { duplicate_connect: true, ..by_port }).unwrap();
-    // A namespace that comes later is a device of one holder only, too.
+    // A namespace that comes later is a device of one daemon only, too.
     let nqn = Nqn::parse(NQN).unwrap();
     let third = connect_in(&line.states, &line.request()).unwrap_err();
     assert!(matches!(third, Error::AlreadyConnected(_)), "{third}");
@@ -123,7 +124,8 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
             |record: ebof_attach::state::Record| record.state?.devices.into_iter().find(|device| device.nsid == 2);
         line.records().into_iter().map(second).collect::<Option<Vec<_>>>()
     };
-    // Of the first, the other host's and the one that asked for duplicates: the first has it, unless the third was quicker.
+    // Of the first, the other host's and the one that asked for duplicates: the first has it,
+    // unless the third was quicker.
     let is_there = |device: &Device| device.path.is_some();
     let refused = |device: &Device| device.problem.as_ref().is_some_and(|text| text.contains("already connected"));
     let devices = eventually(|| {

@@ -1,4 +1,5 @@
-//! The whole line: a target in this process, a holder in another (this program again), a block device in between.
+//! The whole line: a target in this process, a daemon in another (this program again), a block
+//! device in between.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Seek, SeekFrom};
@@ -28,7 +29,8 @@ use crate::front::{Aligned, O_DIRECT, pattern, run};
 pub(crate) const NOTHING: [&str; 0] = [];
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:drive0";
 
-/// A target and a state directory; what is attached goes when it is dropped, whatever state it is in.
+/// A target and a state directory; what is attached goes when it is dropped, whatever state it is
+/// in.
 pub(crate) struct Line {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) states: StateDir,
@@ -210,7 +212,7 @@ pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
     let report = disconnect_in(&line.states, &Select::Device(second.name.clone()), false).unwrap();
     assert_eq!(report.disconnected, [(second.name, NQN.to_owned())]);
 
-    // Commands through the holder see what the device wrote.
+    // Commands through the daemon see what the device wrote.
     let mut client = open_in(&line.states, &attached.devices[0].name).unwrap();
     assert_eq!((client.info().subnqn.as_str(), client.device().unwrap().nsid), (NQN, 1));
     let mut identify = [0; 4096];
@@ -244,7 +246,7 @@ pub(crate) fn a_connection_leaves_a_device_behind(kind: Kind) {
     assert!(open_in(&line.states, &attached.name).is_err());
 }
 
-pub(crate) fn a_killed_holder_is_repaired(kind: Kind) {
+pub(crate) fn a_killed_daemon_is_repaired(kind: Kind) {
     let line = Line::new(kind, &["DIR/disk.img:64Mi"]);
     let attached = line.connect();
     let device = path(&attached);
@@ -258,7 +260,7 @@ pub(crate) fn a_killed_holder_is_repaired(kind: Kind) {
     let state = line.records()[0].state.clone().unwrap();
     assert!(line.records()[0].live);
     kill(state.pid);
-    assert!(!line.records()[0].live, "a killed holder is seen as dead at once");
+    assert!(!line.records()[0].live, "a killed daemon is seen as dead at once");
     // Whoever uses the device gets an error, and no hang.
     assert!(
         eventually(|| std::fs::write(place.join("other"), "x")
@@ -287,7 +289,7 @@ fn kill(pid: u32) {
     rustix::process::kill_process(process, Signal::KILL).unwrap();
 }
 
-/// A loop device that only looks like one of ours is another holder's, in another mount namespace.
+/// A loop device that only looks like one of ours is another daemon's, in another mount namespace.
 pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi"]);
     let attached = line.connect();
@@ -295,7 +297,8 @@ pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) 
     let place = line.records()[0].directory.join("mnt");
     kill(state.pid);
     let (place, name) = (place.display(), &attached.devices[0].name);
-    // It stays as long as somebody is in the namespace, with the same path behind a device as there was behind ours.
+    // It stays as long as somebody is in the namespace, with the same path behind a device as there
+    // was behind ours.
     let script = format!(
         "umount -l {place}; mount -t tmpfs none {place} && truncate -s 1M {place}/{name} && \
          device=$(losetup --find --show {place}/{name}) && echo $device && {{ read _line; losetup --detach $device; }}"
@@ -413,7 +416,7 @@ pub(crate) fn what_cannot_be_connected_leaves_nothing(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi"]);
     let wrong = Request { nqn: "nqn.2014-08.org.example:nobody".to_owned(), ..line.request() };
     let error = connect_in(&line.states, &wrong).unwrap_err();
-    assert!(matches!(&error, Error::Holder { kind: Some(_), .. }), "{error:?}");
+    assert!(matches!(&error, Error::Daemon { kind: Some(_), .. }), "{error:?}");
     assert!(error.to_string().contains("nqn.2014-08.org.example:nobody"), "{error}");
     assert_eq!(line.leftovers(), NOTHING);
     let nonsense = Request { nqn: "not an NQN\n".to_owned(), ..line.request() };

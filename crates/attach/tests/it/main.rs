@@ -1,5 +1,5 @@
-//! Real block devices on this machine: FUSE and loop, with blocks in memory behind them. Needs root and /dev/fuse; says
-//! so and passes where there is none.
+//! Real block devices on this machine: FUSE and loop, with blocks in memory behind them. Needs root
+//! and /dev/fuse; says so and passes where there is none.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ const TESTS: &[Test] = &[
     ("devices_come_and_go_under_load", front::devices_come_and_go_under_load),
     ("a_connection_leaves_a_device_behind", line::a_connection_leaves_a_device_behind),
     ("reads_and_writes_have_queues_of_their_own", line::reads_and_writes_have_queues_of_their_own),
-    ("a_killed_holder_is_repaired", line::a_killed_holder_is_repaired),
+    ("a_killed_daemon_is_repaired", line::a_killed_daemon_is_repaired),
     (
         "loop_devices_of_other_mount_namespaces_are_left_alone",
         line::loop_devices_of_other_mount_namespaces_are_left_alone,
@@ -52,10 +52,10 @@ const TESTS: &[Test] = &[
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        // What `ebof_attach::connect` starts: this program again, as the holder.
-        Some(ebof_attach::holder::ARGUMENT) => {
+        // What `ebof_attach::connect` starts: this program again, as the daemon.
+        Some(ebof_attach::daemon::ARGUMENT) => {
             tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-            return ebof_attach::holder::run(Path::new(arguments.get(1).map_or("", String::as_str)));
+            return ebof_attach::daemon::run(Path::new(arguments.get(1).map_or("", String::as_str)));
         }
         Some("measure-loop") => {
             front::measure(Kind::Loop);

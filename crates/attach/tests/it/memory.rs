@@ -1,4 +1,5 @@
-//! Blocks in memory, shared by the threads of a front: what the namespaces of the tests are made of.
+//! Blocks in memory, shared by the threads of a front: what the namespaces of the tests are made
+//! of.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

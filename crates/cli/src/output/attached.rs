@@ -12,7 +12,7 @@ use super::text::{binary_column, safe, si, si_column, table};
 
 /// A connected controller.
 pub(crate) struct Connected {
-    /// What its holder wrote.
+    /// What its daemon wrote.
     pub(crate) state: State,
     /// Blocks in use, for each of its devices; `None` where the controller does not say now.
     pub(crate) used_blocks: Vec<Option<u64>>,

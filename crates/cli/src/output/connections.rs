@@ -65,7 +65,7 @@ pub(crate) struct DisconnectView {
     pub(crate) acknowledged: Vec<(String, String)>,
     /// Controllers that are not, and why.
     pub(crate) failed: Vec<(String, anyhow::Error)>,
-    /// What was cleaned up behind holders that had been killed.
+    /// What was cleaned up behind daemons that had been killed.
     pub(crate) repaired: Vec<String>,
 }
 

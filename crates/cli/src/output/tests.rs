@@ -256,7 +256,7 @@ fn device(nsid: u32, path: Option<&str>) -> Device {
     }
 }
 
-/// A state as a holder writes it.
+/// A state as a daemon writes it.
 pub(crate) fn example_state(name: &str) -> State {
     let request = Request { traddr: "192.168.13.147".to_owned(), ..Request::default() };
     State {

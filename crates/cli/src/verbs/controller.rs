@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn only_a_target_that_catches_the_signal_gets_it() {
         assert!(takes_signal("Name:\tebof\nSigCgt:\t0000000000004a03\n"));
-        assert!(!takes_signal("Name:\tebof\nSigCgt:\t0000000000004803\n"), "an earlier version, a holder");
+        assert!(!takes_signal("Name:\tebof\nSigCgt:\t0000000000004803\n"), "an earlier version, a daemon");
         assert!(!takes_signal("Name:\tdd\nSigCgt:\t0000000000004a03\n"));
         assert!(!takes_signal(""));
     }

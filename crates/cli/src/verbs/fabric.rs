@@ -138,7 +138,7 @@ impl FabricArgs {
         options
     }
 
-    /// What the holder is to do to connect to `nqn` at `traddr`:`trsvcid`.
+    /// What the daemon is to do to connect to `nqn` at `traddr`:`trsvcid`.
     pub(super) fn request(&self, traddr: &str, trsvcid: u16, nqn: &str, kind: Kind) -> Request {
         Request {
             transport: self.transport.clone(),

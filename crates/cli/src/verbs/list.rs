@@ -80,7 +80,7 @@ fn subsystem_of(device: &str) -> anyhow::Result<String> {
     }
 }
 
-/// The connected controllers, and those that were given up. First cleans up behind holders that
+/// The connected controllers, and those that were given up. First cleans up behind daemons that
 /// were killed, and says so.
 fn connected(nqn: Option<&str>) -> anyhow::Result<(Vec<Connected>, Vec<State>)> {
     for repaired in ebof_attach::repair(&StateDir::standard())? {
@@ -109,14 +109,14 @@ fn of_root() -> Vec<Connected> {
     others
 }
 
-/// What the holders below another user's state directory wrote; they are asked nothing, and nothing
+/// What the daemons below another user's state directory wrote; they are asked nothing, and nothing
 /// is cleaned.
 fn others(states: &StateDir) -> Vec<Connected> {
     let records = states.records().unwrap_or_default().into_iter().filter(|record| record.live);
     records.filter_map(|record| record.state).map(|state| Connected { state, used_blocks: Vec::new() }).collect()
 }
 
-/// Asks the holder for its state as of now and for the use of its namespaces; what it wrote last
+/// Asks the daemon for its state as of now and for the use of its namespaces; what it wrote last
 /// where it does not answer, so that a list is never refused for the sake of one.
 fn ask(mut state: State) -> Connected {
     let mut used_blocks = Vec::new();
@@ -162,7 +162,7 @@ mod tests {
         std::fs::write(record.directory.join("state.json"), serde_json::to_vec(&state).unwrap()).unwrap();
         assert_eq!(others(&states)[0].state.name, record.name);
         drop(lock);
-        assert!(others(&states).is_empty(), "its holder is dead");
+        assert!(others(&states).is_empty(), "its daemon is dead");
         assert!(record.directory.exists(), "who cleans up is its owner");
     }
 }

@@ -1,4 +1,5 @@
-//! The engine in the fio of the distribution, against a target in this process: what a user sees. Skips where there is no fio.
+//! The engine in the fio of the distribution, against a target in this process: what a user sees.
+//! Skips where there is no fio.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
 use std::path::{Path, PathBuf};

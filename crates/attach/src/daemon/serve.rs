@@ -1,5 +1,5 @@
-//! The holder's end of the control socket: a thread for each client, a bounded number of them. It runs commands by itself;
-//! what changes devices goes to the deciding thread as a message.
+//! The daemon's end of the control socket: a thread for each client, a bounded number of them. It
+//! runs commands by itself; what changes devices goes to the deciding thread as a message.
 
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -102,7 +102,8 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// Resets the controller and waits until it is back, as Linux does: what is called next finds it live.
+/// Resets the controller and waits until it is back, as Linux does: what is called next finds it
+/// live.
 fn reset(shared: &Shared) -> Answer {
     shared.controller.reset();
     if shared.controller.wait_live(Some(Instant::now() + RESET_TIMEOUT)) {
@@ -165,7 +166,7 @@ fn io_command(shared: &Shared, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, ebo
 fn rescan(shared: &Shared) -> Answer {
     let (answer, answered) = sync_channel(1);
     let sender = shared.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let ending = |_| Answer::Failed { message: "the holder is ending".to_owned() };
+    let ending = |_| Answer::Failed { message: "the attach daemon is ending".to_owned() };
     match sender.send(Message::Rescan { answer }) {
         Ok(()) => answered.recv().unwrap_or_else(|error| ending(error.to_string())),
         Err(error) => ending(error.to_string()),

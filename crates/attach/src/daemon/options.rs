@@ -9,10 +9,11 @@ use crate::request::Request;
 /// The initiator's options for a request.
 pub(super) fn of(request: &Request) -> Result<Options, Error> {
     let nqn = Nqn::parse(&request.nqn)
-        .map_err(|error| Error::holder(format!("the NQN {:?} is not legal: {error}", request.nqn)))?;
+        .map_err(|error| Error::daemon(format!("the NQN {:?} is not legal: {error}", request.nqn)))?;
     let mut options = Options::new(request.traddr.clone(), request.trsvcid, nqn);
     request.overrides.apply(&mut options);
-    // One more than asked for: commands that clients send through the holder have a queue of their own.
+    // One more than asked for: commands that clients send through the daemon have a queue of their
+    // own.
     options.nr_io_queues = options.nr_io_queues.max(1).saturating_add(1);
     Ok(options)
 }

@@ -3,7 +3,7 @@
 use ebof_initiator::{ConnectError, Error};
 use ebof_nvme::Status;
 
-use crate::place::{Place, PlaceError};
+use crate::address::{AddressError, NamespaceAddress};
 use crate::settings::SettingsError;
 
 /// Why something failed.
@@ -20,9 +20,9 @@ impl Failure {
     }
 
     /// A command on `place` that will have no completion, or could not be submitted.
-    pub(crate) fn of_error(command: &str, place: &Place, error: &Error) -> Self {
+    pub(crate) fn of_error(command: &str, address: &NamespaceAddress, error: &Error) -> Self {
         if let Error::Status { status, .. } = error {
-            return Self::of_status(command, place, *status);
+            return Self::of_status(command, address, *status);
         }
         let errno = match error {
             Error::Timeout { .. } => libc::ETIMEDOUT,
@@ -34,11 +34,11 @@ impl Failure {
             Error::System { errno, .. } => errno.raw_os_error(),
             _ => libc::EIO,
         };
-        Self::new(errno, format!("ebof: {command} on {}: {error}{}", name(place), advice(error)))
+        Self::new(errno, format!("ebof: {command} on {}: {error}{}", name(address), advice(error)))
     }
 
     /// A command that the controller completed with `status`.
-    pub(crate) fn of_status(command: &str, place: &Place, status: Status) -> Self {
+    pub(crate) fn of_status(command: &str, address: &NamespaceAddress, status: Status) -> Self {
         let is = |one| status.is(one);
         let (errno, advice) = if is(Status::NAMESPACE_WRITE_PROTECTED) {
             (libc::EROFS, "; the namespace is read-only: load it with rw=read or rw=randread")
@@ -51,7 +51,7 @@ impl Failure {
         } else {
             (libc::EIO, "")
         };
-        Self::new(errno, format!("ebof: {command} on {}: the controller answered {status}{advice}", name(place)))
+        Self::new(errno, format!("ebof: {command} on {}: the controller answered {status}{advice}", name(address)))
     }
 }
 
@@ -71,8 +71,8 @@ fn advice(error: &Error) -> &'static str {
 }
 
 /// `nvme+tcp://...` as a person writes it.
-fn name(place: &Place) -> String {
-    let Place { traddr, trsvcid, nqn, nsid } = place;
+fn name(address: &NamespaceAddress) -> String {
+    let NamespaceAddress { traddr, trsvcid, nqn, nsid } = address;
     if traddr.contains(':') {
         format!("nvme+tcp://[{traddr}]:{trsvcid}/{}/{nsid}", nqn.as_str())
     } else {
@@ -80,8 +80,8 @@ fn name(place: &Place) -> String {
     }
 }
 
-impl From<PlaceError> for Failure {
-    fn from(error: PlaceError) -> Self {
+impl From<AddressError> for Failure {
+    fn from(error: AddressError) -> Self {
         Self::new(libc::EINVAL, format!("ebof: {error}"))
     }
 }

@@ -1,7 +1,8 @@
 //! What a file name of fio means: which namespace of which subsystem, and where.
 //!
-//! fio divides `filename` at colons, and takes `\:` for a colon that does not divide. A URI is written with those, or put into the engine's
-//! option `uri`, where colons are left alone; or the parts are named as in `traddr=127.0.0.1 nqn=... ns=1`.
+//! fio divides `filename` at colons, and takes `\:` for a colon that does not divide. A URI is
+//! written with those, or put into the engine's option `uri`, where colons are left alone; or the
+//! parts are named as in `traddr=127.0.0.1 nqn=... ns=1`.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use ebof_nvme::{Nqn, Nsid};
 
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NamespaceAddress {
     pub(crate) traddr: String,
     pub(crate) trsvcid: u16,
     pub(crate) nqn: Nqn,
@@ -19,9 +20,9 @@ pub(crate) struct Place {
 
 /// Why a file name means no namespace, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PlaceError(String);
+pub(crate) struct AddressError(String);
 
-impl fmt::Display for PlaceError {
+impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -31,9 +32,9 @@ const FORMS: &str = "write --filename='nvme+tcp\\://HOST\\:PORT/NQN/NSID' with a
     or --uri=nvme+tcp://HOST:PORT/NQN/NSID without, \
     or --filename='traddr=HOST trsvcid=PORT nqn=NQN ns=NSID' with a backslash before colons";
 
-impl Place {
+impl NamespaceAddress {
     /// What `name` means, or else the option `uri`: then the name is a label.
-    pub(crate) fn find(name: &str, uri: Option<&str>) -> Result<Self, PlaceError> {
+    pub(crate) fn find(name: &str, uri: Option<&str>) -> Result<Self, AddressError> {
         if Uri::looks_like(name) {
             return Self::of_uri(name);
         }
@@ -50,24 +51,24 @@ impl Place {
             return Self::of_uri(uri);
         }
         if name == "nvme+tcp" || name.starts_with("//") {
-            return Err(PlaceError(format!(
+            return Err(AddressError(format!(
                 "fio divided the file name at its colons, and {name:?} is left of it: {FORMS}"
             )));
         }
-        Err(PlaceError(format!("the file name {name:?} says no namespace: {FORMS}")))
+        Err(AddressError(format!("the file name {name:?} says no namespace: {FORMS}")))
     }
 
-    fn of_uri(text: &str) -> Result<Self, PlaceError> {
+    fn of_uri(text: &str) -> Result<Self, AddressError> {
         let uri =
-            Uri::parse(text).map_err(|error| PlaceError(format!("{text:?} is no URI of a namespace: {error}")))?;
+            Uri::parse(text).map_err(|error| AddressError(format!("{text:?} is no URI of a namespace: {error}")))?;
         if uri.transport != Transport::Tcp {
-            return Err(PlaceError(format!(
+            return Err(AddressError(format!(
                 "{text:?}: transport {} is not supported, use nvme+tcp",
                 uri.transport.name()
             )));
         }
         let no_nqn =
-            || PlaceError(format!("{text:?} names no subsystem: a namespace is nvme+tcp://HOST:PORT/NQN/NSID"));
+            || AddressError(format!("{text:?} names no subsystem: a namespace is nvme+tcp://HOST:PORT/NQN/NSID"));
         Ok(Self {
             traddr: uri.traddr,
             trsvcid: uri.trsvcid,
@@ -77,8 +78,8 @@ impl Place {
     }
 
     /// Words as nvme-cli's options and SPDK's transport identifiers have them.
-    fn of_words(text: &str) -> Result<Self, PlaceError> {
-        let wrong = |word: &str, want: &str| PlaceError(format!("{word:?} in the file name {text:?}: {want}"));
+    fn of_words(text: &str) -> Result<Self, AddressError> {
+        let wrong = |word: &str, want: &str| AddressError(format!("{word:?} in the file name {text:?}: {want}"));
         let mut traddr = None;
         let mut trsvcid = Uri::DEFAULT_PORT;
         let mut nqn = None;
@@ -108,7 +109,7 @@ impl Place {
                 }
             }
         }
-        let missing = |what| PlaceError(format!("the file name {text:?} has no {what}: {FORMS}"));
+        let missing = |what| AddressError(format!("the file name {text:?} has no {what}: {FORMS}"));
         let traddr = traddr.filter(|text| !text.is_empty()).ok_or_else(|| missing("traddr"))?;
         Ok(Self { traddr, trsvcid, nqn: nqn.ok_or_else(|| missing("nqn"))?, nsid })
     }
@@ -121,24 +122,24 @@ mod tests {
     const URI: &str = "nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:drive0/3";
 
     fn fail(name: &str) -> String {
-        Place::find(name, None).unwrap_err().to_string()
+        NamespaceAddress::find(name, None).unwrap_err().to_string()
     }
 
     #[test]
     fn all_forms_mean_the_same() {
-        let place = Place::find(URI, None).unwrap();
-        assert_eq!((place.traddr.as_str(), place.trsvcid, place.nsid), ("127.0.0.1", 4421, Nsid(3)));
-        assert_eq!(place.nqn.as_str(), "nqn.2014-08.org.example:drive0");
+        let address = NamespaceAddress::find(URI, None).unwrap();
+        assert_eq!((address.traddr.as_str(), address.trsvcid, address.nsid), ("127.0.0.1", 4421, Nsid(3)));
+        assert_eq!(address.nqn.as_str(), "nqn.2014-08.org.example:drive0");
         for same in [
             "trtype=TCP adrfam=IPv4 traddr=127.0.0.1 trsvcid=4421 subnqn=nqn.2014-08.org.example:drive0 ns=3",
             "traddr=127.0.0.1,trsvcid=4421,nqn=nqn.2014-08.org.example%3Adrive0,nsid=3",
             "nvme+tcp%3A//127.0.0.1%3A4421/nqn.2014-08.org.example%3Adrive0/3",
         ] {
-            assert_eq!(Place::find(same, None).unwrap(), place, "{same}");
+            assert_eq!(NamespaceAddress::find(same, None).unwrap(), address, "{same}");
         }
-        assert_eq!(Place::find("readers.0.0", Some(URI)).unwrap(), place);
+        assert_eq!(NamespaceAddress::find("readers.0.0", Some(URI)).unwrap(), address);
         let other = URI.replace("drive0/3", "drive1");
-        let found = Place::find(&other, Some(URI)).unwrap();
+        let found = NamespaceAddress::find(&other, Some(URI)).unwrap();
         assert_eq!((found.nqn.as_str(), found.nsid), ("nqn.2014-08.org.example:drive1", Nsid(1)));
     }
 

@@ -1,5 +1,6 @@
-//! The queue pairs of one thread: one for everything, or one for reads and one for the rest, so that small reads do not
-//! stand behind large writes. To the thread they are one: one place to submit, one to poll, one descriptor to wait for.
+//! The queue pairs of one thread: one for everything, or one for reads and one for the rest, so
+//! that small reads do not stand behind large writes. To the thread they are one: one place to
+//! submit, one to poll, one descriptor to wait for.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +10,7 @@ use ebof_nvme::opcode::nvm;
 use rustix::event::epoll;
 
 /// See the module's description.
-pub(crate) struct Ways {
+pub(crate) struct ThreadQueues {
     main: QueuePair<Vec<u8>>,
     reads: Option<Reads>,
 }
@@ -20,8 +21,9 @@ struct Reads {
     epoll: OwnedFd,
 }
 
-impl Ways {
-    /// With `reads_apart` the controller must have a free queue in its read map, and one in the default map.
+impl ThreadQueues {
+    /// With `reads_apart` the controller must have a free queue in its read map, and one in the
+    /// default map.
     pub(crate) fn new(controller: &Controller, reads_apart: bool) -> Result<Self, Error> {
         let main = controller.queue_pair_of(QueueClass::Default)?;
         if !reads_apart {
@@ -65,7 +67,8 @@ impl Ways {
         self.main.flush().and(reads)
     }
 
-    /// As [`QueuePair::poll`]. What is over on one queue is told also while the other has no connection.
+    /// As [`QueuePair::poll`]. What is over on one queue is told also while the other has no
+    /// connection.
     pub(crate) fn poll(&mut self) -> Result<Option<Completion<Vec<u8>>>, Error> {
         let main = self.main.poll();
         match (&mut self.reads, main) {
@@ -79,7 +82,7 @@ impl Ways {
     }
 }
 
-impl AsFd for Ways {
+impl AsFd for ThreadQueues {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reads.as_ref().map_or_else(|| self.main.as_fd(), |reads| reads.epoll.as_fd())
     }

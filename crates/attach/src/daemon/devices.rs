@@ -1,4 +1,5 @@
-//! The devices of a holder: how they follow the namespaces of the controller, which come, go, change, and become others.
+//! The devices of a daemon: how they follow the namespaces of the controller, which come, go,
+//! change, and become others.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -7,7 +8,7 @@ use ebof_initiator::Namespace as Open;
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::ProtectionType;
 
-use super::{Held, Holder, Served};
+use super::{Daemon, Held, Served};
 use crate::error::Error;
 use crate::request::Device;
 use crate::state::{self, ENDED_MAX, Ended, StateDir};
@@ -16,7 +17,7 @@ use crate::{blocks, claims, describe, syslog};
 /// Namespaces of a controller that become block devices, at most: a target may claim any number.
 const DEVICES_MAX: usize = 1024;
 
-impl Holder {
+impl Daemon {
     /// Makes the devices follow the namespaces.
     pub(super) fn rescan(&mut self) -> Result<(), Error> {
         let there = self.shared.controller.namespaces().map_err(|error| Error::Initiator(Box::new(error)))?;
@@ -83,7 +84,8 @@ impl Holder {
         if served.described == namespace {
             return;
         }
-        // Other limits of commands alone are no matter for the device: commands are cut where they are sent.
+        // Other limits of commands alone are no matter for the device: commands are cut where they
+        // are sent.
         let resized = served.described.blocks != namespace.blocks;
         match self.front.update(&device.name, &namespace) {
             Ok(followed) if followed || !resized => {
@@ -120,7 +122,8 @@ impl Holder {
             identifiers,
         };
         if let Some(Served { described, .. }) = &served {
-            // Into the state file before it exists: others see whose it is, and a holder that is killed leaves a trace.
+            // Into the state file before it exists: others see whose it is, and a daemon that is
+            // killed leaves a trace.
             match self.claim(&mut device).and_then(|()| self.front.add(&device.name, described)) {
                 Ok(path) => device.path = Some(path),
                 Err(error) => {

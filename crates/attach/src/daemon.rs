@@ -1,8 +1,9 @@
 //! The process that keeps a connection and its block devices after the shell is gone.
 //!
-//! It is this program, started with [`ARGUMENT`] by [`crate::connect`]; its standard input is the lock of its instance,
-//! its standard output a pipe to whoever waits for the device, its standard error the log. It owns the controller, the
-//! devices and the state file. One thread decides; events, signals and calls on the control socket come to it as messages.
+//! It is this program, started with [`ARGUMENT`] by [`crate::connect`]; its standard input is the
+//! lock of its instance, its standard output a pipe to whoever waits for the device, its standard
+//! error the log. It owns the controller, the devices and the state file. One thread decides;
+//! events, signals and calls on the control socket come to it as messages.
 
 mod devices;
 mod options;
@@ -27,7 +28,8 @@ use crate::request::{Attached, Device, Request};
 use crate::state::{self, Ended, GivenUp, State};
 use crate::{blocks, repair, syslog};
 
-/// The hidden first argument that makes this program a holder; the second is the instance's directory.
+/// The hidden first argument that makes this program a daemon; the second is the instance's
+/// directory.
 pub const ARGUMENT: &str = "hold";
 
 /// How long the end waits for a client to read the answer to its Disconnect.
@@ -46,7 +48,7 @@ enum Message {
     Rescan { answer: SyncSender<Answer> },
 }
 
-/// The answer to Disconnect; the holder ends when `read` is dropped.
+/// The answer to Disconnect; the daemon ends when `read` is dropped.
 #[derive(Debug)]
 struct Farewell {
     answer: Answer,
@@ -62,18 +64,18 @@ struct Shared {
     messages: Mutex<Sender<Message>>,
 }
 
-struct Holder {
+struct Daemon {
     directory: PathBuf,
     shared: Arc<Shared>,
     front: Front,
     /// Bytes of a transfer that the front was made for.
     front_max_bytes: u32,
-    /// Whether it is no matter that a namespace is another holder's block device too.
+    /// Whether it is no matter that a namespace is another daemon's block device too.
     duplicates: bool,
     devices: Vec<Held>,
     /// See [`State::ended`].
     ended: Vec<Ended>,
-    /// Another holder's namespace, met on the way.
+    /// Another daemon's namespace, met on the way.
     taken: Option<Existing>,
 }
 
@@ -90,19 +92,19 @@ struct Served {
     open: Open,
 }
 
-/// Runs as a holder for the instance at `directory` until it is told to end.
+/// Runs as a daemon for the instance at `directory` until it is told to end.
 #[must_use]
 pub fn run(directory: &Path) -> ExitCode {
     end_with_any_panic();
-    // Started by a shell's child: out of the shell's session, so that closing the terminal ends nothing. It fails for a
-    // leader of a process group, which needs no leaving.
+    // Started by a shell's child: out of the shell's session, so that closing the terminal ends
+    // nothing. It fails for a leader of a process group, which needs no leaving.
     let session = rustix::process::setsid();
-    tracing::info!(pid = std::process::id(), new_session = session.is_ok(), "the holder starts");
+    tracing::info!(pid = std::process::id(), new_session = session.is_ok(), "the attach daemon starts");
     // Memory that is asked for on the way to the device must not wait for that very device.
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         tracing::debug!(%error, "not marked as a process that does I/O");
     }
-    let (holder, messages) = match Holder::start(directory) {
+    let (daemon, messages) = match Daemon::start(directory) {
         Ok(started) => started,
         Err(error) => {
             tracing::error!("not connected: {error:#}");
@@ -116,18 +118,19 @@ pub fn run(directory: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if !tell(&Ready::Attached(holder.attached())) {
+    if !tell(&Ready::Attached(daemon.attached())) {
         tracing::error!("whoever asked for the device is gone: disconnecting");
-        holder.stop(None);
+        daemon.stop(None);
         return ExitCode::FAILURE;
     }
     detach_output();
-    holder.serve(&messages);
+    daemon.serve(&messages);
     ExitCode::SUCCESS
 }
 
-/// A panic of any thread ends the process, the initiator's threads included. Requests to a device would wait for ever for one that
-/// is gone; those of a process that is gone fail, and the next look repairs what it left.
+/// A panic of any thread ends the process, the initiator's threads included. Requests to a device
+/// would wait for ever for one that is gone; those of a process that is gone fail, and the next
+/// look repairs what it left.
 fn end_with_any_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -160,7 +163,7 @@ fn detach_output() {
     }
 }
 
-impl Holder {
+impl Daemon {
     fn start(directory: &Path) -> Result<(Self, Receiver<Message>), Error> {
         let request = state::read_request(directory)?;
         // Before anything is asked of the network: no device, no need to connect.
@@ -180,7 +183,7 @@ impl Holder {
         });
         listen_to_events(&shared.controller, messages.clone())?;
         listen_to_signals(messages)?;
-        let mut holder = Self {
+        let mut daemon = Self {
             directory: directory.to_owned(),
             shared,
             front,
@@ -190,11 +193,11 @@ impl Holder {
             ended: Vec::new(),
             taken: None,
         };
-        let prepared = holder.prepare();
+        let prepared = daemon.prepare();
         match prepared {
-            Ok(()) => Ok((holder, inbox)),
+            Ok(()) => Ok((daemon, inbox)),
             Err(error) => {
-                holder.stop(None);
+                daemon.stop(None);
                 Err(error)
             }
         }
@@ -206,10 +209,11 @@ impl Holder {
             return Err(Error::AlreadyConnected(existing));
         }
         let made = self.devices.iter().filter(|held| held.device.path.is_some()).count();
-        // Some that work are worth having; none is a failure, unless there are no namespaces at all.
+        // Some that work are worth having; none is a failure, unless there are no namespaces at
+        // all.
         if let (0, Some(Held { device, .. })) = (made, self.devices.first()) {
             let problem = device.problem.clone().unwrap_or_default();
-            return Err(Error::holder(format!("{} cannot be a block device: {problem}", device.name)));
+            return Err(Error::daemon(format!("{} cannot be a block device: {problem}", device.name)));
         }
         serve::listen(&self.directory, &self.shared)
     }
@@ -254,7 +258,8 @@ impl Holder {
                     }
                     self.stop(None);
                     let _gone = farewell.send(Farewell { answer: Answer::Done, _read: read });
-                    // The sender is dropped when the answer is on its way: a disconnect of the channel, no message.
+                    // The sender is dropped when the answer is on its way: a disconnect of the
+                    // channel, no message.
                     let _dropped = was_read.recv_timeout(FAREWELL_TIMEOUT);
                     return;
                 }
@@ -301,7 +306,8 @@ impl Holder {
         state::write_state(&self.directory, &state)
     }
 
-    /// Takes everything away: devices, connection, directory. A controller that was given up leaves its record and its log.
+    /// Takes everything away: devices, connection, directory. A controller that was given up leaves
+    /// its record and its log.
     fn stop(self, given_up: Option<String>) {
         let used = self.front.used_by().map(|(_, used_by)| used_by);
         let Self { directory, shared, front, devices, .. } = self;
@@ -330,7 +336,7 @@ impl Holder {
         if let Err(error) = removed {
             tracing::error!(%error, "removing the instance's directory");
         }
-        tracing::info!("the holder ends");
+        tracing::info!("the attach daemon ends");
     }
 }
 
@@ -349,7 +355,7 @@ fn start_front(
 ) -> Result<Front, Error> {
     let maps = controller.queue_maps();
     if maps.default == 0 {
-        return Err(Error::holder("the controller granted no I/O queue".to_owned()));
+        return Err(Error::daemon("the controller granted no I/O queue".to_owned()));
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let (queues, reads_apart) = threads(maps);
@@ -359,8 +365,8 @@ fn start_front(
     Front::start(request.kind, directory, transfer_max_bytes, blocks)
 }
 
-/// For how many threads there are queues, and whether each has one for reads beside that for the rest. Some queue stays free
-/// for commands that clients send, if there is more than one.
+/// For how many threads there are queues, and whether each has one for reads beside that for the
+/// rest. Some queue stays free for commands that clients send, if there is more than one.
 fn threads(maps: QueueMaps) -> (u16, bool) {
     let QueueMaps { default, read, poll } = maps;
     match read {
@@ -443,10 +449,10 @@ mod tests {
     const CHILD: &str = "EBOF_TEST_CHILD";
 
     #[test]
-    fn a_panic_of_any_thread_ends_the_holder() {
+    fn a_panic_of_any_thread_ends_the_daemon() {
         if std::env::var_os(CHILD).is_none() {
             let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-            child.args(["holder::tests::a_panic_of_any_thread_ends_the_holder", "--exact", "--nocapture"]);
+            child.args(["daemon::tests::a_panic_of_any_thread_ends_the_daemon", "--exact", "--nocapture"]);
             let output = child.env(CHILD, "1").output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.signal(), Some(Signal::ABORT.as_raw()), "{}: {said}", output.status);
