@@ -1,8 +1,8 @@
 //! Time and chance, of the system or simulated.
 //!
-//! Whoever needs the time or random bytes asks the [`Clock`] that it was given. A system clock asks the kernel. A simulated
-//! clock stands still until it is advanced, and draws its bytes from a seed: code that asks nothing else does the same
-//! thing again when it is run again.
+//! Whoever needs the time or random bytes asks the [`Clock`] that it was given. A system clock asks
+//! the kernel. A simulated clock stands still until it is advanced, and draws its bytes from a
+//! seed: code that asks nothing else does the same thing again when it is run again.
 //!
 //! Owns no timers and no waiting.
 
@@ -55,7 +55,8 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// A clock that stands still until it is advanced. Its random bytes follow from `seed`: they are no secret.
+    /// A clock that stands still until it is advanced. Its random bytes follow from `seed`: they
+    /// are no secret.
     #[must_use]
     pub fn simulated(seed: u64) -> Self {
         let simulated =

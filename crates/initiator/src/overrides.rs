@@ -1,7 +1,7 @@
 //! The connect options that a user may give, by nvme-cli's names and in its units: what verbs take
-//! as arguments and a attach daemon keeps in its state file (features `clap` and `serde`). What is absent
-//! leaves the default. A new option is a field here, a line in [`Overrides::apply`] and a field of
-//! [`Options`].
+//! as arguments and a attach daemon keeps in its state file (features `clap` and `serde`). What is
+//! absent leaves the default. A new option is a field here, a line in [`Overrides::apply`] and a
+//! field of [`Options`].
 
 use std::time::Duration;
 
