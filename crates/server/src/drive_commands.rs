@@ -9,7 +9,7 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::command::{Command, Phase, Waiter, Work};
 use crate::commands::Commands;
-use crate::drives::Keeper;
+use crate::drives::DriveActor;
 use crate::execute::Origin;
 use crate::link::Link;
 use crate::mailbox::{CommandRef, DriveReply, Message};
@@ -26,8 +26,8 @@ impl Commands {
         turn: &mut Turn<'_>,
     ) {
         let association = self.queue.association().cloned();
-        let keeper = association.as_ref().and_then(|association| turn.shared.drives.keeper(&association.subsystem));
-        let (Some(association), Some(keeper)) = (association, keeper) else {
+        let actor = association.as_ref().and_then(|association| turn.shared.drives.actor(&association.subsystem));
+        let (Some(association), Some(actor)) = (association, actor) else {
             // The drive went away between the decision and now.
             let cqe = self.queue.complete(executing, Status::INVALID_FIELD.dnr());
             link.respond(&cqe, turn);
@@ -35,7 +35,7 @@ impl Commands {
         };
         let command = self.command(origin, executing, Work::Drive { waiting: 0, answer: None }, 0, turn);
         let slot = self.slots.insert(command);
-        self.submit_request(slot, request, &association, &keeper, turn);
+        self.submit_request(slot, request, &association, &actor, turn);
     }
 
     /// The drive's answer to a request of this connection.
@@ -130,11 +130,11 @@ impl Commands {
     /// comes to what it is asked now, nothing of this connection is left there.
     pub(crate) fn await_drive(&mut self, turn: &Turn<'_>) {
         let association = self.queue.association();
-        let keeper = association.and_then(|association| turn.shared.drives.keeper(&association.subsystem));
-        let (Some(keeper), Some(mailbox)) = (keeper, turn.shared.mailbox_of(self.handle).cloned()) else { return };
+        let actor = association.and_then(|association| turn.shared.drives.actor(&association.subsystem));
+        let (Some(actor), Some(mailbox)) = (actor, turn.shared.mailbox_of(self.handle).cloned()) else { return };
         self.awaits_drive = true;
         let handle = self.handle;
-        keeper.after_all(move || mailbox.post(Message::DriveDone { handle }));
+        actor.after_all(move || mailbox.post(Message::DriveDone { handle }));
     }
 
     /// A host connects an I/O queue, and this one is of another association of it: what is at a
@@ -177,22 +177,22 @@ impl Commands {
     /// it completes.
     pub(crate) fn tell_reset(&mut self, slot: u32, link: &mut Link, turn: &mut Turn<'_>) {
         let association = self.queue.association().cloned();
-        let keeper = association.as_ref().and_then(|association| turn.shared.drives.keeper(&association.subsystem));
-        let (Some(association), Some(keeper)) = (association, keeper) else {
+        let actor = association.as_ref().and_then(|association| turn.shared.drives.actor(&association.subsystem));
+        let (Some(association), Some(actor)) = (association, actor) else {
             self.finish(slot, Status::SUCCESS, link, turn);
             return;
         };
         if let Some(Command { work: Work::Reset { telling, .. }, .. }) = self.slots.get_mut(slot) {
             *telling = true;
         }
-        self.submit_request(slot, Request::Reset, &association, &keeper, turn);
+        self.submit_request(slot, Request::Reset, &association, &actor, turn);
     }
 
     /// What just failed has to be written down before anything else happens.
     pub(crate) fn hurry_drive(&self, turn: &Turn<'_>) {
         let association = self.queue.association();
-        if let Some(keeper) = association.and_then(|association| turn.shared.drives.keeper(&association.subsystem)) {
-            keeper.hurry();
+        if let Some(actor) = association.and_then(|association| turn.shared.drives.actor(&association.subsystem)) {
+            actor.hurry();
         }
     }
 
@@ -201,12 +201,12 @@ impl Commands {
         slot: u32,
         request: Request,
         association: &Association,
-        keeper: &Arc<Keeper>,
+        actor: &Arc<DriveActor>,
         turn: &Turn<'_>,
     ) {
         let reply = CommandRef { handle: self.handle, slot };
         let mailbox = turn.shared.mailbox_of(self.handle).cloned();
-        keeper.submit(request, association.origin(), move |answer| {
+        actor.submit(request, association.origin(), move |answer| {
             if let Some(mailbox) = mailbox {
                 mailbox.post(Message::Answer { reply, answer });
             }
@@ -217,7 +217,7 @@ impl Commands {
     pub(crate) fn mark_bad(&mut self, slot: u32, extent: Extent, link: &mut Link, turn: &mut Turn<'_>) {
         let kept = self.queue.association().and_then(|of| turn.shared.drives.thin(&of.subsystem, extent.device));
         let devices = turn.devices;
-        let (Some((keeper, thin)), Some(device)) = (kept, devices.device(extent.device)) else {
+        let (Some((actor, thin)), Some(device)) = (kept, devices.device(extent.device)) else {
             return self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, turn);
         };
         if let Some(command) = self.slots.get_mut(slot) {
@@ -228,7 +228,7 @@ impl Commands {
         let block = u64::from(device.geometry().logical_block_bytes.max(1));
         let first = extent.offset_bytes / block;
         let blocks = first..first + u64::from(extent.length_bytes) / block;
-        keeper.mark_bad(thin.volume(), blocks, move |answer| {
+        actor.mark_bad(thin.volume(), blocks, move |answer| {
             if let Some(mailbox) = mailbox {
                 mailbox.post(Message::Answer { reply, answer });
             }
@@ -260,8 +260,8 @@ impl Commands {
     /// Has the drive remember which host has which controller.
     pub(crate) fn assign_cntlid(&mut self, turn: &Turn<'_>) {
         let Some(association) = self.queue.association() else { return };
-        if let Some(keeper) = turn.shared.drives.keeper(&association.subsystem) {
-            keeper.submit(Request::AssignCntlid, association.origin(), |_| {});
+        if let Some(actor) = turn.shared.drives.actor(&association.subsystem) {
+            actor.submit(Request::AssignCntlid, association.origin(), |_| {});
             self.asked_for_cntlid = true;
         }
     }

@@ -20,8 +20,8 @@ use crate::mailbox::Message;
 use crate::shared::Shared;
 use crate::stats::Kind;
 
+mod actor;
 mod jobs;
-mod keeper;
 mod open;
 mod sensor;
 #[cfg(test)]
@@ -29,8 +29,8 @@ mod tests;
 mod trouble;
 mod upkeep;
 
-pub use keeper::KeeperError;
-pub(crate) use keeper::{Around, Event, Keeper};
+pub use actor::DriveOpenError;
+pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
 pub(crate) use open::{open, settings};
 use upkeep::Observed;
 
@@ -44,7 +44,7 @@ pub(crate) enum DriveThreads<'a> {
 
 /// A drive without threads.
 pub(crate) struct SteppedDrive {
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) actor: Arc<DriveActor>,
     pub(crate) stepper: Stepper,
 }
 
@@ -60,14 +60,14 @@ pub(crate) struct Drives {
 pub(crate) struct Shown {
     /// Devices of the configuration's own namespaces.
     plain: Vec<(DeviceId, Arc<dyn Device>)>,
-    /// Keepers by the subsystem of the drive.
-    keepers: BTreeMap<Nqn, Kept>,
+    /// Drive actors by the subsystem of the drive.
+    actors: BTreeMap<Nqn, ServedDrive>,
 }
 
 /// A drive, and the names of its namespaces' devices.
 #[derive(Clone)]
-struct Kept {
-    keeper: Arc<Keeper>,
+struct ServedDrive {
+    actor: Arc<DriveActor>,
     names: BTreeMap<VolumeId, (DeviceId, Arc<dyn Device>)>,
 }
 
@@ -77,22 +77,22 @@ impl Drives {
         Self { state: Mutex::default(), ids }
     }
 
-    /// The keeper of the drive behind a subsystem.
-    pub(crate) fn keeper(&self, subsystem: &Nqn) -> Option<Arc<Keeper>> {
-        Some(Arc::clone(&self.shown().keepers.get(subsystem)?.keeper))
+    /// The actor of the drive behind a subsystem.
+    pub(crate) fn actor(&self, subsystem: &Nqn) -> Option<Arc<DriveActor>> {
+        Some(Arc::clone(&self.shown().actors.get(subsystem)?.actor))
     }
 
-    /// The namespace of a drive behind `device`, with the drive's keeper.
-    pub(crate) fn thin(&self, subsystem: &Nqn, device: DeviceId) -> Option<(Arc<Keeper>, Arc<Thin>)> {
+    /// The namespace of a drive behind `device`, with the drive's actor.
+    pub(crate) fn thin(&self, subsystem: &Nqn, device: DeviceId) -> Option<(Arc<DriveActor>, Arc<Thin>)> {
         let shown = self.shown();
-        let kept = shown.keepers.get(subsystem)?;
-        let (&volume, _) = kept.names.iter().find(|(_, (named, _))| *named == device)?;
-        Some((Arc::clone(&kept.keeper), kept.keeper.medium().thin(volume)?))
+        let served = shown.actors.get(subsystem)?;
+        let (&volume, _) = served.names.iter().find(|(_, (named, _))| *named == device)?;
+        Some((Arc::clone(&served.actor), served.actor.medium().thin(volume)?))
     }
 
-    /// All keepers.
-    pub(crate) fn keepers(&self) -> Vec<(Nqn, Arc<Keeper>)> {
-        self.shown().keepers.iter().map(|(nqn, kept)| (nqn.clone(), Arc::clone(&kept.keeper))).collect()
+    /// All actors.
+    pub(crate) fn actors(&self) -> Vec<(Nqn, Arc<DriveActor>)> {
+        self.shown().actors.iter().map(|(nqn, served)| (nqn.clone(), Arc::clone(&served.actor))).collect()
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -100,34 +100,34 @@ impl Drives {
     }
 
     /// Shows what the configuration says: its own devices, its drives, and `model` with the namespaces of the drives put in. Gives the
-    /// keepers that are no longer needed, to be stopped.
+    /// actors that are no longer needed, to be stopped.
     ///
     /// # Errors
     /// The namespaces of a drive do not make a table; nothing has changed then.
     pub(crate) fn put_in_force(
         &self,
         plain: Vec<(DeviceId, Arc<dyn Device>)>,
-        keepers: &[(Nqn, Arc<Keeper>)],
+        actors: &[(Nqn, Arc<DriveActor>)],
         mut model: Model,
         show: impl FnOnce(Arc<DeviceTable>, Model),
-    ) -> Result<Vec<Arc<Keeper>>, (Nqn, TableError)> {
+    ) -> Result<Vec<Arc<DriveActor>>, (Nqn, TableError)> {
         let mut shown = self.shown();
-        let mut next = Shown { plain, keepers: BTreeMap::new() };
-        for (nqn, keeper) in keepers {
-            let before = shown.keepers.get(nqn).filter(|kept| Arc::ptr_eq(&kept.keeper, keeper));
-            let kept = Kept {
-                keeper: Arc::clone(keeper),
-                names: self.names(keeper, before.map_or(&BTreeMap::new(), |kept| &kept.names)),
+        let mut next = Shown { plain, actors: BTreeMap::new() };
+        for (nqn, actor) in actors {
+            let before = shown.actors.get(nqn).filter(|served| Arc::ptr_eq(&served.actor, actor));
+            let served = ServedDrive {
+                actor: Arc::clone(actor),
+                names: self.names(actor, before.map_or(&BTreeMap::new(), |served| &served.names)),
             };
             if let Some(subsystem) = model.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn) {
-                kept.adopt(Arc::make_mut(subsystem)).map_err(|error| (nqn.clone(), error))?;
+                served.adopt(Arc::make_mut(subsystem)).map_err(|error| (nqn.clone(), error))?;
             }
-            next.keepers.insert(nqn.clone(), kept);
+            next.actors.insert(nqn.clone(), served);
         }
         show(Arc::new(next.table()), model);
         let before = std::mem::replace(&mut *shown, next);
-        let kept = |keeper: &Arc<Keeper>| shown.keepers.values().any(|kept| Arc::ptr_eq(&kept.keeper, keeper));
-        Ok(before.keepers.into_values().map(|kept| kept.keeper).filter(|keeper| !kept(keeper)).collect())
+        let served = |actor: &Arc<DriveActor>| shown.actors.values().any(|served| Arc::ptr_eq(&served.actor, actor));
+        Ok(before.actors.into_values().map(|served| served.actor).filter(|actor| !served(actor)).collect())
     }
 
     /// Shows what the drive of a subsystem has become, by a command of host `by` if it was one. On the drive's thread.
@@ -140,16 +140,16 @@ impl Drives {
         shared: &Shared,
     ) {
         let mut shown = self.shown();
-        let Some(kept) = shown.keepers.get(nqn) else { return };
-        let kept = Kept { keeper: Arc::clone(&kept.keeper), names: self.names(&kept.keeper, &kept.names) };
-        shown.keepers.insert(nqn.clone(), kept.clone());
+        let Some(served) = shown.actors.get(nqn) else { return };
+        let served = ServedDrive { actor: Arc::clone(&served.actor), names: self.names(&served.actor, &served.names) };
+        shown.actors.insert(nqn.clone(), served.clone());
         // Devices first: a queue that is told of a namespace finds its device.
         let table = Arc::new(shown.table());
         shared.post_all(|| Message::Devices(Arc::clone(&table)));
         let mut registry = shared.registry();
         let Some(subsystem) = registry.model().subsystem(nqn) else { return };
         let mut subsystem = Subsystem::clone(subsystem);
-        match kept.adopt(&mut subsystem) {
+        match served.adopt(&mut subsystem) {
             Ok(()) => {
                 // Delivered under the lock, so that no queue hears of an older model later.
                 let notices = registry.replace_subsystem(Arc::new(subsystem), by);
@@ -162,12 +162,12 @@ impl Drives {
     }
 
     /// Has every drive publish through `shared`.
-    pub(crate) fn connect(shared: &Arc<Shared>, keepers: &[(Nqn, Arc<Keeper>)]) {
-        for (nqn, keeper) in keepers {
+    pub(crate) fn connect(shared: &Arc<Shared>, actors: &[(Nqn, Arc<DriveActor>)]) {
+        for (nqn, actor) in actors {
             let of_publish: (Weak<Shared>, Nqn) = (Arc::downgrade(shared), nqn.clone());
             let of_observe = of_publish.clone();
             let of_tell = of_publish.clone();
-            keeper.join(Around {
+            actor.join(DriveCallbacks {
                 publish: Box::new(move |by, reservations, events| {
                     let (shared, nqn) = &of_publish;
                     if let Some(shared) = shared.upgrade() {
@@ -193,34 +193,34 @@ impl Drives {
     /// of a request that failed, and another one may be made under its identifier.
     fn names(
         &self,
-        keeper: &Keeper,
+        actor: &DriveActor,
         before: &BTreeMap<VolumeId, (DeviceId, Arc<dyn Device>)>,
     ) -> BTreeMap<VolumeId, (DeviceId, Arc<dyn Device>)> {
         let named = |(volume, device): (VolumeId, _)| {
             let known = before.get(&volume).cloned();
             (volume, known.unwrap_or_else(|| (self.ids.next(), device)))
         };
-        let view = keeper.view();
+        let view = actor.view();
         let is_used = |volume: VolumeId| view.namespaces.iter().any(|(_, namespace)| namespace.volume == volume);
-        keeper.devices().into_iter().filter(|(volume, _)| is_used(*volume)).map(named).collect()
+        actor.devices().into_iter().filter(|(volume, _)| is_used(*volume)).map(named).collect()
     }
 }
 
 impl Shown {
     fn table(&self) -> DeviceTable {
         let plain = self.plain.iter().map(|(id, device)| (*id, Arc::clone(device)));
-        let named = self.keepers.values().flat_map(|kept| kept.names.values());
+        let named = self.actors.values().flat_map(|served| served.names.values());
         DeviceTable::new(plain.chain(named.map(|(id, device)| (*id, Arc::clone(device)))))
     }
 }
 
-impl Kept {
+impl ServedDrive {
     /// Makes `subsystem` that of the drive.
     fn adopt(&self, subsystem: &mut Subsystem) -> Result<(), TableError> {
-        subsystem.adopt(self.keeper.view(), |namespace| {
+        subsystem.adopt(self.actor.view(), |namespace| {
             let (device, backing) = self.names.get(&namespace.volume)?;
             let geometry = backing.geometry();
-            let thin = self.keeper.medium().thin(namespace.volume)?;
+            let thin = self.actor.medium().thin(namespace.volume)?;
             Some(Backing {
                 device: *device,
                 used: Usage::new(move || thin.allocated_bytes()),

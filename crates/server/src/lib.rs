@@ -9,7 +9,6 @@
 
 mod admission;
 mod buffer;
-mod busy;
 mod closing;
 mod command;
 mod commands;
@@ -23,6 +22,7 @@ mod drive_commands;
 mod drives;
 mod environment;
 mod execute;
+mod fairness;
 mod fused;
 mod handle;
 mod link;
@@ -53,7 +53,7 @@ pub mod firmware {
     pub use ebof_drive::firmware::{Image, ImageError, Personality};
 }
 
-pub use drives::KeeperError;
+pub use drives::DriveOpenError;
 pub use environment::{Environment, Storage};
 pub use metrics::{Exposition, MetricsDetail};
 pub use settings::Settings;

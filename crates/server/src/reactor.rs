@@ -22,10 +22,10 @@ use rustix::event::epoll;
 
 use self::source::{DEVICES, MAILBOX, Source, simulated_event};
 use crate::buffer::Pool;
-use crate::busy::Busy;
 use crate::command::Phase;
 use crate::connection::Connection;
 use crate::device::DeviceTable;
+use crate::fairness::Fairness;
 use crate::handle::place_of;
 use crate::link::{End, Flushed, State};
 use crate::log_limit::Kind;
@@ -77,7 +77,7 @@ pub(crate) struct Reactor {
     kick_failed: bool,
     /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
     last_work_us: Option<u64>,
-    busy: Busy,
+    fairness: Fairness,
     idle: Idle,
     /// Running number of the turn.
     turns: u32,
@@ -120,7 +120,7 @@ impl Reactor {
             shutdown_ms: None,
             kick_failed: false,
             last_work_us: None,
-            busy: Busy::default(),
+            fairness: Fairness::default(),
             idle,
             turns: 0,
         })
@@ -160,7 +160,7 @@ impl Reactor {
 
     /// Whether a few sockets are looked at in this turn, in place of asking for all.
     fn looks_directly(&self) -> bool {
-        !self.turns.is_multiple_of(ASK_EVERY) && self.aborts.is_empty() && self.busy.are_few()
+        !self.turns.is_multiple_of(ASK_EVERY) && self.aborts.is_empty() && self.fairness.are_few()
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<Duration>) {
@@ -197,11 +197,11 @@ impl Reactor {
     /// One turn: everything that is there, with a `direct` look at the sockets that are busy. Returns whether anything was.
     fn turn(&mut self, now_us: u64, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let mut worked = false;
-        self.busy.start_turn(now_us, self.idle.spin_us());
+        self.fairness.start_turn(now_us, self.idle.spin_us());
         let aborts = std::mem::take(&mut self.aborts);
         worked |= self.take_messages(messages, now_us);
         if direct {
-            for place in self.busy.places() {
+            for place in self.fairness.places() {
                 worked |= self.on_socket(place, epoll::EventFlags::IN, now_us);
             }
         }
@@ -313,7 +313,7 @@ impl Reactor {
             retry: &mut self.retry,
             dirty: &mut self.dirty,
             number: self.turns,
-            share: self.busy.share(place),
+            share: self.fairness.share(place),
             now_ms: now_us / 1000,
             now_us,
         };
@@ -327,7 +327,7 @@ impl Reactor {
         }
         let used = connection.link.take_charged();
         if used > 0 {
-            self.busy.note_use(used);
+            self.fairness.note_use(used);
         }
         if connection.is_finished() {
             // Closing the socket takes it out of the epoll set.
@@ -391,7 +391,7 @@ impl Reactor {
             Ok(())
         });
         if received > 0 {
-            self.busy.note(place);
+            self.fairness.note(place);
         }
         worked || received > 0
     }

@@ -27,7 +27,7 @@ use crate::control::{Listening, Order};
 use crate::drives::{DriveThreads, Drives};
 use crate::mailbox::Message;
 use crate::port::PortState;
-use crate::startup::{Devices, Kept, Place, Plain, StartError, listen, listen_at};
+use crate::startup::{Devices, OpenDrive, Place, Plain, StartError, listen, listen_at};
 use crate::target::{InForce, Target};
 
 use sort::{collide, file_id, missing};
@@ -48,7 +48,7 @@ pub(crate) fn apply(target: &Target, mut desired: Config) -> Result<Plan, ApplyE
     refuse(&plan)?;
     let InForce { config: old, devices, ports, generation } = before;
     let mut reload = Reload::new(target, &old, &desired, generation, devices.with(BTreeMap::new(), Vec::new()));
-    (reload.leaving, reload.leaving_drives, reload.leaving_ports) = (devices.open, devices.keepers, ports);
+    (reload.leaving, reload.leaving_drives, reload.leaving_ports) = (devices.open, devices.actors, ports);
     let prepared = reload.sort().and_then(|()| reload.release()).and_then(|()| reload.take());
     match prepared.and_then(|()| reload.check()) {
         Ok(()) => {
@@ -90,9 +90,9 @@ struct Reload<'c> {
     /// From where to where a device goes that is open already.
     moves: Vec<(Place, Place)>,
     /// Drives that stay, as they were and as they will be.
-    drives_stay: Vec<(Kept, Kept)>,
-    leaving_drives: Vec<Kept>,
-    taken_drives: Vec<Kept>,
+    drives_stay: Vec<(OpenDrive, OpenDrive)>,
+    leaving_drives: Vec<OpenDrive>,
+    taken_drives: Vec<OpenDrive>,
     /// Ports that stay, as they were and as they will be.
     ports_stay: Vec<(Listening, Listening)>,
     leaving_ports: Vec<Listening>,
@@ -171,9 +171,9 @@ impl<'c> Reload<'c> {
             }
             Late::Drive(drive, subsystem) => {
                 let missing = missing(&drive.backing);
-                let kept = self.blank.open_drive(drive, subsystem, &mut DriveThreads::Own)?;
-                self.note_made(missing, &kept.backing);
-                self.taken_drives.push(kept);
+                let opened = self.blank.open_drive(drive, subsystem, &mut DriveThreads::Own)?;
+                self.note_made(missing, &opened.backing);
+                self.taken_drives.push(opened);
             }
             Late::Port(port) => self.taken_ports.push(listen(port)?),
             Late::Rebind(before, port) => {
@@ -235,11 +235,11 @@ impl<'c> Reload<'c> {
         let open = open.map(|(place, plain)| (place.clone(), plain.clone())).collect();
         let (hidden, others) = std::mem::take(&mut self.leaving_drives)
             .into_iter()
-            .partition::<Vec<Kept>, _>(|kept| gone.contains(&kept.subsystem.nqn));
+            .partition::<Vec<OpenDrive>, _>(|opened| gone.contains(&opened.subsystem.nqn));
         self.leaving_drives = others;
-        released.backings = hidden.into_iter().map(|kept| kept.backing).collect();
-        let keepers = self.drives_stay.iter().map(|(before, _)| before).chain(&self.leaving_drives);
-        let devices = self.blank.with(open, keepers.cloned().collect());
+        released.backings = hidden.into_iter().map(|opened| opened.backing).collect();
+        let actors = self.drives_stay.iter().map(|(before, _)| before).chain(&self.leaving_drives);
+        let devices = self.blank.with(open, actors.cloned().collect());
         let ports = self.ports_stay.iter().map(|(before, _)| before).chain(&self.leaving_ports).cloned().collect();
         InForce { config, devices, ports, generation: self.generation }
     }
@@ -267,8 +267,8 @@ impl<'c> Reload<'c> {
         };
         let plain = self.leaving.iter().filter(|(_, plain)| is_wanted(&plain.device));
         released.places.extend(plain.map(|(place, _)| place.clone()));
-        let drives = self.leaving_drives.iter().filter(|kept| is_wanted(&kept.backing));
-        released.drives = drives.map(|kept| (kept.config.clone(), kept.subsystem.clone())).collect();
+        let drives = self.leaving_drives.iter().filter(|opened| is_wanted(&opened.backing));
+        released.drives = drives.map(|opened| (opened.config.clone(), opened.subsystem.clone())).collect();
         released
     }
 
@@ -323,8 +323,8 @@ impl<'c> Reload<'c> {
             let drive = namespace.map_or_else(|| plain.drive.clone(), |namespace| namespace.drive.clone());
             (place.clone(), Plain { drive, ..plain.clone() })
         });
-        let keepers = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken_drives).cloned().collect();
-        self.blank.with(open.collect(), keepers)
+        let actors = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken_drives).cloned().collect();
+        self.blank.with(open.collect(), actors)
     }
 
     /// In the order of the configuration.
@@ -370,7 +370,7 @@ impl<'c> Reload<'c> {
     /// Waits until what has left is closed: whoever is told that it is gone may use it for
     /// something else.
     fn let_go(&mut self) {
-        let drives = self.leaving_drives.drain(..).map(|kept| kept.backing);
+        let drives = self.leaving_drives.drain(..).map(|opened| opened.backing);
         let gone: Vec<Arc<dyn Device>> =
             std::mem::take(&mut self.leaving).into_values().map(|plain| plain.device).chain(drives).collect();
         let end = Instant::now() + DRAIN;
@@ -430,8 +430,8 @@ impl<'c> Reload<'c> {
         let mut model = devices.model(&config, &ports, self.generation)?;
         // A host that comes meanwhile is not to give up.
         model.returning.clone_from(&self.returning);
-        let keepers = devices.keepers();
-        let surplus = shared.drives.put_in_force(devices.plain(), &keepers, model, |table, model| {
+        let actors = devices.actors();
+        let surplus = shared.drives.put_in_force(devices.plain(), &actors, model, |table, model| {
             // Devices first: a queue that is told of a namespace finds its device.
             shared.post_all(|| Message::Devices(Arc::clone(&table)));
             // Delivered under the lock, so that no queue hears of an older model later.
@@ -440,9 +440,9 @@ impl<'c> Reload<'c> {
             shared.deliver(notices);
         });
         let surplus = surplus.map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
-        Drives::connect(shared, &keepers);
+        Drives::connect(shared, &actors);
         *self.target.in_force() = InForce { config, devices, ports, generation: self.generation };
-        surplus.iter().for_each(|keeper| keeper.stop());
+        surplus.iter().for_each(|actor| actor.stop());
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::control::Listening;
 use crate::device::DeviceIds;
-use crate::drives::{self, DriveThreads, Keeper, KeeperError};
+use crate::drives::{self, DriveActor, DriveOpenError, DriveThreads};
 use crate::environment::Environment;
 use crate::port::PortState;
 use crate::sockets;
@@ -60,7 +60,7 @@ pub enum StartError {
         /// Its name.
         name: String,
         /// Why.
-        error: Box<KeeperError>,
+        error: Box<DriveOpenError>,
     },
     /// The namespaces of a subsystem do not fit together.
     #[error("subsystem {subsystem}: {error}")]
@@ -112,7 +112,7 @@ impl StartError {
     pub(crate) fn is_in_use(&self) -> bool {
         match self {
             Self::Drive { error, .. } => error.is_in_use(),
-            Self::ManagedDrive { error, .. } => matches!(&**error, KeeperError::Backing(error) if error.is_in_use()),
+            Self::ManagedDrive { error, .. } => matches!(&**error, DriveOpenError::Backing(error) if error.is_in_use()),
             Self::Listen { error, .. } => error.kind() == io::ErrorKind::AddrInUse,
             _ => false,
         }
@@ -126,7 +126,7 @@ pub(crate) type Place = (Nqn, u32);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
     pub(crate) open: BTreeMap<Place, Plain>,
-    pub(crate) keepers: Vec<Kept>,
+    pub(crate) actors: Vec<OpenDrive>,
     pub(crate) ids: DeviceIds,
     environment: Environment,
 }
@@ -141,17 +141,17 @@ pub(crate) struct Plain {
 
 /// A drive that is open, and whose it is.
 #[derive(Clone)]
-pub(crate) struct Kept {
+pub(crate) struct OpenDrive {
     pub(crate) config: ManagedDrive,
     pub(crate) subsystem: Subsystem,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) actor: Arc<DriveActor>,
     /// What it lies on.
     pub(crate) backing: Arc<dyn Device>,
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for OpenDrive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("OpenDrive").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -175,8 +175,8 @@ impl Devices {
                 devices.open.insert((subsystem.nqn.clone(), namespace.nsid), plain);
             }
             if let Some(drive) = drive_of(config, subsystem) {
-                let kept = devices.open_drive(drive, subsystem, threads)?;
-                devices.keepers.push(kept);
+                let opened = devices.open_drive(drive, subsystem, threads)?;
+                devices.actors.push(opened);
             }
         }
         Ok(devices)
@@ -212,15 +212,15 @@ impl Devices {
         config: &ManagedDrive,
         subsystem: &Subsystem,
         threads: &mut DriveThreads<'_>,
-    ) -> Result<Kept, StartError> {
-        let (keeper, backing) = drives::open(config, subsystem, &self.environment, threads)
+    ) -> Result<OpenDrive, StartError> {
+        let (actor, backing) = drives::open(config, subsystem, &self.environment, threads)
             .map_err(|error| StartError::ManagedDrive { name: config.name.clone(), error: Box::new(error) })?;
-        Ok(Kept { config: config.clone(), subsystem: subsystem.clone(), keeper, backing })
+        Ok(OpenDrive { config: config.clone(), subsystem: subsystem.clone(), actor, backing })
     }
 
     /// Other devices, with the names and from the place that these have.
-    pub(crate) fn with(&self, open: BTreeMap<Place, Plain>, keepers: Vec<Kept>) -> Self {
-        Self { open, keepers, ids: self.ids.clone(), environment: self.environment.clone() }
+    pub(crate) fn with(&self, open: BTreeMap<Place, Plain>, actors: Vec<OpenDrive>) -> Self {
+        Self { open, actors, ids: self.ids.clone(), environment: self.environment.clone() }
     }
 
     /// Names for devices.
@@ -234,40 +234,40 @@ impl Devices {
     }
 
     /// The open drives, with their subsystems.
-    pub(crate) fn keepers(&self) -> Vec<(Nqn, Arc<Keeper>)> {
-        self.keepers.iter().map(|kept| (kept.subsystem.nqn.clone(), Arc::clone(&kept.keeper))).collect()
+    pub(crate) fn actors(&self) -> Vec<(Nqn, Arc<DriveActor>)> {
+        self.actors.iter().map(|opened| (opened.subsystem.nqn.clone(), Arc::clone(&opened.actor))).collect()
     }
 
     /// What there is to report about the drives.
     pub(crate) fn drive_status(&self) -> Vec<DriveStatus> {
-        let status = |kept: &Kept| {
-            let view = kept.keeper.view();
+        let status = |opened: &OpenDrive| {
+            let view = opened.actor.view();
             DriveStatus {
-                name: kept.config.name.clone(),
-                subsystem_nqn: Some(kept.subsystem.nqn.to_string()),
-                backing: kept.config.backing.to_string(),
-                profile: kept.config.profile.to_string(),
+                name: opened.config.name.clone(),
+                subsystem_nqn: Some(opened.subsystem.nqn.to_string()),
+                backing: opened.config.backing.to_string(),
+                profile: opened.config.profile.to_string(),
                 capacity_bytes: view.capacity.total_bytes,
                 unallocated_bytes: view.unallocated_bytes,
                 namespaces: u32::try_from(view.namespaces.len()).unwrap_or(u32::MAX),
                 namespaces_max: view.profile.namespaces,
-                allocated_bytes: kept.keeper.medium().capacity().used_bytes,
-                health: kept.keeper.health(),
+                allocated_bytes: opened.actor.medium().capacity().used_bytes,
+                health: opened.actor.health(),
             }
         };
-        self.keepers.iter().map(status).collect()
+        self.actors.iter().map(status).collect()
     }
 
     /// The drive behind a subsystem: its name, and what it is now.
     pub(crate) fn drive_of(&self, subsystem: &Nqn) -> Option<(&str, Arc<View>)> {
-        let kept = self.keepers.iter().find(|kept| kept.subsystem.nqn == *subsystem)?;
-        Some((&kept.config.name, kept.keeper.view()))
+        let opened = self.actors.iter().find(|opened| opened.subsystem.nqn == *subsystem)?;
+        Some((&opened.config.name, opened.actor.view()))
     }
 
     /// Tells the drives what the configuration now says about them.
     pub(crate) fn configure(&self) {
-        for kept in &self.keepers {
-            kept.keeper.configure(&kept.config.name, drives::settings(&kept.config, &kept.subsystem));
+        for opened in &self.actors {
+            opened.actor.configure(&opened.config.name, drives::settings(&opened.config, &opened.subsystem));
         }
     }
 

@@ -151,8 +151,8 @@ impl SteppedTarget {
 
     /// Closes the drives in order, as at the end of a process that is asked to end.
     pub fn close(mut self) {
-        for SteppedDrive { keeper, stepper } in &mut self.drives {
-            keeper.stop_stepped(stepper);
+        for SteppedDrive { actor, stepper } in &mut self.drives {
+            actor.stop_stepped(stepper);
         }
     }
 }

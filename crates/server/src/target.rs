@@ -125,12 +125,12 @@ impl Target {
         let drives = Drives::new(devices.ids());
         let mut first = None;
         drives
-            .put_in_force(devices.plain(), &devices.keepers(), model, |table, model| first = Some((table, model)))
+            .put_in_force(devices.plain(), &devices.actors(), model, |table, model| first = Some((table, model)))
             .map_err(|(subsystem, error)| StartError::Namespaces { subsystem, error })?;
         let (table, model) = first.expect("shown once when nothing failed");
         let registry = Registry::new(limits(&settings), Arc::new(model), generation);
         let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.to_vec(), bell.clone()));
-        Drives::connect(&shared, &devices.keepers());
+        Drives::connect(&shared, &devices.actors());
         let (orders, receiver) = Orders::new(bell.clone());
         let state = Mutex::new(InForce { config, devices, ports, generation });
         let target = Self { shared, orders, threads: Mutex::default(), state, changing: Mutex::default() };
@@ -244,7 +244,7 @@ impl Target {
             let _ended = thread.join();
         }
         // Nobody asks the drives for anything any more.
-        self.shared.drives.keepers().iter().for_each(|(_, keeper)| keeper.stop());
+        self.shared.drives.actors().iter().for_each(|(_, actor)| actor.stop());
     }
 
     /// Looks again at what namespaces store their data in: what has grown is offered as large as it is now, and hosts are

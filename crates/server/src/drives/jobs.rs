@@ -14,7 +14,7 @@ use ebof_medium::{Job, Progress, Purge, Store};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Status};
 
-use super::keeper::Keeper;
+use super::actor::DriveActor;
 use super::upkeep;
 
 /// Bytes that a step reads or writes, about.
@@ -45,7 +45,7 @@ pub(super) fn wants_facts(request: &Request) -> bool {
     }
 }
 
-impl Keeper {
+impl DriveActor {
     /// Sees to it that everything goes on that the drive remembers as under way. On the drive's thread.
     pub(super) fn start_jobs(self: &Arc<Self>, store: &mut Store) {
         if store.is_read_only() {
@@ -56,13 +56,13 @@ impl Keeper {
             (drive.state().self_test.step().is_some(), drive.sanitize_work().is_some())
         };
         if testing && !self.jobs.testing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(SelfTest { keeper: Arc::downgrade(self), reading: None, kept: self.clock.now() }));
+            store.start(Box::new(SelfTest { actor: Arc::downgrade(self), reading: None, kept: self.clock.now() }));
         }
         if sanitizing && !self.jobs.sanitizing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(Sanitize { keeper: Arc::downgrade(self), next: 0, purge: Purge::default() }));
+            store.start(Box::new(Sanitize { actor: Arc::downgrade(self), next: 0, purge: Purge::default() }));
         }
         if self.has_leftovers() && !self.jobs.removing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(Remove { keeper: Arc::downgrade(self), began: false }));
+            store.start(Box::new(Remove { actor: Arc::downgrade(self), began: false }));
         }
     }
 
@@ -75,8 +75,8 @@ impl Keeper {
         then: Box<dyn FnOnce() + Send>,
     ) {
         let all = store.unclean().max(1);
-        let (keeper, then, purge) = (Arc::downgrade(self), Some(then), Purge::default());
-        let erase = Erase { keeper, namespaces, then, all, shown: 100, is_clean: false, purge };
+        let (actor, then, purge) = (Arc::downgrade(self), Some(then), Purge::default());
+        let erase = Erase { actor, namespaces, then, all, shown: 100, is_clean: false, purge };
         store.start(Box::new(erase));
     }
 
@@ -94,7 +94,7 @@ impl Keeper {
 
 /// The self-test of the drive.
 struct SelfTest {
-    keeper: Weak<Keeper>,
+    actor: Weak<DriveActor>,
     /// The extent that is being read.
     reading: Option<Reading>,
     kept: Instant,
@@ -113,42 +113,42 @@ struct Reading {
 
 impl Job for SelfTest {
     fn step(&mut self, store: &mut Store) -> Progress {
-        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
-        let Some(step) = keeper.drive().state().self_test.step() else {
-            keeper.jobs.testing.store(false, Ordering::Relaxed);
+        let Some(actor) = self.actor.upgrade() else { return Progress::Done };
+        let Some(step) = actor.drive().state().self_test.step() else {
+            actor.jobs.testing.store(false, Ordering::Relaxed);
             return Progress::Done;
         };
         let result = match step {
             Step::Health => {
                 self.reading = None;
-                check(keeper.drive().condition().warnings(&ebof_drive::health::Thresholds::DEFAULT) == 0)
+                check(actor.drive().condition().warnings(&ebof_drive::health::Thresholds::DEFAULT) == 0)
             }
             Step::Metadata => store.check().map_err(|error| {
-                tracing::error!(drive = keeper.name(), "the self-test cannot read the drive's own data: {error}");
+                tracing::error!(drive = actor.name(), "the self-test cannot read the drive's own data: {error}");
                 Failure::Segment
             }),
-            Step::Extent { nsid, ordinal } => match self.read(&keeper, store, nsid, ordinal) {
+            Step::Extent { nsid, ordinal } => match self.read(&actor, store, nsid, ordinal) {
                 Some(result) => result,
                 None => return Progress::Again,
             },
             Step::Life => {
-                let drive = keeper.drive();
+                let drive = actor.drive();
                 check(drive.state().health.percentage_used(&drive.endurance()) < u8::MAX)
             }
         };
         if let Err(failure) = result {
-            tracing::warn!(drive = keeper.name(), ?failure, "the self-test found something");
+            tracing::warn!(drive = actor.name(), ?failure, "the self-test found something");
         }
-        let (change, ended) = keeper.drive().self_test_stepped(result);
-        if !ended && keeper.clock.now().saturating_duration_since(self.kept) < KEEP {
-            keeper.drive().apply(change);
+        let (change, ended) = actor.drive().self_test_stepped(result);
+        if !ended && actor.clock.now().saturating_duration_since(self.kept) < KEEP {
+            actor.drive().apply(change);
             return Progress::Again;
         }
-        self.kept = keeper.clock.now();
-        match keeper.commit(store, vec![change]) {
+        self.kept = actor.clock.now();
+        match actor.commit(store, vec![change]) {
             Ok(()) => Progress::Again,
             Err(error) => {
-                tracing::error!(drive = keeper.name(), "the self-test cannot be written down: {error}");
+                tracing::error!(drive = actor.name(), "the self-test cannot be written down: {error}");
                 Progress::Later(1000)
             }
         }
@@ -157,8 +157,8 @@ impl Job for SelfTest {
 
 impl SelfTest {
     /// Reads a part of an extent; the result when there is one.
-    fn read(&mut self, keeper: &Keeper, store: &mut Store, nsid: Nsid, ordinal: u64) -> Option<Result<(), Failure>> {
-        let volume = keeper.drive().state().namespaces.get(&nsid.0).map(|namespace| namespace.volume);
+    fn read(&mut self, actor: &DriveActor, store: &mut Store, nsid: Nsid, ordinal: u64) -> Option<Result<(), Failure>> {
+        let volume = actor.drive().state().namespaces.get(&nsid.0).map(|namespace| namespace.volume);
         let Some((volume, thin)) = volume.and_then(|volume| Some((volume, store.thin(volume)?))) else {
             return Some(Ok(()));
         };
@@ -173,7 +173,7 @@ impl SelfTest {
                 }
             }
         };
-        let block = u64::from(keeper.medium().device(volume)?.geometry().logical_block_bytes);
+        let block = u64::from(actor.medium().device(volume)?.geometry().logical_block_bytes);
         let (first, last) = (reading.next / block, reading.end.min(reading.next + STEP_BYTES) / block);
         // What a host has marked as not to be read is not the drive's fault.
         let bad = thin.bad_ranges(&(first..last), 1).into_iter().next();
@@ -232,25 +232,25 @@ fn check(good: bool) -> Result<(), Failure> {
 
 /// Removes from the medium what could not be removed when its namespace went.
 struct Remove {
-    keeper: Weak<Keeper>,
+    actor: Weak<DriveActor>,
     /// The first try was somebody else's.
     began: bool,
 }
 
 impl Job for Remove {
     fn step(&mut self, store: &mut Store) -> Progress {
-        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
-        if !std::mem::replace(&mut self.began, true) || !keeper.remove_leftovers(store) {
+        let Some(actor) = self.actor.upgrade() else { return Progress::Done };
+        if !std::mem::replace(&mut self.began, true) || !actor.remove_leftovers(store) {
             return Progress::Later(1000);
         }
-        keeper.jobs.removing.store(false, Ordering::Relaxed);
+        actor.jobs.removing.store(false, Ordering::Relaxed);
         Progress::Done
     }
 }
 
 /// Erases what was given back.
 struct Erase {
-    keeper: Weak<Keeper>,
+    actor: Weak<DriveActor>,
     namespaces: Vec<VolumeId>,
     then: Option<Box<dyn FnOnce() + Send>>,
     /// Extents there were at first.
@@ -265,23 +265,23 @@ struct Erase {
 
 impl Job for Erase {
     fn step(&mut self, store: &mut Store) -> Progress {
-        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
+        let Some(actor) = self.actor.upgrade() else { return Progress::Done };
         // Sanitizing does the same, or overwrites everything first; and what could not be removed yet would not be erased.
-        if keeper.drive().sanitize_work().is_some() || keeper.has_leftovers() {
+        if actor.drive().sanitize_work().is_some() || actor.has_leftovers() {
             return Progress::Later(100);
         }
-        match self.part(&keeper, store) {
+        match self.part(&actor, store) {
             Ok(true) => {}
             Ok(false) if store.is_reclaimed() => return Progress::Again,
             Ok(false) => return Progress::Later(WAIT_MS),
             Err(error) => {
                 // The namespaces are empty; the extents are not used before they are zeroed.
-                tracing::error!(drive = keeper.name(), "what was formatted cannot be erased now: {error}");
+                tracing::error!(drive = actor.name(), "what was formatted cannot be erased now: {error}");
                 return Progress::Later(1000);
             }
         }
-        keeper.drive().set_erasing(&self.namespaces, None);
-        keeper.show(None, &[], &[]);
+        actor.drive().set_erasing(&self.namespaces, None);
+        actor.show(None, &[], &[]);
         if let Some(then) = self.then.take() {
             then();
         }
@@ -291,15 +291,15 @@ impl Job for Erase {
 
 impl Erase {
     /// Does a part; `true` when all is done.
-    fn part(&mut self, keeper: &Keeper, store: &mut Store) -> Result<bool, ebof_medium::Error> {
+    fn part(&mut self, actor: &DriveActor, store: &mut Store) -> Result<bool, ebof_medium::Error> {
         if !self.is_clean {
             self.is_clean = store.clean()?;
             let left = u64::from(store.unclean()) * 100 / u64::from(self.all);
             let left = u8::try_from(left.clamp(1, 100)).unwrap_or(100);
             if left + SHOWN_PERCENT <= self.shown {
                 self.shown = left;
-                keeper.drive().set_erasing(&self.namespaces, Some(left));
-                keeper.show(None, &[], &[]);
+                actor.drive().set_erasing(&self.namespaces, Some(left));
+                actor.show(None, &[], &[]);
             }
             return Ok(false);
         }
@@ -309,7 +309,7 @@ impl Erase {
 
 /// Sanitizes the drive. No namespace has anything in it since that was begun, and commands are refused.
 struct Sanitize {
-    keeper: Weak<Keeper>,
+    actor: Weak<DriveActor>,
     /// Extents that are done in this pass.
     next: u32,
     /// How far journals and checkpoints are.
@@ -318,31 +318,31 @@ struct Sanitize {
 
 impl Job for Sanitize {
     fn step(&mut self, store: &mut Store) -> Progress {
-        let Some(keeper) = self.keeper.upgrade() else { return Progress::Done };
-        let Some(work) = keeper.drive().sanitize_work() else {
+        let Some(actor) = self.actor.upgrade() else { return Progress::Done };
+        let Some(work) = actor.drive().sanitize_work() else {
             store.hold_unclean(false);
-            keeper.jobs.sanitizing.store(false, Ordering::Relaxed);
+            actor.jobs.sanitizing.store(false, Ordering::Relaxed);
             return Progress::Done;
         };
         // What a file system has taken back cannot be overwritten any more.
         store.hold_unclean(matches!(work.method, Method::Overwrite(_)));
-        if !keeper.remove_leftovers(store) {
-            tracing::error!(drive = keeper.name(), "the drive cannot be sanitized: what was deleted cannot be removed");
-            return keeper.end_sanitize(store, false);
+        if !actor.remove_leftovers(store) {
+            tracing::error!(drive = actor.name(), "the drive cannot be sanitized: what was deleted cannot be removed");
+            return actor.end_sanitize(store, false);
         }
         // What still moves belongs to commands from before.
         if !store.is_reclaimed() {
             return Progress::Later(WAIT_MS);
         }
-        match self.part(&keeper, store, work) {
+        match self.part(&actor, store, work) {
             Ok(false) => Progress::Again,
             Ok(true) => {
                 (self.next, self.purge) = (0, Purge::default());
-                keeper.end_pass(store)
+                actor.end_pass(store)
             }
             Err(error) => {
-                tracing::error!(drive = keeper.name(), "the drive cannot be sanitized: {error}");
-                keeper.end_sanitize(store, false)
+                tracing::error!(drive = actor.name(), "the drive cannot be sanitized: {error}");
+                actor.end_sanitize(store, false)
             }
         }
     }
@@ -350,16 +350,16 @@ impl Job for Sanitize {
 
 impl Sanitize {
     /// Does a part of a pass; `true` at its end.
-    fn part(&mut self, keeper: &Keeper, store: &mut Store, work: Work) -> Result<bool, ebof_medium::Error> {
-        let extent_bytes = keeper.medium().capacity().extent_bytes;
+    fn part(&mut self, actor: &DriveActor, store: &mut Store, work: Work) -> Result<bool, ebof_medium::Error> {
+        let extent_bytes = actor.medium().capacity().extent_bytes;
         if self.next == store.extents() {
             // Journals and checkpoints have what the extents had: checksums of it, and metadata.
             return Ok(work.pass + 1 < work.passes || store.purge(&mut self.purge)?);
         }
         if self.next == 0 && work.pass == 0 {
-            warn_of_what_is_beyond_reach(keeper, store, work.method);
+            warn_of_what_is_beyond_reach(actor, store, work.method);
         }
-        let (began, first) = (keeper.clock.now(), self.next);
+        let (began, first) = (actor.clock.now(), self.next);
         let count = match work.method {
             Method::NewKeys => {
                 store.forget_keys()?;
@@ -379,8 +379,8 @@ impl Sanitize {
         if self.next == store.extents() {
             store.sync()?;
         }
-        let micros = u64::try_from(keeper.clock.now().saturating_duration_since(began).as_micros()).unwrap_or(u64::MAX);
-        let mut drive = keeper.drive();
+        let micros = u64::try_from(actor.clock.now().saturating_duration_since(began).as_micros()).unwrap_or(u64::MAX);
+        let mut drive = actor.drive();
         drive.set_sanitized_bytes(u64::from(self.next) * extent_bytes);
         drive.measure(work.method, u64::from(self.next - first) * extent_bytes, micros);
         Ok(false)
@@ -388,12 +388,12 @@ impl Sanitize {
 }
 
 /// An overwrite reaches the blocks that the drive's file has now. Those that it had before are the file system's.
-fn warn_of_what_is_beyond_reach(keeper: &Keeper, store: &Store, method: Method) {
+fn warn_of_what_is_beyond_reach(actor: &DriveActor, store: &Store, method: Method) {
     let bytes = store.given_back_bytes();
     if matches!(method, Method::Overwrite(_)) && bytes > 0 {
         tracing::warn!(
-            drive = keeper.name(),
-            device = keeper.backing(),
+            drive = actor.name(),
+            device = actor.backing(),
             bytes,
             "sanitizing overwrites what the drive has: up to so many bytes were given back to what is below it when \
              namespaces were deleted or blocks deallocated, and what they held is beyond its reach"
@@ -401,7 +401,7 @@ fn warn_of_what_is_beyond_reach(keeper: &Keeper, store: &Store, method: Method) 
     }
 }
 
-impl Keeper {
+impl DriveActor {
     fn end_pass(&self, store: &mut Store) -> Progress {
         let change = self.drive().sanitize_pass_done();
         match change {

@@ -1,4 +1,4 @@
-//! From a drive's configuration to its keeper: the backing device is made or opened, and the settings are translated.
+//! From a drive's configuration to its actor: the backing device is made or opened, and the settings are translated.
 
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -14,7 +14,7 @@ use ebof_nvme::Nqn;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use super::keeper::{Keeper, KeeperError, Plan};
+use super::actor::{DriveActor, DriveOpenError, Plan};
 use super::sensor::Sensor;
 use super::{DriveThreads, SteppedDrive};
 use crate::environment::Environment;
@@ -25,7 +25,7 @@ pub(crate) fn open(
     subsystem: &Subsystem,
     environment: &Environment,
     threads: &mut DriveThreads<'_>,
-) -> Result<(Arc<Keeper>, Arc<dyn ebof_backend::Device>), KeeperError> {
+) -> Result<(Arc<DriveActor>, Arc<dyn ebof_backend::Device>), DriveOpenError> {
     // `100M` is no whole number of blocks: what is made is a little larger.
     let capacity = config.size_bytes.or(config.backing.size_bytes());
     let capacity = capacity.map(|bytes| bytes.checked_next_multiple_of(512).unwrap_or(bytes));
@@ -72,10 +72,10 @@ pub(crate) fn open(
     let clock = environment.clock.clone();
     let plan = Plan { name, backing: Arc::clone(&backing), options, settings, identity, sensor, clock };
     let opened = match threads {
-        DriveThreads::Own => Keeper::open(plan),
-        DriveThreads::Stepped(drives) => Keeper::open_stepped(plan).map(|(keeper, stepper)| {
-            drives.push(SteppedDrive { keeper: Arc::clone(&keeper), stepper });
-            keeper
+        DriveThreads::Own => DriveActor::open(plan),
+        DriveThreads::Stepped(drives) => DriveActor::open_stepped(plan).map(|(actor, stepper)| {
+            drives.push(SteppedDrive { actor: Arc::clone(&actor), stepper });
+            actor
         }),
     };
     if let (Err(_), true, Backing::File(file)) = (&opened, zeroed, &config.backing) {
@@ -87,8 +87,8 @@ pub(crate) fn open(
 }
 
 /// The key in a file: 32 bytes as they are, or as 64 hexadecimal digits.
-fn read_key(path: &str) -> Result<DriveKey, KeeperError> {
-    let wrong = |reason: String| KeeperError::Key { path: path.to_owned(), reason };
+fn read_key(path: &str) -> Result<DriveKey, DriveOpenError> {
+    let wrong = |reason: String| DriveOpenError::Key { path: path.to_owned(), reason };
     let help = "a key file has 32 bytes, or 64 hexadecimal digits: `head -c 32 /dev/urandom > FILE` makes one";
     let unreadable = |error: std::io::Error| wrong(format!("the key cannot be read: {error}; {help}"));
     // A pipe that nobody writes to must not be waited for: a running target opens drives, too.

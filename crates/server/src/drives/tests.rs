@@ -12,7 +12,7 @@ use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use super::keeper::{Keeper, Plan};
+use super::actor::{DriveActor, Plan};
 use crate::mailbox::DriveReply;
 
 const CAPACITY: u64 = 16 << 20;
@@ -80,36 +80,36 @@ impl Device for Faulty {
     }
 }
 
-fn keeper(device: &Arc<Faulty>, settings: Settings) -> Arc<Keeper> {
+fn actor(device: &Arc<Faulty>, settings: Settings) -> Arc<DriveActor> {
     let backing = Arc::clone(device) as Arc<dyn Device>;
     let options = Options { create: Some(CAPACITY), zeroed: true, ..Options::default() };
     let identity = Identity { serial: "S1".to_owned(), model: "ebof".to_owned(), uuid: [7; 16] };
     let plan =
         Plan { name: "d0".to_owned(), backing, options, settings, identity, sensor: None, clock: Clock::system() };
-    let keeper = Keeper::open(plan).unwrap();
-    ask(&keeper, Request::AssignCntlid).unwrap();
-    keeper
+    let actor = DriveActor::open(plan).unwrap();
+    ask(&actor, Request::AssignCntlid).unwrap();
+    actor
 }
 
-fn ask(keeper: &Arc<Keeper>, request: Request) -> Result<DriveReply, Refusal> {
+fn ask(actor: &Arc<DriveActor>, request: Request) -> Result<DriveReply, Refusal> {
     let origin = Origin {
         cntlid: ControllerId(1),
         host: Nqn::parse("nqn.2014-08.org.example:host").unwrap(),
         host_id: HostId([1; 16]),
     };
     let (sender, receiver) = mpsc::channel();
-    keeper.submit(request, origin, move |answer| {
+    actor.submit(request, origin, move |answer| {
         let _gone = sender.send(answer);
     });
     receiver.recv_timeout(Duration::from_secs(120)).unwrap()
 }
 
 /// Makes a namespace of 1 MiB that the host has.
-fn create(keeper: &Arc<Keeper>) -> Result<u32, Refusal> {
+fn create(actor: &Arc<DriveActor>) -> Result<u32, Refusal> {
     let wanted = NewNamespace { blocks: 256, capacity_blocks: 256, format: 1, ..NewNamespace::default() };
-    let Answer::Done(nsid) = ask(keeper, Request::Create(wanted))?.answer else { panic!("an NSID is expected") };
+    let Answer::Done(nsid) = ask(actor, Request::Create(wanted))?.answer else { panic!("an NSID is expected") };
     let nsid = u32::try_from(nsid).unwrap();
-    ask(keeper, Request::Attach(Nsid(nsid), vec![ControllerId(1)]))?;
+    ask(actor, Request::Attach(Nsid(nsid), vec![ControllerId(1)]))?;
     Ok(nsid)
 }
 
@@ -132,15 +132,15 @@ fn a_namespace_can_be_created_after_that_has_failed_once() {
     for (encrypted, writes) in [(false, 2), (true, 4)] {
         for after in 0..writes {
             let device = Faulty::new();
-            let keeper = keeper(&device, Settings { encrypted, ..Settings::default() });
+            let actor = actor(&device, Settings { encrypted, ..Settings::default() });
             device.fail(EVERYWHERE, after);
             let wanted = NewNamespace { blocks: 256, capacity_blocks: 256, ..NewNamespace::default() };
-            failed(ask(&keeper, Request::Create(wanted)));
+            failed(ask(&actor, Request::Create(wanted)));
             device.heal();
-            assert_eq!(create(&keeper).unwrap(), 1, "after {after} writes");
-            assert_eq!(create(&keeper).unwrap(), 2, "after {after} writes");
-            until("what was begun is still there", || keeper.medium().volumes().len() == 2);
-            keeper.stop();
+            assert_eq!(create(&actor).unwrap(), 1, "after {after} writes");
+            assert_eq!(create(&actor).unwrap(), 2, "after {after} writes");
+            until("what was begun is still there", || actor.medium().volumes().len() == 2);
+            actor.stop();
         }
     }
 }
@@ -148,74 +148,74 @@ fn a_namespace_can_be_created_after_that_has_failed_once() {
 #[test]
 fn what_could_not_be_removed_is_removed_when_that_is_possible() {
     let device = Faulty::new();
-    let keeper = keeper(&device, Settings { encrypted: true, ..Settings::default() });
+    let actor = actor(&device, Settings { encrypted: true, ..Settings::default() });
     for nsid in 1..=3 {
-        assert_eq!(create(&keeper).unwrap(), nsid);
+        assert_eq!(create(&actor).unwrap(), nsid);
     }
     // The state says that it is gone; the medium cannot be told.
     device.fail(EVERYWHERE, 1);
-    ask(&keeper, Request::Delete(Nsid(2))).unwrap();
-    assert_eq!(keeper.medium().volumes().len(), 3);
+    ask(&actor, Request::Delete(Nsid(2))).unwrap();
+    assert_eq!(actor.medium().volumes().len(), 3);
     device.heal();
-    until("a deleted namespace is still on the medium", || keeper.medium().volumes() == [VolumeId(0), VolumeId(2)]);
-    assert_eq!(create(&keeper).unwrap(), 2);
-    keeper.stop();
+    until("a deleted namespace is still on the medium", || actor.medium().volumes() == [VolumeId(0), VolumeId(2)]);
+    assert_eq!(create(&actor).unwrap(), 2);
+    actor.stop();
 }
 
 #[test]
 fn a_format_of_all_that_fails_bars_nothing_for_ever() {
     let device = Faulty::new();
     let plain = Settings::default();
-    let keeper = keeper(&device, plain.clone());
-    assert_eq!(create(&keeper).unwrap(), 1);
-    keeper.configure("d0", Settings { encrypted: true, ..plain });
-    assert_eq!(create(&keeper).unwrap(), 2);
+    let actor = actor(&device, plain.clone());
+    assert_eq!(create(&actor).unwrap(), 1);
+    actor.configure("d0", Settings { encrypted: true, ..plain });
+    assert_eq!(create(&actor).unwrap(), 2);
     let format = Format { erase: SecureErase::Cryptographic, ..Format::new(1) };
     // Two keys are made, each in two tables; destroying the old one fails.
     device.fail(KEYS, 4);
-    failed(ask(&keeper, Request::Format(Nsid::ALL, format)));
+    failed(ask(&actor, Request::Format(Nsid::ALL, format)));
     device.heal();
-    until("namespaces are barred although nothing is being erased", || keeper.view().erasing.is_empty());
-    ask(&keeper, Request::Format(Nsid::ALL, format)).unwrap();
-    assert!(keeper.view().erasing.is_empty());
-    keeper.stop();
+    until("namespaces are barred although nothing is being erased", || actor.view().erasing.is_empty());
+    ask(&actor, Request::Format(Nsid::ALL, format)).unwrap();
+    assert!(actor.view().erasing.is_empty());
+    actor.stop();
 }
 
 #[test]
 fn a_key_that_was_not_destroyed_is_no_success() {
     let device = Faulty::new();
-    let keeper = keeper(&device, Settings { encrypted: true, ..Settings::default() });
-    assert_eq!(create(&keeper).unwrap(), 1);
+    let actor = actor(&device, Settings { encrypted: true, ..Settings::default() });
+    assert_eq!(create(&actor).unwrap(), 1);
     let format = Format { erase: SecureErase::Cryptographic, ..Format::new(1) };
     // The key of the new namespace, its record, the changes; then the old namespace cannot be
     // removed.
     device.fail(EVERYWHERE, 4);
-    failed(ask(&keeper, Request::Format(Nsid(1), format)));
-    assert_eq!(keeper.medium().volumes().len(), 2, "the test fails another write than it means");
+    failed(ask(&actor, Request::Format(Nsid(1), format)));
+    assert_eq!(actor.medium().volumes().len(), 2, "the test fails another write than it means");
     device.heal();
-    until("what was formatted is still on the medium", || keeper.medium().volumes().len() == 1);
-    keeper.stop();
+    until("what was formatted is still on the medium", || actor.medium().volumes().len() == 1);
+    actor.stop();
 }
 
 #[test]
 fn a_drive_is_not_sanitized_before_what_was_on_it_is_removed() {
     let device = Faulty::new();
-    let keeper = keeper(&device, Settings { encrypted: true, ..Settings::default() });
-    assert_eq!(create(&keeper).unwrap(), 1);
+    let actor = actor(&device, Settings { encrypted: true, ..Settings::default() });
+    assert_eq!(create(&actor).unwrap(), 1);
     device.fail(EVERYWHERE, 4);
-    ask(&keeper, Request::Sanitize(Sanitize::new(SanitizeAction::CryptoErase))).unwrap();
-    assert!(keeper.view().restriction.is_some() && keeper.medium().volumes().len() == 2);
+    ask(&actor, Request::Sanitize(Sanitize::new(SanitizeAction::CryptoErase))).unwrap();
+    assert!(actor.view().restriction.is_some() && actor.medium().volumes().len() == 2);
     device.heal();
     until("sanitizing takes too long", || {
-        let is_over = keeper.view().restriction.is_none();
+        let is_over = actor.view().restriction.is_none();
         // It may have failed as long as the medium did: then it is asked for again.
-        if !is_over && keeper.drive().sanitize_work().is_none() {
-            let _asked = ask(&keeper, Request::Sanitize(Sanitize::new(SanitizeAction::CryptoErase)));
+        if !is_over && actor.drive().sanitize_work().is_none() {
+            let _asked = ask(&actor, Request::Sanitize(Sanitize::new(SanitizeAction::CryptoErase)));
         }
         is_over
     });
     // What was on the drive is gone with its key; the namespace has a new one.
-    let left = keeper.medium().volumes();
+    let left = actor.medium().volumes();
     assert!(left.len() == 1 && left[0] != VolumeId(0), "{left:?}");
-    keeper.stop();
+    actor.stop();
 }

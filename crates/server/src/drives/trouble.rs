@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ebof_medium::BackingFault;
 
-use super::keeper::Keeper;
+use super::actor::DriveActor;
 
 /// Between two warnings of the same thing.
 const EVERY: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ impl Troubles {
     }
 }
 
-impl Keeper {
+impl DriveActor {
     /// Something fails below the drive, or works again. On the drive's thread.
     pub(super) fn on_trouble(&self, trouble: BackingFault, fails: bool) {
         if !self.round().troubles.turn(trouble, fails, self.clock.now()) {

@@ -1,4 +1,4 @@
-//! What a keeper does unasked: errors and counters are collected and written down, and warnings are raised.
+//! What a drive does unasked: errors and counters are collected and written down, and warnings are raised.
 //!
 //! Errors wait ten seconds at most, those that tell of lost data not at all; counters that moved wait a minute, and time alone ten
 //! of them. A drive that is killed loses what was not written down yet, and nothing else.
@@ -15,7 +15,7 @@ use ebof_manage::api::DriveHealth;
 use ebof_medium::{Job, Notice, Progress, Store};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid};
 
-use super::keeper::Keeper;
+use super::actor::DriveActor;
 use super::sensor::Sensor;
 use super::trouble::Troubles;
 
@@ -34,7 +34,7 @@ pub(crate) struct Observed {
     pub(crate) media_errors: u64,
 }
 
-/// What a keeper remembers of the last time.
+/// What an actor remembers of the last time.
 #[derive(Debug)]
 pub(crate) struct Round {
     clock: Clock,
@@ -70,7 +70,7 @@ const UNWRITTEN: usize = 64;
 const KEEP_MOVED_S: u64 = 60;
 const KEEP_S: u64 = 600;
 
-impl Keeper {
+impl DriveActor {
     /// What SMART / Health Information says of the drive, of the last look: one in ten seconds.
     pub(crate) fn health(&self) -> DriveHealth {
         let drive = self.drive();
@@ -179,17 +179,17 @@ impl Round {
 }
 
 /// The look every ten seconds.
-pub(crate) struct Upkeep(pub(crate) Weak<Keeper>);
+pub(crate) struct Upkeep(pub(crate) Weak<DriveActor>);
 
 impl Job for Upkeep {
     fn step(&mut self, store: &mut Store) -> Progress {
-        let Some(keeper) = self.0.upgrade() else { return Progress::Done };
-        keeper.upkeep(store, false);
+        let Some(actor) = self.0.upgrade() else { return Progress::Done };
+        actor.upkeep(store, false);
         Progress::Later(EVERY_MS)
     }
 }
 
-impl Keeper {
+impl DriveActor {
     /// Collects what happened, writes down what has to be (all of it if `all`), and raises events. On the drive's thread.
     pub(super) fn upkeep(&self, store: &mut Store, all: bool) {
         self.log_limit.tell(self.age_us());

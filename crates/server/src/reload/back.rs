@@ -23,7 +23,7 @@ impl Reload<'_> {
         }
         self.taken.clear();
         self.taken_ports.clear();
-        self.taken_drives.drain(..).for_each(|kept| kept.keeper.stop());
+        self.taken_drives.drain(..).for_each(|opened| opened.actor.stop());
         for (path, id) in self.made.drain(..) {
             // Made a moment ago, and empty.
             if FileId::of(&path) == Some(id)
@@ -49,7 +49,7 @@ impl Reload<'_> {
         }
         for (drive, subsystem) in &released.drives {
             match self.blank.open_drive(drive, subsystem, &mut DriveThreads::Own) {
-                Ok(kept) => self.leaving_drives.push(kept),
+                Ok(opened) => self.leaving_drives.push(opened),
                 Err(error) => {
                     config.subsystems.retain(|other| other.nqn != subsystem.nqn);
                     config.drives.retain(|other| other.name != drive.name);
@@ -59,8 +59,8 @@ impl Reload<'_> {
         }
         let ports = self.ports_again(&released.ports, &mut config, &mut lost);
         let open = std::mem::take(&mut self.stay).into_iter().chain(std::mem::take(&mut self.leaving)).collect();
-        let keepers = self.drives_stay.drain(..).map(|(before, _)| before).chain(self.leaving_drives.drain(..));
-        let devices = self.blank.with(open, keepers.collect());
+        let actors = self.drives_stay.drain(..).map(|(before, _)| before).chain(self.leaving_drives.drain(..));
+        let devices = self.blank.with(open, actors.collect());
         self.show_or_complain(config, devices, ports);
         lost.iter().for_each(|lost| tracing::error!("NOT SERVED any more: {lost}"));
         lost

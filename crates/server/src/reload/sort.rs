@@ -13,7 +13,7 @@ use ebof_nvme::Nqn;
 
 use super::{Grown, Late, Reload};
 use crate::control::Listening;
-use crate::startup::{Kept, Place, Plain, StartError, drive_of};
+use crate::startup::{OpenDrive, Place, Plain, StartError, drive_of};
 
 impl<'c> Reload<'c> {
     /// Finds out what stays, and takes what can be taken beside it.
@@ -91,10 +91,10 @@ impl<'c> Reload<'c> {
     fn sort_drives(&mut self) {
         for subsystem in &self.config.subsystems {
             let Some(drive) = drive_of(self.config, subsystem) else { continue };
-            let is_it = |kept: &Kept| kept.config.is_same(drive) && kept.subsystem.nqn == subsystem.nqn;
+            let is_it = |opened: &OpenDrive| opened.config.is_same(drive) && opened.subsystem.nqn == subsystem.nqn;
             if let Some(at) = self.leaving_drives.iter().position(is_it) {
                 let before = self.leaving_drives.swap_remove(at);
-                let now = Kept { config: drive.clone(), subsystem: subsystem.clone(), ..before.clone() };
+                let now = OpenDrive { config: drive.clone(), subsystem: subsystem.clone(), ..before.clone() };
                 self.drives_stay.push((before, now));
             }
         }
@@ -153,7 +153,7 @@ impl<'c> Reload<'c> {
             Late::Namespace(..) | Late::Drive(..) => {
                 let Some(id) = file_id(late) else { return false };
                 let mut open = self.leaving.values().map(|plain| &plain.device);
-                let mut drives = self.leaving_drives.iter().map(|kept| &kept.backing);
+                let mut drives = self.leaving_drives.iter().map(|opened| &opened.backing);
                 open.any(|device| is_on(device, id)) || drives.any(|device| is_on(device, id))
             }
         }

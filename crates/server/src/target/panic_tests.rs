@@ -58,7 +58,7 @@ fn a_panic_of_the_control_thread_ends_the_process() {
 #[test]
 fn a_panic_of_a_drives_thread_ends_the_process() {
     assert_aborted(fate("a_panic_of_a_drives_thread_ends_the_process", |target| {
-        let (_, keeper) = target.shared.drives.keepers().remove(0);
-        keeper.medium().run(Box::new(|_| panic!("a test wants it")));
+        let (_, actor) = target.shared.drives.actors().remove(0);
+        actor.medium().run(Box::new(|_| panic!("a test wants it")));
     }));
 }

@@ -52,8 +52,8 @@ fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let (target, address) = start(directory.path());
     let (open, gate) = mpsc::channel::<()>();
-    let (_, keeper) = target.shared.drives.keepers().remove(0);
-    keeper.medium().run(Box::new(move |_| _ = gate.recv()));
+    let (_, actor) = target.shared.drives.actors().remove(0);
+    actor.medium().run(Box::new(move |_| _ = gate.recv()));
     let mut granted = 0_u64;
     let refusal = loop {
         let mut admin = Raw::initialized(address);
@@ -78,22 +78,22 @@ fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
 fn failures_while_the_drives_thread_is_busy_make_one_look() {
     let directory = tempfile::tempdir().unwrap();
     let (target, _address) = start(directory.path());
-    let (_, keeper) = target.shared.drives.keepers().remove(0);
+    let (_, actor) = target.shared.drives.actors().remove(0);
     let (open, gate) = mpsc::channel::<()>();
     let (begun, busy) = mpsc::channel::<()>();
-    keeper.medium().run(Box::new(move |_| {
+    actor.medium().run(Box::new(move |_| {
         begun.send(()).unwrap();
         _ = gate.recv();
     }));
     // What the start left to the thread is done then, and counts no more.
     busy.recv().unwrap();
-    let before = Arc::strong_count(&keeper);
-    (0..1000).for_each(|_| keeper.hurry());
-    assert_eq!(Arc::strong_count(&keeper), before + 1);
+    let before = Arc::strong_count(&actor);
+    (0..1000).for_each(|_| actor.hurry());
+    assert_eq!(Arc::strong_count(&actor), before + 1);
     open.send(()).unwrap();
-    until("the look", || Arc::strong_count(&keeper) == before);
-    keeper.hurry();
-    until("another look", || Arc::strong_count(&keeper) == before);
+    until("the look", || Arc::strong_count(&actor) == before);
+    actor.hurry();
+    until("another look", || Arc::strong_count(&actor) == before);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn the_log_calls_a_drive_what_the_configuration_calls_it_now() {
     let nqn = config.subsystems[0].nqn.clone();
     config.subsystems[0].drive = Some("other".to_owned());
     target.apply(config).unwrap();
-    assert_eq!(target.shared.drives.keeper(&nqn).unwrap().name(), "other");
+    assert_eq!(target.shared.drives.actor(&nqn).unwrap().name(), "other");
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn what_the_drives_thread_has_of_an_old_queue_ends_before_the_next_one_begins() 
     assert!(io.completion().status().is_success());
     // From here on the drive's thread does nothing.
     let (open, gate) = mpsc::channel::<()>();
-    let (_, keeper) = target.shared.drives.keepers().remove(0);
-    keeper.medium().run(Box::new(move |_| _ = gate.recv()));
+    let (_, actor) = target.shared.drives.actors().remove(0);
+    actor.medium().run(Box::new(move |_| _ = gate.recv()));
     io.send(BlockRange::new(0, 8).encode(nvm::WRITE_UNCORRECTABLE, Nsid(1)), 2, &[]);
     drop((admin, io));
     let (_admin, controller) = Raw::admin_and_controller(address);
@@ -203,9 +203,9 @@ fn preempt_and_abort_waits_for_what_the_drives_thread_has_of_the_other_host() {
         alice.run(reserve(nvm::RESERVATION_ACQUIRE, EXCLUSIVE), &keys(0xa, 0));
         // The drive's thread does nothing until all of it is there: the preemption, and behind it a mark of the one that is
         // preempted, which the reservation allowed when it came.
-        let keeper = target.shared.drives.keepers().remove(0).1;
+        let actor = target.shared.drives.actors().remove(0).1;
         let hold = |gate: mpsc::Receiver<()>, entered: mpsc::Sender<()>| {
-            keeper.medium().run(Box::new(move |_| {
+            actor.medium().run(Box::new(move |_| {
                 let _told = entered.send(());
                 let _opened = gate.recv();
             }));

@@ -1,4 +1,4 @@
-//! The keeper of one drive: what the drive decides, in the order in which its thread makes it true.
+//! The actor of one drive: what the drive decides, in the order in which its thread makes it durable.
 //!
 //! Everything runs on the drive's thread: the medium is changed, the changes are made durable, the
 //! drive is told, the hosts are shown, and only then is the command answered. Nothing waits for it
@@ -31,7 +31,7 @@ use crate::mailbox::DriveReply;
 
 /// Why a drive is not served.
 #[derive(Debug, thiserror::Error)]
-pub enum KeeperError {
+pub enum DriveOpenError {
     /// Its backing device.
     #[error(transparent)]
     Backing(#[from] ebof_backend::OpenError),
@@ -71,8 +71,8 @@ pub(crate) struct Plan {
     pub(crate) clock: Clock,
 }
 
-/// The keeper of one drive.
-pub(crate) struct Keeper {
+/// The actor of one drive.
+pub(crate) struct DriveActor {
     name: Mutex<String>,
     /// What it lies on, for the log.
     backing: String,
@@ -81,7 +81,7 @@ pub(crate) struct Keeper {
     pub(super) clock: Clock,
     opened: Instant,
     /// The target around it, until the drive is stopped.
-    around: Mutex<Option<Around>>,
+    callbacks: Mutex<Option<DriveCallbacks>>,
     round: Mutex<Round>,
     /// A look out of turn was asked for, and has not begun.
     pub(super) hurries: AtomicBool,
@@ -94,8 +94,8 @@ pub(crate) struct Keeper {
 
 type Publish = Box<dyn Fn(Option<&Nqn>, &[Event], &[AsyncEvent]) + Send>;
 
-/// What a keeper wants of the target; called on the drive's thread.
-pub(crate) struct Around {
+/// What an actor wants of the target; called on the drive's thread.
+pub(crate) struct DriveCallbacks {
     /// Shows hosts what the drive has become, by a command of this host if it was one, and tells
     /// them what happened to it and to their reservations.
     pub(crate) publish: Publish,
@@ -128,44 +128,44 @@ type InOrder = Result<(), ebof_medium::Error>;
 type Taker = Box<dyn FnOnce(Result<DriveReply, Refusal>) + Send>;
 
 impl Plan {
-    /// Has what happens on the medium told to the keeper, which is to be put in what this gives.
-    fn notified(&mut self) -> Arc<OnceLock<Weak<Keeper>>> {
-        let itself: Arc<OnceLock<Weak<Keeper>>> = Arc::default();
+    /// Has what happens on the medium told to the actor, which is to be put in what this gives.
+    fn notified(&mut self) -> Arc<OnceLock<Weak<DriveActor>>> {
+        let itself: Arc<OnceLock<Weak<DriveActor>>> = Arc::default();
         let told = Arc::clone(&itself);
         self.options.notify = Some(Notify(Arc::new(move |notice| {
-            if let Some(keeper) = told.get().and_then(Weak::upgrade) {
-                keeper.on_notice(notice);
+            if let Some(actor) = told.get().and_then(Weak::upgrade) {
+                actor.on_notice(notice);
             }
         })));
         itself
     }
 }
 
-impl Keeper {
+impl DriveActor {
     /// Opens the drive and puts in order what a sudden end has left.
-    pub(crate) fn open(mut plan: Plan) -> Result<Arc<Self>, KeeperError> {
+    pub(crate) fn open(mut plan: Plan) -> Result<Arc<Self>, DriveOpenError> {
         let itself = plan.notified();
         let opened = ebof_medium::open(Arc::clone(&plan.backing), std::mem::take(&mut plan.options))?;
-        let (keeper, outcome) = Self::of(opened, plan, &itself)?;
+        let (actor, outcome) = Self::of(opened, plan, &itself)?;
         outcome.recv().unwrap_or(Err(ebof_medium::Error::Stopped))?;
-        Ok(keeper)
+        Ok(actor)
     }
 
     /// The same for a drive without threads.
-    pub(crate) fn open_stepped(mut plan: Plan) -> Result<(Arc<Self>, Stepper), KeeperError> {
+    pub(crate) fn open_stepped(mut plan: Plan) -> Result<(Arc<Self>, Stepper), DriveOpenError> {
         let itself = plan.notified();
         let (opened, mut stepper) = ebof_medium::open_stepped(Arc::clone(&plan.backing), &plan.options)?;
-        let (keeper, outcome) = Self::of(opened, plan, &itself)?;
+        let (actor, outcome) = Self::of(opened, plan, &itself)?;
         step_until(&mut stepper, &outcome).unwrap_or(Err(ebof_medium::Error::Stopped))?;
-        Ok((keeper, stepper))
+        Ok((actor, stepper))
     }
 
-    /// The keeper of a medium that was opened, and what tells when it has put it in order.
+    /// The actor of a medium that was opened, and what tells when it has put it in order.
     fn of(
         opened: Opened,
         plan: Plan,
         itself: &OnceLock<Weak<Self>>,
-    ) -> Result<(Arc<Self>, Receiver<InOrder>), KeeperError> {
+    ) -> Result<(Arc<Self>, Receiver<InOrder>), DriveOpenError> {
         let Plan { name, backing, settings, identity, sensor, clock, .. } = plan;
         let below = backing.describe();
         let Opened { medium, snapshot, changes, was_clean, created, damage } = opened;
@@ -188,29 +188,29 @@ impl Keeper {
         }
         let drive = Mutex::new(drive);
         let round = Mutex::new(Round::new(sensor, clock.clone()));
-        let keeper = Arc::new(Self {
+        let actor = Arc::new(Self {
             name: Mutex::new(name),
             backing: below,
             medium,
             drive,
             opened: clock.now(),
             clock,
-            around: Mutex::default(),
+            callbacks: Mutex::default(),
             round,
             hurries: AtomicBool::new(false),
             leftovers: Mutex::default(),
             jobs: Jobs::default(),
             log_limit: LogLimit::default(),
         });
-        let _first = itself.set(Arc::downgrade(&keeper));
+        let _first = itself.set(Arc::downgrade(&actor));
         let (done, outcome) = channel();
-        let own = Arc::clone(&keeper);
-        keeper.medium.run(Box::new(move |store| {
+        let own = Arc::clone(&actor);
+        actor.medium.run(Box::new(move |store| {
             let snapshot = Arc::downgrade(&own);
             // Asked on the thread of this closure, between requests: the drive has every change
             // that is durable.
             store.set_snapshot(Box::new(move || {
-                snapshot.upgrade().map_or_else(Vec::new, |keeper| keeper.drive().state().to_bytes())
+                snapshot.upgrade().map_or_else(Vec::new, |actor| actor.drive().state().to_bytes())
             }));
             let mut changes = own.drive().opened(&upkeep::itself(), &own.decision_input());
             if new {
@@ -222,7 +222,7 @@ impl Keeper {
             // Whoever opens the drive may be gone already, with a thread that could not be had.
             let _ = done.send(made.and_then(|()| own.remove_orphans(store)));
         }));
-        Ok((keeper, outcome))
+        Ok((actor, outcome))
     }
 
     /// What the configuration calls it, for the log.
@@ -265,8 +265,8 @@ impl Keeper {
     }
 
     /// From now on the drive is part of a target.
-    pub(crate) fn join(&self, around: Around) {
-        *self.around() = Some(around);
+    pub(crate) fn join(&self, callbacks: DriveCallbacks) {
+        *self.callbacks() = Some(callbacks);
     }
 
     /// Another configuration, which may call it something else.
@@ -370,12 +370,12 @@ impl Keeper {
     }
 
     fn end_stop(&self) {
-        *self.around() = None;
+        *self.callbacks() = None;
         self.medium.stop();
     }
 
-    fn around(&self) -> MutexGuard<'_, Option<Around>> {
-        self.around.lock().unwrap_or_else(PoisonError::into_inner)
+    fn callbacks(&self) -> MutexGuard<'_, Option<DriveCallbacks>> {
+        self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn round(&self) -> MutexGuard<'_, Round> {
@@ -384,7 +384,7 @@ impl Keeper {
 
     /// What hosts did so far.
     pub(super) fn observe(&self, after: u64) -> Observed {
-        self.around().as_ref().map(|around| (around.observe)(after)).unwrap_or_default()
+        self.callbacks().as_ref().map(|callbacks| (callbacks.observe)(after)).unwrap_or_default()
     }
 
     pub(super) fn drive(&self) -> MutexGuard<'_, Drive> {
@@ -530,15 +530,15 @@ impl Keeper {
 
     /// Shows hosts what the drive has become, by a command of host `by` if it was one.
     pub(super) fn show(&self, by: Option<&Nqn>, reservations: &[Event], events: &[AsyncEvent]) {
-        if let Some(around) = &*self.around() {
-            (around.publish)(by, reservations, events);
+        if let Some(callbacks) = &*self.callbacks() {
+            (callbacks.publish)(by, reservations, events);
         }
     }
 
     /// Tells a controller what only it is told.
     pub(super) fn tell(&self, controller: ControllerId, event: AsyncEvent) {
-        if let Some(around) = &*self.around() {
-            (around.tell)(controller, event);
+        if let Some(callbacks) = &*self.callbacks() {
+            (callbacks.tell)(controller, event);
         }
     }
 

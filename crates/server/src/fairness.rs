@@ -34,7 +34,7 @@ const USER: usize = 256;
 
 /// Connections that brought something lately.
 #[derive(Debug, Default)]
-pub(crate) struct Busy {
+pub(crate) struct Fairness {
     /// Those that brought something last: one more than a few are kept.
     recent: ArrayVec<Recent, { FEW + 1 }>,
     now_us: u64,
@@ -53,7 +53,7 @@ struct Recent {
     turn: u32,
 }
 
-impl Busy {
+impl Fairness {
     /// To be told the time at the start of every turn, and for how long a connection is likely to bring more.
     pub(crate) fn start_turn(&mut self, now_us: u64, window_us: u64) {
         self.now_us = now_us;
@@ -90,7 +90,7 @@ impl Busy {
             .map(|known| known.place)
     }
 
-    /// Whether looking at [`Busy::places`] is worth it.
+    /// Whether looking at [`Fairness::places`] is worth it.
     pub(crate) fn are_few(&self) -> bool {
         (1..=FEW).contains(&self.since(self.window_us).count())
     }
@@ -123,67 +123,67 @@ mod tests {
 
     #[test]
     fn a_few_are_looked_at_directly_and_a_crowd_is_not() {
-        let mut busy = Busy::default();
-        busy.start_turn(1000, 50);
-        assert!(!busy.are_few());
-        busy.note(7);
-        busy.note(8);
-        busy.note(7);
-        assert!(busy.are_few());
-        assert_eq!(busy.places().as_slice(), [7, 8]);
-        busy.note(9);
-        assert!(!busy.are_few());
-        busy.start_turn(1049, 50);
-        busy.note(9);
-        assert!(!busy.are_few());
-        busy.start_turn(1050, 50);
-        assert!(busy.are_few());
-        assert_eq!(busy.places().as_slice(), [9]);
-        busy.start_turn(1100, 50);
-        assert!(!busy.are_few());
+        let mut fairness = Fairness::default();
+        fairness.start_turn(1000, 50);
+        assert!(!fairness.are_few());
+        fairness.note(7);
+        fairness.note(8);
+        fairness.note(7);
+        assert!(fairness.are_few());
+        assert_eq!(fairness.places().as_slice(), [7, 8]);
+        fairness.note(9);
+        assert!(!fairness.are_few());
+        fairness.start_turn(1049, 50);
+        fairness.note(9);
+        assert!(!fairness.are_few());
+        fairness.start_turn(1050, 50);
+        assert!(fairness.are_few());
+        assert_eq!(fairness.places().as_slice(), [9]);
+        fairness.start_turn(1100, 50);
+        assert!(!fairness.are_few());
     }
 
     #[test]
     fn who_has_company_gets_a_share() {
-        let mut busy = Busy::default();
-        busy.start_turn(5000, 50);
-        busy.note(1);
-        assert_eq!(busy.share(1), SHARES[0]);
-        assert_eq!(busy.share(2), SHARES[1]);
+        let mut fairness = Fairness::default();
+        fairness.start_turn(5000, 50);
+        fairness.note(1);
+        assert_eq!(fairness.share(1), SHARES[0]);
+        assert_eq!(fairness.share(2), SHARES[1]);
         for place in 2..40 {
-            busy.note(place);
+            fairness.note(place);
         }
-        assert_eq!((busy.share(1), busy.share(39)), (SHARES[2], SHARES[2]));
-        busy.start_turn(5999, 50);
-        assert_eq!(busy.share(1), SHARES[2]);
-        busy.start_turn(6000, 50);
-        assert_eq!(busy.share(1), SHARES[2], "a turn that took long is no reason for another");
+        assert_eq!((fairness.share(1), fairness.share(39)), (SHARES[2], SHARES[2]));
+        fairness.start_turn(5999, 50);
+        assert_eq!(fairness.share(1), SHARES[2]);
+        fairness.start_turn(6000, 50);
+        assert_eq!(fairness.share(1), SHARES[2], "a turn that took long is no reason for another");
         for _ in 0..COMPANY_TURNS {
-            busy.start_turn(6000, 50);
+            fairness.start_turn(6000, 50);
         }
-        assert_eq!(busy.share(1), SHARES[0]);
+        assert_eq!(fairness.share(1), SHARES[0]);
     }
 
     #[test]
     fn in_a_crowd_one_that_asks_for_much_gets_little_more_than_the_others() {
-        let mut busy = Busy::default();
-        let turn = |busy: &mut Busy, uses: &dyn Fn(u32) -> usize| {
-            busy.start_turn(5000, 50);
+        let mut fairness = Fairness::default();
+        let turn = |fairness: &mut Fairness, uses: &dyn Fn(u32) -> usize| {
+            fairness.start_turn(5000, 50);
             for place in 0..33 {
-                busy.note(place);
-                let share = busy.share(place);
-                busy.note_use(uses(place).min(share));
+                fairness.note(place);
+                let share = fairness.share(place);
+                fairness.note_use(uses(place).min(share));
             }
-            busy.share(0)
+            fairness.share(0)
         };
         for _ in 0..100 {
-            turn(&mut busy, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
+            turn(&mut fairness, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
         }
-        let share = turn(&mut busy, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
+        let share = turn(&mut fairness, &|place| if place == 0 { 1 << 20 } else { 8 << 10 });
         assert!((SHARE_MIN..40 << 10).contains(&share), "{share}");
         for _ in 0..100 {
-            turn(&mut busy, &|_| 1 << 20);
+            turn(&mut fairness, &|_| 1 << 20);
         }
-        assert_eq!(busy.share(0), SHARES[2], "where all ask for much all get much");
+        assert_eq!(fairness.share(0), SHARES[2], "where all ask for much all get much");
     }
 }
