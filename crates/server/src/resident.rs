@@ -31,10 +31,10 @@ impl Commands {
         let (offset, length) = (transfer.extent.offset_bytes, transfer.extent.length_bytes);
         let checked = device.geometry().check_transfer(Action::Read, offset, length.into());
         if let Err(error) = checked {
-            self.fail_at_once(executing, &error, Kind::Read, origin, link, turn);
+            self.fail_resident(executing, &error, Kind::Read, origin, link, turn);
             return None;
         }
-        self.count_at_once(Kind::Read, length, false, origin, turn);
+        self.count_resident(Kind::Read, length, false, origin, turn);
         let cqe = self.queue.complete(executing, Status::SUCCESS);
         link.lend(origin.cid, device, (offset, length), &cqe, turn);
         None
@@ -62,23 +62,23 @@ impl Commands {
             return Some(Step::Execute(executing, Task::Transfer(transfer)));
         };
         if !data.is_intact {
-            self.count_at_once(Kind::Write, 0, true, origin, turn);
+            self.count_resident(Kind::Write, 0, true, origin, turn);
             let cqe = self.queue.complete(executing, Status::TRANSIENT_TRANSPORT_ERROR);
             link.respond(&cqe, turn);
             return None;
         }
         match resident.store(transfer.extent.offset_bytes, data.bytes) {
             Ok(()) => {
-                self.count_at_once(Kind::Write, transfer.extent.length_bytes, false, origin, turn);
+                self.count_resident(Kind::Write, transfer.extent.length_bytes, false, origin, turn);
                 let cqe = self.queue.complete(executing, Status::SUCCESS);
                 link.respond(&cqe, turn);
             }
-            Err(error) => self.fail_at_once(executing, &error, Kind::Write, origin, link, turn),
+            Err(error) => self.fail_resident(executing, &error, Kind::Write, origin, link, turn),
         }
         None
     }
 
-    fn fail_at_once(
+    fn fail_resident(
         &mut self,
         executing: Executing,
         error: &Error,
@@ -91,13 +91,13 @@ impl Commands {
         if let Some(more) = turn.shared.may_log(link.peer().about(), log_limit::Kind::Device(error.class())) {
             tracing::error!(nsid = origin.nsid.0, ?kind, %status, "device error: {error}{more}");
         }
-        self.count_at_once(kind, 0, true, origin, turn);
+        self.count_resident(kind, 0, true, origin, turn);
         let cqe = self.queue.complete(executing, status);
         link.respond(&cqe, turn);
     }
 
     /// Its latency is nothing: it came and ended in the same turn.
-    fn count_at_once(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, turn: &Turn<'_>) {
+    fn count_resident(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, turn: &Turn<'_>) {
         if let Some((_, stats)) = self.stats_of(origin.nsid, turn).and_then(|at| self.stats.get(at)) {
             stats.count(kind, bytes.into(), failed, 0);
         }
