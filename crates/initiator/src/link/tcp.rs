@@ -460,6 +460,10 @@ impl Transport for Tcp {
 
     fn close<B>(mut self, slots: &mut Slots<B>) {
         self.unpin(slots);
+        if self.stream.socket().is_none() {
+            // A socket is closed by its drop.
+            self.stream.shutdown(Shutdown::Both);
+        }
     }
 }
 

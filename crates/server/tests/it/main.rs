@@ -31,4 +31,5 @@ mod reservations;
 mod serve;
 mod shares;
 mod stepped;
+mod together;
 mod zerocopy;

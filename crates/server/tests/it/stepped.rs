@@ -28,7 +28,7 @@ use crate::raw::{self, Raw};
 
 /// Memory by path, which outlives targets.
 #[derive(Default)]
-struct Shelf(Mutex<BTreeMap<PathBuf, Arc<dyn Device>>>);
+pub(crate) struct Shelf(Mutex<BTreeMap<PathBuf, Arc<dyn Device>>>);
 
 impl Storage for Shelf {
     fn open(&self, spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
@@ -56,7 +56,7 @@ struct Wire {
 }
 
 /// One end of a simulated connection: it takes and gives a few bytes at a time.
-struct End {
+pub(crate) struct End {
     input: Arc<Mutex<Wire>>,
     output: Arc<Mutex<Wire>>,
 }
@@ -64,7 +64,7 @@ struct End {
 /// Sends of more are cut.
 const SEND_MAX: usize = 1000;
 
-fn streams() -> (End, End) {
+pub(crate) fn streams() -> (End, End) {
     let wires: [Arc<Mutex<Wire>>; 2] = Default::default();
     let [there, back] = &wires;
     let end = |input: &Arc<_>, output: &Arc<_>| End { input: Arc::clone(input), output: Arc::clone(output) };
@@ -104,19 +104,19 @@ impl SimulatedStream for End {
     }
 }
 
-fn environment(seed: u64, shelf: &Arc<Shelf>) -> Environment {
+pub(crate) fn environment(seed: u64, shelf: &Arc<Shelf>) -> Environment {
     let storage: Arc<dyn Storage> = Arc::clone(shelf) as Arc<dyn Storage>;
     let io = IoFactory::new(|entries| Ok(Io::external(entries, Box::new(|| false))));
     Environment { clock: Clock::simulated(seed), io, storage }
 }
 
-fn start(config: Config, environment: Environment) -> SteppedTarget {
+pub(crate) fn start(config: Config, environment: Environment) -> SteppedTarget {
     let settings = Settings { threads: Some(2), environment, ..Settings::default() };
     SteppedTarget::start(config, settings).unwrap()
 }
 
 /// Everything goes on until nothing does.
-fn settle(target: &mut SteppedTarget, clock: &Clock) {
+pub(crate) fn settle(target: &mut SteppedTarget, clock: &Clock) {
     loop {
         let mut worked = (0..target.reactors()).fold(false, |worked, reactor| target.step(reactor) | worked);
         target.keep_time();
@@ -133,7 +133,7 @@ fn settle(target: &mut SteppedTarget, clock: &Clock) {
     }
 }
 
-fn remote() -> SocketAddr {
+pub(crate) fn remote() -> SocketAddr {
     ([192, 0, 2, 7], 40_000).into()
 }
 

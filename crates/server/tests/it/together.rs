@@ -1,0 +1,140 @@
+//! A host and a target in one thread and in virtual time, over simulated streams and over loopback:
+//! nothing asks the kernel, and two runs are the same.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ebof_clock::Clock;
+use ebof_initiator::{Controller, Data, Dialer, Options, QueuePair, State, Transport, stepped};
+use ebof_nvme::io::BlockRange;
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nqn, Nsid};
+use ebof_server::SteppedTarget;
+use ebof_sockets::Stream;
+
+use crate::config::{NQN, one_subsystem};
+use crate::stepped::{End, Shelf, environment, remote, settle, start, streams};
+
+const BLOCK: usize = 512;
+
+struct World {
+    target: SteppedTarget,
+    clock: Clock,
+    port: String,
+    /// The target's ends of streams that the host has dialled.
+    dialled: Arc<Mutex<Vec<End>>>,
+    admin_queue: Option<stepped::AdminQueue>,
+}
+
+impl World {
+    fn new() -> Self {
+        let environment = environment(3, &Arc::new(Shelf::default()));
+        let clock = environment.clock.clone();
+        let target = start(one_subsystem(["disk:16M"]), environment);
+        let port = target.target().addresses()[0].0.clone();
+        Self { target, clock, port, dialled: Arc::default(), admin_queue: None }
+    }
+
+    fn options(&self, loopback: bool) -> Options {
+        let nqn = Nqn::parse(NQN).unwrap();
+        let mut options = Options::loopback(self.target.loopback(&self.port).unwrap(), nqn);
+        if !loopback {
+            let dialled = Arc::clone(&self.dialled);
+            options.transport = Transport::Streams(Dialer::new(move || {
+                let (ours, theirs) = streams();
+                dialled.lock().unwrap().push(theirs);
+                Ok(Stream::Simulated(Box::new(ours)))
+            }));
+        }
+        options.clock = self.clock.clone();
+        options.nr_io_queues = 1;
+        options
+    }
+
+    /// All but what waits for `due`, which may then come.
+    fn step(&mut self, due: Option<Instant>) {
+        for theirs in self.dialled.lock().unwrap().drain(..) {
+            self.target.connect(&self.port, remote(), Box::new(theirs)).unwrap();
+        }
+        settle(&mut self.target, &self.clock);
+        let admin_due = self.admin_queue.as_mut().and_then(|queue| {
+            queue.step();
+            queue.due()
+        });
+        let all = [due, admin_due, self.target.due()];
+        // A little at a time: not every step waits for the clock.
+        let soon = self.clock.now() + Duration::from_millis(1);
+        self.clock.advance_to(all.into_iter().flatten().min().map_or(soon, |due| due.min(soon)));
+    }
+
+    fn finish<T>(&mut self, sequence: &mut stepped::Sequence<T>) -> T {
+        for _ in 0..100_000 {
+            if let Some(result) = sequence.step() {
+                return result;
+            }
+            self.step(sequence.due());
+        }
+        panic!("it does not end")
+    }
+
+    fn run(&mut self, queue: &mut QueuePair, opcode: u8, data: Data) -> Vec<u8> {
+        queue.submit(BlockRange::new(4, 32).encode(opcode, Nsid(1)), data, 0).unwrap();
+        for _ in 0..100_000 {
+            if let Some(completion) = queue.poll().unwrap() {
+                assert!(completion.result.unwrap().status().is_success());
+                return completion.data.into_buffer().unwrap();
+            }
+            self.step(queue.due());
+        }
+        panic!("no answer")
+    }
+
+    fn write_and_read(&mut self, queue: &mut QueuePair, byte: u8) {
+        self.run(queue, nvm::WRITE, Data::FromHost(vec![byte; 32 * BLOCK]));
+        assert!(self.run(queue, nvm::READ, Data::ToHost(vec![0; 32 * BLOCK])) == vec![byte; 32 * BLOCK]);
+    }
+}
+
+/// Connects, writes and reads, idles for a minute, is reset, comes back, leaves. How long that was.
+fn play(loopback: bool) -> Duration {
+    let mut world = World::new();
+    let began = world.clock.now();
+    let options = world.options(loopback);
+    let (controller, admin_queue) = world.finish(&mut stepped::connect(&options)).unwrap();
+    world.admin_queue = Some(admin_queue);
+    let mut queue = world.finish(&mut stepped::queue_pair::<Vec<u8>>(&controller)).unwrap();
+    world.write_and_read(&mut queue, 1);
+    let idle = world.clock.now() + Duration::from_secs(60);
+    while world.clock.now() < idle {
+        world.step(None);
+    }
+    assert_eq!(controller.state(), State::Live, "Keep Alive is kept up");
+    world.write_and_read(&mut queue, 2);
+    controller.reset();
+    come_back(&mut world, &controller, &mut queue);
+    world.write_and_read(&mut queue, 3);
+    drop(queue);
+    controller.disconnect();
+    let mut admin_queue = world.admin_queue.take().unwrap();
+    world.finish(&mut admin_queue);
+    settle(&mut world.target, &world.clock);
+    assert!(ebof_manage::api::Target::status(world.target.target()).controllers.is_empty());
+    world.clock.now() - began
+}
+
+fn come_back(world: &mut World, controller: &Controller, queue: &mut QueuePair) {
+    for _ in 0..100_000 {
+        if queue.poll().is_ok() && controller.state() == State::Live {
+            return;
+        }
+        world.step(queue.due());
+    }
+    panic!("it does not come back");
+}
+
+#[test]
+fn host_and_target_share_a_thread_and_a_clock_over_every_link() {
+    for loopback in [false, true] {
+        assert_eq!(play(loopback), play(loopback), "two runs differ");
+    }
+}
