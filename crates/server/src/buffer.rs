@@ -1,4 +1,5 @@
-//! Payload buffers of one reactor: taken when a command needs one, given back when its bytes have left.
+//! Payload buffers of one reactor: taken when a command needs one, given back when its bytes have
+//! left.
 //!
 //! Bounded: no more than the budget is ever in use, and commands wait for a buffer instead. Small
 //! buffers are cut out of regions; what of a region is not in use stays as long as a part of it is.
@@ -12,8 +13,8 @@ use ebof_backend::{Buffer, Region};
 /// Sizes in which buffers are handed out, bytes.
 const CLASSES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
 
-/// Buffers of sizes up to this are cut out of regions of [`REGION_BYTES`]; the others are regions by
-/// themselves, of which those of a memory drive's chunk can be given to it.
+/// Buffers of sizes up to this are cut out of regions of [`REGION_BYTES`]; the others are regions
+/// by themselves, of which those of a memory drive's chunk can be given to it.
 const PIECE_BYTES_MAX: usize = 16 << 10;
 const REGION_BYTES: usize = 256 << 10;
 
@@ -44,7 +45,8 @@ impl Pool {
         self.host_share_bytes
     }
 
-    /// A buffer of at least `len` bytes with unspecified content, or `None` while the budget is used up.
+    /// A buffer of at least `len` bytes with unspecified content, or `None` while the budget is
+    /// used up.
     ///
     /// A `len` beyond the largest class is served by a buffer of its own, within the same budget.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
@@ -92,7 +94,8 @@ impl Pool {
         self.outstanding_bytes + Self::size_of(len) <= self.budget_bytes
     }
 
-    /// Takes a buffer back, and keeps it for the next: until [`Pool::shrink`], or until another size needs its memory.
+    /// Takes a buffer back, and keeps it for the next: until [`Pool::shrink`], or until another
+    /// size needs its memory.
     pub(crate) fn put(&mut self, buffer: Buffer) {
         let bytes = buffer.capacity();
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);

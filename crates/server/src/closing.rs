@@ -1,4 +1,5 @@
-//! The end of queues: resets that wait for others to close, and what the registry is told of those that close.
+//! The end of queues: resets that wait for others to close, and what the registry is told of those
+//! that close.
 
 use ebof_backend::Operation;
 use ebof_fabrics::{Executing, Quiesce};
@@ -11,7 +12,8 @@ use crate::mailbox::{CommandRef, Message};
 use crate::turn::Turn;
 
 impl Commands {
-    /// Tells the registry, once, that nothing of the queue can reach the medium any more, when that is so.
+    /// Tells the registry, once, that nothing of the queue can reach the medium any more, when that
+    /// is so.
     pub(crate) fn report_closed(&mut self, link: &Link, turn: &mut Turn<'_>) {
         if !link.has_ended() {
             return;

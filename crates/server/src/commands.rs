@@ -187,8 +187,8 @@ impl Commands {
         }
     }
 
-    /// A buffer for a command. Those that wait for the host or for the socket leave room for in-capsule data: the stream
-    /// that brings what they wait for must go on.
+    /// A buffer for a command. Those that wait for the host or for the socket leave room for
+    /// in-capsule data: the stream that brings what they wait for must go on.
     pub(crate) fn take_buffer(&mut self, bytes: usize, in_capsule: bool, turn: &mut Turn<'_>) -> Option<Buffer> {
         let reserve = if in_capsule { 0 } else { 2 * self.in_capsule_bytes as usize };
         let more = Pool::size_of(bytes) + reserve;

@@ -1,4 +1,5 @@
-//! The block devices behind the namespaces, by the identifier that the model uses, and what their errors are to hosts.
+//! The block devices behind the namespaces, by the identifier that the model uses, and what their
+//! errors are to hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,7 +1,8 @@
-//! The drives of a target, and what all threads and hosts are shown of them: the table of devices, and the model.
+//! The drives of a target, and what all threads and hosts are shown of them: the table of devices,
+//! and the model.
 //!
-//! The configuration's thread and the drives' threads change both. One lock orders them; it is taken before the registry's, and never
-//! while a drive's thread is waited for.
+//! The configuration's thread and the drives' threads change both. One lock orders them; it is
+//! taken before the registry's, and never while a drive's thread is waited for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -99,8 +100,8 @@ impl Drives {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows what the configuration says: its own devices, its drives, and `model` with the namespaces of the drives put in. Gives the
-    /// actors that are no longer needed, to be stopped.
+    /// Shows what the configuration says: its own devices, its drives, and `model` with the
+    /// namespaces of the drives put in. Gives the actors that are no longer needed, to be stopped.
     ///
     /// # Errors
     /// The namespaces of a drive do not make a table; nothing has changed then.
@@ -130,7 +131,8 @@ impl Drives {
         Ok(before.actors.into_values().map(|served| served.actor).filter(|actor| !served(actor)).collect())
     }
 
-    /// Shows what the drive of a subsystem has become, by a command of host `by` if it was one. On the drive's thread.
+    /// Shows what the drive of a subsystem has become, by a command of host `by` if it was one. On
+    /// the drive's thread.
     pub(crate) fn publish(
         &self,
         nqn: &Nqn,
@@ -189,8 +191,9 @@ impl Drives {
         }
     }
 
-    /// The devices of a drive's namespaces; those that had a name keep it. A volume that no namespace has is none: it is left
-    /// of a request that failed, and another one may be made under its identifier.
+    /// The devices of a drive's namespaces; those that had a name keep it. A volume that no
+    /// namespace has is none: it is left of a request that failed, and another one may be made
+    /// under its identifier.
     fn names(
         &self,
         actor: &DriveActor,

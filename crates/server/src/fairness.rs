@@ -1,8 +1,9 @@
 //! Which connections were busy a moment ago, and what follows from it.
 //!
-//! A connection that has just brought something is likely to bring more, and a read that finds nothing costs no more than
-//! asking which sockets are readable: a few busy connections are looked at without being told. And who has company gets less
-//! done at a time: a share of every turn, so that one that asks for very much delays the others by little.
+//! A connection that has just brought something is likely to bring more, and a read that finds
+//! nothing costs no more than asking which sockets are readable: a few busy connections are looked
+//! at without being told. And who has company gets less done at a time: a share of every turn, so
+//! that one that asks for very much delays the others by little.
 
 use arrayvec::ArrayVec;
 
@@ -12,15 +13,18 @@ const FEW: usize = 2;
 /// For how long a connection is company to the others, microseconds, and
 const COMPANY_US: u64 = 1_000;
 
-/// for how many turns, however long those were: one that took too long is no reason to make the next one longer.
+/// for how many turns, however long those were: one that took too long is no reason to make the
+/// next one longer.
 const COMPANY_TURNS: u32 = 8;
 
-/// What a connection may do in one turn, in bytes received and bytes to be sent, when it is alone; when there is one other; and in
-/// a crowd. Larger shares make larger batches, which is worth 12 % from 128 KiB to no limit; smaller ones make the others wait less.
+/// What a connection may do in one turn, in bytes received and bytes to be sent, when it is alone;
+/// when there is one other; and in a crowd. Larger shares make larger batches, which is worth 12 %
+/// from 128 KiB to no limit; smaller ones make the others wait less.
 const SHARES: [usize; 3] = [4 << 20, 256 << 10, 128 << 10];
 
-/// In a crowd no share is more than this many times what its connections use of a turn on average: among many that ask for
-/// little, one that asks for much is a small part of the turn, and where all ask for much nothing is lost.
+/// In a crowd no share is more than this many times what its connections use of a turn on average:
+/// among many that ask for little, one that asks for much is a small part of the turn, and where
+/// all ask for much nothing is lost.
 const MORE_THAN_MEAN: usize = 4;
 
 /// The least that such a share is, bytes: less makes for calls of the system that do too little.
@@ -41,7 +45,8 @@ pub(crate) struct Fairness {
     turn: u32,
     /// For how long a connection is likely to bring more, microseconds.
     window_us: u64,
-    /// Bytes that connections used, and how often one did: of this turn and, less and less, of those before.
+    /// Bytes that connections used, and how often one did: of this turn and, less and less, of
+    /// those before.
     used: (usize, usize),
 }
 
@@ -54,7 +59,8 @@ struct Recent {
 }
 
 impl Fairness {
-    /// To be told the time at the start of every turn, and for how long a connection is likely to bring more.
+    /// To be told the time at the start of every turn, and for how long a connection is likely to
+    /// bring more.
     pub(crate) fn start_turn(&mut self, now_us: u64, window_us: u64) {
         self.now_us = now_us;
         self.turn = self.turn.wrapping_add(1);

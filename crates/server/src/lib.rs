@@ -1,10 +1,11 @@
 //! The target's I/O: threads, sockets and buffers.
 //!
-//! Drives a transport core (`ebof_tcp`) and the meaning of commands (`ebof_fabrics`) over block devices
-//! (`ebof_backend`). Owns everything that blocks, waits or is shared between threads; decides nothing about NVMe.
+//! Drives a transport core (`ebof_tcp`) and the meaning of commands (`ebof_fabrics`) over block
+//! devices (`ebof_backend`). Owns everything that blocks, waits or is shared between threads;
+//! decides nothing about NVMe.
 //!
-//! A [`Target`] runs one control thread, which accepts connections and keeps time, and reactors: threads that each
-//! own the connections that were given to them, from socket to device and back.
+//! A [`Target`] runs one control thread, which accepts connections and keeps time, and reactors:
+//! threads that each own the connections that were given to them, from socket to device and back.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -1,8 +1,10 @@
-//! How many lines of the log others can cause: peers by what they send, devices by failing. All such lines pass here.
+//! How many lines of the log others can cause: peers by what they send, devices by failing. All
+//! such lines pass here.
 //!
-//! Lines are counted by whom they are about and of which kind they are. The first few of a minute are logged, the others counted; how
-//! many there were is told with the next line, or when the minute is over. The table is bounded: when many addresses take part,
-//! those that have no place in it are one, and so the log grows by a bounded number of lines a minute whatever is sent.
+//! Lines are counted by whom they are about and of which kind they are. The first few of a minute
+//! are logged, the others counted; how many there were is told with the next line, or when the
+//! minute is over. The table is bounded: when many addresses take part, those that have no place in
+//! it are one, and so the log grows by a bounded number of lines a minute whatever is sent.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -75,7 +77,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Lines of a window that are logged. A host with many processors connects and leaves with a queue for each.
+    /// Lines of a window that are logged. A host with many processors connects and leaves with a
+    /// queue for each.
     fn lines(self) -> u32 {
         match self {
             Self::Connected | Self::Ended | Self::Broken => 256,

@@ -1,7 +1,7 @@
 //! The target's figures as text for monitoring.
 //!
-//! Names and units follow OpenMetrics and Prometheus' own rules, which the tests hold them to: base units, counters that end in
-//! `_total`, a help text for each.
+//! Names and units follow OpenMetrics and Prometheus' own rules, which the tests hold them to: base
+//! units, counters that end in `_total`, a help text for each.
 
 mod drives;
 mod text;
@@ -40,7 +40,8 @@ pub enum MetricsDetail {
     /// By namespace.
     #[default]
     Namespace,
-    /// By namespace and queue: a host has as many queues as processors, and each makes 23 lines for each namespace and kind.
+    /// By namespace and queue: a host has as many queues as processors, and each makes 23 lines for
+    /// each namespace and kind.
     Queue,
 }
 

@@ -36,8 +36,8 @@ impl PortState {
         Self { id: PortId(config.id), name: config.name.clone(), address, config, counts: Arc::default() }
     }
 
-    /// The same port with another configuration: its connections stay, with what they were offered. Under another id it is
-    /// another port to hosts.
+    /// The same port with another configuration: its connections stay, with what they were offered.
+    /// Under another id it is another port to hosts.
     pub(crate) fn altered(&self, config: config::Port) -> Self {
         let altered = Self::new(config, self.address);
         if altered.id == self.id { Self { counts: Arc::clone(&self.counts), ..altered } } else { altered }
@@ -48,8 +48,8 @@ impl PortState {
         Arc::ptr_eq(&self.counts, &other.counts)
     }
 
-    /// The largest in-capsule data that a command may carry where those of I/O queues carry so many bytes; Connect may always
-    /// carry its 1024.
+    /// The largest in-capsule data that a command may carry where those of I/O queues carry so many
+    /// bytes; Connect may always carry its 1024.
     pub(crate) fn in_capsule_bytes(of_io_queues: u32) -> u32 {
         of_io_queues.max(ADMIN_IN_CAPSULE_BYTES)
     }
@@ -70,8 +70,8 @@ impl PortState {
 /// What the Admin Queue's capsules may always carry (NVMe/TCP, Capsules: 8192 bytes).
 const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
-/// Size of one R2T for hosts that take several at a time, bytes: large enough that the round trip hides behind the
-/// previous one's data.
+/// Size of one R2T for hosts that take several at a time, bytes: large enough that the round trip
+/// hides behind the previous one's data.
 const R2T_BYTES: u32 = 256 << 10;
 
 fn digest(digest: config::Digest) -> Digest {

@@ -1,8 +1,9 @@
-//! A thread that owns queue pairs: it waits for sockets, devices and messages alike, and runs what they bring.
+//! A thread that owns queue pairs: it waits for sockets, devices and messages alike, and runs what
+//! they bring.
 //!
-//! A turn takes everything that is there, runs it, and answers each connection with one gathered send. A reactor
-//! without work looks at its sources for a short while, giving way to others now and then, and then sleeps in the
-//! kernel: an idle target costs no CPU.
+//! A turn takes everything that is there, runs it, and answers each connection with one gathered
+//! send. A reactor without work looks at its sources for a short while, giving way to others now
+//! and then, and then sleeps in the kernel: an idle target costs no CPU.
 
 mod message;
 mod source;
@@ -42,7 +43,8 @@ const SCRATCH_BYTES: usize = 256 << 10;
 /// A reactor that was idle for this long gives memory back, milliseconds.
 const SHRINK_MS: u64 = 1_000;
 
-/// Of so many turns one asks the kernel which sockets have something, even while the busy ones are looked at directly.
+/// Of so many turns one asks the kernel which sockets have something, even while the busy ones are
+/// looked at directly.
 const ASK_EVERY: u32 = 4;
 
 /// One thread's worth of target.
@@ -64,8 +66,8 @@ pub(crate) struct Reactor {
     /// Pairs that wait until no older change of their bytes is left at a device.
     pub(crate) barriers: Vec<Barrier>,
     dirty: VecDeque<u32>,
-    /// Aborts that came in the last turn: what they are about was sent before them, but may have come after the sockets were
-    /// asked.
+    /// Aborts that came in the last turn: what they are about was sent before them, but may have
+    /// come after the sockets were asked.
     aborts: Vec<Message>,
     /// Connections that wait for a buffer or a free slot, by place.
     waiting: Vec<u32>,
@@ -75,7 +77,8 @@ pub(crate) struct Reactor {
     shutdown_ms: Option<u64>,
     /// Requests for devices wait because the kernel took none.
     kick_failed: bool,
-    /// When the last work was done, microseconds of the target's clock; `None` once memory was given back.
+    /// When the last work was done, microseconds of the target's clock; `None` once memory was
+    /// given back.
     last_work_us: Option<u64>,
     fairness: Fairness,
     idle: Idle,
@@ -84,7 +87,8 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// `is_stepped`: it has no thread, and [`Reactor::step`] is called in place of [`Reactor::run`].
+    /// `is_stepped`: it has no thread, and [`Reactor::step`] is called in place of
+    /// [`Reactor::run`].
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
@@ -179,8 +183,8 @@ impl Reactor {
         self.turn(now_us, false, &events, &mut Vec::new())
     }
 
-    /// When [`Reactor::step`] has something to do although nothing happens before, milliseconds of the
-    /// target's clock: in the past where there is something to do at once.
+    /// When [`Reactor::step`] has something to do although nothing happens before, milliseconds of
+    /// the target's clock: in the past where there is something to do at once.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         let ready = || self.connections.iter().flatten().any(|connection| simulated_event(connection).is_some());
         if self.mailbox.has_messages() || !self.aborts.is_empty() || !self.dirty.is_empty() || ready() {
@@ -194,7 +198,8 @@ impl Reactor {
         self.shutdown_ms.is_some() && self.connections.iter().all(Option::is_none)
     }
 
-    /// One turn: everything that is there, with a `direct` look at the sockets that are busy. Returns whether anything was.
+    /// One turn: everything that is there, with a `direct` look at the sockets that are busy.
+    /// Returns whether anything was.
     fn turn(&mut self, now_us: u64, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let mut worked = false;
         self.fairness.start_turn(now_us, self.idle.spin_us());
@@ -240,8 +245,9 @@ impl Reactor {
         worked
     }
 
-    /// What other threads have to tell comes before what hosts send: a command must not find a namespace of whose end its host
-    /// has been told. Aborts are kept for the next turn: what they are about may still be in a socket.
+    /// What other threads have to tell comes before what hosts send: a command must not find a
+    /// namespace of whose end its host has been told. Aborts are kept for the next turn: what they
+    /// are about may still be in a socket.
     fn take_messages(&mut self, messages: &mut Vec<Message>, now_us: u64) -> bool {
         self.mailbox.take(messages);
         let worked = !messages.is_empty();
@@ -253,7 +259,8 @@ impl Reactor {
         worked
     }
 
-    /// How long to wait for the next event: not at all while there may be work soon, then until something happens.
+    /// How long to wait for the next event: not at all while there may be work soon, then until
+    /// something happens.
     fn next_timeout(&mut self, now_us: u64, worked: bool, idle_turns: u32) -> Option<Duration> {
         if worked {
             self.idle.found(now_us);
@@ -424,7 +431,8 @@ impl Reactor {
         worked
     }
 
-    /// Connections that waited for a buffer or a free slot go on, each in its turn. Returns whether one did.
+    /// Connections that waited for a buffer or a free slot go on, each in its turn. Returns whether
+    /// one did.
     fn resume_waiting(&mut self, now_us: u64) -> bool {
         let mut worked = false;
         let mut resuming = std::mem::take(&mut self.resuming);
@@ -435,8 +443,9 @@ impl Reactor {
                 // A copy has a piece in every turn.
                 worked |= !connection.commands.pending_copies.is_empty();
                 let result = connection.resume(turn);
-                // Who has used up its share goes on in the next turn: nothing else may bring that about.
-                // One that ends gives buffers back: those before it may have waited for them.
+                // Who has used up its share goes on in the next turn: nothing else may bring that
+                // about. One that ends gives buffers back: those before it may have waited for
+                // them.
                 worked |= connection.backlog() != before || connection.share_is_used_up() || result.is_err();
                 result
             });
@@ -499,7 +508,8 @@ impl Reactor {
                 if connection.link.state == State::Gone {
                     let before = turn.pool.outstanding_bytes();
                     connection.settle(turn);
-                    // Somebody may wait for the buffers that have come back, and is only looked at in the next turn.
+                    // Somebody may wait for the buffers that have come back, and is only looked at
+                    // in the next turn.
                     worked |= turn.pool.outstanding_bytes() < before;
                     return Ok(());
                 }

@@ -457,7 +457,8 @@ impl Grown {
     }
 }
 
-/// Waits until nothing is under way on a device that so many have, beside whoever works on it; `false` if something is at `end`.
+/// Waits until nothing is under way on a device that so many have, beside whoever works on it;
+/// `false` if something is at `end`.
 fn drain(device: &Arc<dyn Device>, owners: usize, end: Instant) -> bool {
     let is_idle = || Arc::strong_count(device) <= owners && device.file().is_none_or(ebof_backend::FileDevice::is_idle);
     while !is_idle() {

@@ -9,18 +9,21 @@ use crate::environment::Environment;
 pub struct Settings {
     /// Threads that own queue pairs; `None` is one for each processor the process may run on.
     pub threads: Option<usize>,
-    /// Whether each of these threads stays on a processor of its own, and connections go to the thread of the processor that
-    /// their packets arrive on. For machines that do nothing else: whoever polls on one of the processors, as many hosts of
-    /// the same machine do, takes it from the thread, which cannot go elsewhere.
+    /// Whether each of these threads stays on a processor of its own, and connections go to the
+    /// thread of the processor that their packets arrive on. For machines that do nothing else:
+    /// whoever polls on one of the processors, as many hosts of the same machine do, takes it from
+    /// the thread, which cannot go elsewhere.
     pub pin: bool,
-    /// How long a thread without work looks for some before it sleeps, microseconds: not at all where work is rare, up to 4 ms
-    /// where wake-ups are late. 0 sleeps at once.
+    /// How long a thread without work looks for some before it sleeps, microseconds: not at all
+    /// where work is rare, up to 4 ms where wake-ups are late. 0 sleeps at once.
     pub spin_us: u64,
     /// Connections at a time, over all ports.
     pub connections_max: u32,
-    /// What one host NQN may use of connections, controllers and each thread's buffers, percent: the rest is for others.
+    /// What one host NQN may use of connections, controllers and each thread's buffers, percent:
+    /// the rest is for others.
     pub host_share_percent: u8,
-    /// Connections from one address (of IPv6: from one network of 64 bits) that are not admitted yet, percent of all.
+    /// Connections from one address (of IPv6: from one network of 64 bits) that are not admitted
+    /// yet, percent of all.
     pub address_share_percent: u8,
     /// Controllers at a time, discovery included.
     pub controllers_max: u32,
@@ -32,7 +35,8 @@ pub struct Settings {
     pub reactor_buffer_bytes: usize,
     /// Requests that one thread has in flight at file and block devices.
     pub device_queue_depth: u32,
-    /// Sends without a copy (`zerocopy_send` of a port) that the kernel copies all the same, in a row, until the connection goes back to copying.
+    /// Sends without a copy (`zerocopy_send` of a port) that the kernel copies all the same, in a
+    /// row, until the connection goes back to copying.
     pub zerocopy_copied_max: u32,
     /// Refused connections that are remembered.
     pub refused_journal: usize,

@@ -1,7 +1,9 @@
-//! What one host may use of what all share: connections, controllers, buffers. The rest is for the others.
+//! What one host may use of what all share: connections, controllers, buffers. The rest is for the
+//! others.
 //!
-//! An admitted host is known by its NQN, a connection that is not admitted yet by where it comes from. Controllers and queues
-//! are counted by the registry; connections before that, and buffers, here.
+//! An admitted host is known by its NQN, a connection that is not admitted yet by where it comes
+//! from. Controllers and queues are counted by the registry; connections before that, and buffers,
+//! here.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,7 +20,8 @@ pub(crate) fn percent_of(all: u32, percent: u8) -> u32 {
     u32::try_from(part).unwrap_or(all)
 }
 
-/// Connections that nobody has been admitted by yet, by where they come from. At most as many entries as connections.
+/// Connections that nobody has been admitted by yet, by where they come from. At most as many
+/// entries as connections.
 #[derive(Debug, Default)]
 pub(crate) struct Unadmitted(Mutex<HashMap<Network, u32>>);
 
@@ -68,7 +71,8 @@ impl HostBuffers {
         if let Some(count) = self.0.get(host).and_then(Weak::upgrade) {
             return count;
         }
-        // Hosts that are gone are forgotten here: there are never more entries than connections, but for the last few.
+        // Hosts that are gone are forgotten here: there are never more entries than connections,
+        // but for the last few.
         self.0.retain(|_, count| count.strong_count() > 0);
         let count = Rc::new(Cell::new(0));
         self.0.insert(host.clone(), Rc::downgrade(&count));
@@ -98,7 +102,8 @@ impl BufferUse {
         self.own
     }
 
-    /// Whether its host may have so many bytes more, within `share`. Who has nothing may always have what one command needs.
+    /// Whether its host may have so many bytes more, within `share`. Who has nothing may always
+    /// have what one command needs.
     #[inline]
     pub(crate) fn has_share(&self, more: usize, share: usize) -> bool {
         self.of_host.get() == 0 || self.of_host.get() + more <= share

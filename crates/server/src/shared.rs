@@ -1,7 +1,7 @@
 //! What all threads of a target share, and how they reach each other.
 //!
-//! The registry's lock is taken on the control path only: Connect, the end of a connection, commands that need a view
-//! of the whole, changes of the configuration.
+//! The registry's lock is taken on the control path only: Connect, the end of a connection,
+//! commands that need a view of the whole, changes of the configuration.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -167,7 +167,8 @@ impl Shared {
         self.deliver(notices);
     }
 
-    /// Whether a line of the log that others can cause is to be written; then with what was left out before it.
+    /// Whether a line of the log that others can cause is to be written; then with what was left
+    /// out before it.
     pub(crate) fn may_log(&self, about: About, kind: Kind) -> Option<LeftOut> {
         let more = self.log_limit.admit(about, kind, self.clock.now_us());
         if self.log_limit.is_begun() {

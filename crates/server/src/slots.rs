@@ -1,4 +1,5 @@
-//! The commands that one queue has under way, by slot number. Grows to the queue's size once, then allocates nothing.
+//! The commands that one queue has under way, by slot number. Grows to the queue's size once, then
+//! allocates nothing.
 
 /// A bounded slab.
 #[derive(Debug)]
@@ -26,7 +27,8 @@ impl<T> Slots<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Stores `value`. The caller has looked at [`Slots::is_full`]; one more is stored all the same.
+    /// Stores `value`. The caller has looked at [`Slots::is_full`]; one more is stored all the
+    /// same.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(value);

@@ -1,5 +1,6 @@
-//! What a port asks of its sockets beside what all have: type of service, priority, busy polling, sending without a copy. They are set on the
-//! listening socket; connections have them from there, save the priority, which Linux clears. Also asks a connection which queue of the network card it
+//! What a port asks of its sockets beside what all have: type of service, priority, busy polling,
+//! sending without a copy. They are set on the listening socket; connections have them from there,
+//! save the priority, which Linux clears. Also asks a connection which queue of the network card it
 //! comes from.
 
 use std::io;
@@ -13,7 +14,8 @@ use nix::{getsockopt_impl, sockopt_impl};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{SockRef, TcpKeepalive};
 
-/// A silent peer is probed after this time, then every tenth of it, and given up after three probes.
+/// A silent peer is probed after this time, then every tenth of it, and given up after three
+/// probes.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 
 /// Sets what the port asks for.
@@ -43,25 +45,28 @@ pub(crate) fn accepted(socket: &TcpStream, port: &Port) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER / 10).with_retries(3);
     SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
     if port.zerocopy_send_bytes.is_some() {
-        // They have it from the listening socket. Without it the kernel would tell nothing, and buffers would never come back: be sure.
+        // They have it from the listening socket. Without it the kernel would tell nothing, and
+        // buffers would never come back: be sure.
         ebof_pinned::enable(socket)?;
     }
     port.so_priority.map_or(Ok(()), |priority| SockRef::from(socket).set_priority(priority))
 }
 
-/// Whether connections of the port shall be grouped by the queue of the network card that they come from.
+/// Whether connections of the port shall be grouped by the queue of the network card that they come
+/// from.
 pub(crate) fn groups(port: &Port) -> bool {
     port.prefer_busy_poll || port.busy_poll_us.is_some_and(|time| time > 0)
 }
 
-/// The queue of the network card (NAPI id) that the connection's last packet came from; `None` where it has none, as on
-/// loopback.
+/// The queue of the network card (NAPI id) that the connection's last packet came from; `None`
+/// where it has none, as on loopback.
 pub(crate) fn incoming_queue(socket: &TcpStream) -> Option<u32> {
     // Linux answers 0 for everything that is not a card's queue.
     getsockopt(socket, IncomingNapiId).ok().filter(|&id| id != 0)
 }
 
-/// Whether the peer has closed its end, or broken the connection off, also where what it sent before is still to be read.
+/// Whether the peer has closed its end, or broken the connection off, also where what it sent
+/// before is still to be read.
 pub(crate) fn peer_is_gone(socket: &TcpStream) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

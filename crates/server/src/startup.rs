@@ -325,7 +325,8 @@ impl Devices {
     }
 }
 
-/// What SMART reports as the temperature where there is no sensor: 25 degrees Celsius. Zero would be read as -273.
+/// What SMART reports as the temperature where there is no sensor: 25 degrees Celsius. Zero would
+/// be read as -273.
 const TEMPERATURE_KELVIN: u16 = 298;
 
 fn spec_of(namespace: &Namespace) -> Spec {
@@ -439,7 +440,8 @@ fn socket_address(listen: &Listen) -> io::Result<SocketAddr> {
     }
 }
 
-/// A disk that was a drive's once may serve for something else; a drive that has lost its beginning by mistake may not.
+/// A disk that was a drive's once may serve for something else; a drive that has lost its beginning
+/// by mistake may not.
 fn warn_of_remains(device: &Arc<dyn Device>, io: &IoFactory, path: &str) {
     if let Ok(Some(what)) = ebof_medium::remains(device, io) {
         tracing::warn!(

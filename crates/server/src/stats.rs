@@ -1,7 +1,7 @@
 //! Counters of one queue and namespace: written by the thread that owns the queue, read by anyone.
 //!
-//! Each counter has one writer, so an increment is a plain load and store: no atomic read-modify-write on the data
-//! path.
+//! Each counter has one writer, so an increment is a plain load and store: no atomic
+//! read-modify-write on the data path.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -149,7 +149,8 @@ pub struct Totals {
     series: BTreeMap<Series, [KindTotals; 3]>,
 }
 
-/// Series that totals hold; hosts choose their NQNs, so what comes beyond is gathered under an empty host name.
+/// Series that totals hold; hosts choose their NQNs, so what comes beyond is gathered under an
+/// empty host name.
 const TOTALS_MAX: usize = 4096;
 
 impl Totals {

@@ -1,4 +1,5 @@
-//! A running target: started from a configuration, changed by another, asked for its state, and stopped.
+//! A running target: started from a configuration, changed by another, asked for its state, and
+//! stopped.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,12 +33,14 @@ use crate::shared::Shared;
 use crate::startup::{Devices, StartError, listen};
 use crate::stats::{Kind, Totals};
 
-/// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was accepted.
+/// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was
+/// accepted.
 ///
-/// It serves with all of its threads or not at all. One that cannot have what it needs fails [`Target::start`]; one that
-/// panics later **aborts the process** (`SIGABRT`), with the panic on standard error and a line in the log: what its hosts wait
-/// for would never come, and what it knows of a drive may not be what is on it. A supervisor starts the process again. Who
-/// embeds a target and must outlive that has it in a process of its own.
+/// It serves with all of its threads or not at all. One that cannot have what it needs fails
+/// [`Target::start`]; one that panics later **aborts the process** (`SIGABRT`), with the panic on
+/// standard error and a line in the log: what its hosts wait for would never come, and what it
+/// knows of a drive may not be what is on it. A supervisor starts the process again. Who embeds a
+/// target and must outlive that has it in a process of its own.
 pub struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) orders: Orders,
@@ -76,11 +79,13 @@ pub enum TextError {
 }
 
 impl Target {
-    /// Serves what `text` describes, as `ebof serve --config` does: TOML, JSON with the same keys, or what `nvmetcli save`
-    /// writes. Relative paths in it are relative to the working directory. What is remarkable about it is logged.
+    /// Serves what `text` describes, as `ebof serve --config` does: TOML, JSON with the same keys,
+    /// or what `nvmetcli save` writes. Relative paths in it are relative to the working directory.
+    /// What is remarkable about it is logged.
     ///
     /// # Errors
-    /// Everything that is wrong with the text, or why it cannot be served; nothing is left running then.
+    /// Everything that is wrong with the text, or why it cannot be served; nothing is left running
+    /// then.
     pub fn start_text(text: &str) -> Result<Self, TextError> {
         let Loaded { config, remarks, .. } = ebof_manage::load("configuration", text)?;
         for remark in &remarks.items {
@@ -93,7 +98,8 @@ impl Target {
     /// Opens the drives and ports of `config` and serves them.
     ///
     /// # Errors
-    /// A drive or a port that cannot be opened, or a thread that cannot serve; nothing is left running then.
+    /// A drive or a port that cannot be opened, or a thread that cannot serve; nothing is left
+    /// running then.
     pub fn start(config: Config, settings: Settings) -> Result<Self, StartError> {
         let devices = Devices::open(&config, &settings.environment, &mut DriveThreads::Own)?;
         let ports = config.ports.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
@@ -197,8 +203,8 @@ impl Target {
         state.ports.iter().map(|Listening { port, .. }| (port.name.clone(), port.address)).collect()
     }
 
-    /// Where hosts in this process reach the target without a socket: the port of this name, as it is
-    /// configured now. Its hosts are offered what those on the network are.
+    /// Where hosts in this process reach the target without a socket: the port of this name, as it
+    /// is configured now. Its hosts are offered what those on the network are.
     #[must_use]
     pub fn loopback(&self, port: &str) -> Option<ebof_loopback::Port> {
         Some(admission::loopback(&self.shared, &self.port(port)?))
@@ -228,8 +234,8 @@ impl Target {
         metrics::render(snapshot, exposition, detail)
     }
 
-    /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace` whatever is left is
-    /// cut off. A second call waits for nothing.
+    /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace`
+    /// whatever is left is cut off. A second call waits for nothing.
     pub fn stop(&self, grace: Duration) {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         if threads.is_empty() {
@@ -247,8 +253,8 @@ impl Target {
         self.shared.drives.actors().iter().for_each(|(_, actor)| actor.stop());
     }
 
-    /// Looks again at what namespaces store their data in: what has grown is offered as large as it is now, and hosts are
-    /// told.
+    /// Looks again at what namespaces store their data in: what has grown is offered as large as it
+    /// is now, and hosts are told.
     ///
     /// # Errors
     /// What has shrunk, or cannot be looked at.

@@ -1,4 +1,5 @@
-//! The actor of one drive: what the drive decides, in the order in which its thread makes it durable.
+//! The actor of one drive: what the drive decides, in the order in which its thread makes it
+//! durable.
 //!
 //! Everything runs on the drive's thread: the medium is changed, the changes are made durable, the
 //! drive is told, the hosts are shown, and only then is the command answered. Nothing waits for it

@@ -1,5 +1,5 @@
-//! What a drive does to its media in the background: a self-test reads, a format erases, sanitizing fills everything. A step at a time,
-//! between the requests of hosts.
+//! What a drive does to its media in the background: a self-test reads, a format erases, sanitizing
+//! fills everything. A step at a time, between the requests of hosts.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,8 @@ pub(super) fn wants_facts(request: &Request) -> bool {
 }
 
 impl DriveActor {
-    /// Sees to it that everything goes on that the drive remembers as under way. On the drive's thread.
+    /// Sees to it that everything goes on that the drive remembers as under way. On the drive's
+    /// thread.
     pub(super) fn start_jobs(self: &Arc<Self>, store: &mut Store) {
         if store.is_read_only() {
             return;
@@ -66,8 +67,8 @@ impl DriveActor {
         }
     }
 
-    /// Erases what was given back, of these namespaces among others, and what journals and checkpoints have of it; then calls
-    /// `then`. On the drive's thread.
+    /// Erases what was given back, of these namespaces among others, and what journals and
+    /// checkpoints have of it; then calls `then`. On the drive's thread.
     pub(super) fn erase(
         self: &Arc<Self>,
         store: &mut Store,
@@ -266,7 +267,8 @@ struct Erase {
 impl Job for Erase {
     fn step(&mut self, store: &mut Store) -> Progress {
         let Some(actor) = self.actor.upgrade() else { return Progress::Done };
-        // Sanitizing does the same, or overwrites everything first; and what could not be removed yet would not be erased.
+        // Sanitizing does the same, or overwrites everything first; and what could not be removed
+        // yet would not be erased.
         if actor.drive().sanitize_work().is_some() || actor.has_leftovers() {
             return Progress::Later(100);
         }
@@ -307,7 +309,8 @@ impl Erase {
     }
 }
 
-/// Sanitizes the drive. No namespace has anything in it since that was begun, and commands are refused.
+/// Sanitizes the drive. No namespace has anything in it since that was begun, and commands are
+/// refused.
 struct Sanitize {
     actor: Weak<DriveActor>,
     /// Extents that are done in this pass.
@@ -387,7 +390,8 @@ impl Sanitize {
     }
 }
 
-/// An overwrite reaches the blocks that the drive's file has now. Those that it had before are the file system's.
+/// An overwrite reaches the blocks that the drive's file has now. Those that it had before are the
+/// file system's.
 fn warn_of_what_is_beyond_reach(actor: &DriveActor, store: &Store, method: Method) {
     let bytes = store.given_back_bytes();
     if matches!(method, Method::Overwrite(_)) && bytes > 0 {
@@ -417,7 +421,8 @@ impl DriveActor {
     }
 
     fn end_sanitize(&self, store: &mut Store, success: bool) -> Progress {
-        // What was written before is counted before: behind the end, it would be taken for new data.
+        // What was written before is counted before: behind the end, it would be taken for new
+        // data.
         self.upkeep(store, false);
         let ended = self.drive().sanitize_ended(success, &upkeep::itself(), &self.decision_input());
         if let Some(ended) = ended {

@@ -1,4 +1,5 @@
-//! From a drive's configuration to its actor: the backing device is made or opened, and the settings are translated.
+//! From a drive's configuration to its actor: the backing device is made or opened, and the
+//! settings are translated.
 
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -37,7 +38,8 @@ pub(crate) fn open(
             (Arc::new(Memory::new(bytes, 512, false)), true)
         }
         Backing::File(file) => {
-            // Only a file that is made now has to be told how large it is to be, and is known to be empty.
+            // Only a file that is made now has to be told how large it is to be, and is known to be
+            // empty.
             let missing = environment.storage.is_missing(Path::new(&file.path));
             let size_bytes = match capacity {
                 Some(capacity) if missing => Some(ebof_medium::medium_bytes(capacity)?),

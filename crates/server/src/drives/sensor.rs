@@ -1,4 +1,5 @@
-//! The temperature of what a drive's backing device really is, where the system has a sensor for it.
+//! The temperature of what a drive's backing device really is, where the system has a sensor for
+//! it.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
@@ -12,15 +13,16 @@ pub(crate) struct Sensor {
 }
 
 impl Sensor {
-    /// The sensor of the disk that holds `path`, or that it names. `None` where there is none to be found: memory, network file
-    /// systems, virtual disks.
+    /// The sensor of the disk that holds `path`, or that it names. `None` where there is none to be
+    /// found: memory, network file systems, virtual disks.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         let block_device = metadata.st_mode() & 0o170_000 == 0o060_000;
         let number = if block_device { metadata.st_rdev() } else { metadata.st_dev() };
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-        // A partition's disk is the directory above; a disk's driver may have the sensor one or two further up.
+        // A partition's disk is the directory above; a disk's driver may have the sensor one or two
+        // further up.
         device
             .ancestors()
             .take(4)

@@ -1,4 +1,5 @@
-//! What is told when the device below a drive fails, and when it works again: a line each in the log, and what the drive is like.
+//! What is told when the device below a drive fails, and when it works again: a line each in the
+//! log, and what the drive is like.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,7 +1,9 @@
-//! What a drive does unasked: errors and counters are collected and written down, and warnings are raised.
+//! What a drive does unasked: errors and counters are collected and written down, and warnings are
+//! raised.
 //!
-//! Errors wait ten seconds at most, those that tell of lost data not at all; counters that moved wait a minute, and time alone ten
-//! of them. A drive that is killed loses what was not written down yet, and nothing else.
+//! Errors wait ten seconds at most, those that tell of lost data not at all; counters that moved
+//! wait a minute, and time alone ten of them. A drive that is killed loses what was not written
+//! down yet, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -19,7 +21,8 @@ use super::actor::DriveActor;
 use super::sensor::Sensor;
 use super::trouble::Troubles;
 
-/// What the target has counted since it was started, and errors behind the last that the drive knows.
+/// What the target has counted since it was started, and errors behind the last that the drive
+/// knows.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     /// Errors with their numbers in the target.
@@ -66,7 +69,8 @@ const EVERY_MS: u64 = 10_000;
 /// Events that are kept until they can be written down.
 const UNWRITTEN: usize = 64;
 
-/// How long counters that moved wait to be written down, and how long those do that only tell the time.
+/// How long counters that moved wait to be written down, and how long those do that only tell the
+/// time.
 const KEEP_MOVED_S: u64 = 60;
 const KEEP_S: u64 = 600;
 
@@ -115,7 +119,8 @@ impl Round {
         }
     }
 
-    /// What happened since the last time: with how many errors of which only the newest are given, and those.
+    /// What happened since the last time: with how many errors of which only the newest are given,
+    /// and those.
     fn advance(&mut self, now: Observed) -> (Activity, u64, Vec<error_log::Error>) {
         let kelvin = self.sensor.as_ref().and_then(Sensor::kelvin).unwrap_or(TEMPERATURE_KELVIN);
         let elapsed_ms = u64::try_from(self.since(self.advanced).as_millis()).unwrap_or(u64::MAX);
@@ -152,7 +157,8 @@ impl Round {
         (activity, missed, errors)
     }
 
-    /// Namespaces that several hosts have written since the last time, with those hosts. Each is named once.
+    /// Namespaces that several hosts have written since the last time, with those hosts. Each is
+    /// named once.
     fn contended(&mut self, now: &Observed) -> Vec<(u32, Vec<String>)> {
         let mut found = Vec::new();
         for (&nsid, hosts) in &now.writers {
@@ -190,7 +196,8 @@ impl Job for Upkeep {
 }
 
 impl DriveActor {
-    /// Collects what happened, writes down what has to be (all of it if `all`), and raises events. On the drive's thread.
+    /// Collects what happened, writes down what has to be (all of it if `all`), and raises events.
+    /// On the drive's thread.
     pub(super) fn upkeep(&self, store: &mut Store, all: bool) {
         self.log_limit.tell(self.age_us());
         let mut round = self.round();
@@ -227,8 +234,8 @@ impl DriveActor {
         self.show(None, &[], &turned.events);
     }
 
-    /// Makes changes durable that nobody asked for. Events for which that fails are kept for the next time; errors and counters are
-    /// what they are then.
+    /// Makes changes durable that nobody asked for. Events for which that fails are kept for the
+    /// next time; errors and counters are what they are then.
     fn write_down(&self, store: &mut Store, changes: Vec<Change>) {
         let events = changes.iter().filter(|change| matches!(change, Change::Happened { .. }));
         let events: Vec<_> = events.take(UNWRITTEN).cloned().collect();
@@ -247,7 +254,8 @@ impl DriveActor {
         }
     }
 
-    /// File systems of several hosts on one namespace destroy each other, unless the hosts agree by reservations.
+    /// File systems of several hosts on one namespace destroy each other, unless the hosts agree by
+    /// reservations.
     fn warn_of(&self, contended: &[(u32, Vec<String>)]) {
         for (nsid, hosts) in contended {
             let reserved = self.drive().state().reservations.get(nsid).is_some_and(|kept| kept.kind().is_some());
@@ -263,8 +271,8 @@ impl DriveActor {
         }
     }
 
-    /// Something cannot wait for the next look: data was lost, or the medium changed its state. However often that happens before
-    /// the look begins, there is one.
+    /// Something cannot wait for the next look: data was lost, or the medium changed its state.
+    /// However often that happens before the look begins, there is one.
     pub(crate) fn hurry(self: &Arc<Self>) {
         if self.hurries.swap(true, Ordering::AcqRel) {
             return;
@@ -310,7 +318,8 @@ impl DriveActor {
             Notice::Room => round.full = false,
             Notice::JournalFailed(_) => round.failing = true,
             Notice::JournalRecovered => round.failing = false,
-            // Where there is one there may be more: a drive that gives back what it was not given is not to be relied on.
+            // Where there is one there may be more: a drive that gives back what it was not given
+            // is not to be relied on.
             Notice::Corrupt { .. } if round.corrupt => return,
             Notice::Corrupt { .. } => round.corrupt = true,
             Notice::QuotaReached(_) => return,

@@ -1,7 +1,7 @@
 //! From OpenMetrics to Prometheus' own text format, 0.0.4.
 //!
-//! They differ in how a family is named: OpenMetrics leaves out what its type adds (`_total`, `_info`), the older format has names of
-//! samples only. It knows neither units nor an end.
+//! They differ in how a family is named: OpenMetrics leaves out what its type adds (`_total`,
+//! `_info`), the older format has names of samples only. It knows neither units nor an end.
 
 /// The same metrics in the older format.
 pub(super) fn from_openmetrics(text: &str) -> String {

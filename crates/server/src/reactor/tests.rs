@@ -1,5 +1,6 @@
-//! Fairness among the connections of one reactor: what bad ones take of a turn, and what is left to the others. Counts work
-//! turn by turn, without a thread and with a clock of its own, so that it comes out the same on every machine.
+//! Fairness among the connections of one reactor: what bad ones take of a turn, and what is left to
+//! the others. Counts work turn by turn, without a thread and with a clock of its own, so that it
+//! comes out the same on every machine.
 
 #[path = "../../tests/it/config.rs"]
 mod config;
@@ -35,7 +36,8 @@ use crate::startup::Devices;
 /// Hosts that behave.
 const BEHAVED: usize = 32;
 
-/// What one connection may have of a turn in a crowd, bytes: its share, and a loan of the device's memory that goes beyond it.
+/// What one connection may have of a turn in a crowd, bytes: its share, and a loan of the device's
+/// memory that goes beyond it.
 const FLOOD_MAX: u64 = 2 * (128 << 10);
 
 /// Of what each of 34 that behave would have, the behaved must keep this much.
@@ -181,14 +183,16 @@ fn serve(rig: &mut Rig, behaved: &mut [Host], bad: &mut [Host], turns: u64, took
     served
 }
 
-/// All floods that are there, each beside one that asks and never reads, with 32 that behave as `behaved` says. In every
-/// turn each of these must get all that it asks for, and the bad may have little more of it than two that behave would.
+/// All floods that are there, each beside one that asks and never reads, with 32 that behave as
+/// `behaved` says. In every turn each of these must get all that it asks for, and the bad may have
+/// little more of it than two that behave would.
 fn floods_take_little(behaved: impl Fn(usize) -> Load) {
     let floods = [
         Load::reads(4096, hosts::DEPTH),
         Load::reads(1 << 20, hosts::DEPTH),
         Load::writes_by_r2t(1 << 20, hosts::DEPTH),
-        // Beyond the queue's depth: reads of memory take no place in the queue, writes do and are refused.
+        // Beyond the queue's depth: reads of memory take no place in the queue, writes do and are
+        // refused.
         Load::reads(4096, 8 * hosts::DEPTH),
         Load::writes_by_r2t(4096, 8 * hosts::DEPTH),
     ];
@@ -268,7 +272,8 @@ fn floods_share_what_there_is_and_all_of_them_come_to_their_end() {
     let mean = bytes.iter().sum::<u64>() / 12;
     println!("{bytes:?}");
     assert!(bytes.iter().all(|bytes| *bytes > mean / 2), "{bytes:?}");
-    // Nobody asks for more. As long as anything is left for the reactor to do it must say so, or it would sleep on it.
+    // Nobody asks for more. As long as anything is left for the reactor to do it must say so, or it
+    // would sleep on it.
     for turn in 0.. {
         assert!(turn < 100_000, "there is no end to it");
         let under_way = floods.iter_mut().fold(false, |any, host| host.take() | any);

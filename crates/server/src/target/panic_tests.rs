@@ -1,4 +1,5 @@
-//! What becomes of the process when a thread of the target panics. Each test runs once more in a process of its own.
+//! What becomes of the process when a thread of the target panics. Each test runs once more in a
+//! process of its own.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -14,7 +15,8 @@ use super::*;
 /// Tells a test that it is the process that is to end.
 const CHILD: &str = "EBOF_TEST_CHILD";
 
-/// How the process of this test ends after `panics` was done to its target. One that goes on ends without an error.
+/// How the process of this test ends after `panics` was done to its target. One that goes on ends
+/// without an error.
 fn fate(test: &str, panics: impl FnOnce(&Target)) -> ExitStatus {
     if std::env::var_os(CHILD).is_none() {
         let mut child = Command::new(std::env::current_exe().unwrap());

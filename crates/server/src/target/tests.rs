@@ -1,4 +1,5 @@
-//! A target whose drive's thread is kept busy: what a host is told while work of its last association is left there.
+//! A target whose drive's thread is kept busy: what a host is told while work of its last
+//! association is left there.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 #[allow(dead_code, reason = "not every test uses all of it")]
@@ -46,7 +47,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whoever connects again and again while the drive's thread hangs leaves something there each time: not without end.
+/// Whoever connects again and again while the drive's thread hangs leaves something there each
+/// time: not without end.
 #[test]
 fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
@@ -73,7 +75,8 @@ fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
     let (_admin, _controller) = Raw::admin_and_controller(address);
 }
 
-/// What is to be looked at at once is looked at once, however many commands failed before the drive's thread comes to it.
+/// What is to be looked at at once is looked at once, however many commands failed before the
+/// drive's thread comes to it.
 #[test]
 fn failures_while_the_drives_thread_is_busy_make_one_look() {
     let directory = tempfile::tempdir().unwrap();
@@ -201,8 +204,8 @@ fn preempt_and_abort_waits_for_what_the_drives_thread_has_of_the_other_host() {
         alice.run(reserve(nvm::RESERVATION_REGISTER, 0), &keys(0, 0xa));
         bob.run(reserve(nvm::RESERVATION_REGISTER, 0), &keys(0, 0xb));
         alice.run(reserve(nvm::RESERVATION_ACQUIRE, EXCLUSIVE), &keys(0xa, 0));
-        // The drive's thread does nothing until all of it is there: the preemption, and behind it a mark of the one that is
-        // preempted, which the reservation allowed when it came.
+        // The drive's thread does nothing until all of it is there: the preemption, and behind it a
+        // mark of the one that is preempted, which the reservation allowed when it came.
         let actor = target.shared.drives.actors().remove(0).1;
         let hold = |gate: mpsc::Receiver<()>, entered: mpsc::Sender<()>| {
             actor.medium().run(Box::new(move |_| {

@@ -1,4 +1,5 @@
-//! Reading and writing allocates nothing once it is under way: target and host in this process, whose allocator counts.
+//! Reading and writing allocates nothing once it is under way: target and host in this process,
+//! whose allocator counts.
 
 use std::alloc::System;
 
@@ -18,8 +19,9 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Commands of one round.
 const ROUND: usize = 4000;
 
-/// Rounds without an allocation that are believed, and rounds in which they must have come. What is kept for reuse grows
-/// when more comes together in one turn than ever before, which happens a few times and then never again.
+/// Rounds without an allocation that are believed, and rounds in which they must have come. What is
+/// kept for reuse grows when more comes together in one turn than ever before, which happens a few
+/// times and then never again.
 const QUIET: usize = 3;
 const ROUNDS_MAX: usize = 25;
 

@@ -1,5 +1,6 @@
-//! What changes or measures its whole process: the limits of the system, the log, the allocator, late wake-ups. Each test runs in a
-//! process of its own, one after the other. What hosts see of a target otherwise is in `tests/it`.
+//! What changes or measures its whole process: the limits of the system, the log, the allocator,
+//! late wake-ups. Each test runs in a process of its own, one after the other. What hosts see of a
+//! target otherwise is in `tests/it`.
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test fails by panicking; sizes are small")]
 
 mod allocation;
@@ -19,8 +20,8 @@ use std::sync::{Mutex, PoisonError};
 /// The test that a process is for, by its name.
 const TEST: &str = "EBOF_TEST_ALONE";
 
-/// Whether this process is for that test, which then runs. Otherwise the test has run when this comes back: in this program, started
-/// again for nothing else.
+/// Whether this process is for that test, which then runs. Otherwise the test has run when this
+/// comes back: in this program, started again for nothing else.
 #[expect(clippy::print_stdout, reason = "the test's output")]
 fn is_alone(test: &str) -> bool {
     static TURN: Mutex<()> = Mutex::new(());

@@ -1,4 +1,5 @@
-//! A target either serves with all its threads or does not start. The limit of open files is the process's.
+//! A target either serves with all its threads or does not start. The limit of open files is the
+//! process's.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Zero-copy send where the system lets a process pin very little: what is beyond is copied, and nobody fails.
-//! The limit is the process's.
+//! Zero-copy send where the system lets a process pin very little: what is beyond is copied, and
+//! nobody fails. The limit is the process's.
 
 use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;

@@ -1,4 +1,5 @@
-//! Write Uncorrectable and Get LBA Status on a drive over real sockets: what cannot be read stays so, also after a restart.
+//! Write Uncorrectable and Get LBA Status on a drive over real sockets: what cannot be read stays
+//! so, also after a restart.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,8 +1,10 @@
-//! Commands that are wrong, over real connections to a drive: each has the status that the specification names, and an entry in
-//! the Error Information log which says which command it was, and what of it was wrong.
+//! Commands that are wrong, over real connections to a drive: each has the status that the
+//! specification names, and an entry in the Error Information log which says which command it was,
+//! and what of it was wrong.
 //!
-//! NVMe Base 2.1 has reserved fields of a command ignored by the controller, but for values of a coded field that are reserved (an
-//! action, a format, an identifier): those are Invalid Field in Command. The first kind stands in the table as `Ignored`.
+//! NVMe Base 2.1 has reserved fields of a command ignored by the controller, but for values of a
+//! coded field that are reserved (an action, a format, an identifier): those are Invalid Field in
+//! Command. The first kind stands in the table as `Ignored`.
 #![expect(clippy::too_many_lines, reason = "tables are long")]
 
 use std::cell::RefCell;
@@ -38,7 +40,8 @@ enum Data {
 /// What is to become of a command.
 #[derive(Clone, Copy, Debug)]
 enum Becomes {
-    /// This status, with the byte of the command that is wrong where one is; repeating it is pointless.
+    /// This status, with the byte of the command that is wrong where one is; repeating it is
+    /// pointless.
     Refused(Status, Option<u8>),
     /// The same, but it may succeed later.
     Later(Status, Option<u8>),
@@ -174,8 +177,8 @@ fn blocks_and_namespaces_that_are_not_there() {
     let sector = || Drive(vec![1; 512]);
     let mut cases: Vec<Case> = Vec::new();
     for nsid in [0, 2, 129, u32::MAX] {
-        // Deviation: an NSID that could exist and does not (2) is Invalid Field in Command by the specification; hosts make "not
-        // supported" of that, and other targets answer as here.
+        // Deviation: an NSID that could exist and does not (2) is Invalid Field in Command by the
+        // specification; hosts make "not supported" of that, and other targets answer as here.
         let refused = Refused(Status::INVALID_NAMESPACE, NSID);
         cases.push(("read", Io, blocks(nvm::READ, nsid, 0, 1), Host(512), refused));
         cases.push(("write", Io, blocks(nvm::WRITE, nsid, 0, 1), sector(), refused));

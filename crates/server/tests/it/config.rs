@@ -1,4 +1,5 @@
-//! The configuration that most tests of the target serve: one subsystem for any host, at a free port of the loopback.
+//! The configuration that most tests of the target serve: one subsystem for any host, at a free
+//! port of the loopback.
 
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};

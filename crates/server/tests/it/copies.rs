@@ -1,4 +1,5 @@
-//! Copy over real sockets: the bytes are where they belong, and whoever copies much keeps nobody waiting.
+//! Copy over real sockets: the bytes are where they belong, and whoever copies much keeps nobody
+//! waiting.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -133,8 +134,9 @@ fn a_host_that_copies_much_keeps_nobody_waiting_and_stays_within_its_buffers() {
     let namespace = controller.namespace(Nsid(1)).unwrap();
     namespace.write(0, &pattern(LONG as usize, 3), false).unwrap();
     let (_other, mut reader) = host(address);
-    // In one turn as good as nothing is copied. Whoever had to wait for whole copies would never read more often than there are some;
-    // where the processors have much else to do, it takes more than one try to see it.
+    // In one turn as good as nothing is copied. Whoever had to wait for whole copies would never
+    // read more often than there are some; where the processors have much else to do, it takes more
+    // than one try to see it.
     let mut tries = (0..20).map(|_| reads_beside_copies(&mut queue, &mut reader));
     assert!(
         tries.any(|reads| reads > COPIES),

@@ -1,4 +1,5 @@
-//! A file that is changed behind the drive's back: with checksums hosts are told, and never given what is wrong.
+//! A file that is changed behind the drive's back: with checksums hosts are told, and never given
+//! what is wrong.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! What a host sees of a drive that tests, formats and sanitizes itself: the initiator against a target over loopback.
+//! What a host sees of a drive that tests, formats and sanitizes itself: the initiator against a
+//! target over loopback.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -327,7 +328,8 @@ fn telemetry_tells_what_the_drive_is_like() {
     assert!(text(second, third).contains(r#""errors""#));
 }
 
-/// A drive of which everything is deallocated cannot sanitize without that: it says so, or does it all the same and says that.
+/// A drive of which everything is deallocated cannot sanitize without that: it says so, or does it
+/// all the same and says that.
 #[test]
 fn no_deallocate_is_refused_or_done_with_a_warning_as_the_host_chooses() {
     let directory = tempfile::tempdir().unwrap();
@@ -362,7 +364,8 @@ fn no_deallocate_is_refused_or_done_with_a_warning_as_the_host_chooses() {
     assert!(set(0).is_success() && admin(&host, keep.encode()).is(Status::INVALID_FIELD));
 }
 
-/// What becomes of namespaces is told to every controller that wants it, also where they are attached to nobody.
+/// What becomes of namespaces is told to every controller that wants it, also where they are
+/// attached to nobody.
 #[test]
 fn changes_of_allocated_namespaces_are_told() {
     let directory = tempfile::tempdir().unwrap();
@@ -373,7 +376,8 @@ fn changes_of_allocated_namespaces_are_told() {
     assert_ne!(host.identify().oaes.get() & AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE.0, 0);
     let set = Sqe::new(opcode::SET_FEATURES).with_cdw(10, Fid::ASYNC_EVENT_CONFIG.0.into()).with_cdw(11, config.0);
     assert!(admin(&host, set).is_success());
-    // The initiator reads the log of every event that comes: another controller has the list for itself.
+    // The initiator reads the log of every event that comes: another controller has the list for
+    // itself.
     let other = connect(address);
     let changed = || log::<ChangedNamespaces>(&other, Lid::CHANGED_ALLOCATED_NAMESPACES).iter().collect::<Vec<_>>();
     let lid = Lid::CHANGED_ALLOCATED_NAMESPACES.0;

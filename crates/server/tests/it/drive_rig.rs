@@ -22,7 +22,8 @@ pub(crate) fn start(backing: &Path, size_bytes: Option<u64>) -> (Target, SocketA
     serve(&drive(backing, size_bytes))
 }
 
-/// A drive on this file or block device, whose namespaces everybody has. With a size a file is made where there is none.
+/// A drive on this file or block device, whose namespaces everybody has. With a size a file is made
+/// where there is none.
 pub(crate) fn drive(backing: &Path, size_bytes: Option<u64>) -> ManagedDrive {
     let mut drive = ManagedDrive::new("d0", backing.to_str().unwrap().parse().unwrap());
     (drive.size_bytes, drive.attach) = (size_bytes, Attach::Everyone);

@@ -1,5 +1,6 @@
-//! What hosts see when the device below a drive fails: the right statuses, a warning and an event, errors in the log, a line each in
-//! the target's log; and that everything works again, without a restart, when the cause is gone.
+//! What hosts see when the device below a drive fails: the right statuses, a warning and an event,
+//! errors in the log, a line each in the target's log; and that everything works again, without a
+//! restart, when the cause is gone.
 
 use std::io::Write;
 use std::path::Path;
@@ -272,7 +273,8 @@ fn a_self_test_finds_what_cannot_be_read_and_the_drive_captures_what_it_is_like(
     assert_eq!(telemetry(&host).0.tcdgn, 2);
 }
 
-/// A loop device whose file finds no room, and then is cut off, reports what a disk does that cannot write, and cannot read.
+/// A loop device whose file finds no room, and then is cut off, reports what a disk does that
+/// cannot write, and cannot read.
 #[test]
 fn a_block_device_that_fails_is_told_and_forgotten_when_it_does_not() {
     let Some(small) = SmallFileSystem::new(100) else {

@@ -1,5 +1,6 @@
-//! How much of their rate hosts keep beside ones that misbehave, in time. Work is counted in `src/reactor/tests.rs`; here
-//! another program on the machine can spoil the result, so it runs only when asked to:
+//! How much of their rate hosts keep beside ones that misbehave, in time. Work is counted in
+//! `src/reactor/tests.rs`; here another program on the machine can spoil the result, so it runs
+//! only when asked to:
 //! `cargo test --release -p ebof-server --test it fairness -- --ignored --nocapture`
 
 use std::net::SocketAddr;
@@ -67,8 +68,9 @@ fn connect(address: SocketAddr, queues: u16) -> Controller {
     Controller::connect(&options).unwrap()
 }
 
-/// Commands per second of the behaved, each of whom has one to four of 4 KiB outstanding, beside `bad` ones: opcode, blocks and
-/// depth. One thread polls all of them in turn: what the bad ones cost here, they cost alike in every run.
+/// Commands per second of the behaved, each of whom has one to four of 4 KiB outstanding, beside
+/// `bad` ones: opcode, blocks and depth. One thread polls all of them in turn: what the bad ones
+/// cost here, they cost alike in every run.
 fn rate(address: SocketAddr, bad: &[(u8, u32, usize)], mute: bool) -> f64 {
     let controller = connect(address, BEHAVED + 2);
     let other = connect(address, 2);

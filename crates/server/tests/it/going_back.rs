@@ -1,4 +1,5 @@
-//! A configuration that fails at its last step: what was taken is given up, and what was released is taken again.
+//! A configuration that fails at its last step: what was taken is given up, and what was released
+//! is taken again.
 
 use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
@@ -20,8 +21,8 @@ use crate::drive_rig;
 use crate::raw::{self, Raw, connect_data};
 use crate::reload_rig::{Over, a_number, block, connect, image, namespace, start_at_a_number, text};
 
-/// A port that covers the one at `at`, and cannot be had as long as the listener lives, which has a part of it. Ports are what
-/// a reload takes last.
+/// A port that covers the one at `at`, and cannot be had as long as the listener lives, which has a
+/// part of it. Ports are what a reload takes last.
 fn out_of_reach(config: &mut Config, at: usize) -> TcpListener {
     let number = widen(config, at);
     TcpListener::bind(("127.0.0.2", number)).unwrap()
@@ -180,7 +181,8 @@ fn with_drive(path: &Path) -> (Target, Config) {
     (target, config)
 }
 
-/// The same configuration, with the file of the drive by another of its names: the drive has to be opened anew.
+/// The same configuration, with the file of the drive by another of its names: the drive has to be
+/// opened anew.
 fn by_another_path(config: &Config, directory: &Path) -> (Config, PathBuf) {
     let link = directory.join("link.img");
     if !link.exists() {

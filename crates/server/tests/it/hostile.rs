@@ -1,4 +1,5 @@
-//! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a socket.
+//! What hosts can do wrong on the wire, and that only they feel it. The host here is bytes on a
+//! socket.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -182,7 +183,8 @@ fn more_large_writes_than_there_are_buffers_complete_whenever_their_data_come() 
             }
             other => panic!("PDU of type {other:02x}h"),
         }
-        // The first data only after the target has given out nearly all the buffers it has for one connection.
+        // The first data only after the target has given out nearly all the buffers it has for one
+        // connection.
         if asked >= 60 {
             for r2t in waiting.drain(..) {
                 raw.send_data(&r2t, &[0x3c; 1 << 20]);

@@ -1,4 +1,5 @@
-//! The limits that are promised are reached: queues of a controller, entries of a queue, namespaces of a subsystem.
+//! The limits that are promised are reached: queues of a controller, entries of a queue, namespaces
+//! of a subsystem.
 
 use ebof_initiator::{AdminData, Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;

@@ -84,7 +84,8 @@ impl Queue {
         (queue, connected.cqe.dw0.get() as u16)
     }
 
-    /// An I/O queue. The target may not have seen yet that the one before it with this number is gone.
+    /// An I/O queue. The target may not have seen yet that the one before it with this number is
+    /// gone.
     fn io(port: &Port, controller: u16, id: u16) -> Self {
         let data = raw::connect_data(controller);
         loop {

@@ -1,4 +1,5 @@
-//! Compare and Write over real sockets: one operation, whoever else changes the same block, on whichever queue.
+//! Compare and Write over real sockets: one operation, whoever else changes the same block, on
+//! whichever queue.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,7 +54,8 @@ fn collect(queue: &mut QueuePair<Vec<u8>>) -> BTreeMap<u64, (Status, Vec<u8>)> {
     all
 }
 
-/// What is in a block. One of a file in the page cache that is being written is read again: it may be half of each.
+/// What is in a block. One of a file in the page cache that is being written is read again: it may
+/// be half of each.
 fn read(queue: &mut QueuePair<Vec<u8>>, slba: u64) -> u64 {
     loop {
         queue.submit(command(nvm::READ, 0, slba), Data::ToHost(vec![0; BLOCK]), 0).unwrap();
@@ -174,7 +176,8 @@ fn a_write_that_was_acknowledged_is_not_overtaken_by_a_pair_that_did_not_see_it(
                     assert!(successes > 0);
                 });
             }
-            // What this one writes has its number in the upper half; pairs only count in the lower one.
+            // What this one writes has its number in the upper half; pairs only count in the lower
+            // one.
             let (_controller, mut queue) = host(address);
             let _over = Guard(&over);
             for number in 1..=300_u64 {

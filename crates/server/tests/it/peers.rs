@@ -1,4 +1,5 @@
-//! Hosts that send more data than their commands need, or say who they are in unusual ways, byte by byte as they do it.
+//! Hosts that send more data than their commands need, or say who they are in unusual ways, byte by
+//! byte as they do it.
 
 use std::io::Write;
 

@@ -1,5 +1,5 @@
-//! Protection information from end to end: what a host sees of every check of every command, over the wire and from a drive's
-//! medium.
+//! Protection information from end to end: what a host sees of every check of every command, over
+//! the wire and from a drive's medium.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -154,7 +154,8 @@ impl Bench {
         self.run(sqe, Data::None).0
     }
 
-    /// Copies blocks of a namespace; the tags that are expected are those of the source, the new ones those of the target.
+    /// Copies blocks of a namespace; the tags that are expected are those of the source, the new
+    /// ones those of the target.
     fn copy(&mut self, kind: u8, from: u64, to: u64, blocks: usize, read: u8, write: u8) -> Status {
         let mut source = CopySource::new(from, blocks as u32);
         source.set_reference_tag(reference(kind, from, 0));
@@ -263,7 +264,8 @@ fn every_check_of_every_command_finds_what_is_wrong_and_nothing_else() {
                     "stripping read of {what}"
                 );
                 assert_eq!(bench.without_data(nvm::VERIFY, kind, slba, 3, checks), expected, "verify of {what}");
-                // Compare: what is stored is checked, and what is sent; but the data are compared alone.
+                // Compare: what is stored is checked, and what is sent; but the data are compared
+                // alone.
                 assert_eq!(bench.transfer(nvm::COMPARE, kind, slba, checks, &good), expected, "compare of {what}");
                 let mut other = good.clone();
                 other[0] ^= 1;
@@ -299,7 +301,8 @@ fn every_check_of_every_command_finds_what_is_wrong_and_nothing_else() {
     });
 }
 
-/// New protection information for blocks whose data have changed, then what is wrong with one of them.
+/// New protection information for blocks whose data have changed, then what is wrong with one of
+/// them.
 fn retagged(bench: &Bench, kind: u8, slba: u64, mut blocks: Vec<u8>, wrong: Option<(usize, Variant)>) -> Vec<u8> {
     let extended = bench.extended();
     for (at, block) in blocks.chunks_exact_mut(extended).enumerate() {
@@ -350,7 +353,8 @@ fn what_the_controller_inserts_is_what_a_host_would_have_sent() {
                 assert_eq!(bench.write(kind, slba, of_kind(kind), &blocks), Status::SUCCESS);
             }
         }
-        // Linux 6.11 to 6.17 writes with PRACT and no reference tag at all; what it has written can be checked all the same.
+        // Linux 6.11 to 6.17 writes with PRACT and no reference tag at all; what it has written can
+        // be checked all the same.
         let blocks = bench.blocks(1, 500, 4);
         let sqe = BlockRange { prinfo: ACT, ..BlockRange::new(500, 4) }.encode(nvm::WRITE, Nsid(1));
         let data = Data::FromHost(bench.data_of(&blocks));
@@ -379,7 +383,8 @@ fn blocks_that_were_never_written_have_nothing_checked_and_zeros_stay_zeros() {
             assert_eq!(bench.write(kind, 0, 0, &vec![0; extended]), Status::SUCCESS);
             assert!(is(&bench.read(kind, 0, 1, 0).1, 0) && is(&bench.read(kind, 1, 1, 0).1, 0xff));
             assert_eq!(bench.write(kind, 1, 0, &bench.blocks(kind, 1, 1)), Status::SUCCESS);
-            // Write Zeroes without PRACT makes them such, and with it protection information of zeros.
+            // Write Zeroes without PRACT makes them such, and with it protection information of
+            // zeros.
             assert_eq!(bench.without_data(nvm::WRITE_ZEROES, kind, 1, 2, 0), Status::SUCCESS);
             assert!(is(&bench.read(kind, 0, 3, 0).1, 0) && is(&bench.read(kind, 3, 13, 0).1, 0xff));
             let count = (1 << 20) / data + 3;
@@ -526,7 +531,8 @@ fn a_host_without_a_place_for_metadata_leaves_them_to_the_controller() {
             for (at, (read, data)) in read.chunks(bench.data).zip(data.chunks(bench.data)).enumerate() {
                 assert!(if zeroed(at) { read.iter().all(|&byte| byte == 0) } else { read == data }, "block {at}");
             }
-            // What it wrote has the tags that other hosts expect, as far as a host without tags can know them.
+            // What it wrote has the tags that other hosts expect, as far as a host without tags can
+            // know them.
             let sqe = BlockRange { prinfo: prinfo::CHECK_GUARD, ..BlockRange::new(3, 2) };
             let sqe = sqe.encode(nvm::VERIFY, Nsid(kind.into()));
             assert_eq!(bench.run(sqe, Data::None).0, Status::SUCCESS);

@@ -1,4 +1,5 @@
-//! Another configuration for a running target: what stays, what is released before it is taken again, and the way back.
+//! Another configuration for a running target: what stays, what is released before it is taken
+//! again, and the way back.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -334,7 +335,8 @@ fn what_cannot_be_taken_again_leaves_the_old_state() {
     let (target, config, address) = start_at_a_number(&[text(&path), "mem:1Mi"]);
     let controller = connect(address);
     namespace(&controller, 2).write(0, &[8; 512], false).unwrap();
-    // The address is released, and the new one cannot be had: somebody else listens on a part of it.
+    // The address is released, and the new one cannot be had: somebody else listens on a part of
+    // it.
     let _other = TcpListener::bind(("127.0.0.2", address.port())).unwrap();
     let mut wide = config.clone();
     wide.ports[0] = Port::new(1, Listen::new([0, 0, 0, 0].into(), address.port()));
@@ -349,8 +351,8 @@ fn what_cannot_be_taken_again_leaves_the_old_state() {
     assert_eq!(target.config(), config);
     assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
     assert_eq!(block(&namespace(&connect(address), 2)), [8; 512]);
-    // Blocks of another size that the file does not have a whole number of: the namespace is named, although other
-    // changes come first in the plan.
+    // Blocks of another size that the file does not have a whole number of: the namespace is named,
+    // although other changes come first in the plan.
     let mut blocks = config.clone();
     blocks.subsystems[0].namespaces[0].block_size = Some(BlockSize::B4096);
     blocks.subsystems[0].namespaces.remove(1);
@@ -436,7 +438,8 @@ fn what_is_made_for_a_configuration_that_fails_is_removed() {
     assert!(!fresh.exists());
 }
 
-/// Hosts that are not concerned keep their connections; what was acknowledged before a move is there after it.
+/// Hosts that are not concerned keep their connections; what was acknowledged before a move is
+/// there after it.
 #[test]
 fn input_and_output_of_others_go_on_while_files_move() {
     let directory = tempfile::tempdir().unwrap();

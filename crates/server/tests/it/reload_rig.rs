@@ -79,8 +79,9 @@ pub(crate) fn start_at_a_number(drives: &[&str]) -> (Target, Config, SocketAddr)
     unreachable!("a hundred free ports were taken at once")
 }
 
-/// A port that the system gives to nobody who asks for any, in this process or beside it: below those that it chooses from
-/// (`net.ipv4.ip_local_port_range`). One that is given up for a moment is not another's then.
+/// A port that the system gives to nobody who asks for any, in this process or beside it: below
+/// those that it chooses from (`net.ipv4.ip_local_port_range`). One that is given up for a moment
+/// is not another's then.
 pub(crate) fn a_number() -> u16 {
     // Each process begins somewhere else.
     static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));

@@ -1,5 +1,5 @@
-//! Reservations of a drive's namespace where they meet other commands: those of another host that are under way when it is
-//! preempted, and those that erase.
+//! Reservations of a drive's namespace where they meet other commands: those of another host that
+//! are under way when it is preempted, and those that erase.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -69,7 +69,8 @@ fn formatting_and_sanitizing_what_another_host_has_reserved_is_a_conflict() {
     assert!(admin(&alice, sanitize).is_success());
 }
 
-/// The I/O queue of a host that has sent a write, and not the data that the target has asked it for.
+/// The I/O queue of a host that has sent a write, and not the data that the target has asked it
+/// for.
 fn slow_writer(address: std::net::SocketAddr) -> (Raw, Raw, Vec<u8>) {
     let (admin, controller) = Raw::admin_and_controller(address);
     let mut io = Raw::initialized(address);

@@ -1,5 +1,5 @@
-//! Zero-copy send at both ends over loopback, where what the receiver has not taken yet is sent from where it is: a buffer that is used
-//! again too early would be seen in what arrives.
+//! Zero-copy send at both ends over loopback, where what the receiver has not taken yet is sent
+//! from where it is: a buffer that is used again too early would be seen in what arrives.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -34,8 +34,8 @@ struct World {
 }
 
 impl World {
-    /// A target with a file that holds generation 1 of the pattern, and a null drive. It sends without a copy, however often the kernel copies if
-    /// `always`.
+    /// A target with a file that holds generation 1 of the pattern, and a null drive. It sends
+    /// without a copy, however often the kernel copies if `always`.
     fn new(always: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("drive");
@@ -89,7 +89,8 @@ fn what_one_host_has_not_taken_stays_as_it_is_while_others_use_the_buffers() {
         let mut slow: QueuePair = controller.queue_pair().unwrap();
         let mut quick: QueuePair = controller.queue_pair().unwrap();
         for round in 0..3_u64 {
-            // More than the sockets of both ends hold: the answers wait in them, and nobody takes them yet.
+            // More than the sockets of both ends hold: the answers wait in them, and nobody takes
+            // them yet.
             for i in 0..64 {
                 submit_read(&mut slow, (i + round) * 512, LARGE);
             }

@@ -1,5 +1,5 @@
-//! What `cargo xtask instructions` counts of the target: a whole turn, from the socket to the device in memory and back, for
-//! one connection. The system's part is not counted.
+//! What `cargo xtask instructions` counts of the target: a whole turn, from the socket to the
+//! device in memory and back, for one connection. The system's part is not counted.
 
 use super::Rig;
 use super::hosts::{Host, Load};
@@ -13,7 +13,8 @@ const READ_BYTES: u32 = 2048;
 /// Data of a write, bytes: copying more would count the C library.
 const WRITE_BYTES: u32 = 512;
 
-/// Makes a case different from all others: the compiler makes one function of two that are the same.
+/// Makes a case different from all others: the compiler makes one function of two that are the
+/// same.
 #[inline(always)]
 fn itself(line: u32) {
     std::hint::black_box(line);

@@ -123,7 +123,8 @@ fn connect(queue: u16, entries: u32, controller: u16) -> Vec<u8> {
 }
 
 impl Host {
-    /// A host with a controller of its own; gives its I/O queue. The Admin Queue is idle, and kept open.
+    /// A host with a controller of its own; gives its I/O queue. The Admin Queue is idle, and kept
+    /// open.
     pub(super) fn connect(rig: &mut Rig, load: Load) -> (Self, Self) {
         let (admin, controller) = Self::admin(rig, load);
         let mut queue = Self::initialize(rig, load);
