@@ -14,7 +14,7 @@ use ebof_drive::{BlockFormat, VolumeId};
 use ebof_medium::{Error, Store, medium_bytes};
 
 use super::PATIENCE;
-use super::acts::{Act, What};
+use super::acts::{Act, SLOTS, What};
 use super::life::Life;
 use crate::disk::{Disk, Profile};
 use crate::image::Image;
@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Ranges of a request at most.
 const RANGES: usize = 256;
 /// So many requests to the disk, at most, come before a short one of a host.
-const WAIT_MAX: u64 = 2000;
+const WAIT_MAX: u64 = 1000;
 
 /// A namespace that was made, or was to be.
 struct Name {
@@ -181,7 +181,9 @@ impl World {
                 world.submit_zero(name, first..end, None)
             }),
             What::Scatter { slot, requests } => {
-                self.with(slot, |world, name| (0..requests).try_for_each(|_| world.submit_scattered(name)))
+                self.with(slot, |world, name| (0..requests).try_for_each(|_| world.submit_scattered(name)))?;
+                // Its neighbours want something small.
+                (0..SLOTS).filter(|other| *other != slot).try_for_each(|other| self.write(other, 13, 1, false))
             }
             What::Flush { slot } => self.with(slot, Self::submit_flush),
             What::MarkBad { slot, block } => self.mark_bad(slot, block),

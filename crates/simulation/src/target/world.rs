@@ -85,6 +85,9 @@ enum Kind {
     /// What a namespace is like, for a host that is about to use it; and what comes before that.
     Learn,
     Prepare,
+    /// A read by a host that has not asked since another namespace came under the number of one
+    /// that it knew.
+    Stale,
     /// Who is preempted, and has his commands aborted.
     Preempt(usize),
     Reserve,
@@ -102,6 +105,8 @@ pub(super) struct World {
     life: Option<Life>,
     hosts: Vec<Host>,
     spaces: BTreeMap<u32, Space>,
+    /// Hosts that knew a namespace that is gone, by its number, and have not asked since.
+    stale: BTreeMap<u32, BTreeSet<usize>>,
     flights: BTreeMap<Op, Flight>,
     /// Commands whose connections are gone: they may be done still.
     ghosts: BTreeMap<Op, Flight>,
@@ -162,6 +167,7 @@ impl World {
             life: None,
             hosts,
             spaces: BTreeMap::new(),
+            stale: BTreeMap::new(),
             flights: BTreeMap::new(),
             ghosts: BTreeMap::new(),
             manage: manage::Manage::default(),
@@ -411,6 +417,7 @@ impl World {
             Event::Live => {
                 self.note(|| format!("host {host} is connected"));
                 self.spaces.values_mut().for_each(|space| _ = space.strangers.insert(host));
+                self.forget_stale(host);
                 self.count("associations");
                 Ok(())
             }
@@ -443,6 +450,7 @@ impl World {
             Kind::Manage | Kind::List | Kind::Shape | Kind::Sanitizing => self.manage_ended(op, &flight, ended),
             Kind::Preempt(_) | Kind::Reserve => self.reserve_ended(op, &flight, status),
             Kind::Learn | Kind::Prepare => self.learn_ended(op, &flight, ended),
+            Kind::Stale => self.stale_ended(&flight, status),
         }
     }
 

@@ -33,7 +33,7 @@ impl World {
         io: HostIo,
     ) -> Result<(), Failure> {
         let Some(nsid) = self.nsid(slot) else { return Ok(()) };
-        if !self.may_use(host, nsid) {
+        if self.read_stale(host, queue, nsid) || !self.may_use(host, nsid) {
             return Ok(());
         }
         let first = self.lba(nsid, block);

@@ -2,14 +2,15 @@
 //! place of another is not shown, and its commands are refused, until the host has looked.
 
 use ebof_nvme::identify::{Cns, IdentifyNamespace};
+use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::{GetLogPage, Lid};
-use ebof_nvme::opcode::admin;
-use ebof_nvme::{Nsid, Sqe};
+use ebof_nvme::opcode::{admin, nvm};
+use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use super::{Flight, Kind, World, command};
 use crate::model::Op;
-use crate::story::Failure;
+use crate::story::{Failure, fail};
 use crate::wire::Outcome;
 
 impl World {
@@ -29,8 +30,50 @@ impl World {
         false
     }
 
+    /// A host has asked, or is another one to the controller: it knows what is where.
+    pub(super) fn forget_stale(&mut self, host: usize) {
+        self.stale.values_mut().for_each(|hosts| _ = hosts.remove(&host));
+    }
+
+    /// A namespace is gone; `by` is who had it deleted, where that is known.
+    pub(super) fn remove_space(&mut self, nsid: u32, by: Option<usize>) {
+        let Some(space) = self.spaces.remove(&nsid) else { return };
+        if let Some(by) = by {
+            let knew = (0..self.hosts.len()).filter(|host| *host != by && !space.strangers.contains(host));
+            self.stale.entry(nsid).or_default().extend(knew);
+        } else {
+            self.stale.remove(&nsid);
+        }
+    }
+
+    /// Has a host use a number for what it was, where that is another namespace now.
+    pub(super) fn read_stale(&mut self, host: usize, queue: usize, nsid: u32) -> bool {
+        let is_stale = self.stale.get(&nsid).is_some_and(|hosts| hosts.contains(&host));
+        if !is_stale || !self.manage.is_idle() || !self.hosts[host].is_live() || self.chances.percent(40) {
+            return false;
+        }
+        self.number();
+        let (begun, at) = (self.now(), self.clock.now());
+        let flight = Flight { host, nsid, kind: Kind::Stale, range: 0..1, begun, at };
+        let bytes = self.spaces[&nsid].blocks.block_bytes;
+        let sqe = BlockRange::new(0, 1).encode(nvm::READ, Nsid(nsid));
+        self.submit(host, queue, flight, command(sqe, None, bytes))
+    }
+
+    pub(super) fn stale_ended(&mut self, flight: &Flight, status: Status) -> Result<(), Failure> {
+        // It may have asked meanwhile.
+        let is_stale = self.stale.get(&flight.nsid).is_some_and(|hosts| hosts.contains(&flight.host));
+        if status.is_success() && is_stale {
+            let Flight { host, nsid, .. } = flight;
+            return fail(format!("host {host} reads another namespace under the number {nsid} of one that it knew"));
+        }
+        self.count("stale reads");
+        Ok(())
+    }
+
     /// Reads which namespaces have changed, which there are, and what this one is.
     fn learn(&mut self, host: usize, nsid: u32) {
+        self.forget_stale(host);
         let log = GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL);
         let identify =
             |cns: Cns, nsid: u32| Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)).with_cdw(10, u32::from(cns.0));

@@ -196,6 +196,7 @@ impl World {
     }
 
     fn look(&mut self, host: usize, kind: Kind, nsid: u32, sqe: Sqe, bytes: usize) {
+        self.forget_stale(host);
         let op = self.number();
         let (begun, at) = (self.now(), self.clock.now());
         let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
@@ -218,7 +219,7 @@ impl World {
             return self.manage_failed(op, flight, status);
         }
         match flight.kind {
-            Kind::Manage => self.task_done(op, ended.cqe.dw0.get()),
+            Kind::Manage => self.task_done(op, flight.host, ended.cqe.dw0.get()),
             Kind::List => {
                 let list = NamespaceList::read_from_bytes(&ended.data).map_err(|error| Failure(error.to_string()))?;
                 self.listed(&list.iter().map(|nsid| nsid.0).collect())
@@ -240,7 +241,8 @@ impl World {
         let task = self.manage.task;
         let began = self.manage.at.unwrap_or(flight.at);
         let may_fail = self.may_fail(began) || self.may_be_aborted(flight, status);
-        let claimed = self.spaces.len() as u64 * EXTENTS * EXTENT;
+        let extents = |space: &super::Space| self.coding(space.format).extents(space.count, EXTENT);
+        let claimed: u64 = self.spaces.values().map(|space| extents(space) * EXTENT).sum();
         let is_full = status.is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) && claimed + EXTENTS * EXTENT > CAPACITY;
         let conflicts = status.is(Status::RESERVATION_CONFLICT) && self.spaces.values().any(|space| space.is_reserved);
         match (flight.kind, task) {
@@ -265,18 +267,16 @@ impl World {
         }
     }
 
-    fn task_done(&mut self, op: Op, nsid: u32) -> Result<(), Failure> {
+    fn task_done(&mut self, op: Op, host: usize, nsid: u32) -> Result<(), Failure> {
         match self.manage.task {
             Some(Task::Create { format }) => {
                 if self.spaces.contains_key(&nsid) {
                     return fail(format!("{op}: namespace {nsid} was made, and is there already"));
                 }
                 self.adopt(nsid, format);
-                self.spaces.values_mut().for_each(|space| space.is_unsure = false);
+                self.stale.entry(nsid).or_default().remove(&host);
             }
-            Some(Task::Delete { nsid }) => {
-                self.spaces.remove(&nsid);
-            }
+            Some(Task::Delete { nsid }) => self.remove_space(nsid, Some(host)),
             Some(Task::Format { nsid, format, erase }) => {
                 let owner = self.spaces.get(&nsid).map(|space| space.blocks.owner);
                 if erase > 0 {
@@ -322,7 +322,7 @@ impl World {
             (Some(Task::Create { .. }), &[nsid], []) => self.ask_shape(nsid),
             (Some(Task::Format { nsid, .. }), [], []) => self.ask_shape(nsid),
             (Some(Task::Delete { nsid }), [], &[only]) if nsid == only => {
-                self.spaces.remove(&nsid);
+                self.remove_space(nsid, None);
                 self.known();
             }
             (_, [], []) => self.known(),
