@@ -90,6 +90,7 @@ enum Kind {
     Stale,
     /// Who is preempted, and has his commands aborted.
     Preempt(usize),
+    Register,
     Reserve,
 }
 
@@ -111,6 +112,10 @@ pub(super) struct World {
     /// Commands whose connections are gone: they may be done still.
     ghosts: BTreeMap<Op, Flight>,
     manage: manage::Manage,
+    /// Hosts that are surely registered with a namespace.
+    registered: BTreeSet<(u32, usize)>,
+    /// When somebody may last have taken registrations of it away.
+    unregistered: BTreeMap<u32, Tick>,
     tick: Tick,
     next: u64,
     owners: u16,
@@ -171,6 +176,8 @@ impl World {
             flights: BTreeMap::new(),
             ghosts: BTreeMap::new(),
             manage: manage::Manage::default(),
+            registered: BTreeSet::new(),
+            unregistered: BTreeMap::new(),
             tick: 1,
             next: 1,
             owners: 0,
@@ -448,7 +455,7 @@ impl World {
         match flight.kind {
             Kind::Read | Kind::Write { .. } | Kind::Zero | Kind::Bad | Kind::Flush => self.io_ended(op, &flight, ended),
             Kind::Manage | Kind::List | Kind::Shape | Kind::Sanitizing => self.manage_ended(op, &flight, ended),
-            Kind::Preempt(_) | Kind::Reserve => self.reserve_ended(op, &flight, status),
+            Kind::Preempt(_) | Kind::Register | Kind::Reserve => self.reserve_ended(op, &flight, status),
             Kind::Learn | Kind::Prepare => self.learn_ended(op, &flight, ended),
             Kind::Stale => self.stale_ended(&flight, status),
         }

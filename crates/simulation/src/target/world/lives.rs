@@ -10,6 +10,8 @@ use crate::story::Failure;
 
 impl World {
     pub(super) fn open(&mut self) -> Result<(), Failure> {
+        let nsids: Vec<u32> = self.spaces.keys().copied().collect();
+        nsids.into_iter().for_each(|nsid| _ = self.unregister(nsid, None));
         self.life = Some(Life::open(&self.disk, &self.clock, self.setting)?);
         self.manage.doubt(self.clock.now());
         if !self.until("hosts that are connected", |world| {

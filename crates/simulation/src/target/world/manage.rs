@@ -308,6 +308,7 @@ impl World {
     /// A namespace is new.
     fn adopt(&mut self, nsid: u32, format: usize) {
         let count = self.coding(format).blocks_per_extent(EXTENT) * EXTENTS;
+        self.unregister(nsid, None);
         let is_reserved = self.spaces.get(&nsid).is_some_and(|space| space.is_reserved);
         let mut space = self.space(format, count);
         space.is_reserved = is_reserved;

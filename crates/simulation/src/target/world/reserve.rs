@@ -28,7 +28,7 @@ impl World {
                 let persistence = PersistenceChange::None;
                 let sqe = Register { action: RegisterAction::Register, ignore_existing_key: true, persistence };
                 let keys = RegisterKeys { crkey: 0.into(), nrkey: own.into() };
-                (Kind::Reserve, sqe.encode(id), keys.as_bytes().to_vec())
+                (Kind::Register, sqe.encode(id), keys.as_bytes().to_vec())
             }
             Reserve::Acquire { kind } => {
                 let keys = AcquireKeys { crkey: own.into(), prkey: 0.into() };
@@ -37,7 +37,8 @@ impl World {
             Reserve::Preempt { victim, kind, abort } => {
                 let keys = AcquireKeys { crkey: own.into(), prkey: key(victim).into() };
                 let action = if abort { AcquireAction::PreemptAndAbort } else { AcquireAction::Preempt };
-                let what = if abort && victim != host { Kind::Preempt(victim) } else { Kind::Reserve };
+                let is_registered = self.unregister(nsid, Some(victim));
+                let what = if abort && victim != host && is_registered { Kind::Preempt(victim) } else { Kind::Reserve };
                 (what, acquire(action, kind), keys.as_bytes().to_vec())
             }
             Reserve::Release { kind } => {
@@ -45,6 +46,7 @@ impl World {
                 (Kind::Reserve, release.encode(id), ReleaseKey { crkey: own.into() }.as_bytes().to_vec())
             }
             Reserve::Clear => {
+                self.unregister(nsid, None);
                 let release = Release { action: ReleaseAction::Clear, ignore_existing_key: false, rtype: 0 };
                 (Kind::Reserve, release.encode(id), ReleaseKey { crkey: own.into() }.as_bytes().to_vec())
             }
@@ -59,9 +61,22 @@ impl World {
         Ok(())
     }
 
+    /// Registrations of a namespace may be taken away from now on: of one host, or of all. Whether that one was registered.
+    pub(super) fn unregister(&mut self, nsid: u32, host: Option<usize>) -> bool {
+        let now = self.now();
+        self.unregistered.insert(nsid, now);
+        let was = host.is_some_and(|host| self.registered.contains(&(nsid, host)));
+        self.registered.retain(|(of, whose)| *of != nsid || host.is_some_and(|host| host != *whose));
+        was
+    }
+
     pub(super) fn reserve_ended(&mut self, op: Op, flight: &Flight, status: Status) -> Result<(), Failure> {
         if status.is_success() {
             self.count("reservations");
+            let since = self.unregistered.get(&flight.nsid).copied().unwrap_or_default();
+            if flight.kind == Kind::Register && flight.begun > since {
+                self.registered.insert((flight.nsid, flight.host));
+            }
             if let Kind::Preempt(victim) = flight.kind {
                 let begun = flight.begun;
                 self.preempted(victim, flight.nsid, begun);
