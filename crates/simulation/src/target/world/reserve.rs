@@ -61,7 +61,8 @@ impl World {
         Ok(())
     }
 
-    /// Registrations of a namespace may be taken away from now on: of one host, or of all. Whether that one was registered.
+    /// Registrations of a namespace may be taken away from now on: of one host, or of all. Whether
+    /// that one was registered.
     pub(super) fn unregister(&mut self, nsid: u32, host: Option<usize>) -> bool {
         let now = self.now();
         self.unregistered.insert(nsid, now);
@@ -92,25 +93,11 @@ impl World {
         Err(self.unexplained(op, flight, status))
     }
 
-    /// A host's registration was taken away, and its commands to the namespace that had begun
-    /// before are over.
+    /// A host's registration was taken away: its commands to the namespace whose connections had
+    /// gone before are over. What still travels may arrive behind the preemption.
     fn preempted(&mut self, victim: usize, nsid: u32, begun: u64) {
-        let now = self.now();
-        let is_his = |flight: &Flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun;
-        let ops: Vec<(Op, Flight)> = self
-            .flights
-            .iter()
-            .chain(&self.ghosts)
-            .filter(|(_, flight)| is_his(flight))
-            .map(|(&op, flight)| (op, flight.clone()))
-            .collect();
-        for (op, flight) in ops {
-            if let Some(space) = self.spaces.get_mut(&nsid) {
-                space.blocks.end_unknown(op, flight.range.clone(), now);
-            }
-            self.ghosts.remove(&op);
-        }
-        self.note(|| format!("host {victim} was preempted, and its commands to namespace {nsid} are over"));
+        self.settle(|flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun);
+        self.note(|| format!("host {victim} was preempted, and its lost commands to namespace {nsid} are over"));
     }
 }
 
