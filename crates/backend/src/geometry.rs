@@ -5,7 +5,7 @@ use crate::{Action, Error, Operation};
 
 /// What a device is and can do. Most of it is fixed when it is opened; the abilities may shrink
 /// later (a file system tells only when asked that it cannot punch holes), and the capacity of a
-/// file may grow ([`FileDevice::grow`]).
+/// file may grow ([`FileDevice::grow`](crate::FileDevice::grow)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `logical_block_bytes`.

@@ -87,8 +87,8 @@ pub trait CompletionHook: Send + Sync + fmt::Debug {
 /// One operation and the number by which its completion is recognised.
 #[derive(Debug)]
 pub struct Request {
-    /// Chosen by the caller and returned as it is. [`Io::cancel`] finds a request by it, so it
-    /// should be unique among what is in flight on one [`Io`].
+    /// Chosen by the caller and returned as it is. [`Io::cancel`](crate::Io::cancel) finds a
+    /// request by it, so it should be unique among what is in flight on one [`Io`](crate::Io).
     pub tag: u64,
     /// What is to be done.
     pub operation: Operation,
