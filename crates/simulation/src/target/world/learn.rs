@@ -92,6 +92,8 @@ impl World {
 
     pub(super) fn learn_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
         let status = ended.cqe.status();
+        // What went while it asked may have been gone when it was answered.
+        self.forget_stale(flight.host);
         if !status.is_success() {
             // It may be gone, or not be shown yet.
             let is_there = self.spaces.contains_key(&flight.nsid) && flight.kind == Kind::Prepare;
