@@ -79,12 +79,7 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     fn verb(line: &str) -> AnaLog {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            verb: AnaLog,
-        }
-        <Line as clap::Parser>::try_parse_from(line.split(' ')).map(|line| line.verb).ok().unwrap()
+        crate::verbs::line::parse(line)
     }
 
     fn controller(cmic: u8) -> Answer {

@@ -201,17 +201,11 @@ fn pick<T: Default + Clone>(list: Option<&List<T>>, index: usize) -> T {
 mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
-    use clap::Parser;
+    use crate::verbs::line;
     use ebof_nvme::Status;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        verb: CopyBlocks,
-    }
-
     fn parse(line: &str) -> CopyBlocks {
-        Line::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
+        line::parse(line)
     }
 
     fn run(line: &str, fake: &mut Fake) -> anyhow::Result<Done> {

@@ -313,18 +313,8 @@ impl ChangedAllocNsListLog {
 mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
-    use clap::Parser;
+    use crate::verbs::line::parse;
     use ebof_nvme::identify::IdentifyController;
-
-    #[derive(Parser)]
-    struct Line<T: clap::Args> {
-        #[command(flatten)]
-        verb: T,
-    }
-
-    fn parse<T: clap::Args>(line: &str) -> T {
-        Line::<T>::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
-    }
 
     fn gets(fake: &Fake) -> Vec<GetLogPage> {
         fake.asked.iter().map(|asked| GetLogPage::decode(&asked.sqe)).collect()

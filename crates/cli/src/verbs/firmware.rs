@@ -213,19 +213,9 @@ mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
     use crate::output::View as _;
-    use clap::Parser;
+    use crate::verbs::line::parse;
     use ebof_nvme::identify::IdentifyController;
     use zerocopy::IntoBytes as _;
-
-    #[derive(Parser)]
-    struct Line<T: clap::Args> {
-        #[command(flatten)]
-        verb: T,
-    }
-
-    fn parse<T: clap::Args>(line: &str) -> T {
-        Line::<T>::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
-    }
 
     fn controller(fwug: u8) -> Answer {
         Answer::data(IdentifyController { fwug, ..IdentifyController::default() }.as_bytes())

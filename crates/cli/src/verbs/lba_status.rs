@@ -79,18 +79,12 @@ mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
     use crate::output::View as _;
-    use clap::Parser;
+    use crate::verbs::line;
     use ebof_nvme::lba_status::{Completion, status_list};
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        verb: GetLbaStatusVerb,
-    }
 
     #[test]
     fn the_status_is_asked_for_as_nvme_cli_does() {
-        let parse = |line: &str| Line::try_parse_from(line.split_whitespace()).map(|line| line.verb);
+        let parse = |line: &str| line::try_parse::<GetLbaStatusVerb>(line);
         let list = status_list(&[(0x10, 8, 0)], Completion::Complete, 64);
         let mut fake = Fake::namespace(1, [Answer::data(&list)]);
         let verb = parse("x nvme0n1 -s 0x10 -m 15 -a 0x11 -l 8").unwrap();

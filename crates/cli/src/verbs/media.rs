@@ -252,20 +252,10 @@ mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
     use crate::output::View as _;
-    use clap::Parser;
+    use crate::verbs::line::{parse, try_parse};
     use ebof_nvme::Status;
     use ebof_nvme::identify::{IdentifyController, LbaFormat};
     use zerocopy::IntoBytes as _;
-
-    #[derive(Parser)]
-    struct Line<T: clap::Args> {
-        #[command(flatten)]
-        verb: T,
-    }
-
-    fn parse<T: clap::Args>(line: &str) -> T {
-        Line::<T>::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
-    }
 
     fn controller(fna: u8) -> Answer {
         Answer::data(IdentifyController { fna, ..IdentifyController::default() }.as_bytes())
@@ -354,7 +344,7 @@ mod tests {
         for line in ["x n -a 1 -u", "x n -a 5 -d", "x n -a 2 -n 1", "x n -a 3 -n 16", "x n -a 4 -p 1"] {
             assert!(parse::<SanitizeNvm>(line).check().is_err(), "{line}");
         }
-        assert!(Line::<SanitizeNvm>::try_parse_from(["x", "n", "-a", "6"]).is_err());
+        assert!(try_parse::<SanitizeNvm>("x n -a 6").is_err());
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) mod identify;
 pub(crate) mod identify_more;
 pub(crate) mod io;
 pub(crate) mod lba_status;
+#[cfg(test)]
+mod line;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod media;

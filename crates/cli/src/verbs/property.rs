@@ -170,13 +170,7 @@ mod tests {
 
     #[test]
     fn a_property_that_is_not_there_is_told_with_those_that_are() {
-        let line = ["x", "nvme0", "-O", "0x20"];
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            verb: GetProperty,
-        }
-        let verb = <Line as clap::Parser>::try_parse_from(line).map(|line| line.verb).ok().unwrap();
+        let verb: GetProperty = crate::verbs::line::parse("x nvme0 -O 0x20");
         let mut fake = Fake::controller([Answer::status(Status::INVALID_FIELD.dnr())]);
         let error = verb.on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("no property at offset 0x20") && error.contains("0x14 (cc)"), "{error}");

@@ -262,19 +262,9 @@ mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
     use crate::output::View as _;
-    use clap::Parser;
+    use crate::verbs::line::{parse, try_parse};
     use ebof_nvme::reservation::{ReportedRegistrant, report};
     use ebof_nvme::{ControllerId, Status};
-
-    #[derive(Parser)]
-    struct Line<T: clap::Args> {
-        #[command(flatten)]
-        verb: T,
-    }
-
-    fn parse<T: clap::Args>(line: &str) -> T {
-        Line::<T>::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
-    }
 
     #[test]
     fn keys_and_actions_are_sent_as_nvme_cli_does() {
@@ -293,7 +283,7 @@ mod tests {
         verb.on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x15, 1));
         assert_eq!(fake.last().data, [1, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(Line::<ResvAcquire>::try_parse_from(["x", "nvme0n1", "-t", "7"]).is_err());
+        assert!(try_parse::<ResvAcquire>("x nvme0n1 -t 7").is_err());
     }
 
     #[test]

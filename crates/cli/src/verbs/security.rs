@@ -133,18 +133,8 @@ mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
     use crate::output::View as _;
-    use clap::Parser;
+    use crate::verbs::line::parse;
     use ebof_nvme::Status;
-
-    #[derive(Parser)]
-    struct Line<T: clap::Args> {
-        #[command(flatten)]
-        verb: T,
-    }
-
-    fn parse<T: clap::Args>(line: &str) -> T {
-        Line::<T>::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
-    }
 
     #[test]
     fn both_are_sent_as_nvme_cli_does() {

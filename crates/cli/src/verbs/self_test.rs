@@ -162,18 +162,12 @@ mod tests {
     use super::*;
     use crate::device::fake::{Answer, Fake};
     use crate::output::View as _;
-    use clap::Parser;
+    use crate::verbs::line;
     use ebof_nvme::log::SelfTestEntry;
     use zerocopy::IntoBytes as _;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        verb: DeviceSelfTest,
-    }
-
     fn parse(line: &str) -> DeviceSelfTest {
-        Line::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
+        line::parse(line)
     }
 
     fn log(percent: Option<u8>, result: Option<SelfTestResult>) -> Answer {
@@ -213,6 +207,6 @@ mod tests {
         let state = |answer| parse("x nvme0").on(&mut Fake::controller([answer]), Duration::ZERO).unwrap().text(false);
         assert_eq!(state(log(None, None)), "device-self-test: no self-test is running\n");
         assert_eq!(state(log(Some(42), None)), "device-self-test: short test, 42% done\n");
-        assert!(Line::try_parse_from(["x", "nvme0", "-s", "0x10"]).is_err());
+        assert!(line::try_parse::<DeviceSelfTest>("x nvme0 -s 0x10").is_err());
     }
 }

@@ -4,19 +4,9 @@
 use super::*;
 use crate::device::fake::{Answer, Fake};
 use crate::output::View as _;
-use clap::Parser;
+use crate::verbs::line::{parse, try_parse};
 use ebof_nvme::identify::{IdentifyController, NamespaceList};
 use zerocopy::FromBytes as _;
-
-#[derive(Parser)]
-struct Line<T: clap::Args> {
-    #[command(flatten)]
-    verb: T,
-}
-
-fn parse<T: clap::Args>(line: &str) -> T {
-    Line::<T>::try_parse_from(line.split_whitespace()).map(|line| line.verb).unwrap()
-}
 
 fn formats() -> Vec<u8> {
     let mut namespace = IdentifyNamespace { nlbaf: 2, ..IdentifyNamespace::default() };
@@ -90,8 +80,8 @@ fn a_namespace_without_a_size_is_not_asked_for() {
     let mut fake = Fake::controller([]);
     assert!(verb.on(&mut fake).unwrap_err().to_string().contains("--nsze"));
     assert!(fake.asked.is_empty());
-    assert!(Line::<CreateNs>::try_parse_from(["x", "nvme0", "-s", "1", "-S", "1G"]).is_err());
-    assert!(Line::<CreateNs>::try_parse_from(["x", "nvme0", "-f", "1", "-b", "512"]).is_err());
+    assert!(try_parse::<CreateNs>("x nvme0 -s 1 -S 1G").is_err());
+    assert!(try_parse::<CreateNs>("x nvme0 -f 1 -b 512").is_err());
 }
 
 #[test]
