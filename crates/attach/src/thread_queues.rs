@@ -9,7 +9,7 @@ use ebof_nvme::Sqe;
 use ebof_nvme::opcode::nvm;
 use rustix::event::epoll;
 
-/// See the module's description.
+/// One thread's queue pairs, used as one.
 pub(crate) struct ThreadQueues {
     main: QueuePair<Vec<u8>>,
     reads: Option<Reads>,

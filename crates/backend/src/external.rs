@@ -18,7 +18,7 @@ use crate::{Class, Completion, Error};
 /// Makes something happen, and says whether anything did.
 pub(crate) type Advance = Box<dyn FnMut() -> bool>;
 
-/// See the module's description.
+/// Requests in flight, each of which is ended through a [`Remote`].
 pub(crate) struct External {
     inbox: Arc<Inbox>,
     /// Taken from the inbox, not yet returned.

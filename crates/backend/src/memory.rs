@@ -31,7 +31,7 @@ const GROUP_CHUNKS: usize = 1024;
 type Chunk = RwLock<Option<Box<[Page]>>>;
 type Group = OnceLock<Box<[Chunk]>>;
 
-/// See the module's description.
+/// A sparse device in memory.
 pub struct Memory {
     geometry: Geometry,
     groups: Box<[Group]>,

@@ -5,7 +5,7 @@ use crate::{
     Action, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Submitted, format_size,
 };
 
-/// See the module's description.
+/// A device of any size that holds nothing.
 #[derive(Debug)]
 pub struct Null {
     geometry: Geometry,

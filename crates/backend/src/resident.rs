@@ -17,7 +17,7 @@ use crate::page::Page;
 /// What an unwritten or imaginary device is made of.
 pub(crate) static ZEROS: [Page; 32] = [Page::ZERO; 32];
 
-/// See the module's description. Ranges must have passed
+/// Direct access to the bytes of a device in memory. Ranges must have passed
 /// [`Geometry::check_transfer`](crate::Geometry::check_transfer).
 pub trait Resident {
     /// The first bytes of `offset..offset + len`, as many as lie in one piece: at least one where

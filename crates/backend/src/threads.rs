@@ -23,7 +23,7 @@ use crate::{Completion, Error, Vital};
 /// Threads per engine. Beyond a few, more of them wait for the same medium.
 const THREADS: usize = 4;
 
-/// See the module's description.
+/// Requests in flight on a few threads, and those threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,

@@ -19,7 +19,7 @@ use crate::remote::{Inbox, Remote};
 use crate::stats::IoStats;
 use crate::{Completion, Error};
 
-/// See the module's description.
+/// An io_uring with its requests in flight.
 pub(crate) struct Ring {
     ring: IoUring,
     slots: Vec<Slot>,

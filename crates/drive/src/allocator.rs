@@ -7,7 +7,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// See the module's description. Takes two bits for each extent.
+/// The free extents of a medium. Takes two bits for each extent.
 #[derive(Clone, Debug)]
 pub struct Allocator {
     used: Bits,

@@ -218,7 +218,7 @@ pub enum Effect {
     Remove(VolumeId),
 }
 
-/// See the module's description.
+/// A drive's state, and the decisions about what hosts ask of it.
 #[derive(Debug)]
 pub struct Drive {
     state: State,

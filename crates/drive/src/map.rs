@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use zerocopy::FromZeros;
 
-/// See the module's description. Takes 4 bytes for each extent of the namespace's size; pages of
-/// the table that were never written take none.
+/// The extents of one namespace, by their position in it. Takes 4 bytes for each extent of the
+/// namespace's size; pages of the table that were never written take none.
 #[derive(Debug)]
 pub struct ExtentMap {
     /// Number of the extent and one; 0 for none.

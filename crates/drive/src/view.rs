@@ -16,7 +16,7 @@ use crate::profile::Profile;
 use crate::reservation::Reservations;
 use crate::sanitize::Restriction;
 
-/// See the module's description.
+/// A drive as hosts and the log pages see it; a change makes a new one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// Serial Number.

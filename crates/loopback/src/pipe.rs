@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Bell;
 
-/// See the module's description. Its bound is its users': they count commands.
+/// Items from one end to the other, in order. Its bound is its users': they count commands.
 pub(crate) struct Pipe<T> {
     items: Mutex<VecDeque<T>>,
     /// Whether there may be items: spares the lock where there are none.

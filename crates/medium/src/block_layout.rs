@@ -6,7 +6,7 @@ use std::ops::Range;
 use ebof_drive::BlockFormat;
 use ebof_drive::block_format::{TAG_BYTES, TAG_PAGE_BYTES, TAGS_PER_PAGE};
 
-/// See the module's description. A namespace has one; it never changes.
+/// Positions of a namespace's blocks, data and tags. A namespace has one; it never changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockLayout {
     /// Blocks that an extent holds.

@@ -13,7 +13,7 @@ use crate::fault::{BackingFault, Faults, failure};
 /// Operations in flight at a time.
 const ENTRIES: u32 = 256;
 
-/// See the module's description.
+/// The backing device, used synchronously by one thread.
 pub(crate) struct Disk {
     base: Arc<dyn Device>,
     io: Io,

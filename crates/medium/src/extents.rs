@@ -32,7 +32,7 @@ const PART_LOOKS: u32 = 1 << 16;
 /// How soon extents are looked at again that somebody may still reach.
 const RECLAIM_AGAIN: Duration = Duration::from_millis(5);
 
-/// See the module's description.
+/// The extents of a medium in the hands of the drive's thread.
 pub(crate) struct Extents {
     shared: Arc<Shared>,
     allocator: Allocator,

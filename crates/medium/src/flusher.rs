@@ -13,7 +13,7 @@ use crate::journal::Point;
 use crate::shared::{DeferredRequest, Message, Shared};
 use crate::thin::{refused, stopped};
 
-/// See the module's description.
+/// Does flushes of which the medium is told afterwards.
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
     /// `None` where there is no I/O to be had for it.

@@ -3,7 +3,7 @@
 
 use ebof_drive::frame::Record;
 
-/// See the module's description.
+/// The owner's state: asked of the owner, or as it was found until the owner can be asked.
 pub(crate) struct OwnerState {
     /// Who gives the state as it is now.
     snapshot: Option<Box<dyn Fn() -> Vec<u8>>>,

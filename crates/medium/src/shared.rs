@@ -112,7 +112,7 @@ impl CompletionHook for ChainedHooks {
     }
 }
 
-/// See the module's description.
+/// What all threads that use a medium have in common.
 pub(crate) struct Shared {
     pub(crate) base: Arc<dyn Device>,
     pub(crate) layout: Layout,

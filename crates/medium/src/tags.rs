@@ -36,7 +36,7 @@ const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// Tags in the journal, so that the next incarnation is soon done with them.
 const JOURNALED_MAX: usize = 65536;
 
-/// See the module's description.
+/// The tags of a medium's blocks in the hands of the drive's thread.
 pub(crate) struct Tags {
     shared: Arc<Shared>,
     memory: Memory,

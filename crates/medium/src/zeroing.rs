@@ -20,7 +20,7 @@ pub(crate) struct ZeroRequest {
     pub(crate) ranges: Vec<(u64, u64)>,
 }
 
-/// See the module's description.
+/// Zeroes extents that were given back, load by load.
 pub(crate) struct Zeroing {
     shared: Arc<Shared>,
     /// `None` where there is no I/O to be had for it.

@@ -49,7 +49,7 @@ pub(crate) struct SteppedDrive {
     pub(crate) stepper: Stepper,
 }
 
-/// See the module's description.
+/// What hosts and threads are shown of a target's drives, behind one lock.
 #[derive(Default)]
 pub(crate) struct Drives {
     state: Mutex<Shown>,

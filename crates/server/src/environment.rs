@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ebof_backend::{Device, IoFactory, OpenError, Spec};
 use ebof_clock::Clock;
 
-/// See the module's description. The default is the system's.
+/// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]
 pub struct Environment {
     /// Time and random bytes.

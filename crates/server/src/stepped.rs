@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::startup::{Devices, StartError};
 use crate::target::{Assembled, Target};
 
-/// See the module's description.
+/// A target that does its work when its caller says so.
 ///
 /// It asks nothing of the system but what its [`Environment`](crate::Environment) has from there:
 /// time, chance, and storage. Ports are names here: nobody listens. Call [`step`](Self::step),

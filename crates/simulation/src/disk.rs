@@ -136,7 +136,7 @@ struct State {
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// See the module's description.
+/// A disk with a volatile cache, which a power cut loses in part or as a whole.
 pub struct Disk {
     profile: Profile,
     clock: Clock,

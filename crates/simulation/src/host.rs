@@ -73,7 +73,7 @@ enum Phase {
     },
 }
 
-/// See the module's description.
+/// One host with its Admin Queue and I/O queues, over either transport.
 #[derive(Debug)]
 pub struct Host {
     /// Its NQN.

@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::story::{Failure, Level, Report};
 use world::World;
 
-/// See the module's description.
+/// Stories of a drive's medium.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Medium;
 

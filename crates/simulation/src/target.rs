@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::story::{Failure, Level, Report};
 use world::World;
 
-/// See the module's description.
+/// Stories of a target and its hosts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WholeTarget;
 

@@ -64,7 +64,7 @@ enum Slot<B> {
     Done(Completion<B>),
 }
 
-/// See the module's description.
+/// The state that all users of a shared queue change under its lock.
 pub(super) struct SubmissionState<B> {
     slots: Vec<Slot<B>>,
     free: Vec<u16>,

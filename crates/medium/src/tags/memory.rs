@@ -15,7 +15,7 @@ use crate::VolumeId;
 const CACHE_BYTES: usize = 16 << 20;
 /// The fewest pages: what one turn needs at most.
 const PAGES_MIN: usize = 1024;
-/// See the module's description.
+/// The pages of tags that are in memory, and the blocks whose tag is not known yet.
 pub(crate) struct Memory {
     /// By place on the medium.
     pages: BTreeMap<u64, Page>,

@@ -16,7 +16,7 @@ use crate::mailbox::Mailbox;
 pub(super) const MAILBOX: u64 = u64::MAX;
 pub(super) const DEVICES: u64 = u64::MAX - 1;
 
-/// See the module's description.
+/// Where a reactor's events come from.
 pub(super) enum Source {
     /// Sockets, the `Io`'s descriptor and the mailbox's.
     Epoll(OwnedFd),
