@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::{Duration, Instant};
 
 use ebof_initiator::{Controller, Data, Options, QueuePair};
 use ebof_nvme::io::BlockRange;
@@ -163,24 +163,33 @@ fn a_write_that_was_acknowledged_is_not_overtaken_by_a_pair_that_did_not_see_it(
     for drive in ["mem:4Mi".to_owned(), format!("{}:4Mi", directory.path().join("disk.img").display())] {
         let (_target, address) = start(&drive, 8192);
         let over = Over(AtomicBool::new(false));
+        let starving = AtomicU32::new(2);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let (_controller, mut queue) = host(address);
-                    let mut successes = 0;
+                    let mut has_succeeded = false;
                     while !over.0.load(Relaxed) {
                         let old = read(&mut queue, 5);
                         let (first, _) = compare_and_write(&mut queue, 5, old, old + 1);
-                        successes += u32::from(first.is_success());
+                        if first.is_success() && !has_succeeded {
+                            has_succeeded = true;
+                            starving.fetch_sub(1, Relaxed);
+                        }
                     }
-                    assert!(successes > 0);
                 });
             }
             // What this one writes has its number in the upper half; pairs only count in the lower
             // one.
             let (_controller, mut queue) = host(address);
             let _over = Guard(&over);
-            for number in 1..=300_u64 {
+            let end = Instant::now() + Duration::from_secs(60);
+            let mut number = 0_u64;
+            // At least this often, and until both others have written something: a busy machine
+            // may run neither of them for a while.
+            while number < 300 || starving.load(Relaxed) > 0 {
+                assert!(Instant::now() < end, "{starving:?} hosts never wrote anything in {number} rounds");
+                number += 1;
                 // Long ones, too: they are at the device for a while.
                 let blocks = if number % 2 == 0 { 1 } else { 1024 };
                 let sqe = BlockRange::new(5, blocks).encode(nvm::WRITE, Nsid(1));
