@@ -191,7 +191,7 @@ fn a_write_that_was_acknowledged_is_not_overtaken_by_a_pair_that_did_not_see_it(
                 assert!(Instant::now() < end, "{starving:?} hosts never wrote anything in {number} rounds");
                 number += 1;
                 // Long ones, too: they are at the device for a while.
-                let blocks = if number % 2 == 0 { 1 } else { 1024 };
+                let blocks = if number.is_multiple_of(2) { 1 } else { 1024 };
                 let sqe = BlockRange::new(5, blocks).encode(nvm::WRITE, Nsid(1));
                 let data = block(number << 32).repeat(blocks as usize);
                 queue.submit(sqe, Data::FromHost(data), 0).unwrap();
