@@ -5,13 +5,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Class, Device, Error, Geometry, Io, Memory, Operation, Submitted};
+use ebof_backend::{Buffer, Class, Device, Error, Geometry, Io, Memory, Operation, Submitted};
 use ebof_clock::Clock;
 use ebof_drive::{Answer, Identity, NewNamespace, Origin, Refusal, Request, Settings, VolumeId};
+use ebof_fabrics::{DiscoveryIdentity, Model};
 use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
+use super::Drives;
 use super::actor::{DriveActor, Plan};
 use crate::mailbox::DriveReply;
 
@@ -113,6 +115,34 @@ fn create(actor: &Arc<DriveActor>) -> Result<u32, Refusal> {
     Ok(nsid)
 }
 
+/// Shows hosts the drive as it is now; the devices that they reach it by.
+fn shown_devices(drives: &Drives, actor: &Arc<DriveActor>) -> Vec<Arc<dyn Device>> {
+    let nqn = Nqn::parse("nqn.2014-08.org.example:drive").unwrap();
+    let discovery = DiscoveryIdentity {
+        nqn: Nqn::discovery(),
+        serial: "S0".to_owned(),
+        model: "ebof".to_owned(),
+        firmware: "1".to_owned(),
+    };
+    let mut shown = None;
+    let actors = [(nqn.clone(), Arc::clone(actor))];
+    drives.put_in_force(Vec::new(), &actors, Model::new(discovery), |table, _| shown = Some(table)).unwrap();
+    let table = shown.unwrap();
+    let names = drives.shown().actors[&nqn].names.clone();
+    names.values().map(|(id, _)| Arc::clone(table.device(*id).unwrap())).collect()
+}
+
+/// Reads the first block of a namespace.
+fn read(device: &dyn Device) -> Result<(), Error> {
+    let mut io = Io::new(1).unwrap();
+    let operation = Operation::Read { offset: 0, len: 4096, data: Buffer::zeroed(4096).into() };
+    match device.submit(&mut io, ebof_backend::Request::new(1, operation)) {
+        Submitted::Done(completion) => completion.result,
+        Submitted::Pending => io.wait(None).unwrap().unwrap().result,
+        Submitted::Busy(_) => panic!("nothing else is in flight"),
+    }
+}
+
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !holds() {
@@ -143,6 +173,27 @@ fn a_namespace_can_be_created_after_that_has_failed_once() {
             actor.stop();
         }
     }
+}
+
+#[test]
+fn a_namespace_under_the_volume_id_of_a_failed_one_can_be_read() {
+    let device = Faulty::new();
+    let actor = actor(&device, Settings::default());
+    let drives = Drives::default();
+    // The record of the volume is written. The changes are not, and the volume cannot be removed.
+    device.fail(EVERYWHERE, 1);
+    let wanted = NewNamespace { blocks: 256, capacity_blocks: 256, ..NewNamespace::default() };
+    failed(ask(&actor, Request::Create(wanted)));
+    assert_eq!(actor.medium().volumes(), [VolumeId(0)], "the test fails another write than it means");
+    // Hosts are shown the drive meanwhile.
+    let _none = shown_devices(&drives, &actor);
+    device.heal();
+    assert_eq!(create(&actor).unwrap(), 1);
+    assert_eq!(actor.medium().volumes(), [VolumeId(0)]);
+    let shown = shown_devices(&drives, &actor);
+    assert_eq!(shown.len(), 1);
+    read(&*shown[0]).unwrap();
+    actor.stop();
 }
 
 #[test]
