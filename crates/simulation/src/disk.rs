@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Action, Class, Device, Error, Geometry, Io, Operation, Remote, Request, Submitted};
+use ebof_backend::{Action, Class, Device, Error, Geometry, Io, IoFactory, Operation, Remote, Request, Submitted};
 use ebof_clock::Clock;
 
 use crate::image::Image;
@@ -171,6 +171,17 @@ impl Disk {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the threads of a drive have their I/O from: they wait for the disk, and for nothing
+    /// else.
+    #[must_use]
+    pub fn io_factory(self: &Arc<Self>) -> IoFactory {
+        let disk = Arc::clone(self);
+        IoFactory::new(move |entries| {
+            let disk = Arc::clone(&disk);
+            Ok(Io::external(entries, Box::new(move || disk.advance())))
+        })
     }
 
     /// When the next request is over; `None` where there is none.

@@ -6,12 +6,15 @@
 //! `cargo xtask simulate` runs it.
 #![forbid(unsafe_code)]
 
+pub mod acts;
 pub mod disk;
+mod drive;
 pub mod host;
 pub mod image;
 pub mod medium;
 pub mod model;
 pub mod random;
+mod rig;
 pub mod story;
 pub mod stream;
 pub mod target;

@@ -5,11 +5,11 @@ mod acts;
 mod life;
 mod world;
 
-pub use acts::{Act, What};
+pub use acts::What;
 
-use std::time::Duration;
-
+use crate::acts::Act;
 use crate::random::Random;
+use crate::rig::System as _;
 use crate::story::{Failure, Level, Report};
 use world::World;
 
@@ -18,22 +18,14 @@ use world::World;
 pub struct Medium;
 
 impl Level for Medium {
-    type Act = Act;
+    type Act = Act<What>;
     const NAME: &'static str = "medium";
 
-    fn acts(&self, seed: u64) -> Vec<Act> {
+    fn acts(&self, seed: u64) -> Vec<Act<What>> {
         acts::story(&mut Random::of(seed, 1))
     }
 
-    fn play(&self, seed: u64, acts: &[Act]) -> Result<Report, Failure> {
-        let mut world = World::new(seed)?;
-        for act in acts {
-            world.play(act)?;
-        }
-        world.finish()?;
-        Ok(world.report())
+    fn play(&self, seed: u64, acts: &[Act<What>]) -> Result<Report, Failure> {
+        World::new(seed)?.play(acts)
     }
 }
-
-/// Virtual time after which everything that was asked for has come to its end, if nothing fails.
-const PATIENCE: Duration = Duration::from_secs(60);

@@ -18,6 +18,20 @@ pub type Op = u64;
 /// The smallest part of a block that a power loss leaves as a whole.
 pub const SECTOR_BYTES: usize = 512;
 
+/// The serial number of what an operation writes.
+#[must_use]
+pub fn serial(op: Op) -> u32 {
+    u32::try_from(op & 0xffff_ffff).expect("32 bits")
+}
+
+/// Where a block of a story lies in a namespace of `count` blocks: some at both sides of the
+/// borders of its extents, and some inside.
+#[must_use]
+pub fn story_lba(block: u64, per_extent: u64, count: u64) -> u64 {
+    let (group, within) = (block / 6, block % 6);
+    (group * per_extent + within).saturating_sub(3).min(count - 1)
+}
+
 /// What a block holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockValue {

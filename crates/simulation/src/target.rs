@@ -5,11 +5,11 @@ mod acts;
 mod life;
 mod world;
 
-pub use acts::{Act, HostIo, Reserve, What};
+pub use acts::{HostIo, Reserve, What};
 
-use std::time::Duration;
-
+use crate::acts::Act;
 use crate::random::Random;
+use crate::rig::System as _;
 use crate::story::{Failure, Level, Report};
 use world::World;
 
@@ -18,29 +18,22 @@ use world::World;
 pub struct WholeTarget;
 
 impl Level for WholeTarget {
-    type Act = Act;
+    type Act = Act<What>;
     const NAME: &'static str = "target";
 
-    fn acts(&self, seed: u64) -> Vec<Act> {
+    fn acts(&self, seed: u64) -> Vec<Act<What>> {
         acts::story(&mut Random::of(seed, 1))
     }
 
-    fn play(&self, seed: u64, acts: &[Act]) -> Result<Report, Failure> {
-        let mut world = World::new(seed)?;
-        for act in acts {
-            world.play(act)?;
-        }
-        world.finish()?;
-        Ok(world.report())
+    fn play(&self, seed: u64, acts: &[Act<What>]) -> Result<Report, Failure> {
+        World::new(seed)?.play(acts)
     }
 }
-
-/// Virtual time after which everything that was asked for has come to its end, if nothing fails.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::acts::SystemAct;
     use crate::disk::{DiskFault, FaultKind};
 
     /// A sanitize that failed had made a volume, which could not be removed at once; the next one
@@ -57,7 +50,7 @@ mod tests {
             (17_363_845_396_516_117_682, 19, io(1, 2, 3, 1, 3, HostIo::Read)),
             (9_272_689_559_637_760_626, 14, io(2, 2, 1, 1, 1, write)),
             (5_352_004_723_708_858_334, 5, What::Sanitize { host: 2, overwrite: false }),
-            (6_517_037_965_931_213_573, 5, What::Fail(fault)),
+            (6_517_037_965_931_213_573, 5, What::System(SystemAct::Fail(fault))),
         ];
         let acts = acts.map(|(chances, steps, what)| Act { chances, steps, what });
         WholeTarget.play(154, &acts).unwrap();

@@ -1,25 +1,12 @@
 //! What happens to a medium, and how likely it is.
 
-use std::time::Duration;
-
-use crate::disk::{DiskFault, FaultKind, Loss};
+use crate::acts::{self, Act, FAULTS, LIVES, SystemAct, SystemKind};
 use crate::random::Random;
 
 /// Namespaces at a time.
 pub(super) const SLOTS: u64 = 4;
 /// Blocks of a namespace that are written, in groups around the borders of its extents.
 pub(super) const BLOCKS: u64 = 24;
-
-/// Something that happens, with chances of its own for everything that goes on meanwhile.
-#[derive(Clone, Debug)]
-pub struct Act {
-    /// Begins the stream of its chances.
-    pub chances: u64,
-    /// How many steps of the system come after it.
-    pub steps: u64,
-    /// What it is.
-    pub what: What,
-}
 
 /// What happens. Namespaces are named by their slot, blocks by their number among those that are
 /// used.
@@ -77,23 +64,7 @@ pub enum What {
     /// More changes than a journal holds.
     FillJournal,
     Sync,
-    Sleep(Duration),
-    Fail(DiskFault),
-    Stand(Duration),
-    Heal,
-    /// All that is under way comes to its end, and everything is compared.
-    Rest,
-    /// Closed in order, and opened again.
-    Restart,
-    /// The process ends when the disk has done so many more things.
-    Kill {
-        after: u64,
-    },
-    /// The power goes then.
-    PowerCut {
-        after: u64,
-        loss: Loss,
-    },
+    System(SystemAct),
     /// Closed or killed when everything is flushed, and something that the drive says of itself is
     /// damaged.
     Damage {
@@ -103,21 +74,15 @@ pub enum What {
     },
 }
 
-pub(super) fn story(random: &mut Random) -> Vec<Act> {
+pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
     let count = 20 + random.below(180);
+    let mut choices = WEIGHTS.to_vec();
+    choices.extend(acts::kinds(LIVES, Kind::System));
     // Some stories are about a quiet disk.
-    let fails = random.percent(60);
-    let mut acts = Vec::new();
-    for _ in 0..count {
-        let what = what(random, fails);
-        let steps = match random.below(4) {
-            0 => 0,
-            1 => random.below(4),
-            _ => random.below(30),
-        };
-        acts.push(Act { chances: random.number(), steps, what });
+    if random.percent(60) {
+        choices.extend(acts::kinds(FAULTS, Kind::System));
     }
-    acts
+    acts::story(random, count, 30, |random, _| what(random, &choices))
 }
 
 #[derive(Clone, Copy)]
@@ -135,14 +100,7 @@ enum Kind {
     Commit,
     FillJournal,
     Sync,
-    Sleep,
-    Fail,
-    Stand,
-    Heal,
-    Rest,
-    Restart,
-    Kill,
-    PowerCut,
+    System(SystemKind),
     Damage,
 }
 
@@ -160,20 +118,12 @@ const WEIGHTS: &[(u64, Kind)] = &[
     (25, Kind::Commit),
     (2, Kind::FillJournal),
     (12, Kind::Sync),
-    (20, Kind::Sleep),
-    (15, Kind::Rest),
-    (10, Kind::Restart),
-    (12, Kind::Kill),
-    (18, Kind::PowerCut),
     (6, Kind::Damage),
 ];
 
-const FAULTS: &[(u64, Kind)] = &[(20, Kind::Fail), (5, Kind::Stand), (12, Kind::Heal)];
-
-fn what(random: &mut Random, fails: bool) -> What {
-    let choices = if fails { [WEIGHTS, FAULTS].concat() } else { WEIGHTS.to_vec() };
+fn what(random: &mut Random, choices: &[(u64, Kind)]) -> What {
     let (slot, block, count) = (random.below(SLOTS), random.below(BLOCKS), 1 + random.below(3));
-    match random.weighted(&choices) {
+    match random.weighted(choices) {
         Kind::Create => What::Create { slot, kind: random.index(usize::MAX) },
         Kind::Remove => What::Remove { slot },
         Kind::Clear => What::Clear { slot },
@@ -187,22 +137,7 @@ fn what(random: &mut Random, fails: bool) -> What {
         Kind::Commit => What::Commit { bytes: if random.percent(90) { 100 } else { 100_000 } },
         Kind::FillJournal => What::FillJournal,
         Kind::Sync => What::Sync,
-        Kind::Sleep => What::Sleep(Duration::from_micros(1 << random.below(24))),
-        Kind::Fail => What::Fail(DiskFault {
-            after: u32::try_from(random.below(6)).unwrap_or_default(),
-            count: 1 + u32::try_from(random.below(6)).unwrap_or_default(),
-            kind: random.weighted(&[(6, FaultKind::Write), (2, FaultKind::Space), (2, FaultKind::Read)]),
-            done: random.percent(50),
-        }),
-        Kind::Stand => What::Stand(Duration::from_millis(1 << random.below(13))),
-        Kind::Heal => What::Heal,
-        Kind::Rest => What::Rest,
-        Kind::Restart => What::Restart,
-        Kind::Kill => What::Kill { after: random.below(40) },
-        Kind::PowerCut => What::PowerCut {
-            after: random.below(40),
-            loss: random.weighted(&[(2, Loss::Everything), (3, Loss::Tail), (3, Loss::Some), (3, Loss::Sectors)]),
-        },
+        Kind::System(kind) => What::System(SystemAct::draw(kind, random)),
         Kind::Damage => {
             What::Damage { clean: random.percent(30), place: random.number(), tolerant: random.percent(50) }
         }

@@ -2,38 +2,31 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ebof_backend::{Device, Io, IoFactory};
+use ebof_backend::{Device, Io};
 use ebof_clock::Clock;
 use ebof_medium::{Medium, Options, Stepper, Store, open_stepped};
 
-use super::PATIENCE;
 use super::world::CAPACITY;
 use crate::disk::Disk;
+use crate::drive;
+use crate::rig;
 use crate::story::{Failure, fail};
 
 /// Requests of hosts at a time.
 const ENTRIES: u32 = 64;
 
+/// It is killed by being dropped: the threads first, as they are declared.
 pub(super) struct Life {
-    pub(super) medium: Medium,
     stepper: Stepper,
+    pub(super) medium: Medium,
     /// Of the hosts' requests.
     pub(super) io: Io,
     clock: Clock,
     /// The owner's state: how often it has committed.
     pub(super) state: Arc<AtomicU64>,
     pub(super) is_damaged: bool,
-}
-
-/// Where the threads of a drive have their I/O from: they wait for the disk, and for nothing else.
-pub(crate) fn disk_io(disk: &Arc<Disk>) -> IoFactory {
-    let disk = Arc::clone(disk);
-    IoFactory::new(move |entries| {
-        let disk = Arc::clone(&disk);
-        Ok(Io::external(entries, Box::new(move || disk.advance())))
-    })
 }
 
 impl Life {
@@ -43,7 +36,7 @@ impl Life {
             create: is_new.then_some(CAPACITY),
             zeroed: is_new,
             id: [7; 16],
-            io: disk_io(disk),
+            io: disk.io_factory(),
             clock: clock.clone(),
             read_only_if_damaged: tolerant,
             ..Options::default()
@@ -79,49 +72,23 @@ impl Life {
         }));
         receiver
     }
+}
 
-    /// Does what one of the drive's three threads has to do now; says when there is more.
-    pub(super) fn step(&mut self, part: usize) -> Option<Instant> {
-        let now = self.clock.now();
-        match part {
-            0 => {
-                if self.stepper.due().is_some_and(|due| due <= now) {
-                    self.stepper.turn();
-                }
-                self.stepper.due()
-            }
-            1 => {
-                self.stepper.flush();
-                self.stepper.has_flushes().then(|| self.clock.now())
-            }
-            _ => {
-                self.stepper.zero();
-                self.stepper.has_zeroing().then(|| self.clock.now())
-            }
-        }
+impl rig::Life for Life {
+    fn parts(&self) -> usize {
+        drive::PARTS
     }
 
-    /// Ends it in order.
-    pub(super) fn close(mut self, disk: &Disk) -> Result<(), Failure> {
-        self.medium.stop();
-        let end = self.clock.now() + PATIENCE;
-        while !self.stepper.is_over() {
-            if self.clock.now() > end {
-                return fail("the drive does not close");
-            }
-            disk.complete_due();
-            let next = (0..3).filter_map(|part| self.step(part)).chain(disk.due()).min();
-            self.clock.advance_to(next.unwrap_or_else(|| self.clock.now() + Duration::from_millis(1)));
-        }
-        Ok(())
+    fn turn(&mut self, part: usize) {
+        drive::turn(&mut self.stepper, part, self.clock.now());
     }
 
-    /// Ends it as a kill does.
-    pub(super) fn abandon(self) {
-        let Self { medium, stepper, io, .. } = self;
-        drop(stepper);
-        drop(medium);
-        drop(io);
+    fn due(&mut self) -> Option<Instant> {
+        if drive::is_busy(&mut self.stepper) { Some(self.clock.now()) } else { self.stepper.due() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stepper.is_over()
     }
 }
 

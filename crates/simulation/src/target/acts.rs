@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::disk::{DiskFault, FaultKind, Loss};
+use crate::acts::{self, Act, FAULTS, LIVES, SystemAct, SystemKind};
 use crate::random::Random;
 
 /// Hosts at a time.
@@ -11,17 +11,6 @@ pub(super) const HOSTS: usize = 3;
 pub(super) const SLOTS: usize = 4;
 /// Blocks of a namespace that are written, in groups around the borders of its extents.
 pub(super) const BLOCKS: u64 = 18;
-
-/// Something that happens, with chances of its own for everything that goes on meanwhile.
-#[derive(Clone, Debug)]
-pub struct Act {
-    /// Begins the stream of its chances.
-    pub chances: u64,
-    /// How many steps of the system come after it.
-    pub steps: u64,
-    /// What it is.
-    pub what: What,
-}
 
 /// What happens. Hosts and namespaces are named by number, blocks by their number among those that
 /// are used.
@@ -76,19 +65,7 @@ pub enum What {
         shutdown: bool,
         reset: bool,
     },
-    Sleep(Duration),
-    Fail(DiskFault),
-    Stand(Duration),
-    Heal,
-    Rest,
-    Restart,
-    Kill {
-        after: u64,
-    },
-    PowerCut {
-        after: u64,
-        loss: Loss,
-    },
+    System(SystemAct),
 }
 
 /// A command to blocks.
@@ -119,28 +96,22 @@ pub enum Reserve {
     Clear,
 }
 
-pub(super) fn story(random: &mut Random) -> Vec<Act> {
+pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
     let count = 30 + random.below(220);
     // Some stories are about a disk or links that work.
     let (fails, breaks, reserves) = (random.percent(50), random.percent(70), random.percent(30));
-    let mut choices = IO.to_vec();
-    choices.extend(MANAGE);
-    choices.extend(LIVES);
-    for (wanted, more) in [(fails, FAULTS), (breaks, LINKS), (reserves, RESERVATIONS)] {
+    let mut choices = [IO, MANAGE].concat();
+    choices.extend(acts::kinds(LIVES, Kind::System));
+    if fails {
+        choices.extend(acts::kinds(FAULTS, Kind::System));
+    }
+    for (wanted, more) in [(breaks, LINKS), (reserves, RESERVATIONS)] {
         choices.extend(more.iter().filter(|_| wanted));
     }
-    let mut acts = Vec::new();
-    for number in 0..count {
+    acts::story(random, count, 60, |random, number| {
         let what = if number < 3 { Kind::Create } else { random.weighted(&choices) };
-        let what = act(what, random);
-        let steps = match random.below(4) {
-            0 => 0,
-            1 => random.below(6),
-            _ => random.below(60),
-        };
-        acts.push(Act { chances: random.number(), steps, what });
-    }
-    acts
+        act(what, random)
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -154,20 +125,11 @@ enum Kind {
     Break,
     Vanish,
     Leave,
-    Sleep,
-    Fail,
-    Stand,
-    Heal,
-    Rest,
-    Restart,
-    Kill,
-    PowerCut,
+    System(SystemKind),
 }
 
-const IO: &[(u64, Kind)] = &[(600, Kind::Io), (30, Kind::Sleep), (12, Kind::Rest)];
+const IO: &[(u64, Kind)] = &[(600, Kind::Io)];
 const MANAGE: &[(u64, Kind)] = &[(40, Kind::Create), (12, Kind::Delete), (25, Kind::Format), (6, Kind::Sanitize)];
-const LIVES: &[(u64, Kind)] = &[(5, Kind::Restart), (7, Kind::Kill), (8, Kind::PowerCut)];
-const FAULTS: &[(u64, Kind)] = &[(40, Kind::Fail), (20, Kind::Stand), (20, Kind::Heal)];
 const LINKS: &[(u64, Kind)] = &[(30, Kind::Break), (20, Kind::Vanish), (40, Kind::Leave)];
 const RESERVATIONS: &[(u64, Kind)] = &[(150, Kind::Reserve)];
 
@@ -206,22 +168,7 @@ fn act(kind: Kind, random: &mut Random) -> What {
             let (shutdown, reset) = random.weighted(&[(3, (false, true)), (2, (true, false)), (3, (true, true))]);
             What::Leave { host, shutdown, reset }
         }
-        Kind::Sleep => What::Sleep(Duration::from_micros(1 << random.below(24))),
-        Kind::Fail => What::Fail(DiskFault {
-            after: u32::try_from(random.below(6)).unwrap_or_default(),
-            count: 1 + u32::try_from(random.below(5)).unwrap_or_default(),
-            kind: random.weighted(&[(7, FaultKind::Write), (1, FaultKind::Space), (2, FaultKind::Read)]),
-            done: random.percent(50),
-        }),
-        Kind::Stand => What::Stand(Duration::from_millis(1 << random.below(13))),
-        Kind::Heal => What::Heal,
-        Kind::Rest => What::Rest,
-        Kind::Restart => What::Restart,
-        Kind::Kill => What::Kill { after: random.below(40) },
-        Kind::PowerCut => {
-            let loss = random.weighted(&[(2, Loss::Everything), (3, Loss::Tail), (3, Loss::Some), (3, Loss::Sectors)]);
-            What::PowerCut { after: random.below(40), loss }
-        }
+        Kind::System(kind) => What::System(SystemAct::draw(kind, random)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Device, Io, IoFactory, OpenError, Spec};
+use ebof_backend::{Device, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_loopback::HostEnd;
 use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
@@ -13,10 +13,11 @@ use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
 use ebof_server::{Environment, Settings, SteppedTarget, Storage};
 
-use super::PATIENCE;
 use super::world::CAPACITY;
 use crate::disk::Disk;
-use crate::story::{Failure, fail};
+use crate::drive;
+use crate::rig;
+use crate::story::Failure;
 use crate::stream::End;
 
 /// The subsystem of the drive.
@@ -74,12 +75,8 @@ impl Life {
         subsystem.ports = vec![name.clone()];
         let config =
             Config { ports: vec![port], subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
-        let io = Arc::clone(disk);
-        let io = IoFactory::new(move |entries| {
-            let disk = Arc::clone(&io);
-            Ok(Io::external(entries, Box::new(move || disk.advance())))
-        });
-        let environment = Environment { clock: clock.clone(), io, storage: Arc::new(Shelf(Arc::clone(disk))) };
+        let environment =
+            Environment { clock: clock.clone(), io: disk.io_factory(), storage: Arc::new(Shelf(Arc::clone(disk))) };
         let settings =
             Settings { threads: Some(setting.reactors), pin: false, spin_us: 0, environment, ..Settings::of(&config) };
         let target = SteppedTarget::start(config, settings).map_err(|error| failed(&error))?;
@@ -100,66 +97,42 @@ impl Life {
         self.target.connect(&self.port, remote, Box::new(stream)).is_ok()
     }
 
-    /// Into how many parts it falls that have their turns.
-    pub(super) fn parts(&self) -> usize {
-        self.target.reactors() + DRIVE_PARTS + 1
+    /// Asks it to stop.
+    pub(super) fn shut_down(&mut self) {
+        self.target.shut_down(Duration::from_secs(5));
     }
 
-    /// One of them has a turn.
-    pub(super) fn step(&mut self, part: usize) {
+    /// Ends it when it has stopped.
+    pub(super) fn close(self) {
+        self.target.close();
+    }
+}
+
+impl rig::Life for Life {
+    fn parts(&self) -> usize {
+        self.target.reactors() + drive::PARTS + 1
+    }
+
+    fn turn(&mut self, part: usize) {
         let now = self.clock.now();
         if let Some(is_busy) = self.is_busy.get_mut(part) {
             *is_busy = self.target.step(part);
             return;
         }
         let part = part - self.target.reactors();
-        if part == DRIVE_PARTS {
+        if part == drive::PARTS {
             self.target.keep_time();
-            return;
-        }
-        for stepper in self.target.drives() {
-            match part {
-                0 if stepper.due().is_some_and(|due| due <= now) => stepper.turn(),
-                1 => _ = stepper.flush(),
-                2 => _ = stepper.zero(),
-                _ => {}
-            }
+        } else {
+            self.target.drives().for_each(|stepper| drive::turn(stepper, part, now));
         }
     }
 
-    /// When there is something to do.
-    pub(super) fn due(&mut self) -> Option<Instant> {
-        let now = self.clock.now();
-        let mut is_busy = self.is_busy.contains(&true);
-        for stepper in self.target.drives() {
-            is_busy |= stepper.has_flushes() || stepper.has_zeroing();
-        }
-        if is_busy { Some(now) } else { self.target.due() }
+    fn due(&mut self) -> Option<Instant> {
+        let is_busy = self.is_busy.contains(&true) || self.target.drives().any(drive::is_busy);
+        if is_busy { Some(self.clock.now()) } else { self.target.due() }
     }
 
-    /// Ends it in order.
-    pub(super) fn close(mut self, disk: &Disk, clock: &Clock) -> Result<(), Failure> {
-        self.target.shut_down(Duration::from_secs(5));
-        let end = clock.now() + PATIENCE;
-        while !self.target.is_shut_down() {
-            if clock.now() > end {
-                return fail("the target does not come to its end");
-            }
-            disk.complete_due();
-            (0..self.parts()).for_each(|part| self.step(part));
-            let next = self.due().into_iter().chain(disk.due()).min();
-            let most = clock.now() + Duration::from_millis(10);
-            clock.advance_to(next.map_or(most, |next| next.clamp(clock.now() + Duration::from_nanos(200), most)));
-        }
-        self.target.close();
-        Ok(())
-    }
-
-    /// Ends it as a kill does.
-    pub(super) fn abandon(self) {
-        drop(self);
+    fn is_over(&self) -> bool {
+        self.target.is_shut_down()
     }
 }
-
-/// What the three threads of the drive do.
-const DRIVE_PARTS: usize = 3;

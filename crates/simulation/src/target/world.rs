@@ -11,30 +11,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_clock::Clock;
 use ebof_drive::BlockFormat;
 use ebof_nvme::{Nqn, Status};
 
-use super::PATIENCE;
-use super::acts::{Act, HOSTS, SLOTS, What};
+use super::acts::{HOSTS, SLOTS, What};
 use super::life::{Life, Setting};
-use crate::disk::{Disk, Profile};
 use crate::host::{Event, Host};
-use crate::image::Image;
 use crate::model::{Blocks, Op, Tick};
-use crate::random::{Random, mix};
-use crate::story::{Failure, Report, fail, trace};
+use crate::rig::{Life as _, Rig, System};
+use crate::story::{Failure, fail};
 use crate::stream::{self, Carriage};
 use crate::wire::{Command, Outcome, Wire};
 
 /// Bytes of a drive: sixteen extents.
 pub(super) const CAPACITY: u64 = 4 << 20;
-/// Bytes of an extent.
-const EXTENT: u64 = 256 << 10;
 /// Extents of a namespace.
 const EXTENTS: u64 = 3;
-/// After the last failure of the disk, for so long something may fail for that reason.
-const GRACE: Duration = Duration::from_secs(3);
 
 /// A namespace.
 struct Space {
@@ -95,14 +87,9 @@ enum Kind {
 }
 
 pub(super) struct World {
-    seed: u64,
-    clock: Clock,
-    begin: Instant,
-    chances: Random,
-    profile: Profile,
+    rig: Rig,
     setting: Setting,
     carriage: Carriage,
-    disk: Arc<Disk>,
     life: Option<Life>,
     hosts: Vec<Host>,
     spaces: BTreeMap<u32, Space>,
@@ -116,42 +103,26 @@ pub(super) struct World {
     registered: BTreeSet<(u32, usize)>,
     /// When somebody may last have taken registrations of it away.
     unregistered: BTreeMap<u32, Tick>,
-    tick: Tick,
-    next: u64,
     owners: u16,
     /// By serial number, what was written where.
     written: BTreeMap<u32, (u16, Range<u64>)>,
-    failed: Option<Instant>,
-    is_comparing: bool,
-    /// Steps for which there was something due at once.
-    hurries: u32,
-    digest: u64,
-    counts: BTreeMap<&'static str, u64>,
 }
 
 impl World {
     pub(super) fn new(seed: u64) -> Result<Self, Failure> {
-        let mut random = Random::of(seed, 2);
-        let clock = Clock::simulated(random.number());
-        let sector_bytes = if random.percent(60) { 512 } else { 4096 };
-        let profile = Profile {
-            capacity_bytes: ebof_medium::medium_bytes(CAPACITY).map_err(|error| Failure(error.to_string()))?,
-            sector_bytes,
-            quick: Duration::from_micros(1 << random.below(10)),
-            slow: (random.below(8), Duration::from_millis(1 << random.below(9))),
-        };
+        let mut rig = Rig::new(seed, CAPACITY)?;
+        let begin = rig.clock.now();
+        let random = &mut rig.chances;
         let encrypts = random.percent(40);
         // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
         // that nobody wrote.
-        let checks = random.percent(40) || encrypts && sector_bytes == 512;
+        let checks = random.percent(40) || encrypts && rig.profile.sector_bytes == 512;
         let setting = Setting { encrypts, checks, reactors: 1 + random.index(2) };
         let carriage = Carriage {
             latency: Duration::from_micros(1 << random.below(12)),
             window_bytes: 1 << (10 + random.below(8)),
             piece_bytes: 1 << (4 + random.below(13)),
         };
-        let disk = Disk::new(profile, Image::default(), clock.clone(), random.number());
-        let begin = clock.now();
         let subsystem = nqn(super::life::SUBSYSTEM)?;
         let mut hosts = Vec::new();
         for number in 0..HOSTS {
@@ -160,15 +131,10 @@ impl World {
             let (queues, entries) = (1 + u16::try_from(random.below(3)).unwrap_or(0), 4 << random.below(4));
             hosts.push(Host::new(name, id, subsystem.clone(), queues, entries, begin));
         }
-        let mut world = Self {
-            seed,
-            clock,
-            begin,
-            chances: random,
-            profile,
+        Ok(Self {
+            rig,
             setting,
             carriage,
-            disk,
             life: None,
             hosts,
             spaces: BTreeMap::new(),
@@ -178,93 +144,9 @@ impl World {
             manage: manage::Manage::default(),
             registered: BTreeSet::new(),
             unregistered: BTreeMap::new(),
-            tick: 1,
-            next: 1,
             owners: 0,
             written: BTreeMap::new(),
-            failed: None,
-            is_comparing: false,
-            hurries: 0,
-            digest: 0,
-            counts: BTreeMap::new(),
-        };
-        world.open()?;
-        Ok(world)
-    }
-
-    pub(super) fn report(&self) -> Report {
-        let mut counts: BTreeMap<&'static str, u64> = self.counts.clone();
-        for (name, count) in self.disk.counts() {
-            *counts.entry(name).or_default() += count;
-        }
-        let time = self.clock.now() - self.begin;
-        Report { time, counts: counts.into_iter().collect(), digest: self.digest ^ self.disk.image().digest() }
-    }
-
-    fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
-    }
-
-    fn now(&mut self) -> Tick {
-        self.tick += 2;
-        self.tick
-    }
-
-    fn note(&self, line: impl FnOnce() -> String) {
-        let time = self.clock.now() - self.begin;
-        trace(|| format!("{time:?} {}", line()));
-    }
-
-    pub(super) fn play(&mut self, act: &Act) -> Result<(), Failure> {
-        self.chances = Random::new(act.chances);
-        let what = act.what;
-        self.note(|| format!("-- {what:?}"));
-        self.act(what)?;
-        for _ in 0..act.steps {
-            self.step()?;
-        }
-        Ok(())
-    }
-
-    fn act(&mut self, what: What) -> Result<(), Failure> {
-        let now = self.clock.now();
-        match what {
-            What::Io { host, queue, slot, block, count, io } => self.io(host, queue, slot, block, count, io),
-            What::Create { host, format } => self.create(host, format),
-            What::Delete { host, slot } => self.delete(host, slot),
-            What::Format { host, slot, format, erase } => self.format(host, slot, format, erase),
-            What::Sanitize { host, overwrite } => self.sanitize(host, overwrite),
-            What::Reserve { host, queue, slot, reserve } => self.reserve(host, queue, slot, reserve),
-            What::Break { host, queue, bytes } => {
-                self.hosts[host].break_after(queue, bytes);
-                Ok(())
-            }
-            What::Vanish { host, pause } => {
-                let lost = self.hosts[host].drop_all(now, pause);
-                lost.into_iter().try_for_each(|event| self.told(host, event))
-            }
-            What::Leave { host, shutdown, reset } => {
-                self.hosts[host].leave(shutdown, reset, now);
-                Ok(())
-            }
-            What::Sleep(time) => self.sleep(time),
-            What::Fail(fault) => {
-                self.disk.fail(fault);
-                Ok(())
-            }
-            What::Stand(time) => {
-                self.disk.stand(time);
-                Ok(())
-            }
-            What::Heal => {
-                self.disk.heal();
-                Ok(())
-            }
-            What::Rest => self.rest(),
-            What::Restart => self.restart(),
-            What::Kill { after } => self.crash(after, None),
-            What::PowerCut { after, loss } => self.crash(after, Some(loss)),
-        }
+        })
     }
 
     /// The namespace that an act means.
@@ -285,99 +167,36 @@ impl World {
 
     /// The LBA format that an act means, of those that the disk has sectors for.
     fn format_index(&self, format: usize) -> usize {
-        if self.profile.sector_bytes == 512 { format % 4 } else { (format % 4) | 1 }
+        if self.rig.profile.sector_bytes == 512 { format % 4 } else { (format % 4) | 1 }
     }
 
     /// A namespace of this format that reads as zeros.
     fn space(&mut self, format: usize, count: u64) -> Space {
-        let (coding, born) = (self.coding(format), self.now());
+        let (coding, born) = (self.coding(format), self.rig.now());
         self.owners += 1;
         let bytes = usize::try_from(coding.block_bytes()).expect("few");
         let blocks = Blocks::new(self.owners, bytes, coding.is_tagged());
         Space { blocks, format, count, born, is_unsure: false, strangers: (0..HOSTS).collect(), is_reserved: false }
     }
 
-    /// Whether something that began then may fail for what the disk did.
-    fn may_fail(&self, began: Instant) -> bool {
-        self.disk.is_faulty() || self.failed.is_some_and(|failed| began <= failed + GRACE)
-    }
-
-    // ---- Steps
-
-    fn submit(&mut self, host: usize, queue: usize, flight: Flight, command: Command) -> bool {
-        let op = self.next;
+    fn submit(&mut self, op: Op, host: usize, queue: usize, flight: Flight, command: Command) -> bool {
         let name = command.sqe.opcode;
-        let is_sent = self.hosts[host].submit(queue, op, command, self.clock.now());
+        let is_sent = self.hosts[host].submit(queue, op, command, self.rig.clock.now());
         if is_sent {
-            if !self.is_comparing {
+            if !self.rig.is_comparing {
                 let (kind, nsid, range) = (flight.kind, flight.nsid, &flight.range);
-                self.note(|| format!("{op}: host {host}, queue {queue}: {name:02x}h, {kind:?} {range:?} of {nsid}"));
+                self.rig
+                    .note(|| format!("{op}: host {host}, queue {queue}: {name:02x}h, {kind:?} {range:?} of {nsid}"));
             }
-            self.count("commands");
+            self.rig.count("commands");
             self.flights.insert(op, flight);
         }
         is_sent
     }
 
-    /// A number for the next command; also the serial number of what it writes.
-    fn number(&mut self) -> Op {
-        self.next += 1;
-        self.next
-    }
-
-    /// Something happens somewhere.
-    fn step(&mut self) -> Result<(), Failure> {
-        if self.disk.is_faulty() {
-            self.failed = Some(self.clock.now());
-        }
-        let parts = self.life.as_ref().map_or(0, Life::parts);
-        let mut order: Vec<usize> = (0..parts + 1 + HOSTS).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, self.chances.index(at + 1));
-        }
-        let mut is_late = false;
-        for part in order {
-            // Not always everybody: who is late is late by a random time.
-            if self.chances.percent(20) {
-                is_late = true;
-                continue;
-            }
-            if part < parts {
-                if let Some(life) = &mut self.life {
-                    life.step(part);
-                }
-            } else if part == parts {
-                self.disk.complete_due();
-            } else {
-                self.step_host(part - parts - 1)?;
-            }
-        }
-        if !is_late {
-            self.pass_time();
-        }
-        if self.disk.is_faulty() {
-            self.failed = Some(self.clock.now());
-        }
-        self.step_manage()
-    }
-
-    /// Lets time pass until somebody has something to do.
-    fn pass_time(&mut self) {
-        let now = self.clock.now();
-        let hosts = self.hosts.iter().filter_map(|host| host.due(now));
-        let life = self.life.as_mut().and_then(Life::due);
-        let due = hosts.chain(life).chain(self.disk.due()).min();
-        let most = now + Duration::from_millis(10);
-        let is_due = due.is_some_and(|due| due <= now);
-        self.hurries = if is_due { (self.hurries + 1).min(120) } else { 0 };
-        // What is due at once was looked at: the time still goes on, a little and then more.
-        let least = now + Duration::from_nanos(200 << (self.hurries / 8));
-        self.clock.advance_to(due.unwrap_or(most).clamp(least, most.max(least)));
-    }
-
     fn step_host(&mut self, host: usize) -> Result<(), Failure> {
-        let (now, clock, carriage) = (self.clock.now(), &self.clock, self.carriage);
-        let (life, chances) = (&mut self.life, &mut self.chances);
+        let (now, clock, carriage) = (self.rig.clock.now(), &self.rig.clock, self.carriage);
+        let (life, chances) = (&mut self.life, &mut self.rig.chances);
         let mut connect = |entries: usize| -> Option<Wire> {
             let life = life.as_mut()?;
             if chances.percent(40) {
@@ -388,7 +207,7 @@ impl World {
             life.accept(far).then(|| Wire::tcp(end, watch, digests, in_capsule, entries))
         };
         let events = self.hosts[host].step(now, &mut connect)?;
-        let is_off = self.disk.is_off();
+        let is_off = self.rig.disk.is_off();
         for event in events {
             // Where the machine has stopped, what it seems to say is not said.
             let event = match event {
@@ -406,7 +225,7 @@ impl World {
         match event {
             Event::Ended(op, ended) => self.ended(op, &ended),
             Event::Lost(ops) => {
-                self.note(|| format!("host {host} has lost its connections, with {ops:?}"));
+                self.rig.note(|| format!("host {host} has lost its connections, with {ops:?}"));
                 for op in ops {
                     let Some(flight) = self.flights.remove(&op) else { continue };
                     if let Some(space) = self.spaces.get_mut(&flight.nsid) {
@@ -422,10 +241,10 @@ impl World {
                 Ok(())
             }
             Event::Live => {
-                self.note(|| format!("host {host} is connected"));
+                self.rig.note(|| format!("host {host} is connected"));
                 self.spaces.values_mut().for_each(|space| _ = space.strangers.insert(host));
                 self.forget_stale(host);
-                self.count("associations");
+                self.rig.count("associations");
                 Ok(())
             }
         }
@@ -433,7 +252,7 @@ impl World {
 
     /// These of the commands whose connections are gone can do nothing any more.
     fn settle(&mut self, which: impl Fn(&Flight) -> bool) {
-        let now = self.now();
+        let now = self.rig.now();
         let spaces = &mut self.spaces;
         self.ghosts.retain(|&op, flight| {
             let is_over = which(flight);
@@ -447,10 +266,10 @@ impl World {
     fn ended(&mut self, op: Op, ended: &Outcome) -> Result<(), Failure> {
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let status = ended.cqe.status();
-        self.digest = mix(self.digest ^ op ^ u64::from(status.0) << 32);
-        if !self.is_comparing || !status.is_success() {
+        self.rig.digest(op, u64::from(status.0));
+        if !self.rig.is_comparing || !status.is_success() {
             let Flight { host, kind, .. } = flight;
-            self.note(|| format!("{op}: {kind:?} of host {host} has ended: {status}"));
+            self.rig.note(|| format!("{op}: {kind:?} of host {host} has ended: {status}"));
         }
         match flight.kind {
             Kind::Read | Kind::Write { .. } | Kind::Zero | Kind::Bad | Kind::Flush => self.io_ended(op, &flight, ended),
@@ -475,37 +294,97 @@ impl World {
         let preempted = status.is(Status::PREEMPT_ABORT) && space.is_none_or(|space| space.is_reserved);
         leaves || preempted
     }
+}
 
-    /// Steps until something holds; `false` where the power goes before that.
-    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) -> Result<bool, Failure> {
-        let end = self.clock.now() + PATIENCE;
-        let mut steps = 0_u32;
-        loop {
-            if self.disk.is_off() {
-                return Ok(false);
+impl System for World {
+    type What = What;
+
+    fn rig(&mut self) -> &mut Rig {
+        &mut self.rig
+    }
+
+    fn act(&mut self, what: What) -> Result<(), Failure> {
+        let now = self.rig.clock.now();
+        match what {
+            What::Io { host, queue, slot, block, count, io } => self.io(host, queue, slot, block, count, io),
+            What::Create { host, format } => self.create(host, format),
+            What::Delete { host, slot } => self.delete(host, slot),
+            What::Format { host, slot, format, erase } => self.format(host, slot, format, erase),
+            What::Sanitize { host, overwrite } => self.sanitize(host, overwrite),
+            What::Reserve { host, queue, slot, reserve } => self.reserve(host, queue, slot, reserve),
+            What::Break { host, queue, bytes } => {
+                self.hosts[host].break_after(queue, bytes);
+                Ok(())
             }
-            if holds(self) {
-                return Ok(true);
+            What::Vanish { host, pause } => {
+                let lost = self.hosts[host].drop_all(now, pause);
+                lost.into_iter().try_for_each(|event| self.told(host, event))
             }
-            steps += 1;
-            if self.clock.now() > end || steps > 400_000 {
-                let flights: Vec<String> =
-                    self.flights.iter().take(8).map(|(op, flight)| format!("{op}: {flight:?}")).collect();
-                return fail(format!("{what}: this does not come to its end; under way: {}", flights.join(", ")));
+            What::Leave { host, shutdown, reset } => {
+                self.hosts[host].leave(shutdown, reset, now);
+                Ok(())
             }
-            self.step()?;
+            What::System(act) => self.system_act(act),
         }
     }
 
-    fn sleep(&mut self, time: Duration) -> Result<(), Failure> {
-        let end = self.clock.now() + time;
-        for _ in 0..3000 {
-            if self.clock.now() >= end || self.disk.is_off() {
-                break;
-            }
-            self.step()?;
+    fn parts(&self) -> usize {
+        self.life.as_ref().map_or(0, Life::parts) + HOSTS
+    }
+
+    fn turn(&mut self, part: usize) -> Result<(), Failure> {
+        if part < HOSTS {
+            return self.step_host(part);
+        }
+        if let Some(life) = &mut self.life {
+            life.turn(part - HOSTS);
         }
         Ok(())
+    }
+
+    fn after_turns(&mut self) -> Result<(), Failure> {
+        self.step_manage()
+    }
+
+    fn due(&mut self) -> Option<Instant> {
+        let now = self.rig.clock.now();
+        let hosts = self.hosts.iter().filter_map(|host| host.due(now)).min();
+        hosts.into_iter().chain(self.life.as_mut().and_then(Life::due)).min()
+    }
+
+    fn under_way(&self) -> String {
+        let few: Vec<String> = self.flights.iter().take(8).map(|(op, flight)| format!("{op}: {flight:?}")).collect();
+        few.join(", ")
+    }
+
+    fn each_blocks(&mut self, change: impl FnMut(&mut Blocks)) {
+        self.spaces.values_mut().map(|space| &mut space.blocks).for_each(change);
+    }
+
+    fn start(&mut self) -> Result<(), Failure> {
+        self.open()
+    }
+
+    fn stop(&mut self) -> Result<(), Failure> {
+        if let Some(mut life) = self.life.take() {
+            life.shut_down();
+            self.rig.wind_up(&mut life)?;
+            life.close();
+        }
+        self.drop_hosts()
+    }
+
+    fn kill(&mut self) -> Result<(), Failure> {
+        self.life = None;
+        self.drop_hosts()
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        self.until("all that is under way", |world| {
+            world.flights.is_empty() && world.manage.is_idle() && world.hosts.iter().all(Host::is_live)
+        })?;
+        self.settle(|_| true);
+        self.compare()
     }
 }
 

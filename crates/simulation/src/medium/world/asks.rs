@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use ebof_drive::{BlockFormat, VolumeId};
 use ebof_medium::Store;
 
-use super::{EXTENT, EXTENTS, Name, World};
+use super::{EXTENTS, Name, World};
 use crate::model::{BlockValue, Blocks};
+use crate::rig::{EXTENT, System as _};
 use crate::story::Failure;
 
 impl World {
@@ -25,7 +26,7 @@ impl World {
                     .map(|(checked, encrypted)| block_format(shift, metadata, checked, encrypted))
             })
         });
-        let sector = u64::from(self.profile.sector_bytes);
+        let sector = u64::from(self.rig.profile.sector_bytes);
         // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
         // that nobody wrote.
         let fits = |block_format: &BlockFormat| {
@@ -42,8 +43,7 @@ impl World {
         let kinds = self.kinds();
         // Half of them plain.
         let block_format = kinds[if kind.is_multiple_of(2) { 0 } else { kind / 2 % kinds.len() }];
-        self.next += 1;
-        let name = self.next & 0xffff;
+        let name = self.rig.number() & 0xffff;
         let blocks = block_format.blocks_per_extent(EXTENT) * EXTENTS;
         let bytes = usize::try_from(block_format.block_bytes()).expect("few");
         let owner = u16::try_from(name).expect("16 bits");
@@ -78,7 +78,7 @@ impl World {
                 return Ok(());
             }
             let cleared = world.done("clear", move |store| store.clear(VolumeId(name)))?;
-            let now = world.now();
+            let now = world.rig.now();
             world.names.get_mut(&name).expect("in the model").blocks.cleared(cleared.is_some(), now);
             Ok(())
         })
@@ -87,12 +87,11 @@ impl World {
     pub(super) fn mark_bad(&mut self, slot: u64, block: u64) -> Result<(), Failure> {
         self.with(slot, |world, name| {
             let range = world.range(name, block, 1);
-            world.next += 1;
-            let (op, begun) = (world.next, world.now());
+            let (op, begun) = (world.rig.number(), world.rig.now());
             world.names.get_mut(&name).expect("in the model").blocks.begin(op, range.clone(), BlockValue::Bad, begun);
             let marks = range.clone();
             let marked = world.done("mark bad", move |store| store.mark_bad(VolumeId(name), marks))?;
-            let now = world.now();
+            let now = world.rig.now();
             let blocks = &mut world.names.get_mut(&name).expect("in the model").blocks;
             match marked {
                 Some(()) => blocks.end(op, range, true, now),

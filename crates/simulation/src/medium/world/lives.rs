@@ -7,15 +7,14 @@ use ebof_medium::Store;
 
 use super::super::acts::{BLOCKS, SLOTS};
 use super::super::life::Life;
-use super::{CAPACITY, EXTENT, GRACE, World};
-use crate::disk::Loss;
-use crate::random::{Random, mix};
+use super::{CAPACITY, World};
+use crate::random::mix;
+use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
 
 impl World {
     pub(super) fn open(&mut self) -> Result<(), Failure> {
-        self.lives += 1;
-        let life = Life::open(&self.disk, &self.clock, false)?;
+        let life = Life::open(&self.rig.disk, &self.rig.clock, false)?;
         let commits = life.state.load(Ordering::SeqCst);
         let (sure, one_more) = self.commits;
         if commits != sure && !(one_more && commits == sure + 1) {
@@ -51,10 +50,10 @@ impl World {
 
     /// Reads everything, when nothing is under way.
     pub(super) fn compare(&mut self) -> Result<(), Failure> {
-        self.note(|| "everything is read".to_owned());
-        self.is_comparing = true;
+        self.rig.note(|| "everything is read".to_owned());
+        self.rig.is_comparing = true;
         let compared = self.compare_blocks();
-        self.is_comparing = false;
+        self.rig.is_comparing = false;
         compared
     }
 
@@ -75,24 +74,9 @@ impl World {
         self.until("a read", |world| world.flights.is_empty()).map(drop)
     }
 
-    /// All that is under way comes to its end, the disk works, and everything is compared.
-    pub(super) fn rest(&mut self) -> Result<(), Failure> {
-        self.disk.heal();
-        let calm = match self.failed {
-            Some(failed) => (failed + GRACE).saturating_duration_since(self.clock.now()),
-            None => Duration::ZERO,
-        };
-        self.sleep(calm)?;
-        self.until("what is under way", |world| world.flights.is_empty())?;
-        self.settle_names()?;
-        self.compare()?;
-        self.until("what was given back", |world| world.is_balanced())?;
-        Ok(())
-    }
-
     /// What could not be made or removed is there or not: from now on that is known.
     pub(super) fn settle_names(&mut self) -> Result<(), Failure> {
-        if self.names.values().all(|name| name.is_sure) || self.disk.is_off() {
+        if self.names.values().all(|name| name.is_sure) || self.rig.disk.is_off() {
             return Ok(());
         }
         self.look()
@@ -106,53 +90,11 @@ impl World {
         life.medium.capacity().used_bytes == mapped
     }
 
-    pub(super) fn restart(&mut self) -> Result<(), Failure> {
-        self.rest()?;
-        self.close()?;
-        self.open()
-    }
-
     /// Ends a life in order.
     pub(super) fn close(&mut self) -> Result<(), Failure> {
-        if let Some(life) = self.life.take() {
-            life.close(&self.disk)?;
-        }
-        // All of it is flushed.
-        let now = self.now();
-        self.names.values_mut().for_each(|name| name.blocks.flushed(now, now));
-        Ok(())
-    }
-
-    /// Ends a life when the disk has done so many more things: by a kill, or with the power.
-    pub(super) fn crash(&mut self, after: u64, loss: Option<Loss>) -> Result<(), Failure> {
-        self.disk.cut_after(after);
-        for _ in 0..self.chances.below(200) {
-            if self.disk.is_off() {
-                break;
-            }
-            self.step()?;
-        }
-        self.end(loss)?;
-        self.open()
-    }
-
-    pub(super) fn end(&mut self, loss: Option<Loss>) -> Result<(), Failure> {
-        self.count(if loss.is_some() { "power cuts" } else { "kills" });
-        self.disk.cut();
-        self.flights.clear();
-        if let Some(life) = self.life.take() {
-            life.abandon();
-        }
-        self.disk.end(loss);
-        self.failed = None;
-        let now = self.now();
-        for name in self.names.values_mut() {
-            match loss {
-                Some(_) => name.blocks.lost_power(now),
-                None => name.blocks.killed(now),
-            }
-        }
-        Ok(())
+        let Some(mut life) = self.life.take() else { return Ok(()) };
+        life.medium.stop();
+        self.rig.wind_up(&mut life)
     }
 
     /// Something that the drive says of itself is damaged, when all of it is flushed: it may be
@@ -160,42 +102,42 @@ impl World {
     pub(super) fn damage(&mut self, clean: bool, place: u64, tolerant: bool) -> Result<(), Failure> {
         self.rest()?;
         if clean {
-            self.close()?;
+            self.stop_flushed()?;
         } else {
             if self.done("sync", Store::sync)?.is_none() {
                 return Ok(());
             }
-            let now = self.now();
+            let now = self.rig.now();
             self.names.values_mut().for_each(|name| name.blocks.flushed(now, now));
             // A mark says so.
             self.sleep(Duration::from_millis(20))?;
             self.end(None)?;
         }
         let Some(at) = self.place(place) else { return self.open() };
-        let before = self.disk.image();
-        self.disk.damage(at, 64);
-        self.count("damages");
-        self.note(|| format!("64 bytes from {at} on are damaged"));
-        let opened = Life::open(&self.disk, &self.clock, tolerant);
+        let before = self.rig.disk.image();
+        self.rig.disk.damage(at, 64);
+        self.rig.count("damages");
+        self.rig.note(|| format!("64 bytes from {at} on are damaged"));
+        let opened = Life::open(&self.rig.disk, &self.rig.clock, tolerant);
         match opened {
             Ok(life) if !life.is_damaged => {
                 self.life = Some(life);
                 self.look()?;
                 return self.compare();
             }
-            Ok(life) => life.abandon(),
-            Err(failure) => self.note(|| format!("it does not open: {failure}")),
+            Ok(_damaged) => {}
+            Err(failure) => self.rig.note(|| format!("it does not open: {failure}")),
         }
         // Put back, it is as it was.
-        self.disk.end(None);
-        self.disk.restore(before);
+        self.rig.disk.end(None);
+        self.rig.disk.restore(before);
         self.open()
     }
 
     /// Somewhere in what the drive says of itself that is not zero.
     pub(super) fn place(&self, place: u64) -> Option<u64> {
-        let image = self.disk.image();
-        let extents = self.profile.capacity_bytes - CAPACITY;
+        let image = self.rig.disk.image();
+        let extents = self.rig.profile.capacity_bytes - CAPACITY;
         let mut pages = Vec::new();
         let mut at = 0;
         while let Some(page) = image.next_data(at).filter(|&page| page < extents) {
@@ -204,11 +146,5 @@ impl World {
         }
         let page = pages.get(usize::try_from(mix(place) % pages.len().max(1) as u64).unwrap_or_default())?;
         Some(page + place % 63 * 64)
-    }
-
-    pub(in crate::medium) fn finish(&mut self) -> Result<(), Failure> {
-        self.chances = Random::of(self.seed, 3);
-        self.restart()?;
-        self.close()
     }
 }

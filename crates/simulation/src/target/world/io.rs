@@ -9,18 +9,18 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use super::super::acts::{BLOCKS, HostIo};
-use super::{EXTENT, Flight, Kind, World, command};
-use crate::model::{BlockValue, Op};
+use super::{Flight, Kind, World, command};
+use crate::model::{BlockValue, Op, serial, story_lba};
+use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
 
 impl World {
-    /// Where a block of the story lies: some at both sides of the borders of extents.
+    /// Where a block of the story lies.
     fn lba(&self, nsid: u32, block: u64) -> u64 {
         let space = &self.spaces[&nsid];
         let per_extent = self.coding(space.format).blocks_per_extent(EXTENT);
-        let (group, within) = (block / 6, block % 6);
-        (group * per_extent + within).saturating_sub(3).min(space.count - 1)
+        story_lba(block, per_extent, space.count)
     }
 
     pub(super) fn io(
@@ -44,9 +44,9 @@ impl World {
 
     /// Sends a command; `false` where the queue takes none.
     pub(super) fn send(&mut self, host: usize, queue: usize, nsid: u32, range: Range<u64>, io: HostIo) -> bool {
-        let op = self.number();
-        let begun = self.now();
-        let at = self.clock.now();
+        let op = self.rig.number();
+        let begun = self.rig.now();
+        let at = self.rig.clock.now();
         let space = &self.spaces[&nsid];
         let bytes = space.blocks.block_bytes * usize::try_from(range.end - range.start).expect("few");
         let blocks = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
@@ -78,7 +78,7 @@ impl World {
             range = 0..0;
         }
         let flight = Flight { host, nsid, kind, range: range.clone(), begun, at };
-        if !self.submit(host, queue, flight, command(sqe, data, read)) {
+        if !self.submit(op, host, queue, flight, command(sqe, data, read)) {
             return false;
         }
         let space = self.spaces.get_mut(&nsid).expect("looked at before");
@@ -116,9 +116,9 @@ impl World {
     }
 
     pub(super) fn io_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
-        let now = self.now();
+        let now = self.rig.now();
         let status = ended.cqe.status();
-        let may_fail = self.may_fail(flight.at) || self.may_be_aborted(flight, status);
+        let may_fail = self.rig.may_fail(flight.at) || self.may_be_aborted(flight, status);
         let range = flight.range.clone();
         let Some(space) = self.spaces.get_mut(&flight.nsid) else { return Ok(()) };
         let blocks = &mut space.blocks;
@@ -132,7 +132,7 @@ impl World {
                     blocks
                         .read(op, range, &ended.data, now)
                         .map_err(|wrong| Failure(format!("{op}, of host {}: {}", flight.host, wrong.0)))?;
-                    self.count("reads compared");
+                    self.rig.count("reads compared");
                 }
                 Kind::Flush => blocks.flushed(flight.begun, now),
                 Kind::Write { fua } => blocks.end(op, range, fua, now),
@@ -147,13 +147,13 @@ impl World {
         let conflicts = status.is(Status::RESERVATION_CONFLICT) && space.is_reserved;
         if conflicts {
             space.blocks.refuse(op, range);
-            self.count("conflicts");
+            self.rig.count("conflicts");
             return Ok(());
         }
         space.blocks.end_unknown(op, range, now);
         let is_unsure = space.is_unsure || self.manage.is_sanitizing();
         if was_bad || may_fail || is_unsure {
-            self.count("errors");
+            self.rig.count("errors");
             return Ok(());
         }
         Err(self.unexplained(op, flight, status))
@@ -161,10 +161,10 @@ impl World {
 
     /// Reads everything, when nothing is under way.
     pub(super) fn compare(&mut self) -> Result<(), Failure> {
-        self.note(|| "everything is read".to_owned());
-        self.is_comparing = true;
+        self.rig.note(|| "everything is read".to_owned());
+        self.rig.is_comparing = true;
         let compared = self.compare_spaces();
-        self.is_comparing = false;
+        self.rig.is_comparing = false;
         compared
     }
 
@@ -202,9 +202,4 @@ impl World {
         })?;
         Ok(reader.filter(|_| is_found))
     }
-}
-
-/// The serial number of what a command writes.
-fn serial(op: Op) -> u32 {
-    u32::try_from(op & 0xffff_ffff).expect("32 bits")
 }

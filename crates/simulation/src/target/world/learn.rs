@@ -49,15 +49,15 @@ impl World {
     /// Has a host use a number for what it was, where that is another namespace now.
     pub(super) fn read_stale(&mut self, host: usize, queue: usize, nsid: u32) -> bool {
         let is_stale = self.stale.get(&nsid).is_some_and(|hosts| hosts.contains(&host));
-        if !is_stale || !self.manage.is_idle() || !self.hosts[host].is_live() || self.chances.percent(40) {
+        if !is_stale || !self.manage.is_idle() || !self.hosts[host].is_live() || self.rig.chances.percent(40) {
             return false;
         }
-        self.number();
-        let (begun, at) = (self.now(), self.clock.now());
+        let op = self.rig.number();
+        let (begun, at) = (self.rig.now(), self.rig.clock.now());
         let flight = Flight { host, nsid, kind: Kind::Stale, range: 0..1, begun, at };
         let bytes = self.spaces[&nsid].blocks.block_bytes;
         let sqe = BlockRange::new(0, 1).encode(nvm::READ, Nsid(nsid));
-        self.submit(host, queue, flight, command(sqe, None, bytes))
+        self.submit(op, host, queue, flight, command(sqe, None, bytes))
     }
 
     pub(super) fn stale_ended(&mut self, flight: &Flight, status: Status) -> Result<(), Failure> {
@@ -67,7 +67,7 @@ impl World {
             let Flight { host, nsid, .. } = flight;
             return fail(format!("host {host} reads another namespace under the number {nsid} of one that it knew"));
         }
-        self.count("stale reads");
+        self.rig.count("stale reads");
         Ok(())
     }
 
@@ -83,10 +83,10 @@ impl World {
             (Kind::Learn, identify(Cns::NAMESPACE, nsid)),
         ];
         for (kind, sqe) in steps {
-            self.number();
-            let (begun, at) = (self.now(), self.clock.now());
+            let op = self.rig.number();
+            let (begun, at) = (self.rig.now(), self.rig.clock.now());
             let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
-            self.submit(host, 0, flight, command(sqe, None, 4096));
+            self.submit(op, host, 0, flight, command(sqe, None, 4096));
         }
     }
 
@@ -97,7 +97,7 @@ impl World {
         if !status.is_success() {
             // It may be gone, or not be shown yet.
             let is_there = self.spaces.contains_key(&flight.nsid) && flight.kind == Kind::Prepare;
-            let may_fail = self.may_fail(flight.at) || self.may_be_aborted(flight, status);
+            let may_fail = self.rig.may_fail(flight.at) || self.may_be_aborted(flight, status);
             if !is_there || may_fail || self.manage.is_sanitizing() {
                 return Ok(());
             }

@@ -12,8 +12,9 @@ use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{CAPACITY, EXTENT, EXTENTS, Flight, Kind, World, command};
+use super::{CAPACITY, EXTENTS, Flight, Kind, World, command};
 use crate::model::Op;
+use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
 use crate::wire::Outcome;
 
@@ -74,15 +75,15 @@ impl Manage {
 
 impl World {
     fn begin_task(&mut self, host: usize, task: Task, sqe: Sqe, data: Option<&[u8]>) {
-        let op = self.number();
-        let (begun, at) = (self.now(), self.clock.now());
+        let op = self.rig.number();
+        let (begun, at) = (self.rig.now(), self.rig.clock.now());
         let nsid = match task {
             Task::Delete { nsid } | Task::Format { nsid, .. } => nsid,
             Task::Create { .. } | Task::Sanitize { .. } => 0,
         };
         let flight = Flight { host, nsid, kind: Kind::Manage, range: 0..0, begun, at };
-        if self.submit(host, 0, flight, command(sqe, data.map(Into::into), 0)) {
-            self.note(|| format!("{op}: {task:?}"));
+        if self.submit(op, host, 0, flight, command(sqe, data.map(Into::into), 0)) {
+            self.rig.note(|| format!("{op}: {task:?}"));
             self.manage = Manage { task: Some(task), stage: Stage::Asked(op), at: Some(at), is_formatted: false };
             if let Some(space) = self.spaces.get_mut(&nsid) {
                 space.is_unsure = true;
@@ -160,8 +161,8 @@ impl World {
         for _ in 0..400 {
             let all = self.flights.values().chain(self.ghosts.values());
             let is_quiet = all.filter(|flight| nsid.is_none_or(|nsid| flight.nsid == nsid)).count() == 0;
-            if is_quiet || self.disk.is_off() {
-                return Ok(is_quiet && !self.disk.is_off());
+            if is_quiet || self.rig.disk.is_off() {
+                return Ok(is_quiet && !self.rig.disk.is_off());
             }
             self.step()?;
         }
@@ -170,7 +171,7 @@ impl World {
 
     /// Looks at what is to be looked at.
     pub(super) fn step_manage(&mut self) -> Result<(), Failure> {
-        let now = self.clock.now();
+        let now = self.rig.clock.now();
         match self.manage.stage {
             Stage::Shown(0) => self.known(),
             Stage::Shown(left) => self.manage.stage = Stage::Shown(left - 1),
@@ -197,10 +198,10 @@ impl World {
 
     fn look(&mut self, host: usize, kind: Kind, nsid: u32, sqe: Sqe, bytes: usize) {
         self.forget_stale(host);
-        let op = self.number();
-        let (begun, at) = (self.now(), self.clock.now());
+        let op = self.rig.number();
+        let (begun, at) = (self.rig.now(), self.rig.clock.now());
         let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
-        if self.submit(host, 0, flight, command(sqe, None, bytes)) {
+        if self.submit(op, host, 0, flight, command(sqe, None, bytes)) {
             self.manage.stage = Stage::Asked(op);
         }
     }
@@ -208,7 +209,7 @@ impl World {
     /// The answer to one of these commands will not come.
     pub(super) fn lost_manage(&mut self, op: Op, flight: &Flight) {
         if self.manage.stage == Stage::Asked(op) {
-            let at = self.clock.now() + AGAIN;
+            let at = self.rig.clock.now() + AGAIN;
             self.manage.stage = if flight.kind == Kind::Sanitizing { Stage::Sanitizing(at) } else { Stage::Unsure(at) };
         }
     }
@@ -237,10 +238,10 @@ impl World {
     }
 
     fn manage_failed(&mut self, op: Op, flight: &Flight, status: Status) -> Result<(), Failure> {
-        let again = self.clock.now() + AGAIN;
+        let again = self.rig.clock.now() + AGAIN;
         let task = self.manage.task;
         let began = self.manage.at.unwrap_or(flight.at);
-        let may_fail = self.may_fail(began) || self.may_be_aborted(flight, status);
+        let may_fail = self.rig.may_fail(began) || self.may_be_aborted(flight, status);
         let extents = |space: &super::Space| self.coding(space.format).extents(space.count, EXTENT);
         let claimed: u64 = self.spaces.values().map(|space| extents(space) * EXTENT).sum();
         let is_full = status.is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) && claimed + EXTENTS * EXTENT > CAPACITY;
@@ -255,7 +256,7 @@ impl World {
             _ if may_fail => self.manage.stage = Stage::Unsure(again),
             _ => return Err(self.unexplained(op, flight, status)),
         }
-        self.count("refused changes");
+        self.rig.count("refused changes");
         Ok(())
     }
 
@@ -284,21 +285,21 @@ impl World {
                 }
                 // How many blocks it has now is to be asked.
                 self.adopt(nsid, format);
-                self.count("formats");
+                self.rig.count("formats");
                 self.manage.is_formatted = true;
-                self.manage.stage = Stage::Unsure(self.clock.now());
+                self.manage.stage = Stage::Unsure(self.rig.clock.now());
                 if let Some(space) = self.spaces.get_mut(&nsid) {
                     space.is_unsure = true;
                 }
                 return Ok(());
             }
             Some(Task::Sanitize { .. }) => {
-                self.manage.stage = Stage::Sanitizing(self.clock.now() + AGAIN);
+                self.manage.stage = Stage::Sanitizing(self.rig.clock.now() + AGAIN);
                 return Ok(());
             }
             None => return fail(format!("{op}: nothing was asked for")),
         }
-        self.count("changes");
+        self.rig.count("changes");
         // Whoever has asked may go on at once; what others have heard of it is another matter.
         self.spaces.values_mut().for_each(|space| space.is_unsure = false);
         self.manage = Manage { stage: Stage::Shown(SHOWN), ..Manage::default() };
@@ -334,11 +335,11 @@ impl World {
 
     fn ask_shape(&mut self, nsid: u32) {
         let Some(host) = self.hosts.iter().position(super::Host::is_live) else {
-            self.manage.stage = Stage::Unsure(self.clock.now() + AGAIN);
+            self.manage.stage = Stage::Unsure(self.rig.clock.now() + AGAIN);
             return;
         };
         let sqe = Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid));
-        self.manage.stage = Stage::Unsure(self.clock.now() + AGAIN);
+        self.manage.stage = Stage::Unsure(self.rig.clock.now() + AGAIN);
         self.look(host, Kind::Shape, nsid, sqe.with_cdw(10, u32::from(Cns::ALLOCATED_NAMESPACE.0)), 4096);
     }
 
@@ -350,7 +351,7 @@ impl World {
                 self.adopt(nsid, format);
             }
             Some(Task::Format { format: wanted, .. }) => {
-                let now = self.now();
+                let now = self.rig.now();
                 let is_formatted = self.manage.is_formatted;
                 match self.spaces.get_mut(&nsid) {
                     Some(space) if space.format == format => space.blocks.cleared(is_formatted, now),
@@ -369,20 +370,20 @@ impl World {
 
     /// How far sanitizing is.
     fn sanitizing(&mut self, state: SanitizeState) -> Result<(), Failure> {
-        let again = self.clock.now() + AGAIN;
+        let again = self.rig.clock.now() + AGAIN;
         match state {
             SanitizeState::InProgress => self.manage.stage = Stage::Sanitizing(again),
             SanitizeState::Failed => {
-                if !self.manage.at.is_some_and(|at| self.may_fail(at)) {
+                if !self.manage.at.is_some_and(|at| self.rig.may_fail(at)) {
                     return fail("sanitizing has failed without a reason");
                 }
                 self.manage.stage = Stage::Unsure(again);
             }
             _ => {
-                let now = self.now();
+                let now = self.rig.now();
                 self.spaces.values_mut().for_each(|space| space.blocks.cleared(true, now));
                 self.find_remains("the drive was sanitized", |_| true)?;
-                self.count("sanitized");
+                self.rig.count("sanitized");
                 self.known();
             }
         }
@@ -391,7 +392,7 @@ impl World {
 
     /// Fails where the disk has something that hosts have written to these.
     fn find_remains(&mut self, what: &str, of: impl Fn(u16) -> bool) -> Result<(), Failure> {
-        let image = self.disk.image();
+        let image = self.rig.disk.image();
         let mut at = 0;
         let mut bytes = [0; 4096 + 7];
         while let Some(page) = image.next_data(at) {

@@ -51,10 +51,10 @@ impl World {
                 (Kind::Reserve, release.encode(id), ReleaseKey { crkey: own.into() }.as_bytes().to_vec())
             }
         };
-        self.number();
-        let (begun, at) = (self.now(), self.clock.now());
+        let op = self.rig.number();
+        let (begun, at) = (self.rig.now(), self.rig.clock.now());
         let flight = Flight { host, nsid, kind, range: 0..0, begun, at };
-        self.submit(host, queue, flight, command(sqe, Some(Arc::from(data)), 0));
+        self.submit(op, host, queue, flight, command(sqe, Some(Arc::from(data)), 0));
         if let Some(space) = self.spaces.get_mut(&nsid) {
             space.is_reserved = true;
         }
@@ -64,7 +64,7 @@ impl World {
     /// Registrations of a namespace may be taken away from now on: of one host, or of all. Whether
     /// that one was registered.
     pub(super) fn unregister(&mut self, nsid: u32, host: Option<usize>) -> bool {
-        let now = self.now();
+        let now = self.rig.now();
         self.unregistered.insert(nsid, now);
         let was = host.is_some_and(|host| self.registered.contains(&(nsid, host)));
         self.registered.retain(|(of, whose)| *of != nsid || host.is_some_and(|host| host != *whose));
@@ -73,7 +73,7 @@ impl World {
 
     pub(super) fn reserve_ended(&mut self, op: Op, flight: &Flight, status: Status) -> Result<(), Failure> {
         if status.is_success() {
-            self.count("reservations");
+            self.rig.count("reservations");
             let since = self.unregistered.get(&flight.nsid).copied().unwrap_or_default();
             if flight.kind == Kind::Register && flight.begun > since {
                 self.registered.insert((flight.nsid, flight.host));
@@ -86,7 +86,7 @@ impl World {
         }
         let refused = status.is(Status::RESERVATION_CONFLICT) || status.is(Status::INVALID_FIELD);
         let is_unsure = self.spaces.get(&flight.nsid).is_none_or(|space| space.is_unsure);
-        let may_fail = self.may_fail(flight.at) || self.may_be_aborted(flight, status);
+        let may_fail = self.rig.may_fail(flight.at) || self.may_be_aborted(flight, status);
         if refused || may_fail || is_unsure || self.manage.is_sanitizing() {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl World {
     /// gone before are over. What still travels may arrive behind the preemption.
     fn preempted(&mut self, victim: usize, nsid: u32, begun: u64) {
         self.settle(|flight| flight.host == victim && flight.nsid == nsid && flight.begun < begun);
-        self.note(|| format!("host {victim} was preempted, and its lost commands to namespace {nsid} are over"));
+        self.rig.note(|| format!("host {victim} was preempted, and its lost commands to namespace {nsid} are over"));
     }
 }
 
