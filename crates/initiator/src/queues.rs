@@ -2,9 +2,9 @@
 //! need no runtime.
 //!
 //! A [`Queues`] holds a connection for every granted queue and gives each command to the queue of
-//! its class that belongs to the processor the caller runs on. The caller sends its command itself,
-//! at once, when the queue is not busy; otherwise whoever has the queue sends it along with its
-//! own. Those who wait take turns in looking at the socket. No lock is shared by two queues.
+//! its class that belongs to the caller's processor. The caller sends its command itself if the
+//! queue is not busy; otherwise the thread that holds the queue sends it along with its own. One of
+//! the waiting threads polls the socket for all. No lock is shared by two queues.
 //!
 //! ```no_run
 //! use ebof_initiator::{Controller, Options, Queues};
@@ -12,24 +12,26 @@
 //!
 //! let mut options = Options::from_uri(&Uri::parse("nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:drive0")?);
 //! // Two queues for reads, one for writes and the rest, one that is polled.
-//! (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (2, 1, 1);
+//! options.nr_io_queues = 2;
+//! options.nr_write_queues = 1;
+//! options.nr_poll_queues = 1;
 //! let controller = Controller::connect(&options)?;
 //! let queues = Queues::new(&controller)?;
-//! let drive = queues.namespace(Nsid(1))?;
+//! let namespace = queues.namespace(Nsid(1))?;
 //! std::thread::scope(|scope| {
 //!     for thread in 0..16 {
-//!         let drive = drive.clone();
+//!         let namespace = namespace.clone();
 //!         scope.spawn(move || {
 //!             let mut buffer = vec![0; 4096];
-//!             for turn in 0..1000 {
-//!                 buffer = drive.read(thread * 8000 + turn * 8, buffer)?;
+//!             for block in 0..1000 {
+//!                 buffer = namespace.read(thread * 8000 + block * 8, buffer)?;
 //!             }
 //!             Ok::<(), ebof_initiator::queues::IoError<Vec<u8>>>(())
 //!         });
 //!     }
 //! });
 //! // Futures: sent when they are made, awaited anywhere.
-//! let many: Vec<_> = (0..32).map(|block| drive.read_async(block * 8, vec![0; 4096])).collect();
+//! let many: Vec<_> = (0..32).map(|block| namespace.read_async(block * 8, vec![0; 4096])).collect();
 //! let sum = async {
 //!     let mut sum = 0u64;
 //!     for one in many {
@@ -41,11 +43,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What waits where is in `queues/shared_queue.rs`; what is read and written is in
-//! `queues/blocks.rs`.
+//! How threads share a queue is in `queues/shared_queue.rs`; reads and writes are in
+//! `queues/shared_namespace.rs`.
 
-mod blocks;
 mod pending;
+mod shared_namespace;
 mod shared_queue;
 mod submission;
 
@@ -55,9 +57,9 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-pub(crate) use blocks::outcome;
-pub use blocks::{Drive, IoError, Transfer};
 pub use pending::Pending;
+pub(crate) use shared_namespace::outcome;
+pub use shared_namespace::{IoError, SharedNamespace, Transfer};
 
 use crate::controller::Controller;
 use crate::data::{Buffer, Completion, Data};
@@ -71,14 +73,13 @@ use submission::Command;
 /// The I/O queues of a controller, shared by any number of threads. Cheap to clone; all clones are
 /// the same queues.
 ///
-/// As many commands may be outstanding on a queue as it has entries, less one. Who comes when all
-/// are taken waits for its turn, in the order of coming. A future that is over keeps its slot
-/// until it is awaited or dropped: don't block in a thread that holds as many of them as a queue
-/// has slots.
+/// One command less than a queue has entries may be outstanding on it. Further callers wait for a
+/// slot, in order of arrival. A completed future keeps its slot until it is awaited or dropped:
+/// don't block in a thread that holds as many futures as a queue has slots.
 ///
 /// After a loss of the connection, outstanding commands end with [`Error::Lost`], and what is
-/// started while there is no connection with [`Error::NotConnected`]; [`Drive`]'s blocking calls
-/// wait and try again.
+/// started while there is no connection with [`Error::NotConnected`]; [`SharedNamespace`]'s
+/// blocking calls wait and try again.
 pub struct Queues<B: Buffer + 'static = Vec<u8>> {
     inner: Arc<Inner<B>>,
     /// Whether commands of this handle go to the poll queues.
@@ -187,9 +188,9 @@ impl<B: Buffer + 'static> Queues<B> {
         Pending::new(Arc::clone(&self.inner), Arc::clone(self.queue(&command.sqe)), command, data)
     }
 
-    /// Looks once, without waiting, at the socket of the queue that commands like `sqe` take on
-    /// this processor; true when a command was over. For those who have many futures and want to
-    /// poll by themselves.
+    /// Polls once, without waiting, the socket of the queue that commands like `sqe` take on this
+    /// processor. True when a command completed. For callers with many futures that poll
+    /// themselves.
     pub fn poll(&self, sqe: &Sqe) -> bool {
         self.queue(sqe).poll()
     }
@@ -198,11 +199,11 @@ impl<B: Buffer + 'static> Queues<B> {
     ///
     /// # Errors
     /// As [`Controller::namespace`].
-    pub fn namespace(&self, nsid: Nsid) -> Result<Drive<B>, Error> {
-        Ok(Drive::new(self.clone(), self.inner.controller.namespace(nsid)?))
+    pub fn namespace(&self, nsid: Nsid) -> Result<SharedNamespace<B>, Error> {
+        Ok(SharedNamespace::new(self.clone(), self.inner.controller.namespace(nsid)?))
     }
 
-    /// The queue for a command on this processor.
+    /// The queue for a command from this processor.
     fn queue(&self, sqe: &Sqe) -> &Arc<SharedQueue<B>> {
         let queues = match self.class_of(sqe) {
             QueueClass::Default => &self.inner.default,
@@ -215,7 +216,7 @@ impl<B: Buffer + 'static> Queues<B> {
         if !queue.is_missing(generation) {
             return queue;
         }
-        // After a reconnect fewer queues may be granted; the first of all is always there.
+        // After a reconnect fewer queues may be granted, but at least one.
         queues.iter().find(|queue| !queue.is_missing(generation)).unwrap_or(&self.inner.default[0])
     }
 }
@@ -268,7 +269,7 @@ fn connect_from<B: Buffer + 'static>(
         let thread = std::thread::Builder::new().name("nvme-connect".to_owned()).spawn_scoped(scope, || {
             let mut set = CpuSet::new();
             set.set(processor);
-            // Where it is not allowed, the connection is made from anywhere.
+            // If that is not allowed, the connection is made from any processor.
             let _ = sched_setaffinity(None, &set);
             connect()
         });

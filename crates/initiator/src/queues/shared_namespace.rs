@@ -1,5 +1,5 @@
-//! Reading and writing a namespace over shared queues. One command per call: who wants transfers
-//! split has [`crate::Namespace`].
+//! Reading and writing a namespace over shared queues. Every call is one command; for transfers
+//! that are split see [`crate::Namespace`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -48,24 +48,24 @@ impl<B> From<IoError<B>> for Error {
 /// A call is one command, of at most [`Namespace::max_transfer_blocks`]. Those that block try again
 /// after a loss of the connection and after a status that says so, as [`Namespace`] does; futures
 /// give such an error to their owner.
-pub struct Drive<B: Buffer + 'static = Vec<u8>> {
+pub struct SharedNamespace<B: Buffer + 'static = Vec<u8>> {
     queues: Queues<B>,
     namespace: Namespace,
 }
 
-impl<B: Buffer + 'static> Clone for Drive<B> {
+impl<B: Buffer + 'static> Clone for SharedNamespace<B> {
     fn clone(&self) -> Self {
         Self { queues: self.queues.clone(), namespace: self.namespace.clone() }
     }
 }
 
-impl<B: Buffer + 'static> std::fmt::Debug for Drive<B> {
+impl<B: Buffer + 'static> std::fmt::Debug for SharedNamespace<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drive").field("namespace", &self.namespace).field("queues", &self.queues).finish()
+        f.debug_struct("SharedNamespace").field("namespace", &self.namespace).field("queues", &self.queues).finish()
     }
 }
 
-impl<B: Buffer + 'static> Drive<B> {
+impl<B: Buffer + 'static> SharedNamespace<B> {
     pub(super) fn new(queues: Queues<B>, namespace: Namespace) -> Self {
         Self { queues, namespace }
     }
@@ -99,7 +99,7 @@ impl<B: Buffer + 'static> Drive<B> {
     /// are on the medium when the call returns.
     ///
     /// # Errors
-    /// As [`Drive::read`].
+    /// As [`SharedNamespace::read`].
     pub fn write(&self, lba: u64, buffer: B, fua: bool) -> Result<B, IoError<B>> {
         let sqe = match self.transfer(nvm::WRITE, lba, &buffer, fua) {
             Ok(sqe) => sqe,
@@ -111,7 +111,7 @@ impl<B: Buffer + 'static> Drive<B> {
     /// Brings everything written before to the medium.
     ///
     /// # Errors
-    /// As [`Drive::read`].
+    /// As [`SharedNamespace::read`].
     pub fn flush(&self) -> Result<(), Error> {
         Ok(self.run("Flush", self.plain(nvm::FLUSH), Data::None).map(|_| ())?)
     }
@@ -119,11 +119,11 @@ impl<B: Buffer + 'static> Drive<B> {
     /// Writes zeros without sending them; with `deallocate` the blocks may be unmapped.
     ///
     /// # Errors
-    /// As [`Drive::read`].
+    /// As [`SharedNamespace::read`].
     pub fn write_zeroes(&self, lba: u64, blocks: u32, deallocate: bool) -> Result<(), Error> {
         self.namespace.check_range(lba, u64::from(blocks))?;
-        let most = self.namespace.max_zeroes_blocks();
-        if blocks == 0 || u64::from(blocks) > most {
+        let max = self.namespace.max_zeroes_blocks();
+        if blocks == 0 || u64::from(blocks) > max {
             return Err(Error::TooLarge { bytes: usize::try_from(blocks).unwrap_or(usize::MAX) });
         }
         let range = BlockRange { deallocate, ..BlockRange::new(lba, blocks) };
@@ -131,27 +131,27 @@ impl<B: Buffer + 'static> Drive<B> {
         Ok(self.run("Write Zeroes", sqe, Data::None).map(|_| ())?)
     }
 
-    /// As [`Drive::read`], as a future. Sent at once if there is room.
+    /// As [`SharedNamespace::read`], as a future. Sent at once if there is room.
     pub fn read_async(&self, lba: u64, buffer: B) -> Transfer<B> {
         match self.transfer(nvm::READ, lba, &buffer, false) {
             Ok(sqe) => {
                 Transfer::new("Read", self.queues.submit_bound(self.namespace.binding(), sqe, Data::ToHost(buffer)))
             }
-            Err(reason) => Transfer(Stage::Refused(reason, Some(buffer))),
+            Err(reason) => Transfer(TransferState::Refused(reason, Some(buffer))),
         }
     }
 
-    /// As [`Drive::write`], as a future. Sent at once if there is room.
+    /// As [`SharedNamespace::write`], as a future. Sent at once if there is room.
     pub fn write_async(&self, lba: u64, buffer: B, fua: bool) -> Transfer<B> {
         match self.transfer(nvm::WRITE, lba, &buffer, fua) {
             Ok(sqe) => {
                 Transfer::new("Write", self.queues.submit_bound(self.namespace.binding(), sqe, Data::FromHost(buffer)))
             }
-            Err(reason) => Transfer(Stage::Refused(reason, Some(buffer))),
+            Err(reason) => Transfer(TransferState::Refused(reason, Some(buffer))),
         }
     }
 
-    /// As [`Drive::flush`], as a future.
+    /// As [`SharedNamespace::flush`], as a future.
     pub fn flush_async(&self) -> impl Future<Output = Result<(), Error>> + Send + use<B> {
         let pending = self.queues.submit_bound(self.namespace.binding(), self.plain(nvm::FLUSH), Data::None);
         async move { outcome("Flush", pending.await).map(|_| ()).map_err(Error::from) }
@@ -182,7 +182,7 @@ impl<B: Buffer + 'static> Drive<B> {
         loop {
             let error = match outcome(command, self.queues.execute_bound(self.namespace.binding(), sqe, data)) {
                 Ok(data) => return Ok(data),
-                // A network card has it: there is nothing to send again.
+                // A network card still holds the buffer: the command cannot be sent again.
                 Err((reason, Data::None)) if has_buffer => return Err(IoError { reason, buffer: None }),
                 Err((reason, back)) => {
                     data = back;
@@ -200,14 +200,13 @@ impl<B: Buffer + 'static> Drive<B> {
             if !error.is_connection() || over || !controller.wait_live(deadline) {
                 return Err(IoError { reason: error, buffer: data.into_buffer() });
             }
-            // The background thread may not know of the loss yet, and say that all is well: look
-            // again in a moment.
+            // The background thread may not have noticed the loss yet, and the state still be live.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// The data of a command that succeeded.
+/// The data of a successful command; the error and the data of any other.
 pub(crate) fn outcome<B>(command: &'static str, completion: Completion<B>) -> Result<Data<B>, (Error, Data<B>)> {
     let checked =
         completion.result.and_then(|cqe| cqe.status().ok().map_err(|status| Error::Status { command, status }));
@@ -224,38 +223,37 @@ impl<B> From<(Error, Data<B>)> for Error {
 }
 
 fn owned<B>(data: Data<B>) -> Result<B, IoError<B>> {
-    // A command that was given a buffer gives it back.
     data.into_buffer().ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
 }
 
-/// A read or a write as a future: gives the buffer back.
+/// A read or a write as a future, which gives the buffer back.
 #[must_use = "dropping it gives the command up"]
 #[derive(Debug)]
-pub struct Transfer<B: Buffer + 'static>(Stage<B>);
+pub struct Transfer<B: Buffer + 'static>(TransferState<B>);
 
-enum Stage<B: Buffer + 'static> {
+enum TransferState<B: Buffer + 'static> {
     Refused(Error, Option<B>),
     Pending(&'static str, Pending<B>),
-    Over,
+    Complete,
 }
 
-impl<B: Buffer + 'static> std::fmt::Debug for Stage<B> {
+impl<B: Buffer + 'static> std::fmt::Debug for TransferState<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Refused(reason, _) => f.debug_tuple("Refused").field(reason).finish(),
             Self::Pending(command, pending) => f.debug_tuple("Pending").field(command).field(pending).finish(),
-            Self::Over => f.write_str("Over"),
+            Self::Complete => f.write_str("Complete"),
         }
     }
 }
 
 impl<B: Buffer + 'static> Transfer<B> {
     fn new(command: &'static str, pending: Pending<B>) -> Self {
-        Self(Stage::Pending(command, pending))
+        Self(TransferState::Pending(command, pending))
     }
 }
 
-// The buffer is moved, never pinned.
+// No field is pinned: the buffer is only moved.
 impl<B: Buffer + 'static> Unpin for Transfer<B> {}
 
 impl<B: Buffer + 'static> Future for Transfer<B> {
@@ -263,20 +261,20 @@ impl<B: Buffer + 'static> Future for Transfer<B> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Stage::Pending(command, pending) => {
+            TransferState::Pending(command, pending) => {
                 let command = *command;
                 let completion = ready!(Pin::new(pending).poll(context));
-                self.0 = Stage::Over;
+                self.0 = TransferState::Complete;
                 Poll::Ready(match outcome(command, completion) {
                     Ok(data) => owned(data),
                     Err((reason, data)) => Err(IoError { reason, buffer: data.into_buffer() }),
                 })
             }
-            Stage::Refused(..) => match std::mem::replace(&mut self.0, Stage::Over) {
-                Stage::Refused(reason, buffer) => Poll::Ready(Err(IoError { reason, buffer })),
-                Stage::Pending(..) | Stage::Over => Poll::Pending,
+            TransferState::Refused(..) => match std::mem::replace(&mut self.0, TransferState::Complete) {
+                TransferState::Refused(reason, buffer) => Poll::Ready(Err(IoError { reason, buffer })),
+                TransferState::Pending(..) | TransferState::Complete => Poll::Pending,
             },
-            Stage::Over => Poll::Pending,
+            TransferState::Complete => Poll::Pending,
         }
     }
 }

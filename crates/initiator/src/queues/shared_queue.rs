@@ -3,7 +3,7 @@
 //! There are two locks, and neither is held while a thread sleeps. The queue pair's is held while a
 //! thread sends or receives. The submission state's is held for a few instructions. A thread queues
 //! its command in the submission state and then tries to lock the queue pair. If it gets it, it
-//! sends everything that is queued. If not, the thread that has it looks at the submission state
+//! sends everything that is queued. If not, the thread that has it checks the submission state
 //! again after unlocking.
 //!
 //! One of the waiting threads is the leader: it polls for all, sleeps in poll(2) with no lock held,
@@ -23,43 +23,43 @@ use ebof_nvme::QueueId;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::submission::{Command, Look, Owner, Room, Submission, SubmissionState, Wake};
+use super::submission::{Check, Command, Owner, SlotOrTicket, Submission, SubmissionState, Wake};
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::lock::lock;
 use crate::queue::QueuePair;
 use crate::wait::{Time, Waker, shorter, wait};
 
-/// Looks at the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.
-const LOOKS_PER_YIELD: u32 = 4;
-/// How long a caller polls a poll queue before it waits as on the others: a target that is this
-/// late is not worth a processor.
+/// Polls of the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.
+const POLLS_PER_YIELD: u32 = 4;
+/// How long a caller polls a poll queue before it waits as on other queues: a slower target is not
+/// worth a processor.
 const POLL_TIME: Duration = Duration::from_millis(2);
-/// Whoever leads looks at the clock at least this often.
+/// The longest sleep of the leader: commands without an answer are found when it polls.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// A pause after the system refused something, so that trying again is not a loop.
-const REFUSED_PAUSE: Duration = Duration::from_millis(1);
+/// Pause after a failed system call, so that retrying does not become a busy loop.
+const ERROR_PAUSE: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// A queue pair and the commands of all threads and futures that use it.
 pub(super) struct SharedQueue<B: Buffer> {
     core: Mutex<Core<B>>,
     state: Mutex<SubmissionState<B>>,
-    /// How long whoever leads looks at the socket before it sleeps. The leader works on a copy.
+    /// How long the leader spins before it sleeps. The leader works on a copy.
     idle: Mutex<Idle>,
     /// Readable when the queue pair has something to do.
-    ready: OwnedFd,
+    readiness: OwnedFd,
     waker: Arc<Waker>,
     /// Whether callers poll for their completions.
     polled: bool,
     time: Time,
-    /// The thread that leads for futures waits for them here, with the submission state.
-    tasks_wait: Condvar,
-    driver: Mutex<Option<JoinHandle<()>>>,
-    /// The generation of the controller that does not have this queue; 0 is none.
+    /// Wakes the thread that leads for futures. Used with `state`.
+    tasks_changed: Condvar,
+    futures_thread: Mutex<Option<JoinHandle<()>>>,
+    /// The generation of the controller in which this queue was not granted; 0 for none.
     missing_in: AtomicU64,
 }
 
-/// What goes with the queue pair.
+/// What the queue pair's lock protects.
 struct Core<B: Buffer> {
     queue: QueuePair<B>,
     /// Taken from the submission state, and not in the queue pair yet.
@@ -68,18 +68,19 @@ struct Core<B: Buffer> {
     completed: Vec<Completion<B>>,
 }
 
-/// What a look at the socket gave.
+/// Result of polling the queue pair once.
 enum Polled {
-    Progress,
-    /// Nothing; how long to sleep at most.
-    Nothing(Duration),
-    Refused,
+    Completions,
+    /// No completion. How long the caller may sleep before the next poll.
+    Empty(Duration),
+    /// A system call failed.
+    Failed,
 }
 
 impl<B: Buffer + 'static> SharedQueue<B> {
     pub(super) fn new(queue: QueuePair<B>, polled: bool, spin_us: u64) -> Result<Self, Error> {
         let capacity = u16::try_from(queue.capacity()).unwrap_or(u16::MAX);
-        let ready = queue.as_fd().try_clone_to_owned().map_err(|error| Error::System {
+        let readiness = queue.as_fd().try_clone_to_owned().map_err(|error| Error::System {
             action: "duplicating a descriptor",
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
@@ -93,10 +94,10 @@ impl<B: Buffer + 'static> SharedQueue<B> {
             }),
             idle: Mutex::new(Idle::new(spin_us)),
             state: Mutex::new(SubmissionState::new(capacity)),
-            ready,
+            readiness,
             polled,
-            tasks_wait: Condvar::new(),
-            driver: Mutex::new(None),
+            tasks_changed: Condvar::new(),
+            futures_thread: Mutex::new(None),
             missing_in: AtomicU64::new(0),
         })
     }
@@ -105,25 +106,25 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         lock(&self.core).queue.id()
     }
 
-    /// Whether the queue was not granted any more when the controller came to `generation`.
+    /// Whether the controller did not grant this queue in `generation`.
     pub(super) fn is_missing(&self, generation: u64) -> bool {
         self.missing_in.load(Ordering::Relaxed) == generation
     }
 
     /// Runs a command and waits for it.
     pub(super) fn execute(&self, command: Command, data: Data<B>) -> Completion<B> {
-        let slot = self.wait_for_room();
+        let slot = self.wait_for_slot();
         lock(&self.state).post(Submission { slot, command, data }, Owner::Thread, None);
         self.send();
         let polled = if self.polled { self.poll_for(slot) } else { None };
         polled.unwrap_or_else(|| self.wait_for(slot))
     }
 
-    fn wait_for_room(&self) -> u16 {
+    fn wait_for_slot(&self) -> u16 {
         let this_thread = || Wake::Thread(std::thread::current());
-        let ticket = match lock(&self.state).enter(this_thread) {
-            Room::Slot(slot) => return slot,
-            Room::Wait(ticket) => ticket,
+        let ticket = match lock(&self.state).acquire(this_thread) {
+            SlotOrTicket::Slot(slot) => return slot,
+            SlotOrTicket::Ticket(ticket) => ticket,
         };
         loop {
             std::thread::park();
@@ -138,8 +139,8 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         loop {
             let Some(mut core) = self.try_core() else { return };
             let mut wakes = self.take_queued(&mut core);
-            // What the system refused, it will refuse whoever looks at the socket, and a loss is
-            // told with the commands.
+            // Nothing is lost by ignoring the result: a failed system call fails again in the next
+            // poll, and after a loss every command completes with `Error::Lost`.
             let _ = core.queue.flush();
             core.collect();
             self.deliver(&mut core, &mut wakes, false);
@@ -158,7 +159,7 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         }
     }
 
-    /// Submits what is queued to the queue pair. Returns an empty list for wakes.
+    /// Submits what is queued to the queue pair. Returns an empty list to collect wakes in.
     fn take_queued(&self, core: &mut Core<B>) -> Vec<Wake> {
         let wakes = {
             let mut state = lock(&self.state);
@@ -171,7 +172,7 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         };
         while let Some(submission) = core.queued.pop_front() {
             if let Some(back) = self.submit(core, submission) {
-                // Its turn comes with the next completion: there is one, for the queue is full.
+                // Retried after the next completion. There will be one: the queue is full.
                 core.queued.push_front(back);
                 break;
             }
@@ -185,7 +186,7 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         let user = u64::from(slot);
         let Err(mut refused) = core.queue.submit_for(command.binding, command.sqe, data, user) else { return None };
         if matches!(refused.reason, Error::NotConnected(_)) && core.collect() {
-            // Commands that were lost were in the way of a new connection.
+            // Lost commands have to be collected before the queue reconnects.
             match core.queue.submit_for(command.binding, command.sqe, refused.data, user) {
                 Ok(()) => return None,
                 Err(again) => refused = again,
@@ -209,18 +210,18 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         }
         let mut state = lock(&self.state);
         for completion in core.completed.drain(..) {
-            // A buffer that nobody wants any more is dropped here: its drop must not come back to
-            // this queue.
+            // The buffer of an abandoned command is dropped here, with the locks held: its `drop`
+            // must not use this queue.
             drop(state.complete(completion, wakes));
         }
-        // It may have been the command that the one who leads waits for.
+        // The leader may be waiting for one of these commands.
         if state.leader_sleeps && !leads {
             self.waker.wake();
         }
     }
 
-    /// Wakes, with no lock held, and says whether something was queued while the
-    /// queue pair was held.
+    /// Wakes all of `wakes`, which must happen with no lock held. True if commands were queued
+    /// while the queue pair was locked.
     fn wake_all(&self, mut wakes: Vec<Wake>) -> bool {
         wakes.drain(..).for_each(Wake::wake);
         let mut state = lock(&self.state);
@@ -238,9 +239,9 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         core.completed.extend(polled.ok().flatten());
         core.collect();
         let found = match (core.completed.is_empty(), refused) {
-            (false, _) => Polled::Progress,
-            (true, false) => Polled::Nothing(core.queue.time_to_sleep().map_or(SLEEP_MAX, |time| time.min(SLEEP_MAX))),
-            (true, true) => Polled::Refused,
+            (false, _) => Polled::Completions,
+            (true, false) => Polled::Empty(core.queue.time_to_sleep().map_or(SLEEP_MAX, |time| time.min(SLEEP_MAX))),
+            (true, true) => Polled::Failed,
         };
         self.deliver(&mut core, &mut wakes, leads);
         drop(core);
@@ -250,24 +251,24 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         found
     }
 
-    /// Looks at the socket once, for those who poll by themselves. True when something was over.
+    /// Polls the socket once if no other thread does. True when a command completed.
     pub(super) fn poll(&self) -> bool {
-        self.try_core().is_some_and(|core| matches!(self.poll_once(core, false), Polled::Progress))
+        self.try_core().is_some_and(|core| matches!(self.poll_once(core, false), Polled::Completions))
     }
 
-    /// Polls for a command; `None` when that took too long.
+    /// Polls for a command; `None` if it is not complete after [`POLL_TIME`].
     fn poll_for(&self, slot: u16) -> Option<Completion<B>> {
         let until = self.time.now() + POLL_TIME;
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         loop {
-            looks += 1;
+            polls += 1;
             if let Some(core) = self.try_core() {
                 self.poll_once(core, false);
             }
-            if let Look::Over(completion) = self.look(slot, false) {
+            if let Check::Complete(completion) = self.check(slot, false) {
                 return Some(completion);
             }
-            if looks.is_multiple_of(LOOKS_PER_YIELD) {
+            if polls.is_multiple_of(POLLS_PER_YIELD) {
                 if self.time.now() >= until {
                     return None;
                 }
@@ -276,13 +277,12 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         }
     }
 
-    /// Looks after one's own command; sees to it that somebody leads when the caller, whose command
-    /// is over, goes.
-    fn look(&self, slot: u16, lead: bool) -> Look<B> {
+    /// Checks the caller's command. If it is complete, makes sure that another waiter leads.
+    fn check(&self, slot: u16, lead: bool) -> Check<B> {
         let mut state = lock(&self.state);
         let mut wakes = Wakes::default();
-        let look = state.look(slot, lead, &mut wakes.next);
-        if let Look::Over(_) = look {
+        let look = state.check(slot, lead, &mut wakes.slot);
+        if let Check::Complete(_) = look {
             self.hand_over(&mut state, &mut wakes);
         }
         drop(state);
@@ -290,14 +290,14 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         look
     }
 
-    /// If nobody leads, somebody who waits has to be woken for it.
+    /// Without a leader, picks one of those who wait to become it.
     fn hand_over(&self, state: &mut SubmissionState<B>, wakes: &mut Wakes) {
-        if state.led {
+        if state.has_leader {
             return;
         }
-        match state.successor() {
-            Some(wake) => wakes.successor = Some(wake),
-            None if state.tasks > 0 => self.tasks_wait.notify_one(),
+        match state.next_leader() {
+            Some(wake) => wakes.leader = Some(wake),
+            None if state.tasks > 0 => self.tasks_changed.notify_one(),
             None => {}
         }
     }
@@ -307,19 +307,19 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         loop {
             let mut state = lock(&self.state);
             let mut wakes = Wakes::default();
-            match state.look(slot, true, &mut wakes.next) {
-                Look::Over(completion) => {
+            match state.check(slot, true, &mut wakes.slot) {
+                Check::Complete(completion) => {
                     self.hand_over(&mut state, &mut wakes);
                     drop(state);
                     wakes.wake();
                     return completion;
                 }
-                Look::Led => {
+                Check::Pending => {
                     state.sleep(slot, Wake::Thread(std::thread::current()));
                     drop(state);
                     std::thread::park();
                 }
-                Look::Lead => {
+                Check::Lead => {
                     drop(state);
                     return self.lead_for(slot);
                 }
@@ -331,9 +331,9 @@ impl<B: Buffer + 'static> SharedQueue<B> {
     fn lead_for(&self, slot: u16) -> Completion<B> {
         let mut wakes = Wakes::default();
         let completion = self.lead(
-            |state| match state.look(slot, false, &mut wakes.next) {
-                Look::Over(completion) => Some(completion),
-                Look::Led | Look::Lead => None,
+            |state| match state.check(slot, false, &mut wakes.slot) {
+                Check::Complete(completion) => Some(completion),
+                Check::Pending | Check::Lead => None,
             },
             false,
         );
@@ -341,43 +341,42 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         completion
     }
 
-    /// Looks at the socket, spins and sleeps until `done`, which is asked after every look.
-    /// `politely`: whoever was woken may need this very processor, and this thread has nothing of
-    /// its own to do.
-    fn lead<T>(&self, mut done: impl FnMut(&mut SubmissionState<B>) -> Option<T>, politely: bool) -> T {
-        let mut looks = 0u32;
+    /// Polls, spins and sleeps until `done` gives a result; it is called after every poll.
+    /// `yields`: yield the processor after every poll, for a thread that leads for others only.
+    fn lead<T>(&self, mut done: impl FnMut(&mut SubmissionState<B>) -> Option<T>, yields: bool) -> T {
+        let mut polls = 0u32;
         let now_us = || self.time.now_us();
         let mut idle = lock(&self.idle).clone();
         loop {
-            looks = looks.wrapping_add(1);
+            polls = polls.wrapping_add(1);
             let polled = self.poll_once(lock(&self.core), true);
-            if matches!(polled, Polled::Progress) && idle.is_waiting() {
+            if matches!(polled, Polled::Completions) && idle.is_waiting() {
                 idle.found(now_us());
             }
-            if let Some(result) = self.finished(&mut done, &mut idle, false) {
+            if let Some(result) = self.finish_leading(&mut done, &mut idle, false) {
                 return result;
             }
-            if politely {
+            if yields {
                 std::thread::yield_now();
             }
             match polled {
-                Polled::Progress => {}
-                Polled::Refused => std::thread::sleep(REFUSED_PAUSE),
-                Polled::Nothing(_) if !looks.is_multiple_of(idle.looks_per_step().min(LOOKS_PER_YIELD)) => {}
-                Polled::Nothing(time) => {
+                Polled::Completions => {}
+                Polled::Failed => std::thread::sleep(ERROR_PAUSE),
+                Polled::Empty(_) if !polls.is_multiple_of(idle.looks_per_step().min(POLLS_PER_YIELD)) => {}
+                Polled::Empty(time) => {
                     let Step::Sleep(bound_us) = idle.step(now_us()) else {
                         idle.give_way();
                         continue;
                     };
-                    // Asked once more, with the note that this thread sleeps: whoever ends a
-                    // command wakes it from now on.
-                    if let Some(result) = self.finished(&mut done, &mut idle, true) {
+                    // Checks once more, now with `leader_sleeps` set: whoever completes a command
+                    // from here on wakes this thread.
+                    if let Some(result) = self.finish_leading(&mut done, &mut idle, true) {
                         return result;
                     }
-                    let mut ready = [PollFd::new(&self.ready, PollFlags::IN)];
+                    let mut ready = [PollFd::new(&self.readiness, PollFlags::IN)];
                     let slept = idle.sleep(bound_us, now_us, |bound| wait(&mut ready, shorter(Some(time), bound)));
                     if slept.is_err() {
-                        std::thread::sleep(REFUSED_PAUSE);
+                        std::thread::sleep(ERROR_PAUSE);
                     }
                     lock(&self.state).leader_sleeps = false;
                 }
@@ -385,8 +384,9 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         }
     }
 
-    /// If the one who leads is done, it leads no more.
-    fn finished<T>(
+    /// Stops leading if `done` gives a result; otherwise notes in the state whether the leader is
+    /// about to sleep.
+    fn finish_leading<T>(
         &self,
         done: &mut impl FnMut(&mut SubmissionState<B>) -> Option<T>,
         idle: &mut Idle,
@@ -398,9 +398,9 @@ impl<B: Buffer + 'static> SharedQueue<B> {
             return None;
         };
         idle.stop();
-        // What was learned goes to whoever leads next.
+        // The next leader starts with what this one has measured.
         lock(&self.idle).clone_from(idle);
-        state.led = false;
+        state.has_leader = false;
         let mut wakes = Wakes::default();
         self.hand_over(&mut state, &mut wakes);
         drop(state);
@@ -409,23 +409,23 @@ impl<B: Buffer + 'static> SharedQueue<B> {
     }
 }
 
-/// Wakes found under a lock, to be done without it.
+/// Wakes that were found under a lock and are done after it is released.
 #[derive(Default)]
 struct Wakes {
-    /// Who gets a slot.
-    next: Option<Wake>,
-    /// Who leads.
-    successor: Option<Wake>,
+    /// The next waiter for a slot.
+    slot: Option<Wake>,
+    /// The next leader.
+    leader: Option<Wake>,
 }
 
 impl Wakes {
     fn wake(self) {
-        self.next.into_iter().chain(self.successor).for_each(Wake::wake);
+        self.slot.into_iter().chain(self.leader).for_each(Wake::wake);
     }
 }
 
 impl<B: Buffer> Core<B> {
-    /// Takes what is over already; whether there was something.
+    /// Takes the completions that were received already. True if there were any.
     fn collect(&mut self) -> bool {
         let before = self.completed.len();
         while let Some(completion) = self.queue.next_ready() {
@@ -435,43 +435,43 @@ impl<B: Buffer> Core<B> {
     }
 }
 
-/// Futures.
+/// What futures use.
 impl<B: Buffer + 'static> SharedQueue<B> {
-    /// Queues a future's command if there is room; otherwise gives it back.
+    /// Queues a future's command if a slot is free; otherwise gives it back.
     pub(super) fn start(&self, command: Command, data: Data<B>) -> Result<u16, (Command, Data<B>)> {
-        let Some(slot) = lock(&self.state).try_enter() else { return Err((command, data)) };
-        self.post_task(slot, command, data, None);
+        let Some(slot) = lock(&self.state).try_acquire() else { return Err((command, data)) };
+        self.post_for_task(slot, command, data, None);
         Ok(slot)
     }
 
-    pub(super) fn post_task(&self, slot: u16, command: Command, data: Data<B>, waker: Option<&TaskWaker>) {
+    pub(super) fn post_for_task(&self, slot: u16, command: Command, data: Data<B>, waker: Option<&TaskWaker>) {
         {
             let mut state = lock(&self.state);
             state.post(Submission { slot, command, data }, Owner::Task, waker.cloned().map(Wake::Task));
-            if !state.led {
-                self.tasks_wait.notify_one();
+            if !state.has_leader {
+                self.tasks_changed.notify_one();
             }
         }
         self.send();
     }
 
     /// A slot or a ticket for a future.
-    pub(super) fn enter_task(&self, waker: &TaskWaker) -> Room {
-        lock(&self.state).enter(|| Wake::Task(waker.clone()))
+    pub(super) fn acquire_for_task(&self, waker: &TaskWaker) -> SlotOrTicket {
+        lock(&self.state).acquire(|| Wake::Task(waker.clone()))
     }
 
-    pub(super) fn redeem_task(&self, ticket: u64, waker: &TaskWaker) -> Option<u16> {
+    pub(super) fn redeem_for_task(&self, ticket: u64, waker: &TaskWaker) -> Option<u16> {
         lock(&self.state).redeem(ticket, || Wake::Task(waker.clone()))
     }
 
-    /// The command's completion, or its future will be woken.
-    pub(super) fn look_task(&self, slot: u16, waker: &TaskWaker) -> Option<Completion<B>> {
+    /// The command's completion; without one, `waker` is woken when there is.
+    pub(super) fn check_for_task(&self, slot: u16, waker: &TaskWaker) -> Option<Completion<B>> {
         let mut state = lock(&self.state);
         let mut wakes = Wakes::default();
-        let look = state.look(slot, false, &mut wakes.next);
+        let look = state.check(slot, false, &mut wakes.slot);
         let completion = match look {
-            Look::Over(completion) => Some(completion),
-            Look::Led | Look::Lead => {
+            Check::Complete(completion) => Some(completion),
+            Check::Pending | Check::Lead => {
                 state.sleep(slot, Wake::Task(waker.clone()));
                 None
             }
@@ -481,61 +481,65 @@ impl<B: Buffer + 'static> SharedQueue<B> {
         completion
     }
 
-    /// The future of a command is dropped.
+    /// The future of the command in `slot` was dropped.
     pub(super) fn abandon(&self, slot: u16) {
         let (wake, completion) = lock(&self.state).abandon(slot);
         wake.into_iter().for_each(Wake::wake);
         drop(completion);
     }
 
-    /// The future that held a ticket is dropped.
-    pub(super) fn give_up(&self, ticket: u64) {
-        let wake = lock(&self.state).give_up(ticket);
+    /// The future that held `ticket` was dropped.
+    pub(super) fn cancel_ticket(&self, ticket: u64) {
+        let wake = lock(&self.state).cancel_ticket(ticket);
         wake.into_iter().for_each(Wake::wake);
     }
 
-    /// The thread that leads for futures is there from the first one on.
-    pub(super) fn ensure_driver(self: &Arc<Self>) -> Result<(), Error> {
-        let mut driver = lock(&self.driver);
-        if driver.is_some() {
+    /// Starts the thread that leads for futures, unless it runs already.
+    ///
+    /// # Errors
+    /// The system starts no more threads.
+    pub(super) fn ensure_futures_thread(self: &Arc<Self>) -> Result<(), Error> {
+        let mut futures_thread = lock(&self.futures_thread);
+        if futures_thread.is_some() {
             return Ok(());
         }
         let queue = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("nvme-futures".to_owned()).spawn(move || queue.drive());
-        *driver = Some(thread.map_err(|error| Error::System {
+        let thread =
+            std::thread::Builder::new().name("nvme-futures".to_owned()).spawn(move || queue.run_futures_thread());
+        *futures_thread = Some(thread.map_err(|error| Error::System {
             action: "starting a thread",
             errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
         })?);
         Ok(())
     }
 
-    /// Leads while there are futures and nobody else does.
-    fn drive(&self) {
+    /// Leads while commands of futures are outstanding and no other thread leads.
+    fn run_futures_thread(&self) {
         loop {
             {
                 let mut state = lock(&self.state);
-                while !state.stop && (state.tasks == 0 || state.led) {
-                    state = self.tasks_wait.wait(state).unwrap_or_else(PoisonError::into_inner);
+                while !state.stop && (state.tasks == 0 || state.has_leader) {
+                    state = self.tasks_changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
                 if state.stop {
                     return;
                 }
-                state.led = true;
+                state.has_leader = true;
             }
             self.lead(|state| (state.stop || state.tasks == 0).then_some(()), true);
         }
     }
 
-    /// Ends the thread that leads for futures. Nobody waits for a command any more.
+    /// Ends the thread that leads for futures. No command may be waited for any more.
     pub(super) fn stop(&self) {
         lock(&self.state).stop = true;
-        self.tasks_wait.notify_one();
+        self.tasks_changed.notify_one();
         self.waker.wake();
-        let driver = lock(&self.driver).take();
+        let futures_thread = lock(&self.futures_thread).take();
         let this: ThreadId = std::thread::current().id();
-        // A future that is the last to hold the queues may be dropped by that very thread.
-        if let Some(driver) = driver.filter(|driver| driver.thread().id() != this) {
-            drop(driver.join());
+        // The last future may be dropped by that thread itself, which cannot join itself.
+        if let Some(futures_thread) = futures_thread.filter(|futures_thread| futures_thread.thread().id() != this) {
+            drop(futures_thread.join());
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The submission state of a shared queue: queued commands, whose command is in which slot, who
-//! waits for a slot, who is the leader. Every function is a few instructions under one lock;
-//! nothing here waits or makes a system call.
+//! The submission state of a shared queue: queued commands, slots and their owners, waiters for a
+//! slot, the leader. Every function is a few instructions under one lock; nothing here waits or
+//! makes a system call.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -11,7 +11,7 @@ use ebof_nvme::Sqe;
 use crate::data::{Completion, Data};
 use crate::opened::Binding;
 
-/// How to wake whoever waits.
+/// How to wake a waiter.
 #[derive(Debug)]
 pub(super) enum Wake {
     Thread(Thread),
@@ -27,14 +27,14 @@ impl Wake {
     }
 }
 
-/// A command, and the namespace that it is meant for and no other.
+/// A command, with the binding of the only namespace that it may reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
     pub(super) sqe: Sqe,
     pub(super) binding: Option<Binding>,
 }
 
-/// A command on its way to the queue pair, with the slot it has here.
+/// A command that is to be submitted to the queue pair, with its slot in the submission state.
 pub(super) struct Submission<B> {
     pub(super) slot: u16,
     pub(super) command: Command,
@@ -46,12 +46,12 @@ pub(super) struct Submission<B> {
 pub(super) enum Owner {
     /// A thread that blocks.
     Thread,
-    /// A future; somebody else has to look at the socket for it.
+    /// A future, which needs another thread to poll the socket.
     Task,
 }
 
-/// `Free` -> `Waiting` -> `Done` -> `Free`; or `Waiting` -> `Abandoned` -> `Free` when the future
-/// is dropped.
+/// `Free` -> `Waiting` -> `Complete` -> `Free`; or `Waiting` -> `Abandoned` -> `Free` when the
+/// future is dropped.
 #[derive(Debug)]
 enum Slot<B> {
     Free,
@@ -59,48 +59,48 @@ enum Slot<B> {
         owner: Owner,
         wake: Option<Wake>,
     },
-    /// Its future is gone: the data are dropped when the command is over.
+    /// Its future was dropped; the data are dropped when the command completes.
     Abandoned,
-    Done(Completion<B>),
+    Complete(Completion<B>),
 }
 
 /// The state that all users of a shared queue change under its lock.
 pub(super) struct SubmissionState<B> {
     slots: Vec<Slot<B>>,
     free: Vec<u16>,
-    /// Commands that whoever holds the queue pair takes next. As long as there are slots, at most.
+    /// Commands for the next thread that locks the queue pair. At most one per slot.
     pub(super) queued: VecDeque<Submission<B>>,
     /// Waiters for a slot, in order of arrival.
-    room: VecDeque<(u64, Wake)>,
+    slot_waiters: VecDeque<(u64, Wake)>,
     /// Slots granted to waiters that have not taken them yet.
     granted: Vec<(u64, u16)>,
     next_ticket: u64,
     /// Whether there is a leader.
-    pub(super) led: bool,
+    pub(super) has_leader: bool,
     /// The leader sleeps, or is about to.
     pub(super) leader_sleeps: bool,
     /// Threads that sleep until their command is complete, one bit per slot.
     followers: Vec<u64>,
-    /// Commands of futures, dropped ones included, that are not over.
+    /// Outstanding commands of futures, abandoned ones included.
     pub(super) tasks: usize,
     pub(super) stop: bool,
-    /// An empty list to gather wakes in, kept for its memory.
+    /// An empty list to collect wakes in, kept for its allocation.
     pub(super) spare: Vec<Wake>,
 }
 
-/// What asking for a slot gave.
-pub(super) enum Room {
+/// Result of [`SubmissionState::acquire`].
+pub(super) enum SlotOrTicket {
     Slot(u16),
-    /// Wait for it: the ticket.
-    Wait(u64),
+    /// A place in the line of waiters, for [`SubmissionState::redeem`].
+    Ticket(u64),
 }
 
-/// What became of a command, seen from its owner.
-pub(super) enum Look<B> {
-    Over(Completion<B>),
-    /// Not over, and somebody looks at the socket.
-    Led,
-    /// Not over, and the caller is the one who looks at the socket from now on.
+/// Result of [`SubmissionState::check`].
+pub(super) enum Check<B> {
+    Complete(Completion<B>),
+    /// Outstanding, and another thread leads.
+    Pending,
+    /// Outstanding, and the caller is the leader from now on.
     Lead,
 }
 
@@ -111,10 +111,10 @@ impl<B> SubmissionState<B> {
             slots: (0..count).map(|_| Slot::Free).collect(),
             free: (0..slots).rev().collect(),
             queued: VecDeque::with_capacity(count),
-            room: VecDeque::new(),
+            slot_waiters: VecDeque::new(),
             granted: Vec::new(),
             next_ticket: 0,
-            led: false,
+            has_leader: false,
             leader_sleeps: false,
             followers: vec![0; count.div_ceil(64)],
             tasks: 0,
@@ -123,53 +123,53 @@ impl<B> SubmissionState<B> {
         }
     }
 
-    /// A slot, or a ticket: whoever came first gets the first that is free.
-    pub(super) fn enter(&mut self, wake: impl FnOnce() -> Wake) -> Room {
-        if let Some(slot) = self.try_enter() {
-            return Room::Slot(slot);
+    /// A free slot, or a ticket: slots that become free go to waiters in order of arrival.
+    pub(super) fn acquire(&mut self, wake: impl FnOnce() -> Wake) -> SlotOrTicket {
+        if let Some(slot) = self.try_acquire() {
+            return SlotOrTicket::Slot(slot);
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.room.push_back((ticket, wake()));
-        Room::Wait(ticket)
+        self.slot_waiters.push_back((ticket, wake()));
+        SlotOrTicket::Ticket(ticket)
     }
 
-    /// A slot, if one is free and nobody waits for it: what becomes free while somebody waits is
-    /// theirs.
-    pub(super) fn try_enter(&mut self) -> Option<u16> {
-        if self.room.is_empty() { self.free.pop() } else { None }
+    /// A free slot, unless others wait for one.
+    pub(super) fn try_acquire(&mut self) -> Option<u16> {
+        if self.slot_waiters.is_empty() { self.free.pop() } else { None }
     }
 
-    /// The slot for a ticket, if there is one by now; otherwise `wake` is whom to wake.
+    /// The slot that was granted to `ticket`; `None` while there is none, and `wake` replaces what
+    /// is woken when there is.
     pub(super) fn redeem(&mut self, ticket: u64, wake: impl FnOnce() -> Wake) -> Option<u16> {
         if let Some(at) = self.granted.iter().position(|(given, _)| *given == ticket) {
             return Some(self.granted.swap_remove(at).1);
         }
-        if let Some((_, old)) = self.room.iter_mut().find(|(given, _)| *given == ticket) {
+        if let Some((_, old)) = self.slot_waiters.iter_mut().find(|(given, _)| *given == ticket) {
             *old = wake();
         }
         None
     }
 
-    /// The ticket is not needed any more; gives whom to wake.
-    pub(super) fn give_up(&mut self, ticket: u64) -> Option<Wake> {
-        self.room.retain(|(given, _)| *given != ticket);
+    /// Gives up a ticket, and the slot if it was granted. Returns the next waiter, to be woken.
+    pub(super) fn cancel_ticket(&mut self, ticket: u64) -> Option<Wake> {
+        self.slot_waiters.retain(|(given, _)| *given != ticket);
         let at = self.granted.iter().position(|(given, _)| *given == ticket)?;
         let slot = self.granted.swap_remove(at).1;
         self.release(slot)
     }
 
-    /// A command for the queue.
+    /// Queues a command in its slot.
     pub(super) fn post(&mut self, submission: Submission<B>, owner: Owner, wake: Option<Wake>) {
         self.slots[usize::from(submission.slot)] = Slot::Waiting { owner, wake };
         self.tasks += usize::from(owner == Owner::Task);
         self.queued.push_back(submission);
     }
 
-    /// The slot is free: the next in line gets it, and has to be woken.
+    /// Frees a slot. The next waiter gets it and is returned, to be woken.
     fn release(&mut self, slot: u16) -> Option<Wake> {
         self.slots[usize::from(slot)] = Slot::Free;
-        match self.room.pop_front() {
+        match self.slot_waiters.pop_front() {
             Some((ticket, wake)) => {
                 self.granted.push((ticket, slot));
                 Some(wake)
@@ -181,16 +181,15 @@ impl<B> SubmissionState<B> {
         }
     }
 
-    /// A command is over: puts whom to wake into `wakes`, and gives back what nobody wants any
-    /// more.
+    /// A command completed: adds to `wakes`, and gives back the completion of an abandoned command.
     pub(super) fn complete(&mut self, completion: Completion<B>, wakes: &mut Vec<Wake>) -> Option<Completion<B>> {
-        // What was submitted with: a slot.
+        // The user value of a command is its slot.
         let Ok(slot) = u16::try_from(completion.user) else { return Some(completion) };
-        self.follow(slot, false);
+        self.set_follower(slot, false);
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Some(completion) };
         match std::mem::replace(state, Slot::Free) {
             Slot::Waiting { owner, wake } => {
-                *state = Slot::Done(completion);
+                *state = Slot::Complete(completion);
                 self.tasks -= usize::from(owner == Owner::Task);
                 wakes.extend(wake);
                 None
@@ -201,60 +200,60 @@ impl<B> SubmissionState<B> {
                 Some(completion)
             }
             // A queue pair completes each command once.
-            other @ (Slot::Free | Slot::Done(_)) => {
+            other @ (Slot::Free | Slot::Complete(_)) => {
                 *state = other;
                 Some(completion)
             }
         }
     }
 
-    /// Looks after one's own command, and takes the lead if nobody has it and `lead` says so.
-    /// `next` is whoever gets the slot, to be woken.
-    pub(super) fn look(&mut self, slot: u16, lead: bool, next: &mut Option<Wake>) -> Look<B> {
-        self.follow(slot, false);
+    /// Takes the completion of a command, or becomes the leader if `lead` is set and there is none.
+    /// `next` is the waiter who got the slot, to be woken.
+    pub(super) fn check(&mut self, slot: u16, lead: bool, next: &mut Option<Wake>) -> Check<B> {
+        self.set_follower(slot, false);
         let state = &mut self.slots[usize::from(slot)];
-        if let Slot::Done(_) = state {
-            if let Slot::Done(completion) = std::mem::replace(state, Slot::Free) {
+        if let Slot::Complete(_) = state {
+            if let Slot::Complete(completion) = std::mem::replace(state, Slot::Free) {
                 *next = self.release(slot);
-                return Look::Over(completion);
+                return Check::Complete(completion);
             }
         } else if let Slot::Waiting { wake, .. } = state {
             *wake = None;
         }
-        if lead && !self.led {
-            self.led = true;
-            return Look::Lead;
+        if lead && !self.has_leader {
+            self.has_leader = true;
+            return Check::Lead;
         }
-        Look::Led
+        Check::Pending
     }
 
-    /// Whom to wake when the command is over. A thread may be woken before, to lead.
+    /// Sets what is woken when the command completes. A thread may be woken earlier, to lead.
     pub(super) fn sleep(&mut self, slot: u16, to_wake: Wake) {
         let thread = matches!(to_wake, Wake::Thread(_));
         if let Slot::Waiting { wake, .. } = &mut self.slots[usize::from(slot)] {
             *wake = Some(to_wake);
-            self.follow(slot, thread);
+            self.set_follower(slot, thread);
         }
     }
 
-    /// The future of the command is gone; gives whom to wake, and what is to be dropped.
+    /// The future of the command was dropped. Returns what is to be woken, and dropped.
     pub(super) fn abandon(&mut self, slot: u16) -> (Option<Wake>, Option<Completion<B>>) {
         let state = &mut self.slots[usize::from(slot)];
         match std::mem::replace(state, Slot::Abandoned) {
-            Slot::Done(completion) => (self.release(slot), Some(completion)),
+            Slot::Complete(completion) => (self.release(slot), Some(completion)),
             _ => (None, None),
         }
     }
 
-    fn follow(&mut self, slot: u16, follows: bool) {
+    fn set_follower(&mut self, slot: u16, follows: bool) {
         if let Some(word) = self.followers.get_mut(usize::from(slot / 64)) {
             let bit = 1 << (slot % 64);
             *word = if follows { *word | bit } else { *word & !bit };
         }
     }
 
-    /// Nobody leads: a thread that could, to be woken.
-    pub(super) fn successor(&mut self) -> Option<Wake> {
+    /// A sleeping thread that can become the leader, to be woken.
+    pub(super) fn next_leader(&mut self) -> Option<Wake> {
         let word = self.followers.iter().position(|&word| word != 0)?;
         let bit = self.followers[word].trailing_zeros();
         self.followers[word] &= self.followers[word] - 1;
@@ -294,59 +293,59 @@ mod tests {
     }
 
     #[test]
-    fn room_goes_to_those_who_waited_in_their_order() {
+    fn slots_go_to_waiters_in_their_order() {
         let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(1);
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
-        let Room::Slot(slot) = state.enter(|| wake(&counts[0])) else { panic!("a free slot") };
+        let SlotOrTicket::Slot(slot) = state.acquire(|| wake(&counts[0])) else { panic!("a free slot") };
         state.post(submission(slot), Owner::Task, None);
-        let Room::Wait(second) = state.enter(|| wake(&counts[1])) else { panic!("no slot") };
-        let Room::Wait(third) = state.enter(|| wake(&counts[2])) else { panic!("no slot") };
+        let SlotOrTicket::Ticket(second) = state.acquire(|| wake(&counts[1])) else { panic!("no slot") };
+        let SlotOrTicket::Ticket(third) = state.acquire(|| wake(&counts[2])) else { panic!("no slot") };
         assert!(state.redeem(second, || wake(&counts[1])).is_none());
         let (mut wakes, mut next) = (Vec::new(), None);
         assert!(state.complete(completion(slot), &mut wakes).is_none());
-        assert!(matches!(state.look(slot, false, &mut next), Look::Over(_)));
+        assert!(matches!(state.check(slot, false, &mut next), Check::Complete(_)));
         wakes.into_iter().chain(next).for_each(Wake::wake);
         assert_eq!((counts[1].0.load(Ordering::Relaxed), counts[2].0.load(Ordering::Relaxed)), (1, 0));
-        // Whoever comes now does not overtake the one who was woken, nor the one who still waits.
-        assert!(matches!(state.enter(|| wake(&counts[0])), Room::Wait(_)));
+        // A newcomer overtakes neither the waiter that was woken nor the one that still waits.
+        assert!(matches!(state.acquire(|| wake(&counts[0])), SlotOrTicket::Ticket(_)));
         assert!(state.redeem(third, || wake(&counts[2])).is_none());
-        // The one who was woken does not want it any more: the next gets it.
-        state.give_up(second).unwrap().wake();
+        // The waiter that was woken gives up: the next one gets the slot.
+        state.cancel_ticket(second).unwrap().wake();
         assert_eq!(counts[2].0.load(Ordering::Relaxed), 1);
         assert_eq!(state.redeem(third, || wake(&counts[2])), Some(slot));
     }
 
     #[test]
-    fn what_was_abandoned_gives_its_data_and_its_place_back() {
+    fn an_abandoned_command_gives_its_data_and_its_slot_back() {
         let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(2);
         let none = || Wake::Task(Waker::noop().clone());
-        let Room::Slot(slot) = state.enter(none) else { panic!("a free slot") };
+        let SlotOrTicket::Slot(slot) = state.acquire(none) else { panic!("a free slot") };
         state.post(submission(slot), Owner::Task, None);
         assert_eq!(state.tasks, 1);
         assert!(state.abandon(slot).1.is_none());
-        assert_eq!(state.tasks, 1, "somebody has to collect it");
+        assert_eq!(state.tasks, 1, "it is still outstanding");
         assert!(state.complete(completion(slot), &mut Vec::new()).is_some());
         assert_eq!((state.tasks, state.free.len()), (0, 2));
     }
 
     #[test]
-    fn one_leads_and_a_follower_is_found_when_it_leaves() {
+    fn one_leads_and_a_follower_takes_over_when_it_leaves() {
         let mut state: SubmissionState<Vec<u8>> = SubmissionState::new(70);
         let count: Arc<Count> = Arc::default();
         let slots: Vec<u16> = (0..70)
-            .map(|_| match state.enter(|| wake(&count)) {
-                Room::Slot(slot) => slot,
-                Room::Wait(_) => panic!("there are 70"),
+            .map(|_| match state.acquire(|| wake(&count)) {
+                SlotOrTicket::Slot(slot) => slot,
+                SlotOrTicket::Ticket(_) => panic!("there are 70"),
             })
             .collect();
         for &slot in &slots {
             state.post(submission(slot), Owner::Thread, None);
         }
-        assert!(matches!(state.look(slots[0], true, &mut None), Look::Lead));
-        assert!(matches!(state.look(slots[69], true, &mut None), Look::Led));
+        assert!(matches!(state.check(slots[0], true, &mut None), Check::Lead));
+        assert!(matches!(state.check(slots[69], true, &mut None), Check::Pending));
         state.sleep(slots[69], Wake::Thread(std::thread::current()));
-        state.led = false;
-        assert!(matches!(state.successor(), Some(Wake::Thread(_))));
-        assert!(state.successor().is_none(), "it is awake");
+        state.has_leader = false;
+        assert!(matches!(state.next_leader(), Some(Wake::Thread(_))));
+        assert!(state.next_leader().is_none(), "it is awake");
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::peer::{Action, BLOCK, Peer};
-use ebof_initiator::queues::Drive;
+use ebof_initiator::queues::SharedNamespace;
 use ebof_initiator::{Controller, Data, Error, QueueMaps, Queues};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -20,7 +20,7 @@ fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| u8::try_from((i * 7 + i / 256 + seed * 13) % 251).unwrap()).collect()
 }
 
-fn drive(peer: &Peer, io: u16, write: u16, poll: u16, entries: u16) -> Drive {
+fn drive(peer: &Peer, io: u16, write: u16, poll: u16, entries: u16) -> SharedNamespace {
     let mut options = peer.options();
     (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (io, write, poll);
     options.queue_size = entries;
@@ -30,7 +30,7 @@ fn drive(peer: &Peer, io: u16, write: u16, poll: u16, entries: u16) -> Drive {
 
 /// Writes blocks of its own, reads them back, compares; with a payload that goes in capsules or by
 /// R2T.
-fn write_and_read(drive: &Drive, thread: u64, rounds: u64, blocks: u64) {
+fn write_and_read(drive: &SharedNamespace, thread: u64, rounds: u64, blocks: u64) {
     let bytes = usize::try_from(blocks).unwrap() * BLOCK;
     for round in 0..rounds {
         let data = pattern(thread * 1000 + round, bytes);
@@ -64,7 +64,7 @@ fn held_requests_of_threads_and_futures_all_leave() {
     let mut options = peer.options();
     (options.nr_io_queues, options.batch_timeout_us, options.batch_nr) = (1, 3000, 5);
     let controller = Controller::connect(&options).unwrap();
-    let drive: Drive = Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap();
+    let drive: SharedNamespace = Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..7 {
             let drive = drive.clone();
@@ -228,7 +228,7 @@ fn what_is_not_answered_ends_in_time_for_threads_and_futures() {
     (options.nr_io_queues, options.command_timeout_ms, options.reconnect_delay_ms) = (1, 100, 20);
     options.fast_io_fail_tmo = Some(Duration::ZERO);
     let controller = Controller::connect(&options).unwrap();
-    let drive: Drive = Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap();
+    let drive: SharedNamespace = Queues::new(&controller).unwrap().namespace(Nsid(1)).unwrap();
     peer.state().on_io = Box::new(|_| Action::Ignore);
     std::thread::scope(|scope| {
         for _ in 0..3 {
