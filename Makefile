@@ -1,5 +1,5 @@
-# The menu. What stands behind it: scripts/ (bash), xtask/ (Rust), tests/vm/ (virtual machines). CI calls the same names.
-# Variables: TARGET and SECONDS (fuzz), ARGS (run, bench: more arguments for the program).
+# The menu. The work is done by scripts/ (bash), xtask/ (Rust) and tests/vm/ (virtual machines). CI uses the same targets.
+# Variables: TARGET and SECONDS (fuzz), ARGS (run, bench: further arguments of the program).
 
 .DEFAULT_GOAL := help
 .PHONY: help build check test run bench fuzz fmt doc clean
@@ -17,22 +17,22 @@ build: ## the program and the engine for fio, optimized: target/release/ebof, ta
 	$(CARGO) build --release --locked -p ebof
 	$(CARGO) rustc --release --locked -p ebof-fio --lib --crate-type cdylib
 
-check: ## format, clippy, the house's rules, licences, instruction counts, unit tests (under three minutes)
+check: ## format, clippy, the project's rules, licences, instruction counts, unit tests (under three minutes)
 	@scripts/test.sh check
 
 test: ## everything: check, all tests, interoperation with Linux in virtual machines (prints the time of each part)
 	@scripts/test.sh all
 
-run: ## a demonstration: a drive with files is served, attached, mounted, compared and measured, and all is put away
+run: ## a demonstration: serves a drive with files, attaches and mounts it, compares and measures, and cleans up
 	@scripts/packages.sh demo
 	$(CARGO) build --release --locked -p ebof
 	@$(BIN) demo $(ARGS)
 
-bench: ## ebof, the raw limit and the peers that are there, side by side against the goals (docs/performance.md); ARGS="--only read4k --rounds 3"
+bench: ## ebof, the raw limit and other installed targets, measured alternately and compared with the goals (docs/performance.md); ARGS="--only read4k --rounds 3"
 	$(CARGO) build --release --locked -p ebof
 	@$(CARGO) xtask bench $(ARGS)
 
-fuzz: ## one fuzz target for a while: make fuzz TARGET=tcp_host SECONDS=600
+fuzz: ## one fuzz target for a time: make fuzz TARGET=tcp_host SECONDS=600
 	@scripts/fuzz.sh $(TARGET) $(SECONDS)
 
 fmt: ## formats all sources
@@ -41,5 +41,5 @@ fmt: ## formats all sources
 doc: ## the libraries' documentation: target/doc
 	$(CARGO) doc --workspace --no-deps --locked
 
-clean: ## removes what was built; the virtual machines' cache (~/.cache/ebof-vm) stays
+clean: ## removes build results; the cache of the virtual machines (~/.cache/ebof-vm) is kept
 	$(CARGO) clean

@@ -1,8 +1,8 @@
 #!/bin/bash
-# fuzz.sh TARGET SECONDS: runs one of fuzz/fuzz_targets for a while, from the committed corpus.
+# fuzz.sh TARGET SECONDS: runs one of fuzz/fuzz_targets, starting from the committed corpus.
 #
-# What it finds is in fuzz/artifacts/TARGET. What is worth keeping goes into fuzz/corpus/TARGET, which `cargo test` replays.
-# New inputs go to a directory under target/, so that a run leaves the committed corpus alone.
+# Crashes are written to fuzz/artifacts/TARGET. Copy inputs worth keeping to fuzz/corpus/TARGET, which `cargo test` replays.
+# New inputs go to a directory under target/, so that a run does not change the committed corpus.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,6 +19,6 @@ if ! cargo fuzz --version >/dev/null 2>&1; then
 fi
 work=$target/fuzz-corpus/$name
 mkdir -p "$work" "fuzz/corpus/$name"
-# The sanitizer needs options that the stable compiler hides.
+# The sanitizer needs options that the stable compiler does not offer.
 export RUSTC_BOOTSTRAP=1
 exec cargo fuzz run "$name" "$work" "fuzz/corpus/$name" -- -max_total_time="$seconds" -print_final_stats=1

@@ -1,20 +1,20 @@
 #!/bin/bash
-# packages.sh: installs what is missing of what ebof's tests and demonstration call, from Debian's packages, and says so.
+# packages.sh test|demo: installs the Debian packages that ebof's tests or demonstration need and that are missing.
 #
-# packages.sh test|demo. Not root, or no apt: says what is missing and succeeds, because what needs it then says that it was
-# skipped. Rust itself is not installed; its formatter and linter are, where the toolchain lacks them.
+# Without root or apt it names the missing packages and succeeds; the tests that need them report that they were skipped. It does
+# not install Rust, but rustfmt and clippy if the toolchain lacks them.
 set -euo pipefail
 
 say() { printf 'packages: %s\n' "$*"; }
 
-# What is called, and the package that brings it.
+# Programs, and the packages that contain them.
 case ${1:-} in
   demo) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc) ;;
   test) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc strip:binutils xz:xz-utils setsid:util-linux unshare:util-linux ip:iproute2 fio:fio valgrind:valgrind) ;;
   *) echo "usage: packages.sh test|demo" >&2; exit 2 ;;
 esac
 
-# Administrators' programs are not on everybody's path.
+# Other users than root may not have these directories in their PATH.
 export PATH=$PATH:/usr/sbin:/sbin
 missing=()
 for need in "${needs[@]}"; do
@@ -25,18 +25,18 @@ if ((!${#missing[@]})); then
 else
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
   if ! command -v apt-get >/dev/null; then
-    say "missing: ${missing[*]} (no apt-get here to install it with)"
+    say "missing: ${missing[*]} (there is no apt-get to install them)"
   elif [[ $(id -u) != 0 ]]; then
     say "missing: ${missing[*]} (apt-get install ${missing[*]} as root)"
   else
     say "installing ${missing[*]} with apt-get"
     log=$(mktemp)
     export DEBIAN_FRONTEND=noninteractive
-    # The lists of a fresh machine are empty or old, and a mirror fails now and then.
+    # The package lists of a new machine are empty or old, and mirrors fail sometimes.
     if ! { apt-get -q update && apt-get -q -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}"; } \
       >"$log" 2>&1 </dev/null; then
       tail -n 20 "$log" >&2
-      say "apt-get failed: going on without"
+      say "apt-get failed: continuing without"
     fi
     rm -f "$log"
   fi

@@ -1,16 +1,16 @@
 #!/bin/bash
 # test.sh: runs the project's tests in parts, each with a heading and a time limit of its own, and counts them.
 #
-# test.sh check    format, clippy, the house's rules, licences, instruction counts, unit tests
-# test.sh all      check, documentation, every test of the workspace, the release build, the virtual machines; in a fresh
-#                  target directory without what the compiler keeps to build again sooner (CARGO_INCREMENTAL)
+# test.sh check    format, clippy, the project's rules, licences, instruction counts, unit tests
+# test.sh all      check, documentation, every test of the workspace, the release build, the virtual machines; with a new
+#                  target directory, incremental compilation is off (CARGO_INCREMENTAL)
 #   EBOF_TEST_PARTS="fmt vm"   only these parts (of `all`, in its order)
 #   CARGO_TARGET_DIR           as for cargo; the logs are in its test-logs/
 #
-# A static check counts as one. Tests count as their programs say; a test that prints a line beginning with "SKIPPED:" counts
-# as skipped, and "SKIPPED on ..." or "SKIPPED for ..." as one part skipped of a test that passed. The times of parts, programs,
-# scenarios and of the slowest tests are printed. The last line is "N passed, M failed, K skipped"; the status is 0 if nothing
-# failed.
+# A static check counts as one test. For test programs, the numbers are theirs, except that a test which prints a line beginning
+# with "SKIPPED:" counts as skipped, and "SKIPPED on ..." or "SKIPPED for ..." counts as one skipped part of a test that passed.
+# The durations of parts, programs, scenarios and of the slowest tests are printed. The last line is
+# "N passed, M failed, K skipped"; the status is 0 if nothing failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -20,8 +20,8 @@ logs=$target/test-logs
 mkdir -p "$logs"
 export CARGO_TERM_COLOR=never PATH=$PATH:/usr/sbin:/sbin
 export RUST_BACKTRACE=${RUST_BACKTRACE:-1}
-unset MAKEFLAGS MFLAGS MAKELEVEL # no part is a make of this one
-# What nobody is going to build again need not be kept for that.
+unset MAKEFLAGS MFLAGS MAKELEVEL # parts that call make are not sub-makes of this one
+# A clean build is not repeated, so that incremental compilation would only cost time and space.
 [[ $mode != all || -d $target/debug/incremental ]] || export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 passed=0 failed=0 skipped=0
@@ -31,22 +31,22 @@ say() { printf '%s\n' "$*"; }
 
 # ---- running a part
 
-# Whatever runs is in a process group of timeout's, out of a terminal's reach: it ends with us.
+# timeout gives each command a process group of its own, which a terminal's Ctrl-C does not reach: stop it here.
 running=()
-declare -A aside=() # by part, what goes on while others run
+declare -A background=() # by part: processes that run beside other parts
 stop() {
-  ((!${#running[@]} + ${#aside[@]})) || kill -TERM "${running[@]}" "${aside[@]}" 2>/dev/null
+  ((!${#running[@]} + ${#background[@]})) || kill -TERM "${running[@]}" "${background[@]}" 2>/dev/null
   wait
   say "interrupted by SIG$1"
   exit 130
 }
 for signal in INT TERM HUP; do
-  # shellcheck disable=SC2064 # the signal of now is meant
+  # shellcheck disable=SC2064 # the value of now is meant
   trap "stop $signal" $signal
 done
 
-# limited LOG SECONDS FILTER COMMAND...: runs a command with a time limit, its output into LOG and through FILTER to ours.
-# The log is read as a file: something left running that holds on to the output cannot keep us.
+# limited LOG SECONDS FILTER COMMAND...: runs a command with a time limit; its output goes to LOG, and through FILTER to standard
+# output. A file instead of a pipe: processes that the command left running could keep a pipe open.
 limited() {
   local log=$1 limit=$2 filter=$3 status=0 work show
   shift 3
@@ -65,24 +65,24 @@ limited() {
   return "$status"
 }
 
-# begin_aside PART SECONDS COMMAND...: begins what wait_aside waits for, where the processors have nothing else to do.
-begin_aside() {
+# start_background PART SECONDS COMMAND...: starts a command at the lowest priority, for wait_background.
+start_background() {
   timeout --kill-after=30 "$2" nice -n 19 "${@:3}" >"$logs/$1.log" 2>&1 </dev/null &
-  aside[$1]=$!
+  background[$1]=$!
 }
-# wait_aside PART: waits until it is over, and returns its status.
-wait_aside() {
+# wait_background PART: waits for its end, and returns its status.
+wait_background() {
   local status=0
-  running=("${aside[$1]}")
-  unset "aside[$1]"
+  running=("${background[$1]}")
+  unset "background[$1]"
   wait "${running[0]}" || status=$?
   running=()
   return "$status"
 }
 
 quiet() { cat >/dev/null; }
-# Before each line of a run of cargo test that begins a program: its name. Cargo names the crate only beside its unit tests.
-# shellcheck disable=SC2016 # it is for awk
+# awk rules for the output of cargo test: set `name` to the test program that begins. Cargo names the crate only for unit tests.
+# shellcheck disable=SC2016 # $ is awk's
 programs='
   /^ +Running / {
     file = $NF
@@ -91,8 +91,8 @@ programs='
     name = crate ": " source
   }
   /^ +Doc-tests / { name = $2 ": documentation" }'
-# Of a run of cargo test: a line for each program that has tests. One with a main of its own has no line of results: its tests are
-# counted.
+# Summarizes the output of cargo test: a line for each program that has tests. A program with its own main prints no summary, so
+# that its tests are counted.
 results() {
   awk '
     function tell(what) { printf "   %-36s %s\n", name, what; fflush(); ok = failed = skipped = 0 }
@@ -109,25 +109,25 @@ results() {
     /^test .* \.\.\. FAILED/ { failed++; print "   " $0; fflush() }
     END { close_program() }'
 }
-# What was skipped in a run of cargo test, by reason.
+# Prints the numbers of skipped tests in a log of cargo test, by reason.
 reasons() {
   awk '
     /^SKIPPED/ { why[$0]++ }
     /^test .* \.\.\. (skipped|ignored)/ { sub(/^test .* \.\.\. (skipped|ignored)[:,]? */, ""); why[$0]++ }
     END { for (one in why) printf "   skipped: %d x %s\n", why[one], substr(one, 1, 140) }' "$1" | sort
 }
-# The tests that took longest.
+# Prints the slowest tests in a log of cargo test.
 slowest() {
   awk "$programs"'
     /^test .* \.\.\. .*<[0-9.]+s>$/ { seconds = $NF; gsub(/[<>s]/, "", seconds); print seconds " s  " name " " $2 }' "$1" |
     sort -rn | head -n 10 | sed 's/^/   slowest: /'
 }
-# Of the virtual machines: everything, a little indented.
-all_of_it() { sed -u 's/^/   /'; }
+# The filter for virtual machines: everything, indented.
+indented() { sed -u 's/^/   /'; }
 
 heading() { printf '== %-10s %s\n' "$1" "$2"; }
 took() { printf '%d s' $((EPOCHSECONDS - part_began)); }
-# verdict STATUS LOG: closes a part that counts as one.
+# verdict STATUS LOG: ends a part that counts as one test.
 verdict() {
   if (($1 == 0)); then
     count 1 0 0
@@ -135,10 +135,10 @@ verdict() {
   else
     count 0 1 0
     tail -n 60 "$2" | sed 's/^/   | /'
-    say "   FAILED, $(took); all of it is in $2"
+    say "   FAILED, $(took); the log is $2"
   fi
 }
-# static NAME SECONDS WHAT COMMAND...: a part that counts as one.
+# static NAME SECONDS WHAT COMMAND...: a part that counts as one test.
 static() {
   local name=$1 limit=$2 what=$3 log=$logs/$1.log status=0
   shift 3
@@ -150,8 +150,8 @@ static() {
 
 # ---- counting tests
 
-# Prints "passed failed skipped" of a log of cargo test. A program without a "test result" line (its own main) counts by the
-# lines of its tests.
+# Prints "passed failed skipped" for a log of cargo test. For a program without a "test result" line (with its own main), the
+# lines of its tests are counted.
 tally() {
   awk '
     function close_program() { p += own_p; f += own_f; k += own_k; own_p = own_f = own_k = 0 }
@@ -173,7 +173,8 @@ tally() {
     END { close_program(); print p + 0, f + 0, k + 0 }' "$1"
 }
 
-# Times are an unstable option of the stable harness. What allows it is seen by the tests' programs, not by the compiler.
+# The harness reports durations as an unstable option. RUSTC_BOOTSTRAP, which allows it, is set for test programs only (see the
+# runner below), not for the compiler.
 host=$(rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 host=${host//-/_}
 harness=(--show-output -Zunstable-options --report-time)
@@ -185,19 +186,19 @@ cargo_tests() {
   part_began=$EPOCHSECONDS
   limited "$log" "$limit" results cargo test --locked --no-fail-fast "$@" -- "${harness[@]}" || status=$?
   read -ra counts < <(tally "$log")
-  # A program that died, or did not compile, has no line of its own.
+  # A program that crashed or did not compile has no line of its own.
   if ((status != 0 && counts[1] == 0)); then counts[1]=1; fi
   count "${counts[@]}"
   reasons "$log"
   slowest "$log"
   if ((status != 0)); then
-    # What failed, and what the compiler says; the end of it where nothing of the kind is found.
+    # Failures and compiler errors; the end of the log if there are none.
     awk '
       /^failures:/ { on = 1 } /^test result:/ { on = 0 } /^error/ { on = 2 } /^$/ && on == 2 { on = 0 }
       on { print "   | " $0; some = 1 }
       { last[NR % 20] = $0 }
       END { if (!some) for (i = NR - 19; i <= NR; i++) if (i > 0) print "   | " last[i % 20] }' "$log" | tail -n 200
-    say "   FAILED; all of it is in $log"
+    say "   FAILED; the log is $log"
   fi
   say "   ${counts[0]} passed, ${counts[1]} failed, ${counts[2]} skipped, $(took)"
 }
@@ -210,17 +211,17 @@ part_clippy() {
   static clippy 1500 "cargo clippy, warnings denied" \
     cargo clippy --locked --workspace --all-targets -- -D warnings
 }
-# Of the whole workspace at once: packages built by themselves have features of their own, and what they use is built once more.
+# The whole workspace at once: for single packages, cargo selects other features and builds dependencies again.
 part_build() {
   local before=$failed
   static build 1800 "every library, program, test and example" \
     cargo build --locked --workspace --lib --bins --tests --examples
   ((failed > before)) || xtask=("$target/debug/xtask")
 }
-part_tidy() { static tidy 600 "xtask tidy: the house's rules" "${xtask[@]}" tidy; }
+part_tidy() { static tidy 600 "xtask tidy: the project's rules" "${xtask[@]}" tidy; }
 part_deny() {
   local what=(bans licenses sources) databases=("${CARGO_HOME:-$HOME/.cargo}"/advisory-db*)
-  # Licences are looked at in any case; the rest is for who has cargo-deny, which takes longer to build than ebof.
+  # Licences are always checked; the rest needs cargo-deny, which takes longer to build than ebof.
   static licences 300 "xtask licences: every dependency's licence" "${xtask[@]}" licences
   if ! cargo deny --version >/dev/null 2>&1; then
     heading deny "bans, sources and advisories"
@@ -238,7 +239,7 @@ part_deny() {
 part_instructions() {
   local log=$logs/instructions.log
   static instructions 900 "xtask instructions: instructions per command against the baseline" "${xtask[@]}" instructions
-  # Without valgrind, or with another compiler, it says what it did not do.
+  # Without valgrind, or with another compiler, it says what was skipped.
   if grep -q '^SKIPPED' "$log"; then
     say "   skipped: $(sed -n 's/^SKIPPED: *//p' "$log")"
     count -1 0 1
@@ -246,7 +247,7 @@ part_instructions() {
 }
 part_unit() { cargo_tests unit 900 "unit tests" --workspace --lib --bins; }
 part_doc() {
-  # A library's files may point readers of the source at what is private. The program's arguments are no documentation.
+  # Links to private items are for readers of the source. The program's help texts are not documentation in this sense.
   static doc 600 "cargo doc, warnings denied" \
     env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --no-deps --lib
 }
@@ -254,46 +255,46 @@ part_tests() {
   cargo_tests tests 2400 "unit, property, conversation, corpus and end-to-end tests" --workspace --lib --bins --tests
 }
 part_doctests() {
-  # They are run by rustdoc, which takes no unstable option.
+  # rustdoc runs them, and does not accept the unstable option.
   local harness=(--show-output)
   cargo_tests doctests 900 "documentation tests" --workspace --doc
 }
-# The levels share the time; each story is a seed, and the first ones are always the same.
+# The levels share the time. Seeds begin at 1, so that the first stories are always the same.
 part_simulation() {
   static simulation 300 "stories from seeds, against a model: cargo xtask simulate" \
     "$target/debug/examples/simulate" --seconds 100 --hours 1000
   sed 's/^/   /' "$logs/simulation.log"
 }
-begin_release() { begin_aside release 2400 cargo build --locked --release -p ebof; }
+begin_release() { start_background release 2400 cargo build --locked --release -p ebof; }
 part_release() {
   local status=0
-  heading release "cargo build --release, begun at the start"
+  heading release "cargo build --release, started in the background"
   part_began=$EPOCHSECONDS
-  wait_aside release || status=$?
+  wait_background release || status=$?
   verdict "$status" "$logs/release.log"
 }
 part_vm() {
   local log=$logs/vm.log status=0 last
   heading vm "the real Linux host and target in virtual machines (tests/vm)"
   part_began=$EPOCHSECONDS
-  if [[ -n ${aside[vm-setup]:-} ]]; then
-    say "   waiting for the set-up, which began at the start"
-    wait_aside vm-setup
-    all_of_it <"$logs/vm-setup.log"
+  if [[ -n ${background[vm-setup]:-} ]]; then
+    say "   waiting for the set-up, which was started in the background"
+    wait_background vm-setup
+    indented <"$logs/vm-setup.log"
   fi
-  # The binary just built; where that failed there may be an old one, which would prove nothing.
+  # If the build failed, there may be an old binary: do not test that.
   if ((release_failed)); then
     say "   FAILED: there is no release binary to test"
     count 0 1 0
     return
   fi
-  EBOF=$target/release/ebof limited "$log" 2100 all_of_it tests/vm/run.sh || status=$?
+  EBOF=$target/release/ebof limited "$log" 2100 indented tests/vm/run.sh || status=$?
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
     count "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]:-0}"
     ((status == 0 || BASH_REMATCH[2] > 0)) || count 0 1 0
   else
-    say "   FAILED: it did not come to its end (status $status); all of it is in $log"
+    say "   FAILED: it did not finish (status $status); the log is $log"
     count 0 1 0
   fi
   say "   $(took)"
@@ -301,7 +302,7 @@ part_vm() {
 
 case $mode in
   check) parts=(fmt clippy tidy deny instructions unit) ;;
-  # Whatever is timed by itself, as tests are, comes when nothing goes on aside.
+  # Tests, which are timed, run after the background processes have ended.
   all) parts=(packages fmt clippy build tidy deny instructions doc simulation release tests doctests vm) ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
@@ -312,10 +313,10 @@ xtask=(cargo xtask) release_failed=0 times=()
 for part in "${parts[@]}"; do
   wanted "$part" || continue
   before=$failed began_part=$EPOCHSECONDS
-  # What is downloaded and what one processor links for minutes leaves others free for the compiler.
+  # Downloads, and the release build's single-threaded link, run beside the other parts.
   if [[ $part != packages && $mode == all && ! -v begun ]]; then
     begun=yes
-    ! wanted vm || begin_aside vm-setup 1200 tests/vm/setup.sh
+    ! wanted vm || start_background vm-setup 1200 tests/vm/setup.sh
     ! wanted release || begin_release
   fi
   "part_$part"
@@ -325,7 +326,7 @@ done
 
 heading time "by part"
 printf '   %s\n' "${times[@]}"
-printf '== all of it took %d:%02d; the logs are in %s\n' $(((EPOCHSECONDS - began) / 60)) $(((EPOCHSECONDS - began) % 60)) "$logs"
-if ((passed == 0)); then count 0 1 0; fi # nothing passed: nothing was tested
+printf '== total time %d:%02d; the logs are in %s\n' $(((EPOCHSECONDS - began) / 60)) $(((EPOCHSECONDS - began) % 60)) "$logs"
+if ((passed == 0)); then count 0 1 0; fi # no test ran: that is a failure
 say "$passed passed, $failed failed, $skipped skipped"
 exit $((failed > 0))

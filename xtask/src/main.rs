@@ -16,7 +16,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask <chore>
 
-  tidy            rules of the house: layering, unsafe code, file headers and lengths, documents
+  tidy            the project's rules: layering, unsafe code, file headers and lengths, documents
   wrap PATH...    wraps comments and documents at 100 columns
   licences        every dependency's licence against the list in deny.toml; works offline
   deny            licences, and all of cargo-deny's own checks where it is installed

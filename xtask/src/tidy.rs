@@ -1,4 +1,4 @@
-//! The rules of the house that no compiler checks. Owns the list of checks and their report; each
+//! The project's rules that no compiler checks. Owns the list of checks and their report; each
 //! check has a file.
 //!
 //! Every check is a function over a [`Tree`], so that its tests hand it a few files of their own.
