@@ -211,6 +211,15 @@ impl Io {
         }
     }
 
+    /// Gives back what is kept of memory that was freed: pages of regions that the kernel had
+    /// registered stay pinned until this call, or until another region is registered. For programs
+    /// that free buffers and then idle.
+    pub fn release_memory(&mut self) {
+        if let Backing::Ring(ring) = &mut self.backing {
+            ring.release_memory();
+        }
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> IoStats {

@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 
 use crate::open_file::{OpenFile, ZeroMethod};
 use crate::resident::ZEROS;
-use crate::{Action, Completion, Error, Operation, Request};
+use crate::{Action, Completion, Error, Operation, Region, Request};
 
 /// One system call's worth of a request.
 #[derive(Debug)]
@@ -99,6 +99,18 @@ impl Job {
     /// The open file; whoever holds it keeps it open.
     pub(crate) fn file(&self) -> Arc<OpenFile> {
         Arc::clone(&self.file)
+    }
+
+    /// The region of its memory, where it may be worth registering: with direct I/O the kernel
+    /// looks up and pins the pages of every request, otherwise it copies.
+    #[inline]
+    pub(crate) fn region(&self) -> Option<&Region> {
+        match &self.request.operation {
+            Operation::Read { data, .. } | Operation::Write { data, .. } if self.file.is_direct() => {
+                data.as_buffer().map(|buffer| &**buffer.region())
+            }
+            _ => None,
+        }
     }
 
     /// From now on the request ends as aborted unless its current step turns out to be the last

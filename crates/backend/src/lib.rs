@@ -38,6 +38,7 @@ mod open_file;
 mod page;
 #[expect(unsafe_code, reason = "several buffers have parts of one allocation; see the rule at the top of the file")]
 mod region;
+mod registered;
 mod remote;
 mod request;
 mod resident;

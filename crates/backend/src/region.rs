@@ -10,16 +10,22 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use zerocopy::IntoBytes;
 
 use crate::page::{PAGE_BYTES, Page, zeroed_pages};
+use crate::registered::Registration;
 
 /// Memory that buffers are cut out of. See the module's description.
 pub struct Region {
     pages: NonNull<Page>,
     count: usize,
+    /// Its entry in a ring's table of buffers.
+    registration: OnceLock<Registration>,
+    /// A ring has had it in a transfer.
+    was_used: AtomicBool,
 }
 
 // SAFETY: a region owns its pages, as the box that they were made in did; what may be done with
@@ -33,13 +39,39 @@ unsafe impl Sync for Region {}
 impl Region {
     fn new(pages: Box<[Page]>) -> Region {
         let count = pages.len();
-        Region { pages: NonNull::from(Box::leak(pages)).cast(), count }
+        Region {
+            pages: NonNull::from(Box::leak(pages)).cast(),
+            count,
+            registration: OnceLock::new(),
+            was_used: AtomicBool::new(false),
+        }
     }
 
     /// How many bytes it has.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.count * PAGE_BYTES
+    }
+
+    /// Where it begins.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.pages.as_ptr().cast()
+    }
+
+    /// Its entry in a ring's table, if it has one.
+    #[inline]
+    pub(crate) fn registration(&self) -> Option<&Registration> {
+        self.registration.get()
+    }
+
+    /// `false` if there is one already: then `registration` is dropped.
+    pub(crate) fn set_registration(&self, registration: Registration) -> bool {
+        self.registration.set(registration).is_ok()
+    }
+
+    /// Whether it was in a transfer before; from now on it was.
+    pub(crate) fn was_used(&self) -> bool {
+        self.was_used.swap(true, Ordering::Relaxed)
     }
 
     /// Takes the pages out, as they were put in.

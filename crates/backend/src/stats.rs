@@ -9,4 +9,6 @@ pub struct IoStats {
     pub completed: u64,
     /// Times the batch was handed over: `io_uring_enter` calls, or wake-ups of the threads.
     pub handovers: u64,
+    /// Transfers with memory that the kernel had registered (fixed buffers of io_uring).
+    pub registered: u64,
 }

@@ -15,9 +15,10 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
 use crate::job::{Job, Progress, Step};
+use crate::registered::{Choice, ENTRIES, Registered};
 use crate::remote::{Inbox, Remote};
 use crate::stats::IoStats;
-use crate::{Completion, Error};
+use crate::{Completion, Error, Region};
 
 /// An io_uring with its requests in flight.
 pub(crate) struct Ring {
@@ -42,6 +43,8 @@ pub(crate) struct Ring {
     /// Taken from the inbox, not yet returned.
     arrived: VecDeque<Completion>,
     watch: Watch,
+    /// Dropped after the ring: what the kernel knows of regions ends with it.
+    registered: Registered,
     stats: IoStats,
 }
 
@@ -94,6 +97,7 @@ impl Ring {
             remote: 0,
             arrived: VecDeque::new(),
             watch: Watch::Off,
+            registered: Registered::new(),
             stats: IoStats::default(),
         })
     }
@@ -257,6 +261,58 @@ impl Ring {
         self.stats
     }
 
+    /// The entry of a region in the ring's table of buffers; makes one where that pays. `None`:
+    /// the transfer names its memory by address.
+    #[inline]
+    fn entry_of_region(ring: &IoUring, registered: &mut Registered, region: &Region) -> Option<u16> {
+        match registered.choose(region.registration(), || region.was_used()) {
+            Choice::Entry(index) => Some(index),
+            Choice::Address => None,
+            Choice::Register => Self::register(ring, registered, region),
+        }
+    }
+
+    #[cold]
+    fn register(ring: &IoUring, registered: &mut Registered, region: &Region) -> Option<u16> {
+        if registered.needs_table() {
+            match ring.submitter().register_buffers_sparse(ENTRIES.into()) {
+                Ok(()) => registered.table_made(),
+                Err(error) => {
+                    tracing::debug!(%error, "the kernel has no table of buffers: each request names its memory");
+                    registered.refused();
+                    return None;
+                }
+            }
+        }
+        Self::clear_returned(ring, registered);
+        let index = registered.take_free()?;
+        match update_entry(ring, index, vector(region.address(), region.capacity())) {
+            // Where another ring was first, this entry comes back.
+            Ok(()) => region.set_registration(registered.registration(index)).then_some(index),
+            Err(error) => {
+                tracing::debug!(%error, "the kernel registers no more memory: other requests name theirs");
+                registered.put_free(index);
+                registered.refused();
+                None
+            }
+        }
+    }
+
+    /// Clears the entries of regions that are gone.
+    fn clear_returned(ring: &IoUring, registered: &mut Registered) {
+        for index in registered.take_returned() {
+            match update_entry(ring, index, vector(std::ptr::null_mut(), 0)) {
+                Ok(()) => registered.put_free(index),
+                // Its pages stay pinned until the ring ends; no other region gets the entry.
+                Err(error) => tracing::debug!(%error, index, "an entry of the table of buffers cannot be cleared"),
+            }
+        }
+    }
+
+    pub(crate) fn release_memory(&mut self) {
+        Self::clear_returned(&self.ring, &mut self.registered);
+    }
+
     pub(crate) fn cancel(&mut self, tag: u64) -> bool {
         let found = self.slots.iter().position(|slot| slot.job.as_ref().is_some_and(|job| job.tag() == tag));
         let Some(position) = found else {
@@ -318,7 +374,9 @@ impl Ring {
             return;
         };
         let fd = types::Fd(job.file().fd().as_raw_fd());
-        let entry = entry_of(fd, job.step(), &mut slot.vectors).user_data(user_data(index, slot.generation));
+        let region = job.region().and_then(|region| Self::entry_of_region(&self.ring, &mut self.registered, region));
+        self.stats.registered += u64::from(region.is_some());
+        let entry = entry_of(fd, job.step(), region, &mut slot.vectors).user_data(user_data(index, slot.generation));
         // SAFETY: what the entry points to (the job's memory, the slot's vectors or a static) and
         // the file behind its descriptor (the job holds it open) live until the kernel has
         // completed the entry: the job stays in its slot until `take_in` sees that completion,
@@ -389,15 +447,25 @@ impl Drop for Ring {
     }
 }
 
-fn entry_of(fd: types::Fd, step: Step<'_>, vectors: &mut Vec<libc::iovec>) -> squeue::Entry {
+/// `region` is the entry of the region that the step's memory lies in, in the ring's table of
+/// buffers.
+fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Vec<libc::iovec>) -> squeue::Entry {
+    let sync_flag = |sync: bool| if sync { libc::RWF_DSYNC } else { 0 };
     match step {
         Step::Read { offset, into } => {
-            opcode::Read::new(fd, into.as_mut_ptr(), transfer_len(into.len())).offset(offset).build()
+            let (bytes, len) = (into.as_mut_ptr(), transfer_len(into.len()));
+            match region {
+                Some(index) => opcode::ReadFixed::new(fd, bytes, len, index).offset(offset).build(),
+                None => opcode::Read::new(fd, bytes, len).offset(offset).build(),
+            }
         }
-        Step::Write { offset, from, sync } => opcode::Write::new(fd, from.as_ptr(), transfer_len(from.len()))
-            .offset(offset)
-            .rw_flags(if sync { libc::RWF_DSYNC } else { 0 })
-            .build(),
+        Step::Write { offset, from, sync } => {
+            let (bytes, len, flags) = (from.as_ptr(), transfer_len(from.len()), sync_flag(sync));
+            match region {
+                Some(index) => opcode::WriteFixed::new(fd, bytes, len, index).offset(offset).rw_flags(flags).build(),
+                None => opcode::Write::new(fd, bytes, len).offset(offset).rw_flags(flags).build(),
+            }
+        }
         Step::ReadSegments { offset, mut into } => {
             vectors.clear();
             vectors.extend(into.iter_mut().map(|part| vector(part.as_mut_ptr(), part.len())));
@@ -408,7 +476,7 @@ fn entry_of(fd: types::Fd, step: Step<'_>, vectors: &mut Vec<libc::iovec>) -> sq
             vectors.extend(from.iter().map(|part| vector(part.as_ptr().cast_mut(), part.len())));
             opcode::Writev::new(fd, vectors.as_ptr(), vector_count(vectors))
                 .offset(offset)
-                .rw_flags(if sync { libc::RWF_DSYNC } else { 0 })
+                .rw_flags(sync_flag(sync))
                 .build()
         }
         Step::Allocate { mode, offset, len } => {
@@ -416,6 +484,15 @@ fn entry_of(fd: types::Fd, step: Step<'_>, vectors: &mut Vec<libc::iovec>) -> sq
         }
         Step::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
     }
+}
+
+/// Puts memory into an entry of the ring's table of buffers; none: clears the entry.
+fn update_entry(ring: &IoUring, index: u16, memory: libc::iovec) -> io::Result<()> {
+    // SAFETY: the kernel looks up the pages during the call and holds them itself. Requests name an
+    // entry together with an address in a buffer of the region that it was made for; when that
+    // region is gone no request names the entry until it is cleared.
+    // JUSTIFICATION: io_uring has no safe interface for registering memory.
+    unsafe { ring.submitter().register_buffers_update(index.into(), &[memory], None) }
 }
 
 fn vector(bytes: *mut u8, len: usize) -> libc::iovec {

@@ -302,6 +302,7 @@ impl Reactor {
     fn shrink(&mut self) {
         self.last_work_us = None;
         self.pool.shrink();
+        self.io.release_memory();
         for connection in self.connections.iter_mut().flatten() {
             connection.shrink();
         }

@@ -11,4 +11,6 @@ mod model;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod registered;
+#[cfg(test)]
 mod remote;

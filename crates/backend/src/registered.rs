@@ -1,0 +1,181 @@
+//! Regions that a ring has registered: the kernel looks up their pages and pins them once, not for
+//! each request.
+//!
+//! Owns the indices of the ring's table of buffers, and decides which regions get one. The calls
+//! that change the table are the ring's (`uring.rs`).
+//!
+//! A region is registered when a ring has it in a transfer for the second time (for memory that is
+//! used once it would not pay), with this ring only, and for as long as it lives. It may end on
+//! any thread: its index is then left for the ring, which clears the entry before another region
+//! gets it. An entry that is not cleared yet keeps pages pinned, but no request names it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// Entries of a ring's table: of the smallest regions of a pool, 256 MiB. Regions beyond that are
+/// used as if there were no table.
+pub(crate) const ENTRIES: u16 = 1024;
+
+/// A region's entry in a ring's table. Dropping it gives the entry back to the ring.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    returned: Arc<Returned>,
+    index: u16,
+}
+
+/// Entries whose regions are gone, for the ring to clear.
+#[derive(Debug, Default)]
+struct Returned {
+    indices: Mutex<Vec<u16>>,
+    /// Whether there are any: looked at without the lock.
+    any: AtomicBool,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+        self.returned.any.store(true, Ordering::Release);
+    }
+}
+
+/// The table of one ring.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    returned: Arc<Returned>,
+    /// Entries without a region.
+    free: Vec<u16>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing was registered yet: the kernel has no table.
+    New,
+    On,
+    /// The kernel has refused, or memory may not be pinned.
+    Off,
+}
+
+/// What to do about the region of a transfer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// It has this entry.
+    Entry(u16),
+    /// Nothing: the transfer names its memory by address.
+    Address,
+    /// To be registered.
+    Register,
+}
+
+impl Registered {
+    pub(crate) fn new() -> Registered {
+        let state = if may_pin() { State::New } else { State::Off };
+        Registered { returned: Arc::default(), free: Vec::new(), state }
+    }
+
+    /// For a region with this registration; `was_used` says whether it was in a transfer before.
+    #[inline]
+    pub(crate) fn choose(&self, registration: Option<&Registration>, was_used: impl FnOnce() -> bool) -> Choice {
+        match registration {
+            Some(registration) if Arc::ptr_eq(&registration.returned, &self.returned) => {
+                Choice::Entry(registration.index)
+            }
+            None if self.state != State::Off && was_used() => Choice::Register,
+            _ => Choice::Address,
+        }
+    }
+
+    /// Whether the kernel has to make the table first.
+    pub(crate) fn needs_table(&self) -> bool {
+        self.state == State::New
+    }
+
+    /// The kernel has made the table.
+    pub(crate) fn table_made(&mut self) {
+        self.free = (0..ENTRIES).rev().collect();
+        self.state = State::On;
+    }
+
+    /// The kernel refuses: nothing more is registered.
+    pub(crate) fn refused(&mut self) {
+        self.state = State::Off;
+    }
+
+    /// An entry without a region.
+    pub(crate) fn take_free(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// The entry has been cleared, or nothing was put there.
+    pub(crate) fn put_free(&mut self, index: u16) {
+        self.free.push(index);
+    }
+
+    /// Entries whose regions are gone since the last call, to be cleared and
+    /// [put back](Self::put_free).
+    pub(crate) fn take_returned(&self) -> Vec<u16> {
+        if !self.returned.any.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.returned.indices.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// For the region whose memory was put into this entry.
+    pub(crate) fn registration(&self, index: u16) -> Registration {
+        Registration { returned: Arc::clone(&self.returned), index }
+    }
+}
+
+/// Whether the process may pin as much memory as it likes. Where `RLIMIT_MEMLOCK` counts, what it
+/// allows is left to sends without a copy, which need it more.
+fn may_pin() -> bool {
+    let is_privileged = || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    getrlimit(Resource::Memlock).current.is_none() || is_privileged()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Registered {
+        let mut registered = Registered { returned: Arc::default(), free: Vec::new(), state: State::New };
+        assert!(registered.needs_table());
+        registered.table_made();
+        registered
+    }
+
+    #[test]
+    fn a_region_is_registered_when_it_is_used_again_and_with_one_ring_only() {
+        let (mut here, there) = (table(), table());
+        assert_eq!(here.choose(None, || false), Choice::Address);
+        assert_eq!(here.choose(None, || true), Choice::Register);
+        let index = here.take_free().unwrap();
+        let registration = here.registration(index);
+        assert_eq!(here.choose(Some(&registration), || true), Choice::Entry(index));
+        assert_eq!(there.choose(Some(&registration), || true), Choice::Address);
+    }
+
+    #[test]
+    fn the_entry_of_a_region_that_is_gone_comes_back_to_its_ring() {
+        let (mut here, there) = (table(), table());
+        let index = here.take_free().unwrap();
+        let registration = here.registration(index);
+        assert_eq!(here.take_returned(), []);
+        std::thread::spawn(|| drop(registration)).join().unwrap();
+        assert_eq!((here.take_returned(), there.take_returned()), (vec![index], vec![]));
+        assert_eq!(here.take_returned(), []);
+    }
+
+    #[test]
+    fn after_a_refusal_nothing_more_is_registered() {
+        let mut registered = table();
+        let index = registered.take_free().unwrap();
+        let registration = registered.registration(index);
+        registered.refused();
+        assert_eq!(registered.choose(Some(&registration), || true), Choice::Entry(index), "what is there stays");
+        assert_eq!(registered.choose(None, || true), Choice::Address);
+    }
+}

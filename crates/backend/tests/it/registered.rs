@@ -1,0 +1,189 @@
+//! Memory that the kernel has registered: the same bytes as without, and pinned only while it is
+//! there.
+
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Submitted};
+use tempfile::TempDir;
+
+use crate::common::{LIMIT, direct_works, open_text, run};
+
+const MIB: usize = 1 << 20;
+/// Regions that a ring registers at most, and more than that.
+const ENTRIES: u64 = 1024;
+const MANY: usize = 1124;
+
+/// A file with direct I/O and a ring that registers; `None`, with a message, where there are none.
+fn direct_file() -> Option<(TempDir, Arc<dyn Device>, Io)> {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    if !direct_works(directory.path()) {
+        return None;
+    }
+    let device = open_text(&format!("{},size=16Mi,direct", directory.path().join("disk.img").display()));
+    let mut io = match Io::with_engine(16, Engine::Uring) {
+        Ok(io) => io,
+        Err(error) => {
+            println!("SKIPPED: no io_uring: {error}");
+            return None;
+        }
+    };
+    let mut buffer = Buffer::zeroed(4096);
+    for _ in 0..2 {
+        buffer = read(&*device, &mut io, 0, buffer);
+    }
+    if io.stats().registered == 0 {
+        println!("SKIPPED: memory cannot be registered here (RLIMIT_MEMLOCK, or a kernel before 5.19)");
+        return None;
+    }
+    Some((directory, device, io))
+}
+
+fn read(device: &dyn Device, io: &mut Io, offset: u64, buffer: Buffer) -> Buffer {
+    let operation = Operation::Read { offset, len: buffer.capacity(), data: buffer.into() };
+    let completion = run(device, io, operation);
+    completion.result.unwrap();
+    completion.data.unwrap().into_buffer().unwrap()
+}
+
+fn write(device: &dyn Device, io: &mut Io, offset: u64, buffer: Buffer, fua: bool) -> Buffer {
+    let operation = Operation::Write { offset, len: buffer.capacity(), data: buffer.into(), fua };
+    let completion = run(device, io, operation);
+    completion.result.unwrap();
+    completion.data.unwrap().into_buffer().unwrap()
+}
+
+#[test]
+fn registered_memory_transfers_the_same_bytes() {
+    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let registered = io.stats().registered;
+    // Sixteen buffers of one region, two of regions of their own.
+    let mut buffers = Buffer::zeroed_together(16 << 10, 16);
+    buffers.extend([Buffer::zeroed(MIB), Buffer::zeroed(20 << 10)]);
+    let mut model = vec![0; 16 * MIB];
+    for round in 0..4_u8 {
+        for (at, number) in (0..18).zip(1_u8..) {
+            let (offset, byte) = ((at * 37 % 60 + usize::from(round)) * (64 << 10), round * 32 + number);
+            let mut buffer = buffers.remove(0);
+            buffer.as_mut_slice().fill(byte);
+            buffer = write(&*device, &mut io, offset as u64, buffer, at % 3 == 0);
+            model[offset..offset + buffer.capacity()].fill(byte);
+            let from = usize::from(round) * MIB + at * 4096;
+            buffer = read(&*device, &mut io, from as u64, buffer);
+            assert!(buffer.as_slice() == &model[from..from + buffer.capacity()], "round {round}, buffer {at}");
+            buffers.push(buffer);
+        }
+    }
+    let transfers = 4 * 2 * 18;
+    assert_eq!(io.stats().registered - registered, transfers - 3, "all but the first transfer of each region");
+}
+
+#[test]
+fn regions_come_and_go_and_there_may_be_more_than_the_kernel_has_entries() {
+    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let registered = io.stats().registered;
+    let mut write_and_read = |mut buffer: Buffer, byte: u8| {
+        buffer.as_mut_slice().fill(byte);
+        buffer = write(&*device, &mut io, 0, buffer, false);
+        buffer.as_mut_slice().fill(0);
+        buffer = read(&*device, &mut io, 0, buffer);
+        assert!(buffer.as_slice() == [byte; 4096]);
+        buffer
+    };
+    for byte in (1..=u8::MAX).cycle().take(MANY) {
+        drop(write_and_read(Buffer::zeroed(4096), byte));
+    }
+    let mut kept: Vec<Buffer> = (0..MANY).map(|_| Buffer::zeroed(4096)).collect();
+    for round in 0..2 {
+        kept = (round..=u8::MAX).cycle().zip(kept).map(|(byte, buffer)| write_and_read(buffer, byte)).collect();
+    }
+    // Of the first ones each second transfer; of those that are kept, three of four where there is
+    // an entry.
+    assert_eq!(io.stats().registered - registered, MANY as u64 + 3 * ENTRIES);
+}
+
+#[test]
+fn memory_of_one_ring_can_be_used_by_another_and_after_its_end() {
+    let Some((_directory, device, mut first)) = direct_file() else { return };
+    let mut second = Io::with_engine(16, Engine::Uring).unwrap();
+    let mut buffer = read(&*device, &mut first, 0, Buffer::zeroed(8192));
+    for round in 0..3_u8 {
+        buffer.as_mut_slice().fill(round + 1);
+        buffer = write(&*device, &mut first, 0, buffer, false);
+        buffer.as_mut_slice().fill(0);
+        buffer = read(&*device, &mut second, 0, buffer);
+        assert!(buffer.as_slice() == [round + 1; 8192]);
+    }
+    assert_eq!(second.stats().registered, 0);
+    drop(first);
+    buffer.as_mut_slice().fill(0);
+    assert!(read(&*device, &mut second, 0, buffer).as_slice() == [3; 8192]);
+}
+
+#[test]
+fn a_region_goes_to_a_memory_drive_and_its_entry_to_the_next_one() {
+    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let memory = open_text("mem:4Mi");
+    let mut buffer = Buffer::zeroed(MIB);
+    for _ in 0..2 {
+        buffer.as_mut_slice().fill(1);
+        buffer = write(&*device, &mut io, 0, buffer, false);
+    }
+    // The drive takes the buffer's pages for its own and leaves others.
+    buffer.as_mut_slice().fill(2);
+    buffer = write(&*memory, &mut io, 0, buffer, false);
+    buffer.as_mut_slice().fill(3);
+    for _ in 0..3 {
+        buffer = read(&*device, &mut io, 0, buffer);
+        assert!(buffer.as_slice().iter().all(|byte| *byte == 1));
+        buffer = write(&*device, &mut io, 0, buffer, false);
+    }
+    let buffer = read(&*memory, &mut io, 0, buffer);
+    assert!(buffer.as_slice().iter().all(|byte| *byte == 2), "nothing else came into the drive's pages");
+}
+
+#[test]
+fn what_is_freed_is_not_pinned_any_more() {
+    const REGIONS: usize = 128;
+    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let pinned_mib = || -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("Linux tells");
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
+    };
+    let before = pinned_mib();
+    let mut all = Vec::new();
+    for _ in 0..REGIONS {
+        let mut buffer = Buffer::zeroed(MIB);
+        for _ in 0..2 {
+            buffer = read(&*device, &mut io, 0, buffer);
+        }
+        all.push(buffer);
+    }
+    // Other tests of this process pin some, too, but far less.
+    assert!(pinned_mib() >= before + REGIONS / 2, "{} after {before} MiB", pinned_mib());
+    drop(all);
+    io.release_memory();
+    assert!(pinned_mib() < before + REGIONS / 2, "{} after {before} MiB", pinned_mib());
+}
+
+#[test]
+fn a_request_with_registered_memory_can_be_under_way_when_the_ring_ends() {
+    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let mut buffers = Buffer::zeroed_together(64 << 10, 8);
+    for round in 0..3 {
+        for (tag, buffer) in (0..).zip(buffers.drain(..)) {
+            let operation = Operation::Read { offset: 0, len: buffer.capacity(), data: buffer.into() };
+            assert!(matches!(device.submit(&mut io, Request::new(tag, operation)), Submitted::Pending));
+        }
+        io.kick().unwrap();
+        if round == 2 {
+            break;
+        }
+        while let Some(completion) = io.wait(LIMIT).unwrap() {
+            completion.result.unwrap();
+            buffers.push(completion.data.unwrap().into_buffer().unwrap());
+        }
+    }
+    assert!(io.stats().registered > 8);
+    drop(io);
+}
