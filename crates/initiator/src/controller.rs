@@ -1,7 +1,7 @@
 //! A connected controller: its identity, admin commands, namespaces, events and queue pairs.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -199,13 +199,30 @@ impl Controller {
             AdminData::ToHost(buffer) => Data::ToHost(vec![0; buffer.len()]),
             AdminData::FromHost(bytes) => Data::FromHost(bytes.to_vec()),
         };
-        let answer = self.send_admin(sqe, owned, timeout)?;
-        // Without an answer: the thread has ended, and the sender with it.
-        let (cqe, filled) = answer.recv().unwrap_or_else(|_| Err(self.0.shared.not_connected()))?;
+        let (cqe, filled) = run(self.admin_with(&self.0.shared.waiter, sqe, owned, timeout))?;
         if let (AdminData::ToHost(buffer), Data::ToHost(filled)) = (data, filled) {
             buffer.copy_from_slice(&filled);
         }
         Ok(cqe)
+    }
+
+    /// As [`Controller::admin`], with data of its own, waiting by `waiter`.
+    pub(crate) async fn admin_with(
+        &self,
+        waiter: &Waiter,
+        sqe: Sqe,
+        data: Data,
+        timeout: Option<Duration>,
+    ) -> Result<(Cqe, Data), Error> {
+        let answer = self.send_admin(sqe, data, timeout)?;
+        while waiter.is_stepped() {
+            match answer.try_recv() {
+                Err(TryRecvError::Empty) => waiter.step().await,
+                answer => return answer.unwrap_or_else(|_| Err(self.0.shared.not_connected())),
+            }
+        }
+        // Without an answer: the thread has ended, and the sender with it.
+        answer.recv().unwrap_or_else(|_| Err(self.0.shared.not_connected()))
     }
 
     /// Gives an admin command to whoever serves the Admin Queue.
@@ -311,7 +328,11 @@ impl Controller {
     /// # Errors
     /// As [`Controller::property_get`]; [`Error::NoSuchNamespace`] when it is not active.
     pub fn identify_namespace(&self, nsid: Nsid) -> Result<Box<IdentifyNamespace>, Error> {
-        let bytes = self.identify_bytes(Cns::NAMESPACE, nsid).map_err(|error| match error.status() {
+        run(self.identify_namespace_with(&self.0.shared.waiter, nsid))
+    }
+
+    async fn identify_namespace_with(&self, waiter: &Waiter, nsid: Nsid) -> Result<Box<IdentifyNamespace>, Error> {
+        let bytes = self.identify_with(waiter, Cns::NAMESPACE, nsid).await.map_err(|error| match error.status() {
             Some(status) if status.is(Status::INVALID_NAMESPACE) => Error::NoSuchNamespace(nsid),
             _ => error,
         })?;
@@ -325,21 +346,26 @@ impl Controller {
     /// # Errors
     /// As [`Controller::property_get`].
     pub fn identify_bytes(&self, cns: Cns, nsid: Nsid) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; ebof_nvme::identify::IDENTIFY_BYTES];
+        run(self.identify_with(&self.0.shared.waiter, cns, nsid))
+    }
+
+    async fn identify_with(&self, waiter: &Waiter, cns: Cns, nsid: Nsid) -> Result<Vec<u8>, Error> {
         let sqe = Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
-        self.checked("Identify", sqe, AdminData::ToHost(&mut bytes))?;
-        Ok(bytes)
+        let data = Data::ToHost(vec![0; ebof_nvme::identify::IDENTIFY_BYTES]);
+        let (cqe, data) = self.admin_with(waiter, sqe, data, None).await?;
+        cqe.status().ok().map_err(|status| Error::Status { command: "Identify", status })?;
+        data.into_buffer().ok_or(Error::Malformed("Identify without its data"))
     }
 
     /// Reads what a namespace is and who it is, for all who have it open.
-    pub(crate) fn open_namespace(&self, nsid: Nsid) -> Result<Arc<Opened>, Error> {
+    pub(crate) async fn open_namespace(&self, nsid: Nsid, waiter: &Waiter) -> Result<Arc<Opened>, Error> {
         for _ in 0..OPEN_TRIES {
             let looks = self.0.shared.namespaces.looks();
-            let identify = self.identify_namespace(nsid);
+            let identify = self.identify_namespace_with(waiter, nsid).await;
             let looked = match identify {
                 Err(Error::NoSuchNamespace(_)) => Looked::absent(nsid),
                 identify => {
-                    let descriptors = match self.identify_bytes(Cns::NAMESPACE_ID_DESCRIPTORS, nsid) {
+                    let descriptors = match self.identify_with(waiter, Cns::NAMESPACE_ID_DESCRIPTORS, nsid).await {
                         Ok(bytes) => Some(bytes),
                         Err(Error::Status { status, .. }) if matches!(refusal(status), Refusal::No) => None,
                         Err(error) => return Err(error),
@@ -359,7 +385,7 @@ impl Controller {
     /// # Errors
     /// [`Error::NoSuchNamespace`], a format that cannot be used (metadata), or no I/O queue.
     pub fn namespace(&self, nsid: Nsid) -> Result<Namespace, Error> {
-        Namespace::new(self.clone(), nsid)
+        run(Namespace::open(self.clone(), nsid, &self.0.shared.waiter))
     }
 
     /// What happens from now on. A receiver that is not read loses events beyond 256. It ends when

@@ -1,7 +1,11 @@
-//! A namespace for those who just want to read and write: blocking, splitting, retrying.
+//! A namespace for those who just want to read and write: blocking, splitting, retrying. What takes
+//! several steps is an `async fn` that waits as its [`Waiter`] does, so that
+//! [`crate::stepped`] has it, too.
+
+mod pool;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_nvme::identify::{IdentifyNamespace, ProtectionType};
@@ -15,9 +19,10 @@ use crate::controller::Controller;
 use crate::data::AdminData;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::lock::lock;
 use crate::opened::{Binding, Opened};
-use crate::queue::{Piece, QueuePair};
+use crate::queue::Piece;
+use crate::wait::{Waiter, run};
+pub(crate) use pool::Pool;
 
 /// A namespace of a connected controller. Shared by any number of threads; each call takes a queue
 /// pair that is free from a pool that all namespaces of the controller share, and makes one when
@@ -45,8 +50,8 @@ const BLOCKS_MAX: u64 = 1 << 16;
 pub(crate) const RETRIES: u32 = 5;
 
 impl Namespace {
-    pub(crate) fn new(controller: Controller, nsid: Nsid) -> Result<Self, Error> {
-        let opened = controller.open_namespace(nsid)?;
+    pub(crate) async fn open(controller: Controller, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
+        let opened = controller.open_namespace(nsid, waiter).await?;
         let identify = opened.identify();
         let format = identify.format();
         let unusable = |reason| Error::Format { nsid, reason };
@@ -104,6 +109,11 @@ impl Namespace {
     /// [`Error::NoSuchNamespace`]: it is away, and may come back.
     pub fn check(&self) -> Result<(), Error> {
         self.controller.shared().namespaces.check(self.binding())
+    }
+
+    /// How calls that block wait.
+    fn waiter(&self) -> &Waiter {
+        &self.controller.shared().waiter
     }
 
     /// Bytes of a logical block.
@@ -179,7 +189,7 @@ impl Namespace {
     /// # Errors
     /// As [`Controller::identify_namespace`] and [`Namespace::check`].
     pub fn refresh(&self) -> Result<(), Error> {
-        drop(self.controller.open_namespace(self.nsid)?);
+        drop(run(self.controller.open_namespace(self.nsid, self.waiter()))?);
         self.check()
     }
 
@@ -189,8 +199,12 @@ impl Namespace {
     /// [`Error::Unaligned`], [`Error::OutOfRange`], [`Error::Status`], and what ends a connection
     /// for good.
     pub fn read(&self, lba: u64, data: &mut [u8]) -> Result<(), Error> {
+        run(self.read_with(self.waiter(), lba, data))
+    }
+
+    pub(crate) async fn read_with(&self, waiter: &Waiter, lba: u64, data: &mut [u8]) -> Result<(), Error> {
         let blocks = self.whole_blocks(lba, data.len())?;
-        self.transfer("Read", nvm::READ, BlockRange::new(lba, 1), blocks, &mut AdminData::ToHost(data))
+        self.transfer(waiter, "Read", nvm::READ, BlockRange::new(lba, 1), blocks, &mut AdminData::ToHost(data)).await
     }
 
     /// Writes whole blocks from `lba` on; with `fua` they are on the medium when the call returns.
@@ -198,9 +212,13 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn write(&self, lba: u64, data: &[u8], fua: bool) -> Result<(), Error> {
+        run(self.write_with(self.waiter(), lba, data, fua))
+    }
+
+    pub(crate) async fn write_with(&self, waiter: &Waiter, lba: u64, data: &[u8], fua: bool) -> Result<(), Error> {
         let blocks = self.whole_blocks(lba, data.len())?;
         let range = BlockRange { fua, ..BlockRange::new(lba, 1) };
-        self.transfer("Write", nvm::WRITE, range, blocks, &mut AdminData::FromHost(data))
+        self.transfer(waiter, "Write", nvm::WRITE, range, blocks, &mut AdminData::FromHost(data)).await
     }
 
     /// Compares whole blocks with `data`; `false` where they differ.
@@ -211,7 +229,8 @@ impl Namespace {
         let blocks = self.whole_blocks(lba, data.len())?;
         let range = BlockRange::new(lba, 1);
         let compared = if self.protection() == ProtectionType::None {
-            self.transfer("Compare", nvm::COMPARE, range, blocks, &mut AdminData::FromHost(data))
+            let data = &mut AdminData::FromHost(data);
+            run(self.transfer(self.waiter(), "Compare", nvm::COMPARE, range, blocks, data))
         } else {
             self.compare_protected(range, blocks, data)
         };
@@ -235,7 +254,7 @@ impl Namespace {
             }
             let length = u32::try_from(extended.len()).unwrap_or(u32::MAX);
             let piece = || std::iter::once(Piece { sqe: part.encode(nvm::COMPARE, self.nsid), start: 0, length });
-            self.run("Compare", piece, &mut AdminData::FromHost(&extended))?;
+            run(self.execute(self.waiter(), "Compare", piece, &mut AdminData::FromHost(&extended)))?;
         }
         Ok(())
     }
@@ -245,8 +264,13 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn flush(&self) -> Result<(), Error> {
+        run(self.flush_with(self.waiter()))
+    }
+
+    pub(crate) async fn flush_with(&self, waiter: &Waiter) -> Result<(), Error> {
         let sqe = Sqe::new(nvm::FLUSH).with_nsid(self.nsid);
-        self.run("Flush", || std::iter::once(Piece { sqe, start: 0, length: 0 }), &mut AdminData::None)
+        let piece = || std::iter::once(Piece { sqe, start: 0, length: 0 });
+        self.execute(waiter, "Flush", piece, &mut AdminData::None).await
     }
 
     /// Writes zeros without sending them; with `deallocate` the blocks may be unmapped.
@@ -254,8 +278,18 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn write_zeroes(&self, lba: u64, blocks: u64, deallocate: bool) -> Result<(), Error> {
+        run(self.write_zeroes_with(self.waiter(), lba, blocks, deallocate))
+    }
+
+    pub(crate) async fn write_zeroes_with(
+        &self,
+        waiter: &Waiter,
+        lba: u64,
+        blocks: u64,
+        deallocate: bool,
+    ) -> Result<(), Error> {
         let range = BlockRange { deallocate, ..BlockRange::new(lba, 1) };
-        self.without_data("Write Zeroes", nvm::WRITE_ZEROES, range, blocks)
+        self.without_data(waiter, "Write Zeroes", nvm::WRITE_ZEROES, range, blocks).await
     }
 
     /// Has the controller read blocks without sending them.
@@ -263,7 +297,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn verify(&self, lba: u64, blocks: u64) -> Result<(), Error> {
-        self.without_data("Verify", nvm::VERIFY, BlockRange::new(lba, 1), blocks)
+        run(self.without_data(self.waiter(), "Verify", nvm::VERIFY, BlockRange::new(lba, 1), blocks))
     }
 
     /// Deallocates (trims) ranges of (lba, blocks).
@@ -271,11 +305,15 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
+        run(self.deallocate_with(self.waiter(), ranges))
+    }
+
+    pub(crate) async fn deallocate_with(&self, waiter: &Waiter, ranges: &[(u64, u64)]) -> Result<(), Error> {
         let mut rest = self.ranges_left(ranges)?;
         while let Some((sqe, list)) = self.next_deallocation(&mut rest) {
             let length = u32::try_from(size_of_val(&*list)).unwrap_or(u32::MAX);
             let piece = || std::iter::once(Piece { sqe, start: 0, length });
-            self.run("Dataset Management", piece, &mut AdminData::FromHost(list.as_bytes()))?;
+            self.execute(waiter, "Dataset Management", piece, &mut AdminData::FromHost(list.as_bytes())).await?;
         }
         Ok(())
     }
@@ -291,7 +329,7 @@ impl Namespace {
         while let Some((sqe, list)) = self.next_copy(&mut copies) {
             let length = u32::try_from(list.len()).unwrap_or(u32::MAX);
             let piece = || std::iter::once(Piece { sqe, start: 0, length });
-            self.run("Copy", piece, &mut AdminData::FromHost(&list))?;
+            run(self.execute(self.waiter(), "Copy", piece, &mut AdminData::FromHost(&list)))?;
         }
         Ok(())
     }
@@ -331,8 +369,9 @@ impl Namespace {
         }
     }
 
-    fn transfer(
+    async fn transfer(
         &self,
+        waiter: &Waiter,
         command: &'static str,
         opcode: u8,
         range: BlockRange,
@@ -351,21 +390,29 @@ impl Namespace {
                 length: u32::try_from(u64::from(part.blocks) * u64::from(block_bytes)).unwrap_or(u32::MAX),
             })
         };
-        self.run(command, pieces, data)
+        self.execute(waiter, command, pieces, data).await
     }
 
-    fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
+    async fn without_data(
+        &self,
+        waiter: &Waiter,
+        command: &'static str,
+        opcode: u8,
+        range: BlockRange,
+        blocks: u64,
+    ) -> Result<(), Error> {
         self.check_range(range.slba, blocks)?;
         let pieces = || {
             let step = self.max_blocks_without_data(opcode);
             split(range, blocks, step).map(|part| Piece { sqe: self.encode(&part, opcode), start: 0, length: 0 })
         };
-        self.run(command, pieces, &mut AdminData::None)
+        self.execute(waiter, command, pieces, &mut AdminData::None).await
     }
 
     /// Runs all pieces on a free queue pair, again after a loss and after a status that says so.
-    fn run<I: Iterator<Item = Piece>>(
+    async fn execute<I: Iterator<Item = Piece>>(
         &self,
+        waiter: &Waiter,
         command: &'static str,
         pieces: impl Fn() -> I,
         data: &mut AdminData<'_>,
@@ -373,13 +420,10 @@ impl Namespace {
         let mut failing_since: Option<Instant> = None;
         let mut retries = 0;
         loop {
-            let done = self.controller.pool().with(&self.controller, |queue| {
-                queue.execute_pieces(Some(self.binding()), pieces(), data, |cqe| check(command, &cqe))
-            });
-            let Err(error) = done else { return Ok(()) };
+            let Err(error) = self.try_once(waiter, command, pieces(), data).await else { return Ok(()) };
             if error.status().is_some_and(may_retry) && retries < RETRIES {
                 retries += 1;
-                std::thread::sleep(Duration::from_millis(10 << retries));
+                waiter.sleep(Duration::from_millis(10 << retries), None).await;
                 continue;
             }
             // The controller has come back with a smaller limit: other pieces.
@@ -390,17 +434,31 @@ impl Namespace {
             if !error.is_connection() {
                 return Err(error);
             }
-            let since = *failing_since.get_or_insert_with(|| self.controller.options().clock.now());
+            let since = *failing_since.get_or_insert_with(|| waiter.time.now());
             let deadline = self.controller.options().fast_io_fail_tmo.map(|time| since + time);
-            if deadline.is_some_and(|deadline| self.controller.options().clock.now() >= deadline)
-                || !self.controller.wait_live(deadline)
+            if deadline.is_some_and(|deadline| waiter.time.now() >= deadline)
+                || !self.controller.shared().live(waiter, deadline).await
             {
                 return Err(error);
             }
             // The background thread may not know of the loss yet, and say that all is well: look
             // again in a moment.
-            std::thread::sleep(Duration::from_millis(5));
+            waiter.sleep(Duration::from_millis(5), None).await;
         }
+    }
+
+    async fn try_once(
+        &self,
+        waiter: &Waiter,
+        command: &'static str,
+        pieces: impl Iterator<Item = Piece>,
+        data: &mut AdminData<'_>,
+    ) -> Result<(), Error> {
+        let mut lease = self.controller.pool().take(&self.controller, waiter).await?;
+        let done =
+            lease.queue().execute_pieces(waiter, Some(self.binding()), pieces, data, |cqe| check(command, &cqe)).await;
+        lease.give_back();
+        done
     }
 }
 
@@ -456,71 +514,6 @@ fn next_ranges(rest: &mut VecDeque<(u64, u64)>, limits: &Limits) -> Vec<DsmRange
         }
     }
     list
-}
-
-/// Queue pairs that namespaces share.
-#[derive(Default)]
-pub(crate) struct Pool {
-    inner: Mutex<Inner>,
-    freed: Condvar,
-}
-
-#[derive(Default)]
-struct Inner {
-    idle: Vec<QueuePair>,
-    /// Queue pairs that exist or are being made.
-    made: usize,
-}
-
-impl Pool {
-    /// Calls `work` with a queue pair that nobody else has meanwhile.
-    fn with<T>(
-        &self,
-        controller: &Controller,
-        work: impl FnOnce(&mut QueuePair) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let mut queue = self.take(controller)?;
-        let done = work(&mut queue);
-        lock(&self.inner).idle.push(queue);
-        self.freed.notify_one();
-        done
-    }
-
-    /// Closes the connections of those that nobody uses at the moment.
-    pub(crate) fn clear(&self) {
-        let idle = {
-            let mut inner = lock(&self.inner);
-            inner.made -= inner.idle.len();
-            std::mem::take(&mut inner.idle)
-        };
-        drop(idle);
-    }
-
-    fn take(&self, controller: &Controller) -> Result<QueuePair, Error> {
-        let mut inner = lock(&self.inner);
-        loop {
-            if let Some(queue) = inner.idle.pop() {
-                return Ok(queue);
-            }
-            inner.made += 1;
-            drop(inner);
-            // Without a reference to the controller: it owns the pool, and would keep itself.
-            let made = QueuePair::connect(Arc::clone(controller.shared()), None, None);
-            inner = lock(&self.inner);
-            match made {
-                Ok(queue) => return Ok(queue),
-                Err(error) => {
-                    inner.made -= 1;
-                    if inner.made == 0 || !matches!(error, Error::NoFreeQueue { .. }) {
-                        return Err(error);
-                    }
-                    if inner.idle.is_empty() {
-                        inner = self.freed.wait(inner).unwrap_or_else(PoisonError::into_inner);
-                    }
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -295,24 +295,26 @@ impl<B: Buffer> QueuePair<B> {
         let piece =
             Piece { sqe, start: 0, length: u32::try_from(length).map_err(|_| Error::TooLarge { bytes: length })? };
         let mut last = None;
-        self.execute_pieces(None, std::iter::once(piece), &mut data, |cqe| {
+        let waiter = self.shared.waiter.another();
+        run(self.execute_pieces(&waiter, None, std::iter::once(piece), &mut data, |cqe| {
             last = Some(cqe);
             Ok(())
-        })?;
+        }))?;
         last.ok_or(Error::Malformed("a command without an end"))
     }
 
     /// Runs commands that share one buffer, as many at a time as the queue takes. After the first
     /// failure no more are started; those outstanding are waited for in any case, because the
     /// buffer is lent only for this call.
-    pub(crate) fn execute_pieces(
+    pub(crate) async fn execute_pieces(
         &mut self,
+        waiter: &Waiter,
         binding: Option<Binding>,
         pieces: impl IntoIterator<Item = Piece>,
         data: &mut AdminData<'_>,
         on_done: impl FnMut(Cqe) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let done = self.drive_pieces(binding, pieces, data, on_done);
+        let done = self.drive_pieces(waiter, binding, pieces, data, on_done).await;
         if self.engine.slots().lent() > 0 {
             // Only when the system refuses to watch a socket or to wait: the buffer goes away, so
             // must the connection.
@@ -322,8 +324,9 @@ impl<B: Buffer> QueuePair<B> {
         done
     }
 
-    fn drive_pieces(
+    async fn drive_pieces(
         &mut self,
+        waiter: &Waiter,
         binding: Option<Binding>,
         pieces: impl IntoIterator<Item = Piece>,
         data: &mut AdminData<'_>,
@@ -362,11 +365,21 @@ impl<B: Buffer> QueuePair<B> {
                 return failure.map_or(Ok(()), Err);
             }
             if !progress {
-                self.idle(None)?;
+                self.idle_with(waiter).await?;
             } else if self.idle.is_waiting() {
                 self.idle.found(self.now_us());
             }
         }
+    }
+
+    /// There was nothing: as [`QueuePair::idle`], or gives way.
+    async fn idle_with(&mut self, waiter: &Waiter) -> Result<(), Error> {
+        if !waiter.is_stepped() {
+            return self.idle(None);
+        }
+        let due = self.due();
+        let waited = waiter.wait(None, &[], due).await;
+        waited.map_err(|errno| Error::System { action: "waiting for an answer", errno })
     }
 
     /// There was nothing: looks on for a while, then sleeps until there is something, or

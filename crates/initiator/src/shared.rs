@@ -159,6 +159,23 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::wait_live`], waiting by `waiter`.
+    pub(crate) async fn live(&self, waiter: &Waiter, deadline: Option<Instant>) -> bool {
+        while waiter.is_stepped() {
+            match self.state() {
+                State::Live => return true,
+                State::Dead | State::Disconnected => return false,
+                State::Reconnecting => {}
+            }
+            if deadline.is_some_and(|deadline| waiter.time.now() >= deadline) {
+                return false;
+            }
+            // It fails only where it sleeps.
+            let _ = waiter.wait(None, &[], deadline).await;
+        }
+        self.wait_live(deadline)
+    }
+
     /// The state changes to one without a connection.
     pub(crate) fn set_down(&self, state: State) {
         {

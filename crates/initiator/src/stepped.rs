@@ -33,8 +33,10 @@
 //!
 //! There is no descriptor to wait for. What may give a sequence something to do is a step of the
 //! other end, or of another sequence of the same controller; and the time: [`Sequence::due`],
-//! [`QueuePair::due`]. Calls that wait ([`Controller::admin`] and those that run it,
-//! [`QueuePair::wait`], namespaces, [`crate::Queues`]) are for controllers with a thread.
+//! [`QueuePair::due`]. Namespaces are opened and used by [`namespace`], [`read`], [`write`],
+//! [`flush`], [`write_zeroes`] and [`deallocate`]. Calls that wait ([`Controller::admin`] and those
+//! that run it, [`QueuePair::wait`], the rest of [`Namespace`], [`crate::Queues`]) are for
+//! controllers with a thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,7 +45,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ebof_nvme::{Cqe, Sqe};
+use ebof_nvme::{Cqe, Nsid, Sqe};
 
 use crate::admin;
 use crate::connect_error::ConnectError;
@@ -51,6 +53,7 @@ use crate::controller::Controller;
 use crate::data::{Buffer, Data};
 use crate::error::Error;
 use crate::maps::QueueClass;
+use crate::namespace::Namespace;
 use crate::options::Options;
 use crate::queue::QueuePair;
 use crate::shared::AdminAnswer;
@@ -137,6 +140,56 @@ fn open<B: Buffer + 'static>(
     let shared = Arc::clone(controller.shared());
     let waiter = shared.waiter.another();
     Sequence::new(waiter.clone(), QueuePair::establish(shared, Some(controller.guard()), class, waiter))
+}
+
+/// As [`Controller::namespace`]. The result has errors as that one's.
+#[must_use]
+pub fn namespace(controller: &Controller, nsid: Nsid) -> Sequence<Result<Namespace, Error>> {
+    let (controller, waiter) = (controller.clone(), controller.shared().waiter.another());
+    Sequence::new(waiter.clone(), async move { Namespace::open(controller, nsid, &waiter).await })
+}
+
+/// As [`Namespace::read`], into `data`, which comes back in any case.
+#[must_use]
+pub fn read(namespace: &Namespace, lba: u64, mut data: Vec<u8>) -> Sequence<(Vec<u8>, Result<(), Error>)> {
+    let (namespace, waiter) = of(namespace);
+    Sequence::new(waiter.clone(), async move {
+        let done = namespace.read_with(&waiter, lba, &mut data).await;
+        (data, done)
+    })
+}
+
+/// As [`Namespace::write`].
+#[must_use]
+pub fn write(namespace: &Namespace, lba: u64, data: Vec<u8>, fua: bool) -> Sequence<Result<(), Error>> {
+    let (namespace, waiter) = of(namespace);
+    Sequence::new(waiter.clone(), async move { namespace.write_with(&waiter, lba, &data, fua).await })
+}
+
+/// As [`Namespace::flush`].
+#[must_use]
+pub fn flush(namespace: &Namespace) -> Sequence<Result<(), Error>> {
+    let (namespace, waiter) = of(namespace);
+    Sequence::new(waiter.clone(), async move { namespace.flush_with(&waiter).await })
+}
+
+/// As [`Namespace::write_zeroes`].
+#[must_use]
+pub fn write_zeroes(namespace: &Namespace, lba: u64, blocks: u64, deallocate: bool) -> Sequence<Result<(), Error>> {
+    let (namespace, waiter) = of(namespace);
+    Sequence::new(waiter.clone(), async move { namespace.write_zeroes_with(&waiter, lba, blocks, deallocate).await })
+}
+
+/// As [`Namespace::deallocate`].
+#[must_use]
+pub fn deallocate(namespace: &Namespace, ranges: Vec<(u64, u64)>) -> Sequence<Result<(), Error>> {
+    let (namespace, waiter) = of(namespace);
+    Sequence::new(waiter.clone(), async move { namespace.deallocate_with(&waiter, &ranges).await })
+}
+
+/// For a sequence of a namespace: a handle, and how it waits.
+fn of(namespace: &Namespace) -> (Namespace, Waiter) {
+    (namespace.clone(), namespace.controller().shared().waiter.another())
 }
 
 /// An admin command under way.

@@ -207,6 +207,14 @@ impl Waiter {
         wait(&mut fds, timeout).map(drop)
     }
 
+    /// Gives way once, where it is stepped.
+    pub(crate) async fn step(&self) {
+        if let Some(due) = &self.due {
+            *lock(due) = None;
+            Turn { over: false }.await;
+        }
+    }
+
     /// Waits for `time`, or until `cancel` is set.
     pub(crate) async fn sleep(&self, time: Duration, cancel: Option<&Cancel>) {
         let end = self.time.now() + time;

@@ -46,10 +46,18 @@ impl Port {
         self.hand_over(entries, bell, Some(attachment))
     }
 
+    /// Takes a connection that came to another port, which leads here.
+    ///
+    /// # Errors
+    /// The target does not take it.
+    pub fn accept(&self, end: TargetEnd) -> Result<(), ConnectError> {
+        (self.0)(end)
+    }
+
     fn hand_over(&self, entries: usize, bell: Bell, attachment: Option<Attachment>) -> Result<HostEnd, ConnectError> {
         let (host, mut target) = pair(entries);
         target.set_attachment(attachment);
-        (self.0)(target)?;
+        self.accept(target)?;
         // Nothing has come yet: the target completes only what the host sends.
         host.set_bell(bell);
         Ok(host)

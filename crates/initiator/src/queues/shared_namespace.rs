@@ -14,6 +14,7 @@ use super::{Pending, Queues};
 use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
 use crate::namespace::{Namespace, RETRIES, may_retry};
+use crate::wait::run;
 
 /// A transfer that failed, with its buffer.
 pub struct IoError<B> {
@@ -176,6 +177,7 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
     /// Runs a command, again after a loss and after a status that says so.
     fn run(&self, command: &'static str, sqe: Sqe, mut data: Data<B>) -> Result<Data<B>, IoError<B>> {
         let controller = self.queues.controller();
+        let waiter = &controller.shared().waiter;
         let mut failing_since: Option<Instant> = None;
         let mut retries = 0;
         let has_buffer = !matches!(data, Data::None);
@@ -191,17 +193,17 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
             };
             if error.status().is_some_and(may_retry) && retries < RETRIES {
                 retries += 1;
-                std::thread::sleep(Duration::from_millis(10 << retries));
+                run(waiter.sleep(Duration::from_millis(10 << retries), None));
                 continue;
             }
-            let since = *failing_since.get_or_insert_with(|| self.namespace.controller().options().clock.now());
+            let since = *failing_since.get_or_insert_with(|| waiter.time.now());
             let deadline = controller.options().fast_io_fail_tmo.map(|time| since + time);
-            let over = deadline.is_some_and(|deadline| self.namespace.controller().options().clock.now() >= deadline);
+            let over = deadline.is_some_and(|deadline| waiter.time.now() >= deadline);
             if !error.is_connection() || over || !controller.wait_live(deadline) {
                 return Err(IoError { reason: error, buffer: data.into_buffer() });
             }
             // The background thread may not have noticed the loss yet, and the state still be live.
-            std::thread::sleep(Duration::from_millis(5));
+            run(waiter.sleep(Duration::from_millis(5), None));
         }
     }
 }

@@ -138,3 +138,42 @@ fn host_and_target_share_a_thread_and_a_clock_over_every_link() {
         assert_eq!(play(loopback), play(loopback), "two runs differ");
     }
 }
+
+/// Reads and writes by a handle of the namespace, across a reset, and as many at a time as there
+/// are not queues for.
+fn use_namespace(loopback: bool) -> Duration {
+    let mut world = World::new();
+    let began = world.clock.now();
+    let (controller, admin_queue) = world.finish(&mut stepped::connect(&world.options(loopback))).unwrap();
+    world.admin_queue = Some(admin_queue);
+    let namespace = world.finish(&mut stepped::namespace(&controller, Nsid(1))).unwrap();
+    assert_eq!(namespace.block_bytes() as usize, BLOCK);
+    for byte in 1..4 {
+        world.finish(&mut stepped::write(&namespace, 8, vec![byte; 3000 * BLOCK], false)).unwrap();
+        let mut reads = [stepped::read(&namespace, 8, vec![0; BLOCK]), stepped::read(&namespace, 3007, vec![0; BLOCK])];
+        assert!(reads.each_mut().map(|read| read.step().is_none()) == [true; 2]);
+        // What is under way is repeated when there is a connection again.
+        controller.reset();
+        for read in &mut reads {
+            let (data, done) = world.finish(read);
+            assert!(done.is_ok() && data == [byte; BLOCK], "{done:?}");
+        }
+    }
+    // A call that is given up gives its queue back: there is but one.
+    let mut given_up = stepped::flush(&namespace);
+    assert!(given_up.step().is_none());
+    drop(given_up);
+    world.finish(&mut stepped::write_zeroes(&namespace, 8, 100, true)).unwrap();
+    world.finish(&mut stepped::deallocate(&namespace, vec![(200, 100), (400, 100)])).unwrap();
+    world.finish(&mut stepped::flush(&namespace)).unwrap();
+    let (data, done) = world.finish(&mut stepped::read(&namespace, 8, vec![1; 100 * BLOCK]));
+    assert!(done.is_ok() && data == [0; 100 * BLOCK]);
+    world.clock.now() - began
+}
+
+#[test]
+fn a_namespace_is_used_without_a_thread_over_every_link() {
+    for loopback in [false, true] {
+        assert_eq!(use_namespace(loopback), use_namespace(loopback), "two runs differ");
+    }
+}
