@@ -38,6 +38,7 @@ mod reactor;
 mod reload;
 mod resident;
 mod sent;
+mod serve;
 mod settings;
 mod share;
 mod shared;
@@ -46,7 +47,6 @@ mod sockets;
 mod startup;
 mod stats;
 mod stepped;
-mod target;
 mod turn;
 
 /// Firmware images of drives, for those who make them.
@@ -57,8 +57,8 @@ pub mod firmware {
 pub use drives::DriveOpenError;
 pub use environment::{Environment, Storage};
 pub use metrics::{Exposition, MetricsDetail};
+pub use serve::{Target, TextError};
 pub use settings::Settings;
 pub use startup::StartError;
 pub use stats::{Kind, KindTotals, LATENCY_BOUNDS_US, Series, Totals};
 pub use stepped::SteppedTarget;
-pub use target::{Target, TextError};

@@ -27,8 +27,8 @@ use crate::control::{Listening, Order};
 use crate::drives::{DriveThreads, Drives};
 use crate::mailbox::Message;
 use crate::port::PortState;
+use crate::serve::{InForce, Target};
 use crate::startup::{Devices, OpenDrive, Place, Plain, StartError, listen, listen_at};
-use crate::target::{InForce, Target};
 
 use sort::{collide, file_id, missing};
 

@@ -19,9 +19,9 @@ use crate::mailbox::{Incoming, Mailbox, Message};
 use crate::peer::{Peer, PeerAddress};
 use crate::port::PortState;
 use crate::reactor::Reactor;
+use crate::serve::{Assembled, Target};
 use crate::settings::Settings;
 use crate::startup::{Devices, StartError};
-use crate::target::{Assembled, Target};
 
 /// A target that does its work when its caller says so.
 ///

@@ -20,7 +20,7 @@ const CHILD: &str = "EBOF_TEST_CHILD";
 fn fate(test: &str, panics: impl FnOnce(&Target)) -> ExitStatus {
     if std::env::var_os(CHILD).is_none() {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args([&format!("target::panic_tests::{test}"), "--exact", "--nocapture"]).env(CHILD, "1");
+        child.args([&format!("serve::panic_tests::{test}"), "--exact", "--nocapture"]).env(CHILD, "1");
         let output = child.output().unwrap();
         println!("{}", String::from_utf8_lossy(&output.stderr));
         return output.status;
